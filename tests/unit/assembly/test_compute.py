@@ -121,7 +121,7 @@ def test_an_input_that_stands_still_is_told_with_who_holds_it_back(site: Site) -
     assert "joined" not in "".join(site.alarms())
 
 
-def test_a_computation_that_stands_still_while_its_input_moves_is_told_and_one_that_waits_for_the_exact_one_is_not(
+def test_a_computation_that_stands_still_while_its_input_moves_is_told_but_not_one_that_waits_for_exact(
     site: Site,
 ) -> None:
     for exact, found in ((False, ["Total has not moved for 1 min 20 s, though its input has: outbox"]), (True, [])):
@@ -173,7 +173,7 @@ def _settings(base: Path, address: str = "127.0.0.1:1") -> Any:
     return load(file, environment={})
 
 
-async def test_a_broken_file_is_one_line_and_is_taken_up_once_it_is_mended_and_what_is_killed_begins_again(
+async def test_a_broken_file_is_one_line_and_is_taken_up_when_mended_and_the_killed_begin_again(
     tmp_path: Path,
 ) -> None:
     Publisher(RealDisk(), tmp_path / "out", "s").close()
@@ -197,8 +197,7 @@ async def test_a_broken_file_is_one_line_and_is_taken_up_once_it_is_mended_and_w
             [status] = statuses(tmp_path / "state")
             assert status.pid in children(os.getpid())
             os.kill(status.pid, signal.SIGKILL)
-            killed = await until(lambda row: bool(row["problem"]))
-            assert killed["problem"] == "killed by SIGKILL"
+            assert (await until(lambda row: bool(row["problem"])))["problem"] == "killed by SIGKILL"
             await until(lambda row: row["running"])
             pid = statuses(tmp_path / "state")[0].pid
             assert pid != status.pid

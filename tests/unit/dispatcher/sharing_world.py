@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from photon.adapters.envelope import Envelope
-from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.flow import Flow
 from photon.dispatcher.homes import HeadStart, Homes
@@ -24,10 +22,10 @@ from photon.dispatcher.lookups import Behind, settle
 from photon.dispatcher.retry import Patience
 from photon.idregistry.api import Answer, Kind
 from photon.joiner.api import JoinAnswers, Outcome
-from tests.unit.dispatcher.world import DIGESTER, Words, block, looked_up, take
+from tests.unit.dispatcher.world import block, core, looked_up, take
 from tests.unit.joiner.told import TakenBy, answers_of
 
-SCAN_S = 0.02
+SCAN_S = 0.04
 COMMIT_S = 0.2
 LOOK_UP_S = 0.001
 IN_FLIGHT = 8
@@ -146,17 +144,11 @@ class Site:
         self.alive = True
         self.homes = Homes(self.name, self.names, HeadStart())
         self._measured(world.measured_s)
-        self.core = Core(
-            adapter=Words({}),
-            digester=DIGESTER,
-            datacentre=self.name,
-            patience=Patience(),
-            envelope=Envelope(),
-            limits=Limits(BATCH_EVENTS, window_bytes=world.window_bytes, spill_bytes=world.window_bytes),
-            random=world.random.random,
-            highs={"log1": self.committed},
-            homes=self.homes,
-        )
+        limits = Limits(BATCH_EVENTS, window_bytes=world.window_bytes, spill_bytes=world.window_bytes)
+        self.core = core(
+            patience=Patience(), limits=limits, datacentre=self.name, random=world.random.random,
+            highs={"log1": self.committed}, homes=self.homes,
+        )  # fmt: skip
         self.at = self.committed
         self.line = sum(1 for end, _ in world.lines if end <= self.at)
         self.core.progressed(int(world.now * 1e9))
@@ -228,13 +220,13 @@ class Site:
         self._alone(SCAN_S, self._scan)
 
     def _send(self) -> None:
-        core, now = self.core, self.world.now
-        core.queues.batch_events = self.flow.batch_events()
-        while self.questions < QUESTIONS and (asked := core.next_question(now)) is not None:
+        own, now = self.core, self.world.now
+        own.queues.batch_events = self.flow.batch_events()
+        while self.questions < QUESTIONS and (asked := own.next_question(now)) is not None:
             self.questions += 1
             self._alone(LOOK_UP_S, lambda asked=asked: self._look_up(asked))  # type: ignore[misc]
         while (target := self.flow.choose(now)) is not None:
-            batch = core.next_batch(now, flush=self.caught_up)
+            batch = own.next_batch(now, flush=self.caught_up)
             self.flow.sent(target, len(batch) if batch is not None else 0, now)
             if batch is None:
                 break
@@ -244,7 +236,7 @@ class Site:
                 arrives += self.world.random.expovariate(1 / self.world.jitter_s)
             register = lambda batch=batch: self._register(batch, now)  # noqa: E731
             self._alone(arrives, register, paused=False)
-        due = core.queues.next_due(now)
+        due = own.queues.next_due(now)
         if due is not None and self.questions < QUESTIONS:
             self._due = due
             self._alone(max(due - now, 0.0) + 1e-6, lambda: self._send() if self._due == due else None)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from photon.dispatcher.state import Changes, State
 from photon.eventstore.api import KeyArrivals
 from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher import world
+from tests.unit.dispatcher.test_engine import until
 from tests.unit.dispatcher.world import Held, StoredRow, block, core, opened, take
 from tests.unit.joiner.helpers import event
 
@@ -84,8 +84,7 @@ def test_who_was_woken_in_vain_waits_on_and_becomes_a_row() -> None:
     c.arrived([b"k1"])
     reply(c, sent(c))
     assert c.next_batch(0.0, flush=True) is None
-    changes = c.changes(READ_PAST_NS, 1.5)
-    assert changes.stored.attempts.tolist() == [2]
+    assert c.changes(READ_PAST_NS, 1.5).stored.attempts.tolist() == [2]
     assert c.open == 0
 
 
@@ -161,8 +160,7 @@ def test_rows_are_tried_when_their_primary_comes_however_many_there_are(tmp_path
     stored = Stored(tmp_path / "s", [row(n, b"hot" if n < many else b"k%d" % n) for n in range(many + 3000)])
     assert stored.tried() == []
     stored.loader.arrived([b"k%d" % n for n in range(many, many + 1500)])
-    seen = stored.tried()
-    assert sorted(seen) == sorted(b"id%d" % n for n in range(many, many + 1500))
+    assert sorted(stored.tried()) == sorted(b"id%d" % n for n in range(many, many + 1500))
     stored.loader.arrived([b"hot", b"none"])
     seen = []
     for _ in range(4):
@@ -315,15 +313,7 @@ async def following(stored: Stored, store: Store) -> AsyncIterator[Arrivals]:
         stored.state.close()
 
 
-async def until(true: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
-        while not true():  # noqa: ASYNC110 -- what is waited for has no event
-            await asyncio.sleep(0.002)
-
-
-async def test_who_begins_seeks_all_that_waits_and_then_hears_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_begins_seeks_all_that_waits_then_hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 2 * SEEK_KEYS + 10
     stored, store = Stored(tmp_path / "s", [row(n, b"k%d" % n) for n in range(count)]), Store()
     take(stored.core, block(b"a held 1\n"))

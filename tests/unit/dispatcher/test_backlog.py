@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,27 +30,24 @@ from photon.idregistry.api import I64, Answer, Kind
 from photon.joiner.verdicts import line_tag
 from tests.unit.dispatcher import test_crashes, world
 from tests.unit.dispatcher.test_engine import FakeLookUps, World, lines
-from tests.unit.dispatcher.world import DIGESTER, HERE, Words, looked_up
+from tests.unit.dispatcher.world import DIGESTER, HERE, looked_up
 
 OTHER = "there"
 NOW_NS = 10**18
 
 
-def core(
-    *, high: int = 0, identical_copies: bool = False, homes: Homes | None = None, batch_events: int = 10**6
-) -> Core:
-    return Core(
-        adapter=Words({}),
-        digester=DIGESTER,
-        datacentre=HERE,
-        patience=Patience(),
-        envelope=Envelope(with_joined_at=False),
-        limits=Limits(batch_events=batch_events, parse_records=4),
-        random=random.Random(1).random,
-        highs={"log1": high},
-        identical_copies=identical_copies,
-        homes=homes,
-    )
+def core(*, high: int = 0, batch_events: int = 10**6, **more: Any) -> Core:
+    limits = Limits(batch_events=batch_events, parse_records=4)
+    own = {"patience": Patience(), "envelope": Envelope(with_joined_at=False), "seed": 1, "highs": {"log1": high}}
+    return world.core(limits=limits, **own | more)
+
+
+def fed(to: Core, *blocks: Block, now: float = 0.0) -> Backlog:
+    backlog = Backlog(to)
+    for block in blocks:
+        for _ in backlog.take(block, NOW_NS, now):
+            pass
+    return backlog
 
 
 # -- the same as one by one ---------------------------------------------------------------------------------------
@@ -114,10 +111,7 @@ def one_by_one(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int
 
 def at_once(to: Core, blocks: list[Block], drawn: list[tuple[Answer, int, int, bool]]) -> Changes:
     to.queues.look_first = True
-    backlog = Backlog(to)
-    for block in blocks:
-        for _ in backlog.take(block, NOW_NS, 1.0):
-            pass
+    backlog = fed(to, *blocks, now=1.0)
     asked = backlog.question()
     entries = entries_of(asked)
     assert to.open == len(entries) == len(asked)
@@ -234,25 +228,19 @@ def test_every_record_is_counted_once_whatever_happens(seed: int) -> None:
 # -- parts --------------------------------------------------------------------------------------------------------
 def test_an_unanswered_stretch_holds_the_offset_and_those_behind_it() -> None:
     to = core()
-    backlog = Backlog(to)
-    for _ in backlog.take(world.block(b"1 k 0\n"), NOW_NS, 0.0):
-        pass
+    backlog = fed(to, world.block(b"1 k 0\n"))
     asked = backlog.question()
     world.take(to, world.block(b"bad\n", 6), NOW_NS, 0.0)
     assert not to.changes(NOW_NS, 1000.0, spill_all=True)
     assert to.open == 1
     backlog.settle(asked, None, NOW_NS, 0.0)
-    batch = to.next_batch(1.0, flush=True)
-    assert isinstance(batch, Batch)
-    assert batch.events.ids == [b"1"]
+    assert to.next_batch(1.0, flush=True).events.ids == [b"1"]
 
 
 def test_memory_is_counted_while_a_question_waits() -> None:
     to = core()
-    backlog = Backlog(to)
     data = b"".join(b"%d k 0\n" % n for n in range(100))
-    for _ in backlog.take(world.block(data), NOW_NS, 0.0):
-        pass
+    fed(to, world.block(data))
     assert to.window_bytes > 100 * len(data) / 100 + 100 * 100
     assert to.oldest_first_read_ns() == NOW_NS
 
@@ -274,20 +262,17 @@ def test_it_is_worth_it_while_most_is_known() -> None:
 def test_own_verdicts_before_a_crash(kind: Kind) -> None:
     to = core()
     found = looked_up([Answer.PRESENT], kind, line_tag(b"1 k 0", 0, "a.log"), names=(HERE,))
-    backlog = Backlog(to)
-    for _ in backlog.take(world.block(b"1 k 0\n"), NOW_NS, 0.0):
-        pass
+    backlog = fed(to, world.block(b"1 k 0\n"))
     backlog.settle(backlog.question(), found, NOW_NS, 0.0)
     assert to.live == {Verdict.READ: 1, Verdict(int(kind)): 1}
 
 
 # -- read again ----------------------------------------------------------------------------------------------------
 def again(to: Core, *blocks: Block) -> tuple[Backlog, Batch]:
-    backlog = Backlog(to)
-    for block in blocks:
-        assert to.back(block)
-        for _ in backlog.take(block, NOW_NS, 0.0):
-            pass
+    """``ANEW``, or these."""
+    blocks = blocks or (ANEW,)
+    assert all(to.back(block) for block in blocks)
+    backlog = fed(to, *blocks)
     question = backlog.question()
     assert question.back
     return backlog, question
@@ -300,11 +285,12 @@ def knows(*verdicts: tuple[Answer, int]) -> Verdicts:
 
 SAME, OTHERS, NEW = (Answer.PRESENT, line_tag(b"0 k 0", 0, "a.log")), (Answer.PRESENT, 0), (Answer.ABSENT, 0)
 DATA = b"0 k 0\nbad\n1 k 0\n2 k 0\nbad\n3 k 0\n"
+ANEW = replace(world.block(DATA), anew=True)
 
 
 def test_a_log_read_anew_departs_at_the_first_line_that_nobody_knows() -> None:
     to = core(high=100)
-    backlog, question = again(to, replace(world.block(DATA), anew=True))
+    backlog, question = again(to)
     found = knows(SAME, OTHERS, NEW, OTHERS)
     assert not to.live[Verdict.REJECTED], "nobody knows yet whether they were rejected before"
     (at,) = departures(question, found, frozenset()).values()
@@ -319,7 +305,7 @@ def test_a_log_read_anew_departs_at_the_first_line_that_nobody_knows() -> None:
 
 def test_until_it_departs_a_log_stays_known_as_read_anew() -> None:
     to = core(high=100)
-    backlog, question = again(to, replace(world.block(DATA), anew=True))
+    backlog, question = again(to)
     found = knows(SAME, OTHERS, OTHERS, OTHERS)
     assert departures(question, found, frozenset()) == {}
     backlog.settle(question, found, NOW_NS, 0.0)
@@ -349,7 +335,7 @@ def test_what_stands_before_the_place_where_it_departs_is_committed_as_read_anew
 
 def test_nothing_of_a_log_that_departs_is_sent_before_it_is_a_row_and_its_place_is_kept() -> None:
     to = core(high=100)
-    backlog, question = again(to, replace(world.block(DATA), anew=True))
+    backlog, question = again(to)
     found = knows(SAME, NEW, NEW, NEW)
     to.departs("log1", departures(question, found, frozenset())["log1"])
     backlog.settle(question, found, NOW_NS, 0.0)
@@ -363,7 +349,7 @@ def test_nothing_of_a_log_that_departs_is_sent_before_it_is_a_row_and_its_place_
 
 def test_a_log_that_goes_on_behind_what_was_counted_departs_there() -> None:
     to = core(high=DATA.index(b"3"))
-    _, question = again(to, replace(world.block(DATA), anew=True))
+    _, question = again(to)
     assert departures(question, knows(SAME, OTHERS, OTHERS, SAME), frozenset()) == {"log1": DATA.index(b"3")}
 
 
@@ -400,7 +386,7 @@ def test_a_log_put_back_to_its_start_departs_nowhere() -> None:
 
 
 def test_where_it_departs_is_not_told_while_an_answer_is_missing() -> None:
-    _, question = again(core(high=100), replace(world.block(DATA), anew=True))
+    _, question = again(core(high=100))
     assert must_know(question, None)
     assert must_know(question, knows(SAME, (Answer.UNKNOWN, 0), NEW, NEW))
     assert not must_know(question, knows(SAME, SAME, NEW, NEW))
@@ -408,33 +394,28 @@ def test_where_it_departs_is_not_told_while_an_answer_is_missing() -> None:
 
 def test_a_line_that_waits_in_the_store_is_no_new_one() -> None:
     to = core(high=100)
-    backlog, question = again(to, replace(world.block(DATA), anew=True))
+    backlog, question = again(to)
     at = DATA.index(b"2")
     waiting = {(DIGESTER.digests([b"2"]), line_tag(b"2 k 0", at, "a.log"))}
     found = knows(SAME, OTHERS, NEW, NEW)
     assert departures(question, found, waiting)["log1"] == DATA.index(b"3")
     to.departs("log1", DATA.index(b"3"))
     backlog.settle(question, found, NOW_NS, 0.0, waiting)
-    assert to.live == {Verdict.REREAD: 5, Verdict.READ: 1}
-    assert to.open == 1
+    assert (to.live, to.open) == ({Verdict.REREAD: 5, Verdict.READ: 1}, 1)
 
 
 def test_what_was_read_before_becomes_rows_before_its_lines_are_read_again() -> None:
     to = core()
     world.take(to, world.block(DATA), NOW_NS, 0.0)
-    _, question = again(to, replace(world.block(DATA), anew=True))
+    _, question = again(to)
     assert not to.clear(question.stretches)
-    changes = to.changes(NOW_NS, 0.0)
-    assert changes.stored.events.ids == [b"0", b"1", b"2", b"3"]
+    assert to.changes(NOW_NS, 0.0).stored.events.ids == [b"0", b"1", b"2", b"3"]
     assert to.clear(question.stretches)
 
 
-def test_a_line_that_went_on_is_another_line() -> None:
-    to = core(high=8)
-    assert to.begin(world.block(DATA), 0.0).seen_to == 6
-    assert core(high=10).begin(world.block(DATA), 0.0).seen_to == 10
-    assert core(high=9).begin(world.block(DATA), 0.0).seen_to == 9
-    assert core(high=5).begin(world.block(DATA.replace(b"\n", b"\r\n")), 0.0).seen_to == 5
+@pytest.mark.parametrize(("high", "seen_to", "end"), [(8, 6, b"\n"), (10, 10, b"\n"), (9, 9, b"\n"), (5, 5, b"\r\n")])
+def test_a_line_that_went_on_is_another_line(high: int, seen_to: int, end: bytes) -> None:
+    assert core(high=high).begin(world.block(DATA.replace(b"\n", end)), 0.0).seen_to == seen_to
 
 
 class Knows(FakeLookUps):
@@ -447,9 +428,7 @@ class Knows(FakeLookUps):
         return looked_up(np.where(present, Answer.PRESENT, Answer.ABSENT), 1, names=(OTHER,))
 
 
-async def test_a_joiner_gets_only_what_the_registry_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_joiner_gets_what_the_registry_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "BACKLOG_BYTES", 20_000)
     here = World(tmp_path)
     here.look_ups = Knows(here)
@@ -469,10 +448,7 @@ def test_what_is_learnt_of_the_other_datacentre() -> None:
     """It is ahead, so it lives; and it takes our events, so these are looked up before they are joined."""
     homes = Homes(HERE, [OTHER])
     to = core(homes=homes)
-    backlog = Backlog(to)
-    data = b"".join(b"%d k 0\n" % n for n in range(400))
-    for _ in backlog.take(world.block(data), NOW_NS, 0.0):
-        pass
+    backlog = fed(to, world.block(b"".join(b"%d k 0\n" % n for n in range(400))))
     asked = backlog.question()
     assert not homes.contested
     backlog.settle(asked, looked_up([Answer.PRESENT] * len(asked), 1, names=(OTHER,)), NOW_NS, 0.0)

@@ -25,9 +25,7 @@ def positions(places: Places) -> list[LogPosition]:
 
 
 @pytest.mark.parametrize(("read_from", "left"), [(Place.BEGINNING, 10), (Place.END, 0), (6 * HOUR, 4)])
-def test_it_counts_for_logs_that_are_there_before_the_state(
-    places: Places, read_from: Place | int, left: int
-) -> None:
+def test_it_counts_for_logs_there_before_the_state(places: Places, read_from: Place | int, left: int) -> None:
     lines = [line(n, n) for n in range(10)]
     written(places.foreign / "a.log", lines)
     skips = begin(places, "clicks", ADAPTER, DIGESTER, Beginning(read_from))
@@ -45,11 +43,9 @@ def test_known_positions_are_forgotten_and_the_counts_kept(places: Places, read_
     begin(places, "clicks", ADAPTER, DIGESTER, Beginning(Place.END))
     (end,) = positions(places)
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
-        assert state is not None
         state.commit(Changes(positions={end.identity: LogPosition(end.identity, "a.log", offsets[8])}))
         high = state.highs()
     begin(places, "clicks", ADAPTER, DIGESTER, Beginning(read_from, ignore_checkpoints=True))
     assert len(read_on(places, positions(places))) == left
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
-        assert state is not None
         assert state.highs() == high, "what is read again is known as such"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,13 @@ def lines(*words: str) -> bytes:
     return b"".join(f"{word} k 1\n".encode() for word in words)
 
 
+def having(*words: str, now_ns: int = 0, **of_core: Any) -> Core:
+    """A core that has read these."""
+    c = core(**of_core)
+    take(c, block(lines(*words)), now_ns=now_ns)
+    return c
+
+
 def batch_of(c: Core, now: float = 0.0, *, flush: bool = True) -> Batch:
     batch = c.next_batch(now, flush=flush)
     assert batch is not None
@@ -53,32 +61,24 @@ def counts(changes: Changes) -> dict[str, int]:
 
 
 def test_events_of_ambiguous_keys_are_counted_apart_once_they_have_a_verdict() -> None:
-    c = core()
-    take(c, block(lines("a", "b", "c", "d")))
+    c = having("a", "b", "c", "d")
     batch = batch_of(c)
     outcomes = (Outcome.JOINED, Outcome.REJECTED, Outcome.RETRY, Outcome.JOINED)
     reply(c, batch, *outcomes, ambiguous=[0, 1, 2])
-    again = c.next_batch(100.0, flush=True)
-    assert again is not None
-    reply(c, again, Outcome.JOINED, now=100.0, ambiguous=[0])
-    found = counts(c.changes(0, 100.0))
-    assert found == {"read": 4, "joined": 3, "rejected": 1, "ambiguous": 3}
+    reply(c, batch_of(c, 100.0), Outcome.JOINED, now=100.0, ambiguous=[0])
+    assert counts(c.changes(0, 100.0)) == {"read": 4, "joined": 3, "rejected": 1, "ambiguous": 3}
 
 
 def test_events_out_of_bounds_are_counted_apart_once_they_are_unmatched() -> None:
-    c = core()
-    take(c, block(lines("a", "b", "c")))
+    c = having("a", "b", "c")
     batch = batch_of(c)
     reply(c, batch, Outcome.UNMATCHED, Outcome.UNMATCHED, Outcome.RETRY, unpaired=[1, 2])
-    again = c.next_batch(100.0, flush=True)
-    assert again is not None
-    reply(c, again, Outcome.UNMATCHED, now=100.0, unpaired=[0])
+    reply(c, batch_of(c, 100.0), Outcome.UNMATCHED, now=100.0, unpaired=[0])
     assert counts(c.changes(0, 100.0)) == {"read": 3, "unmatched": 3, "unpaired": 2}
 
 
 def test_the_offset_waits_for_the_slowest_event_of_its_stretch() -> None:
-    c = core(limits=Limits(batch_events=2))
-    take(c, block(lines("a", "b", "c")))
+    c = having("a", "b", "c", limits=Limits(batch_events=2))
     first, second = batch_of(c), batch_of(c)
     assert (ids(first), ids(second)) == ([b"a", b"b"], [b"c"])
     reply(c, second, Outcome.JOINED)
@@ -87,13 +87,11 @@ def test_the_offset_waits_for_the_slowest_event_of_its_stretch() -> None:
     changes = c.changes(0, 0.0)
     assert changes.positions["log1"].offset == 18
     assert counts(changes) == {"read": 3, "joined": 2, "unmatched": 1}
-    assert c.window_bytes == 0
-    assert c.open == 0
+    assert (c.window_bytes, c.open) == (0, 0)
 
 
 def test_a_later_stretch_does_not_overtake() -> None:
-    c = core()
-    take(c, block(lines("a")))
+    c = having("a")
     take(c, block(lines("b"), 6))
     batch = batch_of(c)
     assert ids(batch) == [b"a", b"b"]
@@ -139,24 +137,29 @@ def test_batches_fill_up_for_a_moment() -> None:
 
 
 def test_batches_are_bounded_in_bytes() -> None:
-    c = core(limits=Limits(batch_bytes=14))
-    take(c, block(lines("a", "b", "c")))
+    c = having("a", "b", "c", limits=Limits(batch_bytes=14))
     assert [len(batch_of(c)) for _ in range(2)] == [2, 1]
     one = core(limits=Limits(batch_bytes=1))
     take(one, block(lines("a", "b")))
     assert len(batch_of(one)) == 1
 
 
-def test_taken_by_another_datacentre_is_elsewhere() -> None:
-    c = core()
-    take(c, block(lines("a")))
-    reply(c, batch_of(c), Outcome.TAKEN, taken={0: TakenBy("there", Kind.JOINED, False)})
-    assert counts(c.changes(0, 0.0)) == {"read": 1, "elsewhere": 1, "wasted": 1}
+@pytest.mark.parametrize(
+    ("by", "found"),
+    [
+        (TakenBy("there", Kind.JOINED, False), {"elsewhere": 1, "wasted": 1}),
+        (TakenBy(HERE, Kind.JOINED, False), {"duplicate": 1}),  # another line
+        *[(TakenBy(HERE, kind, True), {kind.name.lower(): 1}) for kind in Kind],  # this very line, before a crash
+    ],
+)
+def test_what_is_taken_counts_as_what_its_owner_made_of_it(by: TakenBy, found: dict[str, int]) -> None:
+    c = having("a")
+    reply(c, batch_of(c), Outcome.TAKEN, taken={0: by})
+    assert counts(c.changes(0, 0.0)) == {"read": 1} | found
 
 
 def test_an_id_registered_with_another_time_is_counted_and_told() -> None:
-    c = core(uncertainty_ns=HOUR)
-    take(c, block(lines("a", "b", "c")))
+    c = having("a", "b", "c", uncertainty_ns=HOUR)
     batch = batch_of(c)
     time_ns = int(batch.events.times[0])
     by = [TakenBy("there", Kind.JOINED, False, time_ns + n * HOUR, 7) for n in (-2, 1, 0)]
@@ -164,21 +167,6 @@ def test_an_id_registered_with_another_time_is_counted_and_told() -> None:
     assert c.live[Verdict.RETIMED] == 1, "the others are not further apart than clocks may be"
     assert c.retimed == Retimed(b"a", "a.log", 0, time_ns, time_ns - 2 * HOUR, "there", Kind.JOINED, 7)
     assert counts(c.changes(0, 0.0)) == {"read": 3, "elsewhere": 3, "wasted": 3, "retimed": 1}
-
-
-def test_taken_by_another_line_is_a_duplicate() -> None:
-    c = core()
-    take(c, block(lines("a")))
-    reply(c, batch_of(c), Outcome.TAKEN, taken={0: TakenBy(HERE, Kind.JOINED, False)})
-    assert counts(c.changes(0, 0.0)) == {"read": 1, "duplicate": 1}
-
-
-@pytest.mark.parametrize("kind", list(Kind))
-def test_taken_by_this_very_line_before_a_crash_counts_as_what_it_became(kind: Kind) -> None:
-    c = core()
-    take(c, block(lines("a")))
-    reply(c, batch_of(c), Outcome.TAKEN, taken={0: TakenBy(HERE, kind, True)})
-    assert counts(c.changes(0, 0.0)) == {"read": 1, kind.name.lower(): 1}
 
 
 def test_a_line_that_was_counted_before_is_a_reread() -> None:
@@ -203,20 +191,27 @@ def test_what_a_log_has_from_the_one_that_it_begins_like_was_counted_there() -> 
     assert counts(c.changes(0, 0.0)) == {"read": 1, "joined": 1, "reread": 1}
 
 
-def test_taken_without_an_owner_is_no_verdict() -> None:
-    c = core()
-    take(c, block(lines("a")))
-    reply(c, batch_of(c), Outcome.TAKEN)
+@pytest.mark.parametrize(
+    ("words", "outcomes", "more"),
+    [
+        pytest.param("a", [Outcome.TAKEN], {}, id="taken without an owner"),
+        pytest.param("ab", [Outcome.JOINED], {}, id="too few"),
+        pytest.param(
+            "ab",
+            [Outcome.JOINED, Outcome.JOINED, Outcome.TAKEN],
+            {"taken": {2: TakenBy("there", Kind.JOINED, False)}, "ambiguous": [2]},
+            id="too many",
+        ),
+    ],
+)
+def test_an_answer_that_does_not_fit_the_batch_is_no_answer(
+    words: str, outcomes: list[Outcome], more: dict[str, Any]
+) -> None:
+    c = having(*words)
+    reply(c, batch_of(c), *outcomes, **more)
+    assert (c.open, c.live) == (len(words), {Verdict.READ: len(words)})
     assert not c.changes(0, 0.0)
-    assert c.open == 1
-
-
-def test_wrong_number_of_answers_is_no_verdict() -> None:
-    c = core()
-    take(c, block(lines("a", "b")))
-    reply(c, batch_of(c), Outcome.JOINED)
-    assert c.live[Verdict.JOINED] == 0
-    assert c.open == 2
+    assert ids(batch_of(c, 100.0)) == [word.encode() for word in words]
 
 
 def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
@@ -238,8 +233,7 @@ def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
 
 
 def test_held_events_go_to_the_store_after_a_while() -> None:
-    c = core(limits=Limits(hold_s=5.0), patience=LIVE)
-    take(c, block(lines("a", "b")), now_ns=9 * S)
+    c = having("a", "b", limits=Limits(hold_s=5.0), patience=LIVE, now_ns=9 * S)
     reply(c, batch_of(c), Outcome.JOINED, Outcome.NOT_YET)
     assert not c.changes(0, 4.9)
     changes = c.changes(0, 5.0)
@@ -251,8 +245,7 @@ def test_held_events_go_to_the_store_after_a_while() -> None:
 
 
 def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading() -> None:
-    c = core(limits=Limits(window_bytes=1000, spill_bytes=500, retry_store_bytes=100), patience=LIVE)
-    take(c, block(lines("a", "b")))
+    c = having("a", "b", limits=Limits(window_bytes=1000, spill_bytes=500, retry_store_bytes=100), patience=LIVE)
     reply(c, batch_of(c), Outcome.NOT_YET, Outcome.NOT_YET)
     assert len(c.changes(0, 0.0).stored) == 2
     take(c, block(lines("c", "d", "e"), 12))
@@ -263,8 +256,7 @@ def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading(
 
 
 def test_with_once_reading_pauses_before_anything_is_stored() -> None:
-    c = core(limits=Limits(window_bytes=1000, spill_bytes=500, hold_s=1.0, hold_once_s=60.0))
-    take(c, block(lines("a", "b", "c")))
+    c = having("a", "b", "c", limits=Limits(window_bytes=1000, spill_bytes=500, hold_s=1.0, hold_once_s=60.0))
     reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)
     assert not c.room()
     assert not c.changes(0, 59.0)
@@ -273,8 +265,7 @@ def test_with_once_reading_pauses_before_anything_is_stored() -> None:
 
 
 def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
-    c = core(limits=Limits(hold_s=1.0, batch_events=2), patience=LIVE)
-    take(c, block(lines("a", "b", "c")))
+    c = having("a", "b", "c", limits=Limits(hold_s=1.0, batch_events=2), patience=LIVE)
     batch = batch_of(c)
     reply(c, batch_of(c), Outcome.NOT_YET)
     assert not c.changes(0, HELD_LONG - 0.1)  # what is on its way is worth waiting for
@@ -319,8 +310,7 @@ def test_not_yet_is_tried_again_as_soon_as_the_primary_logs_are_read_past_it() -
 
 
 def test_progress_made_during_the_attempt_counts() -> None:
-    c = core(patience=Patience(unmatched_after_ns=100))
-    take(c, block(lines("a")), now_ns=50)
+    c = having("a", patience=Patience(unmatched_after_ns=100), now_ns=50)
     batch = batch_of(c)
     c.progressed(60)
     reply(c, batch, Outcome.NOT_YET)
@@ -330,9 +320,7 @@ def test_progress_made_during_the_attempt_counts() -> None:
 def test_back_off_grows_and_is_random() -> None:
     c = core()
     item = waiting_item(c, Outcome.RETRY)
-    first = c.next_due()
-    assert first is not None
-    assert 0 < first <= 0.1
+    assert 0 < c.next_due() <= 0.1
     dues = []
     now = 0.0
     for _ in range(12):
@@ -357,8 +345,7 @@ def test_tries_of_the_young_do_not_make_the_back_off_longer_that_follows() -> No
 
 
 def test_overload_is_no_attempt() -> None:
-    c = core()
-    take(c, block(lines("a")))
+    c = having("a")
     batch = batch_of(c)
     reply(c, batch, Outcome.RETRY, overloaded=True)
     assert Held(c, batch.rows[0]).attempts == 0
@@ -372,8 +359,7 @@ def test_an_event_of_the_future_is_parked_until_then() -> None:
 
 
 def test_keep_pending_settles_when_the_primary_logs_are_complete() -> None:
-    c = core(patience=Patience(once=True, keep_pending=True))
-    take(c, block(lines("a")), now_ns=50)
+    c = having("a", patience=Patience(once=True, keep_pending=True), now_ns=50)
     batch = batch_of(c)
     assert batch.events.as_of.tolist() == [WAIT_NS]
     c.progressed(60)
@@ -399,8 +385,7 @@ def test_without_keep_pending_not_yet_is_never_the_last_word() -> None:
 
 
 def test_retries_and_news_take_turns() -> None:
-    c = core(limits=Limits(batch_events=1))
-    take(c, block(lines("a", "b")))
+    c = having("a", "b", limits=Limits(batch_events=1))
     for _ in range(2):
         reply(c, batch_of(c), Outcome.RETRY)
     take(c, block(lines("c", "d"), 12))
@@ -410,8 +395,7 @@ def test_retries_and_news_take_turns() -> None:
 
 
 def test_a_log_that_was_put_back_counts_new_verdicts_and_moves_back() -> None:
-    c = core()
-    take(c, block(lines("a", "b", "c")))
+    c = having("a", "b", "c")
     reply(c, batch_of(c), *[Outcome.JOINED] * 3)
     c.changes(0, 0.0)
     take(c, block(lines("x")))  # rewritten from its start
@@ -429,15 +413,6 @@ def test_oldest_first_read() -> None:
     assert c.oldest_first_read_ns() == 3
 
 
-def test_an_answer_that_does_not_fit_the_batch_is_no_answer() -> None:
-    c = core()
-    take(c, block(lines("a", "b")))
-    taken = {2: TakenBy("there", Kind.JOINED, False)}
-    reply(c, batch_of(c), Outcome.JOINED, Outcome.JOINED, Outcome.TAKEN, taken=taken, ambiguous=[2])
-    assert (c.open, c.live) == (2, {Verdict.READ: 2})
-    assert ids(batch_of(c, 100.0)) == [b"a", b"b"]
-
-
 def test_what_was_read_before_and_waits_for_the_next_run_is_not_kept() -> None:
     c = core(patience=Patience(once=True, keep_pending=True))
     c.progressed(NEVER_NS)
@@ -445,3 +420,14 @@ def test_what_was_read_before_and_waits_for_the_next_run_is_not_kept() -> None:
     c.send_again(stretch, Events.of([ForeignEvent(b"a", b"a" * 16, 0, b"k", b"x", LogFile("f"), 0, 0)]), 0, 0.0)
     reply(c, batch_of(c), Outcome.NOT_YET)
     assert (c.open, len(c._table), stretch.left) == (0, 0, 1)
+
+
+def test_only_what_was_joined_counts_in_the_times_of_joins() -> None:
+    c = core()
+    for name, read_h, event_h in (("a", 99, 90), ("b", 50, 40), ("c", 98, 60)):
+        take(c, block(b"%b k %d\n" % (name.encode(), event_h), identity=name), now_ns=read_h * HOUR)
+    reply(c, batch_of(c), Outcome.JOINED, Outcome.RETRY, Outcome.JOINED, now=100 * 3600.0)
+    assert (c.times.since_read.count, c.times.since_read.sum_s) == (2, 3 * 3600.0)
+    assert (c.times.since_event.count, c.times.since_event.sum_s) == (2, 50 * 3600.0)
+    reply(c, batch_of(c, 1e6), Outcome.RETRY, now=1e6)
+    assert c.times.since_read.count == 2

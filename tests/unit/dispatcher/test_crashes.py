@@ -183,8 +183,7 @@ def test_every_record_is_counted_once_whatever_happens(seed: int) -> None:
         run.finish()
         total = run.state.ledger().total
         counts, exported = run.expected()
-        found = Counter({Verdict.READ: total.read} | dict(total.verdicts))
-        assert +found == +counts
+        assert +Counter({Verdict.READ: total.read} | dict(total.verdicts)) == +counts
         assert total.pending == 0
         assert total.reread == 0  # the offset is never behind what was counted
         for log in ("rejected", "late"):

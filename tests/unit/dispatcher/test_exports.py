@@ -155,12 +155,10 @@ def test_a_file_that_somebody_touched_is_left_alone(tmp_path: Path, what: str) -
     state.close()
 
 
-def test_nothing_to_export_makes_no_files(tmp_path: Path) -> None:
-    state = State(tmp_path / "s")
+def test_nothing_to_export_makes_no_files(state: State, tmp_path: Path) -> None:
     Exports(tmp_path / "out", RealDisk(), state, warn=print).close()
     names: Sequence[Path] = list((tmp_path / "out").glob("*/*"))
     assert names == []
-    state.close()
 
 
 def lost(directory: Path, what: str) -> None:

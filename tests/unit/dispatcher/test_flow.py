@@ -16,7 +16,8 @@ from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Backoff, Patience
 from photon.idregistry.api import Answer, Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.verdicts import tag_of
-from tests.unit.dispatcher.world import HERE, Held, block, core, looked_up, take
+from tests.unit.dispatcher.test_core import batch_of, having
+from tests.unit.dispatcher.world import HERE, Held, looked_up
 from tests.unit.joiner.told import answers_of
 
 GOOD = answers_of([Outcome.JOINED])
@@ -29,13 +30,8 @@ def flow(joiners: int, in_flight: int = 8) -> Flow:
     return Flow(joiners, in_flight=in_flight, random=random.Random(1).random)
 
 
-def some(target: Target | None) -> Target:
-    assert target is not None
-    return target
-
-
 def send(f: Flow, now: float, events: int = 1) -> Target:
-    target = some(f.choose(now))
+    target = f.choose(now)
     f.sent(target, events, now)
     return target
 
@@ -89,7 +85,6 @@ def test_a_failing_joiner_is_left_alone_for_a_while_then_tried_with_one_batch(an
     assert {send(f, 10.0).number for _ in range(8)} == {1}
     assert f.choose(10.0) is None
     back = f.next_free(10.0)
-    assert back is not None
     assert 10.0 < back <= 10.1
     assert send(f, back) is bad
     if answer is not BUSY:
@@ -147,9 +142,7 @@ def test_ejections_grow_while_others_are_well_and_never_are_all_left_alone() -> 
     bad.away_until, bad.failed_at = now + EJECTION.most, now
     assert send(f, now).number == 1
     f.answered(f.targets[1], 1, None, now, now)
-    back = f.next_free(now)
-    assert back is not None
-    assert back <= now + LAST_S
+    assert f.next_free(now) <= now + LAST_S
     assert f.choose(now + LAST_S) is not None
 
 
@@ -188,7 +181,7 @@ def test_alone_a_joiner_gets_all_that_is_allowed() -> None:
 
 def test_a_place_for_which_there_is_no_batch_is_given_back() -> None:
     f = sharing()
-    target = some(f.choose(0.0))
+    target = f.choose(0.0)
     f.sent(target, 0, 0.0)
     assert f.outstanding == target.events == 0
 
@@ -199,7 +192,6 @@ def test_a_single_joiner_that_fails_is_tried_at_least_once_a_second() -> None:
     for _ in range(30):
         f.answered(send(f, now), 1, None, now, now)
         back = f.next_free(now)
-        assert back is not None
         assert back <= now + LAST_S
         now = back
     assert f.targets[0].failures == 30
@@ -237,8 +229,7 @@ def test_a_joiner_that_was_removed_gets_no_more_and_what_is_on_its_way_still_cou
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
 def test_back_off_stays_in_its_bounds(attempts: int, drawn: float) -> None:
     b = Backoff(first=0.1, most=10.0, floor=0.01)
-    delay = b.delay(attempts, lambda: drawn)
-    assert 0.01 <= delay <= min(10.0, 0.1 * 2.0 ** min(attempts - 1, 50))
+    assert 0.01 <= b.delay(attempts, lambda: drawn) <= min(10.0, 0.1 * 2.0 ** min(attempts - 1, 50))
 
 
 def test_patience_counts_from_the_first_read() -> None:
@@ -268,10 +259,8 @@ def test_when_to_look_up() -> None:
 
 
 def test_what_the_registry_knows_needs_no_joiner() -> None:
-    c = core()
-    take(c, block(b"mine k 1\nother k 1\nthere k 1\nnew k 1\nold k 1\nunknown k 1\n"))
-    batch = c.next_batch(0.0, flush=True)
-    assert batch is not None
+    c = having("mine", "other", "there", "new", "old", "unknown")
+    batch = batch_of(c)
     codes = [Answer.PRESENT] * 3 + [Answer.ABSENT, Answer.BELOW_BOUNDARY, Answer.UNKNOWN]
     tags = [tag_of(batch.events.row(0)), 1, tag_of(batch.events.row(2)), 0, 0, 0]
     found = looked_up(
@@ -285,9 +274,6 @@ def test_what_the_registry_knows_needs_no_joiner() -> None:
 
 
 def test_a_registry_that_knows_nothing_changes_nothing() -> None:
-    c = core()
-    take(c, block(b"a k 1\n"))
-    batch = c.next_batch(0.0, flush=True)
-    assert batch is not None
-    found = looked_up([0])
-    assert settle(c, batch, found, 0, 0.0).tolist() == batch.rows.tolist()
+    c = having("a")
+    batch = batch_of(c)
+    assert settle(c, batch, looked_up([0]), 0, 0.0).tolist() == batch.rows.tolist()

@@ -70,7 +70,6 @@ def ids_of(adapter: Adapter, blocks: list[Block]) -> list[int]:
     for block in blocks:
         for header in adapter.foreign_headers(block.data.split(b"\n")[:-1], block.file):
             assert isinstance(header, ForeignHeader), header
-            assert header.event_id is not None
             found.append(int(header.event_id[2:]))
     return found
 

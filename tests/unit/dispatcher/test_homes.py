@@ -67,8 +67,7 @@ def test_every_event_has_one_home_and_all_agree() -> None:
         others = place.homes[place.ranks > 0]
         assert (place.homes[place.ranks == 0] == NOBODY).all()
         assert set(others.tolist()) == {n for n in range(3) if n != at}
-        first = np.argmin(ranks, axis=0)
-        assert (others == first[place.ranks > 0]).all()
+        assert (others == np.argmin(ranks, axis=0)[place.ranks > 0]).all()
 
 
 def test_half_of_the_events_is_each_one_s_of_two() -> None:
@@ -222,13 +221,10 @@ def test_what_is_yielded_waits_for_what_own_events_usually_take_not_for_the_slow
 
 
 @given(
-    st.lists(
-        st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.floats(0, 5), st.booleans()),
-        max_size=60,
-    ),
+    st.lists(st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.floats(0, 5), st.booleans()), max_size=60),
     st.integers(0, 2**32),
 )
-def test_whatever_is_observed_each_event_is_taken_by_somebody_soon(
+def test_each_event_is_taken_by_somebody_soon(
     seen: list[tuple[int, int, int, int, int, float, bool]], seed: int
 ) -> None:
     """Bounded waits and sane places are all that the rest relies on."""

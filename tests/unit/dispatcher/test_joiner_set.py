@@ -284,9 +284,7 @@ async def test_joiners_are_connected_and_let_go(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_what_is_on_its_way_is_waited_for_unless_nobody_is_there(
-    monkeypatch: pytest.MonkeyPatch, gone: bool
-) -> None:
+async def test_what_is_on_its_way_is_waited_for_if_any_is_there(monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
     shell = Shell(monkeypatch)
     shell.slots, shell.site = [slot("a", "a:1")], {"a:1": True, "z:1": True}
     running = asyncio.create_task(shell.discovery.run(shell.calls, shell.troubles))

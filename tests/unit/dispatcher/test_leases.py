@@ -42,6 +42,13 @@ class Table:
             assert self.owners.pop(unit) == me
 
 
+def two() -> tuple[Table, int, int, Leases]:
+    """A table, its workers, and what the first one decides by."""
+    table = Table()
+    one, other = table.join(), table.join()
+    return table, one, other, Leases(one, LEASE_S)
+
+
 def rounds(table: Table, workers: dict[int, Leases], units: list[str], now: float, count: int) -> float:
     """Everybody decides so often, two seconds apart."""
     for _ in range(count):
@@ -92,9 +99,7 @@ def test_a_log_more_moves_none_of_the_others() -> None:
 
 
 def test_who_beats_is_alive_however_long_ago_one_looked() -> None:
-    table = Table()
-    one, other = table.join(), table.join()
-    leases = Leases(one, LEASE_S)
+    table, _, other, leases = two()
     view = table.view()
     for now in range(0, 100, 20):  # longer than a lease between two looks
         table.rows[other] = WorkerRow(other, "w2", now + 2)
@@ -103,9 +108,7 @@ def test_who_beats_is_alive_however_long_ago_one_looked() -> None:
 
 
 def test_one_that_stood_still_itself_does_not_blame_the_others() -> None:
-    table = Table()
-    one, other = table.join(), table.join()
-    leases = Leases(one, LEASE_S)
+    table, _, other, leases = two()
     assert not leases.decide(table.view(), [], 0.0).fence
     for look in range(LOOKS_MIN - 1):  # it was stopped for an hour, and so was the other
         assert not leases.decide(table.view(), [], 3600.0 + look).fence
@@ -113,10 +116,8 @@ def test_one_that_stood_still_itself_does_not_blame_the_others() -> None:
 
 
 def test_a_worker_is_dead_only_after_a_whole_lease() -> None:
-    table = Table()
-    one, other = table.join(), table.join()
+    table, _, other, leases = two()
     table.owners = {"a": other, "b": other}
-    leases = Leases(one, LEASE_S)
     for now in (0.0, 2.0, 4.0, 6.0, 8.0, 9.9):
         assert not leases.decide(table.view(), ["a", "b"], now).fence
     decision = leases.decide(table.view(), ["a", "b"], 10.0)
@@ -126,8 +127,7 @@ def test_a_worker_is_dead_only_after_a_whole_lease() -> None:
 
 
 def test_a_beat_that_moved_on_meanwhile_is_no_dead_worker() -> None:
-    table = Table()
-    one, other = table.join(), table.join()
+    table, one, other, _ = two()
     table.owners = {"a": other}
     table.rows[other] = WorkerRow(other, "w2", 7)
     table.apply(one, Decision(fence=((other, 1),), take=("a",)))
@@ -139,19 +139,17 @@ def test_who_was_fenced_learns_so() -> None:
     table = Table()
     me = table.join()
     table.rows[me] = WorkerRow(me, "w1", 5, fenced=True)
-    with pytest.raises(WorkerFenced):
-        Leases(me, LEASE_S).decide(table.view(), [], 0.0)
-    del table.rows[me]  # and all that it had is others' by now
-    with pytest.raises(WorkerFenced):
-        Leases(me, LEASE_S).decide(table.view(), [], 0.0)
+    for _ in range(2):
+        with pytest.raises(WorkerFenced):
+            Leases(me, LEASE_S).decide(table.view(), [], 0.0)
+        table.rows.pop(me, None)  # and all that it had is others' by now
 
 
 def test_what_is_out_of_sight_is_given_back_and_nobody_takes_it() -> None:
     table = Table()
     me = table.join()
     table.owners = {"gone": me, "there": me}
-    decision = Leases(me, LEASE_S).decide(table.view(), ["there"], 0.0)
-    assert decision == Decision(give=("gone",))
+    assert Leases(me, LEASE_S).decide(table.view(), ["there"], 0.0) == Decision(give=("gone",))
 
 
 def test_a_huge_log_is_given_back_to_be_split_only_where_others_are() -> None:
@@ -175,8 +173,7 @@ def test_decisions_are_bounded() -> None:
 
 
 def test_workers_that_see_different_logs_leave_none_unread_and_seldom_move_any() -> None:
-    table = Table()
-    one, other = table.join(), table.join()
+    table, one, other, _ = two()
     sights = {one: [f"old{n}" for n in range(6)], other: [f"new{n}" for n in range(6)]}
     those = {me: Leases(me, LEASE_S) for me in sights}
     moved, unread, now = 0, 0, 0.0

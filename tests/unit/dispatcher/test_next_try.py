@@ -148,8 +148,7 @@ def test_who_waited_long_for_its_primary_event_is_not_put_off_for_long_when_it_i
     made, longest = item(b"a", 3000.0, attempts=20), NextTries(Patience(), 60.0, lambda: 0.999)
     for failed, most in ((0, 0.1), (1, 0.2), (3, 0.8), (15, RETRY_BACKOFF.most)):
         assert 0.9 * most < plan_of(longest, attempt(outcome), made, failed=failed).delay_s <= most
-    busy = replace(attempt(outcome), overloaded=True)
-    assert plan_of(longest, busy, made).delay_s <= RETRY_BACKOFF.first
+    assert plan_of(longest, replace(attempt(outcome), overloaded=True), made).delay_s <= RETRY_BACKOFF.first
 
 
 def test_an_event_that_may_name_a_last_line_without_end_waits_for_the_next_run() -> None:

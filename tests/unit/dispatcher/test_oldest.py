@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from photon.dispatcher import status as words
 from photon.dispatcher.core import Core
@@ -12,6 +11,7 @@ from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.status import OldRow, Pending, oldest, oldest_stretches
 from photon.joiner.api import Outcome
+from tests.unit.dispatcher.test_core import batch_of, having
 from tests.unit.dispatcher.test_state import item
 from tests.unit.dispatcher.world import block, core, stored, take
 from tests.unit.joiner.told import answers_of
@@ -28,25 +28,18 @@ def _ids(c: Core) -> list[tuple[str, str, int]]:
 
 
 def test_events_in_memory_say_why_they_wait() -> None:
-    c = core(limits=Limits(batch_events=2), patience=Patience(unmatched_after_ns=3600 * S))
-    take(c, block(b"a k 1\nb k 1\nc k 1\n"))
+    c = having("a", "b", "c", limits=Limits(batch_events=2), patience=Patience(unmatched_after_ns=3600 * S))
     assert _ids(c) == [(name, words.ON_ITS_WAY, 0) for name in "abc"]
-    batch = c.next_batch(0.0, flush=True)
-    assert batch is not None
-    c.answered(batch, answers_of([Outcome.NOT_YET, Outcome.RETRY]), 5 * S, 5.0)
+    c.answered(batch_of(c), answers_of([Outcome.NOT_YET, Outcome.RETRY]), 5 * S, 5.0)
     assert _ids(c) == [("a", words.NOT_YET, 1), ("b", words.UNANSWERED, 1), ("c", words.ON_ITS_WAY, 0)]
     first = _oldest(c, 1)[0]
     assert (first.log, first.offset) == ("a.log", 0)
-    assert first.next_try_ns is not None
     assert first.next_try_ns > 5 * S
 
 
 def test_what_has_a_verdict_is_not_pending() -> None:
-    c = core()
-    take(c, block(b"a k 1\nb k 1\n"))
-    batch = c.next_batch(0.0, flush=True)
-    assert batch is not None
-    c.answered(batch, answers_of([Outcome.JOINED, Outcome.RETRY]), 0, 0.0)
+    c = having("a", "b")
+    c.answered(batch_of(c), answers_of([Outcome.JOINED, Outcome.RETRY]), 0, 0.0)
     assert [name for name, _, _ in _ids(c)] == ["b"]
 
 
@@ -85,8 +78,7 @@ def test_an_id_that_is_no_text_or_too_long_is_shown_all_the_same() -> None:
     assert len(shown) == words.ID_CHARS_MAX + 1
 
 
-def test_the_state_reads_its_oldest_rows_and_the_next_point_that_is_waited_for(tmp_path: Path) -> None:
-    state = State(tmp_path / "state.db")
+def test_the_state_reads_its_oldest_rows_and_the_next_point_that_is_waited_for(state: State) -> None:
     assert state.oldest_rows(5) == []
     assert state.next_trigger_ns(0) is None
     rows = [item(1, trigger_ns=50), item(2, trigger_ns=40), item(3, trigger_ns=COMPLETE_NS)]
@@ -97,4 +89,3 @@ def test_the_state_reads_its_oldest_rows_and_the_next_point_that_is_waited_for(t
     assert state.next_trigger_ns(0) == 40
     assert state.next_trigger_ns(40) == 50
     assert state.next_trigger_ns(50) is None  # only what waits for logs that have ended
-    state.close()

@@ -52,6 +52,10 @@ class Rig:
             self._progress, self.core, self.state, self.troubles, clock, lambda: self.told.append(0), pace
         )
 
+    def run(self) -> None:
+        """Until the test's loop ends."""
+        self._task = asyncio.create_task(self.watch.run())
+
     async def _progress(self) -> Progress:
         self.count()
         self.now += self.took
@@ -80,7 +84,7 @@ class Rig:
 
 async def test_it_is_asked_at_once_when_events_come_and_often_while_they_wait() -> None:
     rig = Rig()
-    task = asyncio.create_task(rig.watch.run())
+    rig.run()
     await rig.until_asked(1)
     assert rig.told == [0]
     for _ in range(20):  # idle: nothing more for an hour
@@ -93,7 +97,6 @@ async def test_it_is_asked_at_once_when_events_come_and_often_while_they_wait() 
     rig.core.open = 5
     rig.watch.wanted()
     await rig.until_asked(6)  # nobody says so again
-    task.cancel()
 
 
 async def test_what_comes_while_it_is_asked_is_not_missed() -> None:
@@ -108,12 +111,11 @@ async def test_what_comes_while_it_is_asked_is_not_missed() -> None:
         return Progress(read_past_ns=100)
 
     rig.watch.progress = slowly
-    task = asyncio.create_task(rig.watch.run())
+    rig.run()
     await asked.wait()
     rig.watch.wanted()
     answer.set()
     await rig.until_asked(2)
-    task.cancel()
 
 
 async def test_nothing_is_read_before_the_stores_clock_is_known() -> None:
@@ -122,48 +124,44 @@ async def test_nothing_is_read_before_the_stores_clock_is_known() -> None:
     rig.store_ahead = -(2**63)
     met: list[str] = []
     rig.troubles.met = lambda what, problem, now: met.append(f"{what}: {problem}")  # type: ignore[method-assign]
-    task = asyncio.create_task(rig.watch.run())
+    rig.run()
     await rig.until_asked(3)
     assert (rig.watch.may_read, rig.told) == (False, [])
     assert met[0] == "event store: it has not answered yet; the logs are read when it does"
     rig.said, rig.store_ahead = 900 * S, 0
     await rig.until_asked(rig.asked + 1)
     assert (rig.watch.may_read, rig.told) == (True, [0])
-    task.cancel()
 
 
 async def test_finished_logs_are_read_when_the_store_has_read_most_of_its_own() -> None:
     rig = Rig(Pace(busy_s=0.001, idle_s=3600.0, once=True))
     rig.said, rig.unread = 900 * S, AHEAD_BYTES + 1
-    task = asyncio.create_task(rig.watch.run())
+    rig.run()
     await rig.until_asked(2)
     assert (rig.watch.may_read, rig.ahead_told) == (False, 0)
     told = len(rig.told)
     rig.unread = AHEAD_BYTES
     await rig.until_asked(rig.asked + 2)
     assert (rig.watch.may_read, len(rig.told)) == (True, told + 1)
-    task.cancel()
 
 
 async def test_logs_that_grow_are_read_however_far_the_store_is() -> None:
     rig = Rig()
     rig.unread = AHEAD_BYTES + 1
-    task = asyncio.create_task(rig.watch.run())
+    rig.run()
     await rig.until_asked(1)
     assert rig.watch.may_read
-    task.cancel()
 
 
 async def test_a_store_that_does_not_answer_is_asked_again() -> None:
     rig = Rig(Pace(busy_s=0.001, idle_s=0.002))
     rig.said = OSError("away")
-    task = asyncio.create_task(rig.watch.run())
+    rig.run()
     await rig.until_asked(3)
     assert (rig.core.read_past_ns, rig.told) == (-1, [])
     rig.said = 7
     await rig.until_asked(5)
     assert rig.core.read_past_ns == 7
-    task.cancel()
 
 
 @pytest.mark.parametrize(
@@ -185,11 +183,10 @@ async def test_clocks_that_differ_too_much_are_told(ahead_s: int, took_s: int, p
     met: list[str] = []
     rig.troubles.met = lambda what, problem, now: met.append(f"{what}: {problem}")  # type: ignore[method-assign]
     rig.said, rig.store_ahead = 900 * S, ahead_s * S
-    task = asyncio.create_task(rig.watch.run())
+    rig.run()
     await rig.until_asked(1)
     assert (rig.core.read_past_ns, rig.ahead_told) == (past_s * S, ahead_s * S)
     assert [line.startswith("clocks: ") and said in line for line in met] == [True] * bool(said)
-    task.cancel()
 
 
 @pytest.mark.parametrize(
@@ -221,7 +218,7 @@ def test_the_pause(open_: int, rows: int, trigger_ns: int | None, pause_s: float
         (None, 3, 1004 * S, 0.25),
     ],
 )
-def test_the_pause_where_the_store_tells_what_arrives(
+def test_the_pause_while_the_store_tells(
     held_ns: int | None, rows: int, stored_ns: int | None, pause_s: float
 ) -> None:
     rig = Rig(Pace(busy_s=0.05, idle_s=10.0))
@@ -234,13 +231,12 @@ def test_the_pause_where_the_store_tells_what_arrives(
 async def test_events_that_come_do_not_have_it_asked_more_often_than_others_that_wait() -> None:
     rig = Rig(Pace(busy_s=0.001, idle_s=7200.0, followed_s=3600.0))
     rig.core.open, rig.core.followed = 5, True
-    task = asyncio.create_task(rig.watch.run())
+    rig.run()
     await rig.until_asked(1)
     for _ in range(20):
         rig.watch.wanted()
         await asyncio.sleep(0.001)
     assert rig.asked == 1
-    task.cancel()
 
 
 def test_a_store_that_was_not_heard_is_asked_often() -> None:

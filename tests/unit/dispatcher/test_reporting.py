@@ -88,10 +88,7 @@ def test_the_first_of_the_events_that_are_given_up_is_named() -> None:
     outcomes = [Outcome.JOINED, Outcome.REJECTED, Outcome.LATE, Outcome.REJECTED]
     tell_given_up(log, events, answers_of(outcomes, reasons={1: "no such field"}))
     assert told == [
-        (
-            "events rejected",
-            {"event_id": b"id2", "log": "f0", "offset": 2, "reason": "no such field", "events": 2},
-        ),
+        ("events rejected", {"event_id": b"id2", "log": "f0", "offset": 2, "reason": "no such field", "events": 2}),
         ("events come late", {"event_id": b"id3", "log": "f1", "offset": 3, "reason": None, "events": 1}),
     ]
     tell_given_up(log, events, JoinAnswers.alike(4, Outcome.JOINED))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,7 @@ from photon.dispatcher.state import Changes, State
 from photon.joiner.api import ForeignEvent
 from tests.unit.dispatcher.world import StoredRow, stored
 
-
-def opened(directory: Path, name: str) -> SharedState:
-    return SharedState(directory / "s.db", name, now_ns=5)
+Joined = Callable[[str], SharedState]
 
 
 def row(n: int, row_id: int = 0) -> StoredRow:
@@ -42,8 +41,8 @@ def fence(by: SharedState, *others: SharedState, take: tuple[str, ...] = ()) -> 
     return [each.position.identity for each in granted]
 
 
-def test_a_lease_passes_on_only_when_it_is_free(tmp_path: Path) -> None:
-    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+def test_a_lease_passes_on_only_when_it_is_free(joined: Joined) -> None:
+    one, two = joined("w1"), joined("w2")
     assert [g.position for g in one.renew(0, Decision(take=("a", "b")))] == [
         LogPosition("a", "", 0),
         LogPosition("b", "", 0),
@@ -57,12 +56,10 @@ def test_a_lease_passes_on_only_when_it_is_free(tmp_path: Path) -> None:
     (granted,) = two.renew(0, Decision(take=("a",)))
     assert (granted.position, granted.high) == (LogPosition("a", "a.log", 12), 12)
     two.commit(read("a", 24))
-    one.close()
-    two.close()
 
 
-def test_the_commit_of_one_that_was_taken_for_dead_is_refused_whole(tmp_path: Path) -> None:
-    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+def test_the_commit_of_one_that_was_taken_for_dead_is_refused_whole(joined: Joined) -> None:
+    one, two = joined("w1"), joined("w2")
     one.renew(0, Decision(take=("a",)))
     one.commit(read("a", 12))
     assert fence(two, one, take=("a",)) == ["a"]
@@ -77,26 +74,22 @@ def test_the_commit_of_one_that_was_taken_for_dead_is_refused_whole(tmp_path: Pa
     assert two.positions() == [LogPosition("a", "a.log", 12)]
     assert not one.outbox(1, "w1")
     one.close()
-    again = opened(tmp_path, "w1")  # another incarnation of the same name
+    again = joined("w1")  # another incarnation of the same name
     assert again.owner > two.owner
     two.commit(read("a", 24))
-    again.close()
-    two.close()
 
 
-def test_a_beat_that_moved_on_is_not_fenced(tmp_path: Path) -> None:
-    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+def test_a_beat_that_moved_on_is_not_fenced(joined: Joined) -> None:
+    one, two = joined("w1"), joined("w2")
     one.renew(0, Decision(take=("a",)))
     seen = {worker.incarnation: worker.beat for worker in two.view().workers}
     one.renew(0)
     assert two.renew(0, Decision(((one.owner, seen[one.owner]),), ("a",))) == []
     one.commit(read("a", 12))
-    one.close()
-    two.close()
 
 
-def test_rows_of_the_retry_store_are_their_workers_and_claimed_from_the_dead(tmp_path: Path) -> None:
-    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+def test_rows_of_the_retry_store_are_their_workers_and_claimed_from_the_dead(joined: Joined) -> None:
+    one, two = joined("w1"), joined("w2")
     one.commit(Changes(stored=stored([row(n) for n in range(3)])))
     assert len(one.due_ids(20, 9)) == 3
     assert two.due_ids(20, 9) == []
@@ -111,27 +104,24 @@ def test_rows_of_the_retry_store_are_their_workers_and_claimed_from_the_dead(tmp
     two.commit(Changes(deleted=[1]))
     two.refresh()
     assert two.retry_rows == 2
-    three = opened(tmp_path, "w3")
+    three = joined("w3")
     assert three.retry_rows == 2
     with pytest.raises(WorkerFenced):
         three.commit(Changes(updated=stored([row(1, row_id=2)])))
-    for state in (one, two, three):
-        state.close()
 
 
-def test_claims_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_bounded(joined: Joined, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_state, "CLAIMED_AT_ONCE", 2)
-    alone = State(tmp_path / "s.db")
+    alone = State(path)
     alone.commit(Changes(stored=stored([row(n) for n in range(5)])))
     alone.close()
-    one = opened(tmp_path, "w1")  # rows of a dispatcher that was alone are claimed as well
+    one = joined("w1")  # rows of a dispatcher that was alone are claimed as well
     assert [one.claim_retries() for _ in range(4)] == [True, True, True, False]
     assert len(one.due_ids(20, 9)) == 5
-    one.close()
 
 
-def test_a_dispatcher_that_is_alone_has_all_that_workers_had(tmp_path: Path) -> None:
-    one = opened(tmp_path, "w1")
+def test_a_dispatcher_that_is_alone_has_all_that_workers_had(joined: Joined) -> None:
+    one = joined("w1")
     one.renew(0, Decision(take=("a",)))
     one.split(LogPosition("a", "a.log", 100), [LogPart("a@0", "a", 0, 100, 0)])
     changes = read("a", 120)
@@ -156,8 +146,8 @@ def test_a_dispatcher_that_is_alone_has_all_that_workers_had(tmp_path: Path) -> 
     alone.close()
 
 
-def test_parts_are_leased_one_by_one(tmp_path: Path) -> None:
-    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+def test_parts_are_leased_one_by_one(joined: Joined) -> None:
+    one, two = joined("w1"), joined("w2")
     one.renew(0, Decision(take=("a",)))
     parts = [LogPart("a@0", "a", 0, 50, 0), LogPart("a@32", "a", 50, 100, 50)]
     one.split(LogPosition("a", "a.log", 100), parts)
@@ -169,61 +159,51 @@ def test_parts_are_leased_one_by_one(tmp_path: Path) -> None:
     assert fence(one, two, take=("a@32",)) == ["a@32"]
     one.drop_parts(["a@32"])
     assert one.parts() == [parts[0]]
-    one.close()
-    two.close()
 
 
-def test_a_name_is_one_process_and_the_last_one_out_leaves_nothing_leased(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = opened(tmp_path, "w1")
+def test_a_name_is_one_process_the_last_one_frees_all_leases(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = joined("w1")
     monkeypatch.setattr(shared_state, "NAME_WAIT_S", 0.05)
     with pytest.raises(StateError, match="has a worker w1 already"):
-        opened(tmp_path, "w1")
+        joined("w1")
     one.renew(0, Decision(take=("a",)))
     assert lock_worker(one.path, "w1") is None
-    two = opened(tmp_path, "w2")
+    two = joined("w2")
     one.leave()
     one.close()
     lock = lock_worker(two.path, "w1")
     assert lock is not None
     os.close(lock)
     assert two.renew(0, Decision(take=("a",))) != []
-    two.close()
 
 
-def test_the_first_one_in_knows_that_all_others_are_dead(tmp_path: Path) -> None:
-    one = opened(tmp_path, "w1")
+def test_the_first_one_in_knows_that_all_others_are_dead(joined: Joined) -> None:
+    one = joined("w1")
     one.renew(0, Decision(take=("a",)))
     one.close()  # killed
-    two = opened(tmp_path, "w2")
+    two = joined("w2")
     assert two.renew(0, Decision(take=("a",))) != []
-    two.close()
 
 
-def test_a_commit_that_may_wait_does_not_stand_in_line(tmp_path: Path) -> None:
-    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+def test_a_commit_that_may_wait_does_not_stand_in_line(joined: Joined) -> None:
+    one, two = joined("w1"), joined("w2")
     assert one.ready()
     with database.Transaction(two._db, two.path):
         assert not one.ready()
     assert one.ready()
-    one.close()
-    two.close()
 
 
-def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_file_system_is_refused(joined: Joined, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_state, "read_type", lambda directory: "nfs4")
     with pytest.raises(StateError, match=r"network file system \(nfs4\)"):
-        opened(tmp_path, "w1")
-    State(tmp_path / "s.db").close()  # alone as ever
+        joined("w1")
+    State(path).close()  # alone as ever
 
 
-def test_counts_of_all_workers_add_up(tmp_path: Path) -> None:
-    one, two = opened(tmp_path, "w1"), opened(tmp_path, "w2")
+def test_counts_of_all_workers_add_up(joined: Joined) -> None:
+    one, two = joined("w1"), joined("w2")
     one.renew(0, Decision(take=("a",)))
     two.renew(0, Decision(take=("b",)))
     one.commit(read("a", 12, events=3))
     two.commit(read("b", 12, events=4))
     assert one.counts() == {Verdict.READ: 7, Verdict.JOINED: 7}
-    one.close()
-    two.close()

@@ -128,7 +128,7 @@ def test_one_clock_that_is_hours_wrong_costs_reading_more_not_less(tmp_path: Pat
 def test_little_is_read_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the real sizes
     path = tmp_path / "a.log"
-    offsets = written(path, [line(n, n, 180) for n in range(200_000)])
+    offsets = written(path, [line(n, n, 950) for n in range(40_000)])
     source = open_source(path)
     read = 0
     log = Log(LogPosition("log1", path.name, 0), 0, path.stat().st_size)
@@ -140,13 +140,13 @@ def test_little_is_read_of_a_large_file(tmp_path: Path, monkeypatch: pytest.Monk
         return times(offset, data)
 
     try:
-        got = plan(log, source, counted, 150_000 * HOUR, max_record=1 << 20)
+        got = plan(log, source, counted, 30_000 * HOUR, max_record=1 << 20)
     finally:
         source.close()
-    assert got.to == offsets[150_000]
+    assert got.to == offsets[30_000]
     assert read < 7 << 20 < 37 << 20 < path.stat().st_size
-    assert abs(got.records - 150_000) < 3_000
-    assert (got.oldest_ns, got.newest_ns) == (0, 149_999 * HOUR)
+    assert abs(got.records - 30_000) < 600
+    assert (got.oldest_ns, got.newest_ns) == (0, 29_999 * HOUR)
 
 
 # -- a directory and a state -----------------------------------------------------------------------------------------
@@ -230,7 +230,6 @@ def test_what_workers_left_unread_of_a_huge_log_is_left_out_with_the_rest(places
     insert = "INSERT INTO parts (unit, identity, begin, end, offset, proof) VALUES (?, ?, ?, ?, ?, ?)"
     rows = [(insert, tuple(part)) for part in parts]
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
-        assert state is not None
         state.commit(Changes(positions={identity: LogPosition(identity, "a.log", offsets[40])}, also=list(rows)))
         assert [position.offset for position in state.without_gaps()] == [offsets[5]]
         commit_skips(state, plan_skips(places, ADAPTER, DIGESTER, state.without_gaps(), 5 * HOUR))

@@ -10,13 +10,13 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher import database
-from photon.dispatcher.database import read_ledger
+from photon.dispatcher.database import read_ledger, read_standing
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.events import Export
 from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Verdict, cell, unknown_cell
 from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.state import Changes, State
-from photon.joiner.api import ForeignEvent
+from photon.joiner.api import WAIT_NS, ForeignEvent
 from photon.joiner.verdicts import line_tag
 from tests.unit.dispatcher.world import StoredRow, stored, stored_rows
 
@@ -56,8 +56,7 @@ def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
     state.close()
 
 
-def test_rows_change_and_go(tmp_path: Path) -> None:
-    state = State(tmp_path / "s")
+def test_rows_change_and_go(state: State) -> None:
     one, two = item(1), item(2)
     state.commit(Changes(stored=stored([one, two])))
     updated = stored([StoredRow(one.event, 77, 9, SETTLED_NS, SETTLED_NS, row_id=1)])
@@ -69,12 +68,9 @@ def test_rows_change_and_go(tmp_path: Path) -> None:
     state.commit(Changes(positions={"a": LogPosition("a", "p", 1)}))
     assert state.positions()[0].offset == 1
     assert state.highs() == {"a": 3}
-    state.close()
 
 
-def test_ledger_by_hour_with_pending_before_the_epoch_too(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    state = State(path)
+def test_ledger_by_hour_with_pending_before_the_epoch_too(state: State, path: Path) -> None:
     waiting = stored([item(1, time_ns=-1), item(2, time_ns=HOUR_NS), item(3, time_ns=-HOUR_NS)])
     cells = {cell(-1, Verdict.READ): 3, cell(-1, Verdict.JOINED): 1, cell(HOUR_NS, Verdict.READ): 1}
     cells |= {unknown_cell(Verdict.READ): 1, unknown_cell(Verdict.REJECTED): 1, cell(0, Verdict.REREAD): 4}
@@ -89,29 +85,24 @@ def test_ledger_by_hour_with_pending_before_the_epoch_too(tmp_path: Path) -> Non
     assert ledger.total.reread == 4
     state.commit(Changes(cells={cell(0, Verdict.DUPLICATE): 1}))
     assert read_ledger(path).unbalanced == [0]
-    state.close()
 
 
-def test_a_failed_transaction_changes_nothing(tmp_path: Path) -> None:
-    state = State(tmp_path / "s")
+def test_a_failed_transaction_changes_nothing(state: State) -> None:
     broken = item(1)
     broken = broken._replace(event=broken.event._replace(key=None))  # type: ignore[arg-type]
     with pytest.raises(StateError):
         state.commit(Changes(positions={"a": LogPosition("a", "p", 3)}, stored=stored([broken])))
     assert state.positions() == []
     state.commit(Changes(positions={"a": LogPosition("a", "p", 3)}))
-    state.close()
 
 
-def test_outbox_leaves_with_the_length(tmp_path: Path) -> None:
-    state = State(tmp_path / "s")
+def test_outbox_leaves_with_the_length(state: State) -> None:
     state.commit(Changes(exports=[Export("late", b"1\n"), Export("rejected", b"2\n")]))
     assert [e.line for _, e in state.outbox(10)] == [b"1\n", b"2\n"]
     assert state.export_place("late") == (0, 0)
     state.exported({"late": (1, 2)}, 1)
     assert [e.line for _, e in state.outbox(10)] == [b"2\n"]
     assert state.export_place("late") == (1, 2)
-    state.close()
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -217,8 +208,7 @@ def test_a_state_of_version_3_goes_on_and_learns_which_logs_are_read_anew(tmp_pa
     state.close()
 
 
-def test_lines_that_wait_are_known_by_their_key_whoever_has_them(tmp_path: Path) -> None:
-    state = State(tmp_path / "s")
+def test_lines_that_wait_are_known_by_their_key_whoever_has_them(state: State) -> None:
     state.commit(Changes(stored=stored([item(1), item(2)])))
     lines = {(bytes([n]) * 16, line_tag(b"\0rec", n, f"f{n % 2}")) for n in (1, 2)}
     assert state.lines_that_wait([b"k\xff", b"other"]) == lines
@@ -226,7 +216,6 @@ def test_lines_that_wait_are_known_by_their_key_whoever_has_them(tmp_path: Path)
     state.database.execute("INSERT INTO workers VALUES (7, 'w', 1, 1, 1, 1, 0)")
     state.database.execute("UPDATE retries SET owner = 7 WHERE id = 1")
     assert state.lines_that_wait([b"k\xff"]) == lines
-    state.close()
 
 
 def test_another_rule_is_refused(tmp_path: Path) -> None:
@@ -236,3 +225,29 @@ def test_another_rule_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="other rules"):
         State(tmp_path / "s", rule=b"two")
     State(tmp_path / "s", rule=b"one").close()  # the refused one let go of the lock
+
+
+def test_places_and_what_waits(state: State, path: Path) -> None:
+    event = ForeignEvent(b"i", b"d" * 16, 5, b"k", b"r", LogFile("a.log"), 3, WAIT_NS)
+    waits = stored([StoredRow(event, 7)])
+    state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}, stored=waits))
+    taken: list[bytes] = []
+    assert read_standing(path, taken.extend) == [("ab", 40)]
+    assert taken == [b"d" * 16]
+
+
+def test_a_part_that_was_not_read_to_its_end_holds_its_log_back(tmp_path: Path) -> None:
+    path = tmp_path / "dispatcher.db"
+    state = State(path)
+    state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}))
+    state.database.execute("INSERT INTO parts (unit, identity, begin, end, offset) VALUES ('ab@0', 'ab', 0, 20, 12)")
+    state.close()
+    assert read_standing(path, lambda digests: None) == [("ab", 12)]
+
+
+def test_no_state(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no dispatcher state"):
+        read_standing(tmp_path / "none", lambda digests: None)
+    (tmp_path / "other").write_bytes(b"x" * 5000)
+    with pytest.raises(StateError):
+        read_standing(tmp_path / "other", lambda digests: None)

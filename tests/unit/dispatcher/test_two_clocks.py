@@ -194,9 +194,7 @@ def test_a_set_whose_patience_is_over_at_its_first_attempt_is_soon_asked_for_its
         (replace(SETS, once=True), NEVER_NS, True),
     ],
 )
-def test_a_set_is_tried_soon_only_when_a_try_may_change_the_answer(
-    patience: Patience, read_past_ns: int, soon: bool
-) -> None:
+def test_a_set_is_tried_soon_only_when_that_may_change_it(patience: Patience, read_past_ns: int, soon: bool) -> None:
     tries = NextTries(patience, 60.0, lambda: 0.999)
     attempt = Attempt(Outcome.NOT_YET, read_past_ns, False, 0)
     plan = tries.after(attempt, Likeness(0, 0, 0, patience.trigger_ns(100 * S, read_past_ns, 100 * S)))

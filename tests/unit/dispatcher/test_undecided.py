@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,22 +15,15 @@ from photon.adapters.contract import LogFile
 from photon.adapters.logs.lag import Unread
 from photon.config.clock import NEVER_NS
 from photon.dispatcher import database
+from photon.dispatcher.core import Core
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.leases import Decision
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
-from photon.dispatcher.undecided import (
-    STEPS_MAX,
-    Claims,
-    WorkerClaims,
-    counts_of,
-    read_undecided,
-    summed,
-    undecided,
-)
+from photon.dispatcher.undecided import STEPS_MAX, Claims, WorkerClaims, counts_of, read_undecided, summed, undecided
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from photon.outputs.watermarks import STEP_NS
-from tests.unit.dispatcher.world import HOUR, StoredRow, block, core, stored
+from tests.unit.dispatcher.world import HOUR, StoredRow, block, core, stored, take
 
 MINUTE = database.MINUTE_NS
 
@@ -37,8 +31,7 @@ MINUTE = database.MINUTE_NS
 class _Logs:
     """Of a follower, whose logs are behind or not."""
 
-    def __init__(self) -> None:
-        self.behind, self.doubt = "", ""
+    behind = doubt = ""
 
     def unread_now(self) -> Unread:
         logs = self
@@ -66,12 +59,12 @@ def test_too_many_steps_are_counted_in_earlier_ones() -> None:
     assert summed([(1, 2)], [(0, 1), (1, 1)]) == [(0, 1), (1, 3)]
 
 
-def _commit(state: State, claims: Claims, its: object = None, *, at_ns: int = 7) -> None:
-    the_core = its or core(state)
-    changes = the_core.changes(0, 0.0)  # type: ignore[attr-defined]
-    changes.also += claims.change(the_core, at_ns, 0.0)  # type: ignore[arg-type]
+def _commit(state: State, claims: Claims, its: Core | None = None, *, at_ns: int = 7) -> None:
+    its = its or core(state)
+    changes = its.changes(0, 0.0)
+    changes.also += claims.change(its, at_ns, 0.0)
     state.commit(changes)
-    the_core.committed()  # type: ignore[attr-defined]
+    its.committed()
 
 
 def test_all_is_read_up_to_a_scan_once_what_it_saw_was_handed_out(tmp_path: Path) -> None:
@@ -85,19 +78,16 @@ def test_all_is_read_up_to_a_scan_once_what_it_saw_was_handed_out(tmp_path: Path
     claims.scanned(200)
     _commit(state, claims)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.read_ns, found.why) == (None, "a.log is not read to its end")
     logs.behind = ""
     _commit(state, claims)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.read_ns, found.why, found.said_ns) == (100, "", 7)
         assert (found.moving_ns, found.oldest_ns, found.before(NEVER_NS)) == (NEVER_NS, NEVER_NS, 0)
     logs.doubt = "the log directory could not be listed"
     claims.scanned(300)
     _commit(state, claims)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.read_ns, found.why) == (100, "the log directory could not be listed")
     logs.doubt = ""
     claims.scanned(400)
@@ -106,60 +96,47 @@ def test_all_is_read_up_to_a_scan_once_what_it_saw_was_handed_out(tmp_path: Path
     state.close()
 
 
-def test_events_in_memory_and_rows_are_counted_by_their_times(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    state = State(path)
+def test_events_in_memory_and_rows_are_counted_by_their_times(state: State, path: Path) -> None:
     its = core(state)
     claims = Claims(state.database, _Logs())
-    for _ in its.take(block(b"a k 5\nb k 7\nc k 9\n"), 0, 0.0):
-        pass
+    take(its, block(b"a k 5\nb k 7\nc k 9\n"))
     _commit(state, claims, its)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.moving_ns, found.oldest_ns) == (5 * HOUR, 5 * HOUR)
         assert [found.before(hour * HOUR) for hour in (5, 6, 9, 10)] == [0, 1, 2, 3]
     batch = its.next_batch(0.0, flush=True)
-    assert batch is not None
     answers = JoinAnswers.alike(3, Outcome.NOT_YET)
     answers.verdicts.outcomes[0] = Outcome.JOINED
     its.answered(batch, answers, 0, 0.0)
     _commit(state, claims, its)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.moving_ns, found.oldest_ns, found.before(NEVER_NS)) == (NEVER_NS, 7 * HOUR, 2)
     state.commit(its.changes(0, 1.0, spill_all=True))
     its.committed()
     _commit(state, claims, its)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.oldest_ns, found.before(NEVER_NS), found.before(7 * HOUR + 1)) == (7 * HOUR, 2, 1)
-    state.close()
 
 
-def test_a_start_says_what_its_predecessor_had_until_the_logs_were_read(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    state = State(path)
+def test_a_start_says_what_its_predecessor_had_until_the_logs_were_read(
+    state: State, path: Path, reopened: Callable[[], State]
+) -> None:
     its = core(state)
     claims, logs = Claims(state.database, _Logs()), _Logs()
     claims.scanned(50)
-    for _ in its.take(block(b"a k 5\n"), 0, 0.0):
-        pass
+    take(its, block(b"a k 5\n"))
     _commit(state, claims, its)
-    state.close()
-    state = State(path)
+    state = reopened()
     claims = Claims(state.database, logs)
     logs.behind = "a.log"
     claims.scanned(100)
     _commit(state, claims)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.read_ns, found.oldest_ns, found.before(NEVER_NS)) == (50, 5 * HOUR, 1)
     logs.behind = ""
     _commit(state, claims)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.read_ns, found.oldest_ns) == (100, NEVER_NS)
-    state.close()
 
 
 def test_workers_claim_together_and_one_that_is_alone_goes_on_from_them(tmp_path: Path) -> None:
@@ -167,24 +144,20 @@ def test_workers_claim_together_and_one_that_is_alone_goes_on_from_them(tmp_path
     one, two = SharedState(path, "one", now_ns=1), SharedState(path, "two", now_ns=1)
     claims = [WorkerClaims(each.database, logs, each.owner) for each in (one, two)]
     its = core(one)
-    for _ in its.take(block(b"a k 5\n"), 0, 0.0):
-        pass
+    take(its, block(b"a k 5\n"))
     claims[0].scanned(100)
     _commit(one, claims[0], its, at_ns=101)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.read_ns, found.why) == (None, "dispatcher two has not said anything yet")
     claims[1].scanned(90)
     _commit(two, claims[1], at_ns=91)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.read_ns, found.why, found.said_ns, found.who) == (90, "", 91, "dispatcher two")
         assert (found.oldest_ns, found.before(NEVER_NS)) == (5 * HOUR, 1)
     two.renew(7, Decision(take=("unit",)))
     claims[0].scanned(200)
     _commit(one, claims[0], its)
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.read_ns, found.why) == (
             90,
             "dispatcher two has not read its logs to their ends since it has them",
@@ -196,7 +169,6 @@ def test_workers_claim_together_and_one_that_is_alone_goes_on_from_them(tmp_path
     for at_ns in (300, 301):
         _commit(state, alone)
         with read_undecided(path) as found:
-            assert found is not None
             assert (found.read_ns, found.oldest_ns) == ((90, 5 * HOUR) if at_ns == 300 else (300, NEVER_NS))
         alone.scanned(at_ns)
     state.close()
@@ -221,27 +193,20 @@ def test_rows_before_a_time_are_counted_whatever_came_and_went(rows: list[tuple[
         assert not db.execute("SELECT * FROM waiting WHERE events <= 0").fetchall()
         _commit(state, Claims(db, _Logs()))
         found = undecided(db)
-        assert found is not None
         assert found.before(time_ns) == sum(at < time_ns for at in left)
         assert found.oldest_ns == min(left, default=NEVER_NS)
         state.close()
 
 
-def test_a_reopened_id_waits_unless_it_stands_in_no_log(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    state = State(path)
+def test_a_reopened_id_waits_unless_it_stands_in_no_log(state: State, path: Path) -> None:
     insert = "INSERT INTO reopened (digest, generation, event_time_ns, seen_ns, missing) VALUES (?, 1, ?, 0, ?)"
     state.commit(Changes(also=[(insert, (b"a", 30, 0)), (insert, (b"b", 10, 1))]))
     _commit(state, Claims(state.database, _Logs()))
     with read_undecided(path) as found:
-        assert found is not None
         assert (found.oldest_ns, found.before(31)) == (30, 1)
-    state.close()
 
 
-def test_a_state_of_version_4_counts_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    state = State(path)
+def test_a_state_of_version_4_counts_its_rows(state: State, path: Path, reopened: Callable[[], State]) -> None:
     event = ForeignEvent(b"i", b"d" * 16, -5, b"k", b"r", LogFile("a.log"), 0, WAIT_NS)
     state.commit(Changes(stored=stored([StoredRow(event, 7)])))
     db = state.database
@@ -250,10 +215,8 @@ def test_a_state_of_version_4_counts_its_rows(tmp_path: Path) -> None:
     db.execute("PRAGMA user_version=4")
     with read_undecided(path) as found:
         assert found is None
-    state.close()
-    state = State(path)
+    state = reopened()
     assert state.database.execute("SELECT * FROM waiting").fetchall() == [(-1, 1)]
-    state.close()
 
 
 def test_no_state(tmp_path: Path) -> None:

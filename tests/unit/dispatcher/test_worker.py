@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
 from photon.eventstore.api import Progress
 from photon.joiner.api import JoinAnswers
+from tests.unit.dispatcher.test_engine import running, until
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
 
 OPTIONS = Options(commit_s=0.01, scan_s=0.001, progress_s=0.01, stop_s=1.0)
@@ -95,40 +96,29 @@ def pool(tmp_path: Path) -> Pool:
     return Pool(tmp_path)
 
 
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not what():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def test_workers_share_the_logs_and_a_huge_one_and_leave_them_in_order(pool: Pool) -> None:
     for n in range(6):
         pool.write(f"{n}.log", 20)
     with pool.engine("w1") as one, pool.engine("w2") as two:
-        running = [asyncio.create_task(engine.run()) for engine in (one, two)]
         held = [engine._log_leases for engine in (one, two)]
-        await until(lambda: [len(h.units) for h in held if h is not None] == [3, 3])
-        pool.write("huge.log", 2000)
-        await until(pool.all_are_counted)
-        await until(lambda: one.status().caught_up and two.status().caught_up)
-        assert one.status().read == two.status().read == pool.lines
-        assert one.status().verdicts == two.status().verdicts
-        for engine, task in zip((one, two), running, strict=True):
-            engine.stop()
-            await task
+        async with running(one), running(two):
+            await until(lambda: [len(h.units) for h in held if h is not None] == [3, 3])
+            pool.write("huge.log", 2000)
+            await until(pool.all_are_counted)
+            await until(lambda: one.status().caught_up and two.status().caught_up)
+            assert one.status().read == two.status().read == pool.lines
+            assert one.status().verdicts == two.status().verdicts
     with pool.engine("w1") as again:
         pool.write("0.log", 20)
-        last = asyncio.create_task(again.run())
-        await until(pool.all_are_counted)
-        again.stop()
-        await last
+        async with running(again):
+            await until(pool.all_are_counted)
     pool.check()
 
 
 async def test_a_worker_that_was_fenced_ends_its_run_and_the_next_one_goes_on(pool: Pool) -> None:
     pool.write("a.log", 100)
     with pool.engine("w1") as one:
-        running = asyncio.create_task(one.run())
+        run = asyncio.create_task(one.run())
         await until(pool.all_are_counted)
         state = SharedState(pool.root / STATE_NAME, "w2", now_ns=0)
         (beat,) = [row.beat for row in state.view().workers if row.name == "w1"]
@@ -137,13 +127,11 @@ async def test_a_worker_that_was_fenced_ends_its_run_and_the_next_one_goes_on(po
             beat = next(row.beat for row in state.view().workers if row.name == "w1")
         pool.write("a.log", 100)
         with pytest.raises(WorkerFenced):
-            await running
+            await run
         state.close()
     with pool.engine("w1") as again:
-        running = asyncio.create_task(again.run())
-        await until(pool.all_are_counted)
-        again.stop()
-        await running
+        async with running(again):
+            await until(pool.all_are_counted)
     pool.check()
 
 
@@ -152,11 +140,11 @@ async def test_one_that_is_alone_reads_what_workers_left(pool: Pool, monkeypatch
     pool.write("huge.log", 300)
     with pool.engine("w1") as one, pool.engine("w2") as two:
         one._log_leases = None  # it only makes the other one cut the log
-        running = asyncio.create_task(two.run())
+        run = asyncio.create_task(two.run())
         state = two._state
         await until(lambda: bool(state.parts()) or pool.all_are_counted())
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
     with pytest.raises(StateError, match="does not share"), pool.engine(None), pool.engine("w1"):
         pass
     with pool.engine(None, once=True) as alone:

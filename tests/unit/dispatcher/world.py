@@ -78,20 +78,18 @@ def core(
     patience: Patience | None = None,
     limits: Limits | None = None,
     seed: int = 0,
-    uncertainty_ns: int = 0,
+    **more: Any,
 ) -> Core:
-    return Core(
-        adapter=Words({}),
-        digester=DIGESTER,
-        datacentre=HERE,
-        patience=patience or Patience(once=True),
-        envelope=Envelope(),
-        limits=limits or Limits(),
-        random=random.Random(seed).random,
-        highs=state.highs() if state else {},
-        retry_bytes=state.retry_bytes if state else 0,
-        uncertainty_ns=uncertainty_ns,
-    )
+    usual = {
+        "adapter": Words({}),
+        "digester": DIGESTER,
+        "datacentre": HERE,
+        "envelope": Envelope(),
+        "random": random.Random(seed).random,
+        "highs": state.highs() if state else {},
+        "retry_bytes": state.retry_bytes if state else 0,
+    }
+    return Core(patience=patience or Patience(once=True), limits=limits or Limits(), **usual | more)
 
 
 class StoredRow(NamedTuple):

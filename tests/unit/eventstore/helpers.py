@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.unended_lines import RestRule
 from photon.batch.records import PrimaryRecord
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore import file_map
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.file_map import FileMap, MapKind, MappedBlock, MapSettings
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import hash_keys
+from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.primary_reader import PrimaryReader
 from photon.eventstore.segments import CacheEventStore
+from photon.eventstore.shared_keys import SharedKeys
+from photon.eventstore.tiered import TieredEventStore
 
 LOG = LogFile("a.log")
 
@@ -110,3 +118,76 @@ def same_keys(found: BlockKeys, wanted: BlockKeys) -> bool:
     columns = ("starts", "hashes", "order")
     equal = all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in columns)
     return equal and found.bad == wanted.bad
+
+
+class Store:
+    """All parts over one directory, stepped by hand."""
+
+    def __init__(
+        self,
+        base: Path,
+        *,
+        once: bool = False,
+        cache_bytes: int = 1 << 20,
+        kind: MapKind = MapKind.DENSE,
+        max_record: int = 1 << 20,
+        adapter: Adapter | None = None,
+        rest: RestRule | None = None,
+        duplicates: str = "first",
+    ) -> None:
+        self.logs = base / "logs"
+        self.logs.mkdir(exist_ok=True)
+        self.clock = ManualClock()
+        self.adapter = adapter or LineAdapter({})
+        self.map = open_map(base / "map", kind, last=duplicates == "last")
+        self.told: list[str] = []
+        self.shared = SharedKeys(duplicates, self.told.append)
+        self.follower = Follower(
+            self.logs, has_header=False, max_record=max_record, positions=self.map.positions(), rest=rest
+        )
+        self.cache = CacheEventStore(self.adapter, cache_bytes)
+        self.reader = PrimaryReader(self.follower, self.adapter, self.cache, self.map, self.clock, once=once)
+        self.reads = LogsEventStore(self.logs, self.adapter, self.resolve)
+        self.tiers = TieredEventStore(
+            self.cache, self.map, self.reads, log_name, lambda: self.reader.read_past_ns, shared=self.shared
+        )
+
+    def resolve(self, identity: str) -> str | None:
+        path = self.follower.path_of(identity)
+        return None if path is None else str(path.relative_to(self.logs))
+
+    def write(self, name: str, data: bytes) -> None:
+        with open(self.logs / name, "ab") as file:
+            file.write(data)
+
+    def read_all(self) -> None:
+        while self.reader.step():
+            pass
+
+    def ask(self, key: bytes, as_of: int = 0) -> tuple[LookUpCode, str, int, bytes]:
+        found = self.tiers.look_up([key], [as_of])
+        record = found.records[0]
+        return (
+            found.answers[0],
+            *(("", -1, b"") if record is None else (record.file.path, record.offset, record.record)),
+        )
+
+    def close(self) -> None:
+        self.follower.close()
+        self.reads.close()
+        self.map.close()
+
+
+Filled = Callable[..., Store]
+"""The fixture ``filled``."""
+
+
+async def until(what: Callable[[], bool | Awaitable[bool]], seconds: float = 30.0) -> None:
+    """Polls with a deadline."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        done = what()
+        if done if isinstance(done, bool) else await done:
+            return
+        assert asyncio.get_running_loop().time() < deadline, "it did not come about in time"
+        await asyncio.sleep(0.01)

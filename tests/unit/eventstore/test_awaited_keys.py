@@ -96,9 +96,7 @@ def test_what_comes_between_a_look_up_and_its_miss_is_told() -> None:
     assert not rig.missed(b"b")  # a look-up that began later has seen what there was
 
 
-def test_what_was_read_since_a_look_up_began_and_is_not_kept_is_known_to_be_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_read_since_a_look_up_began_and_is_not_kept_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(awaited_keys, "RECENT_HASHES", 3)
     rig = Rig()
     assert not rig.awaited.forgot(rig.awaited.mark())
@@ -116,9 +114,7 @@ def test_what_was_read_since_a_look_up_began_and_is_not_kept_is_known_to_be_forg
     assert rig.awaited.counts() == (1, 0, 1)
 
 
-def test_who_comes_from_another_start_or_from_too_far_back_has_lost_its_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_comes_from_another_start_or_too_far_back_has_lost_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(awaited_keys, "RING_KEYS", 10)
     rig = Rig()
     assert rig.awaited.since(0, 0) == (EPOCH, 0, [], True)
@@ -138,8 +134,7 @@ def test_the_oldest_are_forgotten_where_there_are_too_many() -> None:
     rig = Rig(most=100)
     for n in range(1000):
         rig.missed(b"%d" % n)
-        counts = rig.awaited.counts()
-        assert counts.sought_keys <= 100
+        assert rig.awaited.counts().sought_keys <= 100
     assert rig.awaited.counts().sought_keys + rig.awaited.counts().sought_dropped == 1000
     rig.read(*[b"%d" % n for n in range(1000)])
     told = sorted(map(int, rig.told()))

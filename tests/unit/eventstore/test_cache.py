@@ -23,10 +23,7 @@ def get(cache: CacheEventStore, *keys: bytes) -> dict[int, list[tuple[str, int, 
 def test_records_are_found_with_place_and_without_line_end() -> None:
     cache = CacheEventStore(ADAPTER)
     put_lines(cache, ADAPTER, "id", "a.log", 100, b"k1,x\r\nbad\nk2,y\nraise,z\n")
-    assert get(cache, b"k2", b"k1", b"k3", b"bad", b"raise") == {
-        0: [("id", 110, b"k2,y")],
-        1: [("id", 100, b"k1,x")],
-    }
+    assert get(cache, b"k2", b"k1", b"k3", b"bad", b"raise") == {0: [("id", 110, b"k2,y")], 1: [("id", 100, b"k1,x")]}
     cache.count(hits=2, misses=3)
     assert (cache.counts().hits, cache.counts().misses) == (2, 3)
 

@@ -10,23 +10,10 @@ from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace, PrimaryRecord
 
 A, B = LogFile("a.log", b"head"), LogFile("b.log")
+CODES = "FOUND NOT_YET FOUND ABSENT UNAVAILABLE FOUND"
 FOUND = EventLookUps.of(
-    [
-        LookUpCode.FOUND,
-        LookUpCode.NOT_YET,
-        LookUpCode.FOUND,
-        LookUpCode.ABSENT,
-        LookUpCode.UNAVAILABLE,
-        LookUpCode.FOUND,
-    ],
-    [
-        PrimaryRecord(b"one", A, 1 << 40),
-        None,
-        PrimaryRecord(b"", B, 0),
-        None,
-        None,
-        PrimaryRecord(b"three", A, 7),
-    ],
+    [LookUpCode[name] for name in CODES.split()],
+    [PrimaryRecord(b"one", A, 1 << 40), None, PrimaryRecord(b"", B, 0), None, None, PrimaryRecord(b"three", A, 7)],
     {0: PrimaryPlace(B, 1 << 39), 5: PrimaryPlace(A, 8)},
 )
 
@@ -49,30 +36,33 @@ def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert columns.request_slices([]) == []
     with pytest.raises(columns.WireError, match="at most 3"):
         columns.asked(columns.request("j", [b"k"] * 4, [0] * 4))
-
-
-def test_ambiguous_keys_are_among_the_found() -> None:
-    for change in ({"ambiguous_offsets": [1]}, {"ambiguous_rows": [1, 5]}, {"ambiguous_rows": [0, 6]}):
-        message = columns.reply(FOUND)
-        for name, value in change.items():
-            message.ClearField(name)  # type: ignore[arg-type]
-            getattr(message, name).extend(value)
-        with pytest.raises(columns.WireError, match="ambiguous"):
-            columns.answered(message, 6)
-
-
-def test_columns_that_do_not_fit_are_refused() -> None:
     with pytest.raises(columns.WireError, match="as_of"):
         columns.asked(pb.EventLookUpRequest(keys=[b"k"], as_of=b"1234"))
-    for change in (
-        {"answers": bytes([1])},
-        {"answers": bytes([9])},
-        {"answers": b""},
-        {"offsets": b""},
-        {"file_indexes": b"\xff" * 12},
-    ):
-        message = columns.reply(FOUND)
-        for name, value in change.items():
-            setattr(message, name, value)
-        with pytest.raises(columns.WireError):
-            columns.answered(message, 6)
+
+
+@pytest.mark.parametrize(
+    "change", [{"ambiguous_offsets": [1]}, {"ambiguous_rows": [1, 5]}, {"ambiguous_rows": [0, 6]}]
+)
+def test_ambiguous_keys_are_among_the_found(change: dict[str, list[int]]) -> None:
+    message = columns.reply(FOUND)
+    for name, value in change.items():
+        getattr(message, name)[:] = value
+    with pytest.raises(columns.WireError, match="ambiguous"):
+        columns.answered(message, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("answers", bytes([1])),
+        ("answers", bytes([9])),
+        ("answers", b""),
+        ("offsets", b""),
+        ("file_indexes", b"\xff" * 12),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(name: str, value: bytes) -> None:
+    message = columns.reply(FOUND)
+    setattr(message, name, value)
+    with pytest.raises(columns.WireError):
+        columns.answered(message, 6)

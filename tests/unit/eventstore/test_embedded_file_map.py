@@ -79,7 +79,7 @@ def fill(file_map: FileMap, rounds: range) -> None:
 
 
 def test_a_crash_at_any_step_loses_nothing_that_is_not_read_again(tmp_path: Path) -> None:
-    rounds = 20  # merges happen on the way
+    rounds = 10  # merges happen on the way
     step = 0
     finished = False
     while not finished:

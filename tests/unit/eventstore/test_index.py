@@ -133,6 +133,5 @@ def test_look_up_in_nothing() -> None:
 
 def test_hashes_are_of_whole_keys() -> None:
     hashes = hash_keys([b"a", b"b", b"a", b""])
-    assert hashes.dtype == np.uint64
-    assert hashes[0] == hashes[2]
+    assert (hashes.dtype, hashes[0]) == (np.uint64, hashes[2])
     assert len(set(hashes.tolist())) == 3

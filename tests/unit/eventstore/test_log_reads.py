@@ -81,8 +81,7 @@ async def test_what_is_not_read_in_time_is_unavailable_and_the_rest_is_answered(
     reads = LogReads(logs, patience=0.2)
     first = await reads.read([want(0, 1), want(1, 2)])
     assert [what for what, _ in told(first)] == ["unavailable", "found"]
-    gone = asyncio.create_task(reads.read([want(0, 7)]))
-    assert told(await gone)[0][0] == "unavailable"
+    assert told(await asyncio.create_task(reads.read([want(0, 7)])))[0][0] == "unavailable"
     logs.gate.set()
     reads.close()
     # Nobody waits for it any more: it is not read.

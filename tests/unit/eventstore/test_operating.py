@@ -8,14 +8,7 @@ import grpc
 import pytest
 
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import (
-    Details,
-    EventLookUps,
-    Forgotten,
-    OperatedStore,
-    Progress,
-    UnavailableLog,
-)
+from photon.eventstore.api import Details, EventLookUps, Forgotten, OperatedStore, Progress, UnavailableLog
 from photon.eventstore.process import EventStoreService
 
 LOGS = (

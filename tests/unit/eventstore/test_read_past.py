@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tests.unit.eventstore.helpers import ManualClock
-from tests.unit.eventstore.test_tiered import Store
+from tests.unit.eventstore.helpers import Filled, ManualClock
 
 S = 10**9
 
@@ -19,8 +16,8 @@ class Jumping(ManualClock):
         return self.ns + self.wrong_ns
 
 
-def test_a_clock_that_jumps_makes_no_reading_younger(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_clock_that_jumps_makes_no_reading_younger(filled: Filled) -> None:
+    store = filled()
     clock = store.clock = store.reader.clock = Jumping(100 * S)
     store.write("a.log", b"k1,x\n")
     store.read_all()
@@ -30,14 +27,13 @@ def test_a_clock_that_jumps_makes_no_reading_younger(tmp_path: Path) -> None:
     store.write("a.log", b"k2,y\n")
     store.read_all()
     assert store.reader.read_past == (190 * S, 130.0)
-    store.close()
 
 
-def test_while_a_backlog_is_read_the_place_and_its_age_stay(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_while_a_backlog_is_read_the_place_and_its_age_stay(filled: Filled) -> None:
+    store = filled()
     store.clock.ns = 100 * S
     store.read_all()
-    store.write("a.log", b"k1,x\n" * 2_000_000)  # more than one step takes
+    store.write("a.log", b"k1,%b\n" % (b"x" * 996) * 12_000)  # more than one step takes
     store.clock.ns = 200 * S
     assert store.reader.step()
     assert store.reader.read_past == (100 * S, 100.0)
@@ -45,4 +41,3 @@ def test_while_a_backlog_is_read_the_place_and_its_age_stay(tmp_path: Path) -> N
     store.read_all()
     assert store.reader.read_past[0] in (200 * S, 250 * S)
     assert store.reader.read_past[0] == int(store.reader.read_past[1] * S)
-    store.close()

@@ -53,7 +53,7 @@ def test_row_keys_order_like_ids_within_a_process(ip: bytes) -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 60)), max_size=40), st.integers(1, 20), st.integers(1, 50)
 )
-def test_each_record_is_exact_or_within_reach_of_its_predecessor(
+def test_each_is_exact_or_in_reach_of_the_one_before(
     events: list[tuple[int, int]], window_micros: int, window_bytes: int
 ) -> None:
     keys = [b"10.0.0.%d:1:%d" % event for event in events]

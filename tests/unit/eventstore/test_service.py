@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -14,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
-from photon.config.serving import CannotListen
+from photon.config.serving import CannotListen, HealthyServer
 from photon.eventstore import awaited_keys, columns
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.eventstore.client import EventStoreClient
@@ -22,7 +25,7 @@ from photon.eventstore.engine import LOOK_UP_THREADS, EventStoreConfig, EventSto
 from photon.eventstore.file_map import FileMapUnavailable
 from photon.eventstore.process import start_server
 
-from .helpers import LineAdapter
+from .helpers import LineAdapter, until
 
 
 def engine(base: Path, *, once: bool = True) -> EventStoreEngine:
@@ -36,24 +39,26 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-async def until(reached: object, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not await reached():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "not reached in time"
-        await asyncio.sleep(0.01)
+@asynccontextmanager
+async def serving(store: EventStoreEngine, **options: Any) -> AsyncIterator[tuple[EventStoreClient, HealthyServer]]:
+    """A client of it, over gRPC."""
+    server = await start_server({"clicks": store}, "127.0.0.1:0")
+    client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks", **options)
+    try:
+        yield client, server
+    finally:
+        await client.close()
+        await server.stop(0)
+        await store.close()
 
 
 async def test_an_answer_that_was_seen_late_is_no_wrong_clock(tmp_path: Path) -> None:
     """The caller was starved meanwhile: what is carried on from then is never behind the store's clock."""
-    store = engine(tmp_path)
-    server = await start_server({"clicks": store}, "127.0.0.1:0")
     moments = iter([0.0, 10.0, 30.0, 31.0])  # made; asked, and seen just before it asks again, in vain
-    client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks", monotonic=lambda: next(moments))
-    first = await client.progress()
-    await server.stop(0)
-    assert (await client.progress()).now_ns - first.now_ns == 21_000_000_000
-    await client.close()
-    await store.close()
+    async with serving(engine(tmp_path), monotonic=lambda: next(moments)) as (client, server):
+        first = await client.progress()
+        await server.stop(0)
+        assert (await client.progress()).now_ns - first.now_ns == 21_000_000_000
 
 
 async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +68,7 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "logs" / "a.log").write_bytes(b"".join(b"k%d,%s\n" % (i, b"x" * 50) for i in range(1000)) + b"bad\n")
     server = await start_server({"clicks": store}, "127.0.0.1:0")
     client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
-    before = await client.look_up([b"k1"], [0])
-    assert before.answers == [LookUpCode.NOT_YET]
+    assert (await client.look_up([b"k1"], [0])).answers == [LookUpCode.NOT_YET]
     store.start()
     await asyncio.to_thread(store.ended.wait)
     assert store.failure == ""
@@ -73,7 +77,6 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.answers == [LookUpCode.FOUND] * 1000 + [LookUpCode.ABSENT]
     assert found.records == (await store.look_up(keys, [NEVER_NS] * 1001)).records
     record = found.records[7]
-    assert record is not None
     assert (record.record[:3], record.file.path) == (b"k7,", "a.log")
     progress = await client.progress()
     assert (progress.read_past_ns, progress.events, progress.bad_records, progress.files) == (NEVER_NS, 1000, 1, 1)
@@ -84,8 +87,7 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
     assert len(await client.look_up([], [])) == 0
     await server.stop(0)
-    gone = await client.look_up(keys[:3], [0] * 3)
-    assert gone.answers == [LookUpCode.UNAVAILABLE] * 3
+    assert (await client.look_up(keys[:3], [0] * 3)).answers == [LookUpCode.UNAVAILABLE] * 3
     assert "UNAVAILABLE" in client.error
     last = await client.progress()
     assert last.read_past_age_ns > progress.read_past_age_ns
@@ -132,7 +134,6 @@ async def test_growing_and_rotated_logs_are_followed(tmp_path: Path) -> None:
     store.start()
     await until(lambda: answer(b"k2", NEVER_NS, LookUpCode.FOUND))
     record = (await store.look_up([b"k2"], [0])).records[0]
-    assert record is not None
     assert (record.file.path, record.offset, record.record) == ("a.log.1", 5, b"k2,half a line")
     assert (await store.progress()).duplicates == 0
     await store.close()
@@ -193,7 +194,6 @@ async def test_what_was_asked_for_in_vain_is_told_over_the_wire_when_it_comes(tm
     client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
     store.start()
     first = await client.arrived(0, 0, 10.0)
-    assert first is not None
     assert first.lost
     assert first.epoch
 
@@ -210,7 +210,6 @@ async def test_what_was_asked_for_in_vain_is_told_over_the_wire_when_it_comes(tm
     waiting = asyncio.create_task(client.arrived(first.epoch, first.next, 20.0))
     append(tmp_path / "logs" / "a.log", b"asked,1\nother,2\nlate7,3\n")
     came = await waiting
-    assert came is not None
     assert (sorted(came.keys), came.lost, came.next) == ([b"asked", b"late7"], False, 2)
     progress = await client.progress()
     assert (progress.sought_keys, progress.sought_came) == (columns.KEYS_MAX - 1, 2)
@@ -226,7 +225,7 @@ async def test_what_was_asked_for_in_vain_is_told_over_the_wire_when_it_comes(tm
     await store.close()
 
 
-async def test_what_is_read_while_a_look_up_takes_long_is_told_however_much_it_is(
+async def test_all_that_is_read_during_a_long_look_up_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(awaited_keys, "RECENT_HASHES", 1)
@@ -252,17 +251,11 @@ async def test_what_is_read_while_a_look_up_takes_long_is_told_however_much_it_i
     go_on.set()
     assert (await look_up).answers == [LookUpCode.NOT_YET] * 2
     first = await store.arrived(0, 0, 0.0)
-    assert first is not None
     assert await store.arrived(first.epoch, 0, 0.0) == (first.epoch, 1, [b"late"], False)
     await store.close()
 
 
 async def test_with_once_nothing_is_told(tmp_path: Path) -> None:
-    store = engine(tmp_path)
-    server = await start_server({"clicks": store}, "127.0.0.1:0")
-    client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
-    assert await client.arrived(0, 0, 10.0) is None
-    assert await client.seek([b"k"]) is None
-    await client.close()
-    await server.stop(0)
-    await store.close()
+    async with serving(engine(tmp_path)) as (client, _):
+        assert await client.arrived(0, 0, 10.0) is None
+        assert await client.seek([b"k"]) is None

@@ -12,7 +12,7 @@ from photon.eventstore import shared_keys
 from photon.eventstore.api import LookUpCode, PrimaryPlace, PrimaryRecord
 from photon.eventstore.file_map import PLACES_PER_KEY_MAX, MapKind
 from photon.eventstore.shared_keys import SharedKeys, check_rule
-from tests.unit.eventstore.test_tiered import Store
+from tests.unit.eventstore.helpers import Filled, Store
 
 A = LogFile("a.log")
 CACHED = pytest.mark.parametrize("cache_bytes", [1, 1 << 20])
@@ -30,11 +30,9 @@ def ask(store: Store, key: bytes) -> tuple[LookUpCode, bytes, PrimaryPlace | Non
     ("rule", "wins", "other"), [("first", b"k,1", 4), ("last", b"k,2", 0), ("reject", b"k,1", 4)]
 )
 def test_records_that_differ_are_noticed_and_the_rule_says_which_wins(
-    tmp_path: Path, cache_bytes: int, rule: str, wins: bytes, other: int
+    filled: Filled, cache_bytes: int, rule: str, wins: bytes, other: int
 ) -> None:
-    store = Store(tmp_path, cache_bytes=cache_bytes, duplicates=rule)
-    store.write("a.log", b"k,1\nk,2\nj,1\n")
-    store.read_all()
+    store = filled({"a.log": b"k,1\nk,2\nj,1\n"}, cache_bytes=cache_bytes, duplicates=rule)
     assert ask(store, b"j") == (LookUpCode.FOUND, b"j,1", None)
     places = store.reads.counts().places
     for _ in range(3):
@@ -45,33 +43,27 @@ def test_records_that_differ_are_noticed_and_the_rule_says_which_wins(
     (line,) = store.told
     assert "'k' stands in a.log, offset" in line
     assert shared_keys.DOES[rule] in line
-    store.close()
 
 
 @CACHED
-def test_a_record_that_was_sent_again_is_the_same_event(tmp_path: Path, cache_bytes: int) -> None:
-    store = Store(tmp_path, cache_bytes=cache_bytes, duplicates="reject")
-    store.write("a.log", b"k,1\nj,1\nk,1\r\n")
-    store.write("b.log", b"x,1\nk,1\n")
-    store.read_all()
+def test_a_record_that_was_sent_again_is_the_same_event(filled: Filled, cache_bytes: int) -> None:
+    store = filled(
+        {"a.log": b"k,1\nj,1\nk,1\r\n", "b.log": b"x,1\nk,1\n"}, cache_bytes=cache_bytes, duplicates="reject"
+    )
     assert ask(store, b"k")[::2] == (LookUpCode.FOUND, None)
     store.write("b.log", b"k,2\n")  # and one that is another
     store.read_all()
     assert ask(store, b"k")[2] == PrimaryPlace(LogFile("b.log"), 8)
     assert (store.shared.ambiguous, len(store.told)) == (1, 1)
-    store.close()
 
 
 @pytest.mark.parametrize(
     ("rule", "answer"),
     [("first", LookUpCode.FOUND), ("reject", LookUpCode.UNAVAILABLE), ("last", LookUpCode.UNAVAILABLE)],
 )
-def test_while_a_record_cannot_be_compared(tmp_path: Path, rule: str, answer: LookUpCode) -> None:
+def test_while_a_record_cannot_be_compared(filled: Filled, rule: str, answer: LookUpCode) -> None:
     """The first one wins whatever the others are; the other rules wait for the log."""
-    store = Store(tmp_path, cache_bytes=1, duplicates=rule)
-    store.write("a.log", b"k,1\n")
-    store.write("b.log", b"j,1\nk,2\n")
-    store.read_all()
+    store = filled({"a.log": b"k,1\n", "b.log": b"j,1\nk,2\n"}, cache_bytes=1, duplicates=rule)
     kept = (store.logs / "b.log").read_bytes()
     (store.logs / "b.log").unlink()
     store.read_all()
@@ -80,7 +72,6 @@ def test_while_a_record_cannot_be_compared(tmp_path: Path, rule: str, answer: Lo
     store.read_all()
     assert ask(store, b"k")[0] is LookUpCode.FOUND
     assert ask(store, b"k")[2] is not None, "it is compared as soon as it can be"
-    store.close()
 
 
 def test_the_last_of_very_many_is_the_last(tmp_path: Path) -> None:
@@ -96,9 +87,9 @@ def test_the_last_of_very_many_is_the_last(tmp_path: Path) -> None:
         store.close()
 
 
-def test_after_a_restart_it_is_found_out_again(tmp_path: Path) -> None:
+def test_after_a_restart_it_is_found_out_again(filled: Filled) -> None:
     for _ in range(2):
-        store = Store(tmp_path)
+        store = filled()
         if not (store.logs / "a.log").exists():
             store.write("a.log", b"k,1\nk,2\n")
         store.read_all()

@@ -4,97 +4,26 @@ from __future__ import annotations
 
 import gzip
 import itertools
-from pathlib import Path
 
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, LogFile
-from photon.adapters.logs.follower import Follower
-from photon.adapters.logs.identity import log_name
+from photon.adapters.contract import LogFile
 from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.eventstore.api import ALL_BUT_ENDS_NS, LookUpCode
 from photon.eventstore.block_keys import AdapterBroken, block_keys
 from photon.eventstore.file_map import MapKind
-from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
-from photon.eventstore.segments import CacheEventStore
-from photon.eventstore.shared_keys import SharedKeys
-from photon.eventstore.tiered import NOTHING_READ_NS, TieredEventStore
+from photon.eventstore.primary_reader import PrimaryLogsIncomplete
+from photon.eventstore.tiered import NOTHING_READ_NS
 
-from .helpers import LineAdapter, ManualClock, open_map
-
-
-class Store:
-    """All parts over one directory, stepped by hand."""
-
-    def __init__(
-        self,
-        base: Path,
-        *,
-        once: bool = False,
-        cache_bytes: int = 1 << 20,
-        kind: MapKind = MapKind.DENSE,
-        max_record: int = 1 << 20,
-        adapter: Adapter | None = None,
-        rest: RestRule | None = None,
-        duplicates: str = "first",
-    ) -> None:
-        self.logs = base / "logs"
-        self.logs.mkdir(exist_ok=True)
-        self.clock = ManualClock()
-        self.adapter = adapter or LineAdapter({})
-        self.map = open_map(base / "map", kind, last=duplicates == "last")
-        self.told: list[str] = []
-        self.shared = SharedKeys(duplicates, self.told.append)
-        self.follower = Follower(
-            self.logs, has_header=False, max_record=max_record, positions=self.map.positions(), rest=rest
-        )
-        self.cache = CacheEventStore(self.adapter, cache_bytes)
-        self.reader = PrimaryReader(self.follower, self.adapter, self.cache, self.map, self.clock, once=once)
-        self.reads = LogsEventStore(self.logs, self.adapter, self.resolve)
-        self.tiers = TieredEventStore(
-            self.cache,
-            self.map,
-            self.reads,
-            log_name,
-            lambda: self.reader.read_past_ns,
-            shared=self.shared,
-        )
-
-    def resolve(self, identity: str) -> str | None:
-        path = self.follower.path_of(identity)
-        return None if path is None else str(path.relative_to(self.logs))
-
-    def write(self, name: str, data: bytes) -> None:
-        with open(self.logs / name, "ab") as file:
-            file.write(data)
-
-    def read_all(self) -> None:
-        while self.reader.step():
-            pass
-
-    def ask(self, key: bytes, as_of: int = 0) -> tuple[LookUpCode, str, int, bytes]:
-        found = self.tiers.look_up([key], [as_of])
-        record = found.records[0]
-        return (
-            found.answers[0],
-            *(("", -1, b"") if record is None else (record.file.path, record.offset, record.record)),
-        )
-
-    def close(self) -> None:
-        self.follower.close()
-        self.reads.close()
-        self.map.close()
+from .helpers import Filled, LineAdapter
 
 
 @pytest.mark.parametrize(("cache_bytes", "hits"), [(1 << 20, 2), (1, 0)])
-def test_found_in_cache_and_in_logs_alike(tmp_path: Path, cache_bytes: int, hits: int) -> None:
-    store = Store(tmp_path, cache_bytes=cache_bytes)
-    store.write("a.log", b"k1,x\r\nbad\nk2,y\n")
-    store.read_all()
+def test_found_in_cache_and_in_logs_alike(filled: Filled, cache_bytes: int, hits: int) -> None:
+    store = filled({"a.log": b"k1,x\r\nbad\nk2,y\n"}, cache_bytes=cache_bytes)
     assert store.ask(b"k2") == (LookUpCode.FOUND, "a.log", 10, b"k2,y")
     assert store.ask(b"k1") == (LookUpCode.FOUND, "a.log", 0, b"k1,x")
     assert store.cache.counts().hits == hits
@@ -106,8 +35,8 @@ FILES = {"b.log": b"k,b1\nx,\nk,b2\n", "a.log.1": b"y,\nk,a1\n", "a.log": b"k,a2
 
 @pytest.mark.parametrize("order", list(itertools.permutations(FILES)))
 @pytest.mark.parametrize("cache_bytes", [1 << 20, 1, 1200])
-def test_the_first_in_file_order_wins(tmp_path: Path, order: tuple[str, ...], cache_bytes: int) -> None:
-    store = Store(tmp_path, cache_bytes=cache_bytes)
+def test_the_first_in_file_order_wins(filled: Filled, order: tuple[str, ...], cache_bytes: int) -> None:
+    store = filled(cache_bytes=cache_bytes)
     for name in order:
         store.write(name, FILES[name])
         store.read_all()
@@ -115,15 +44,14 @@ def test_the_first_in_file_order_wins(tmp_path: Path, order: tuple[str, ...], ca
     first = min(("a.log.1", 3, b"k,a1"), ("a.log", 0, b"k,a2"), key=lambda place: identities[place[0]])
     assert store.ask(b"k") == (LookUpCode.FOUND, *first)
     assert store.map.totals(exact=True).duplicates == 3
-    store.close()
 
 
 @pytest.mark.parametrize("cache_bytes", [1, 1 << 20])
-def test_a_malformed_line_does_not_hide_a_later_good_one(tmp_path: Path, cache_bytes: int) -> None:
+def test_a_malformed_line_does_not_hide_a_later_good_one(filled: Filled, cache_bytes: int) -> None:
     """The scan of a whole block may take a torn line for a record with the key; only the exact reading decides."""
     side = SideConfig(format="jsonl", key="id")
     foreign = SideConfig(format="jsonl", key="id", time=TimeConfig(field="t", unit="s"))
-    store = Store(tmp_path, once=True, cache_bytes=cache_bytes, adapter=ConfiguredAdapter.from_sides(side, foreign))
+    store = filled(once=True, cache_bytes=cache_bytes, adapter=ConfiguredAdapter.from_sides(side, foreign))
     torn, good = b'{"id":"a","x":\n', b'{"id":"a","x":1}\n'
     store.write("a.log", torn + good + b'{"id":"b","x":\n')
     store.read_all()
@@ -131,27 +59,22 @@ def test_a_malformed_line_does_not_hide_a_later_good_one(tmp_path: Path, cache_b
     assert store.ask(b"b")[0] is LookUpCode.ABSENT
 
 
-def test_with_a_last_line_that_waits_for_its_end_nothing_is_absent_for_ever(tmp_path: Path) -> None:
+def test_with_a_last_line_that_waits_for_its_end_nothing_is_absent_for_ever(filled: Filled) -> None:
     rest = RestRule(60.0, SystemClock().now_ns)
-    store = Store(tmp_path, once=True, rest=rest)
-    store.write("a.log", b"k1,x\nk2")
-    store.read_all()
+    store = filled({"a.log": b"k1,x\nk2"}, once=True, rest=rest)
     assert (store.reader.done, store.reader.read_past_ns) == (True, ALL_BUT_ENDS_NS)
     assert "a.log: the last line, at offset 5, has no line end" in store.reader.unended
     assert store.ask(b"k1", NEVER_NS)[0] is LookUpCode.FOUND
     assert store.ask(b"k2", NEVER_NS)[0] is LookUpCode.NOT_YET
     store.close()
-    store = Store(tmp_path, once=True, rest=rest)
-    store.write("a.log", b"2,y\n")
-    store.read_all()
+    store = filled({"a.log": b"2,y\n"}, once=True, rest=rest)
     assert (store.reader.read_past_ns, store.reader.unended) == (NEVER_NS, "")
     assert store.ask(b"k22", NEVER_NS) == (LookUpCode.FOUND, "a.log", 5, b"k22,y")
     assert store.ask(b"k2", NEVER_NS)[0] is LookUpCode.ABSENT
-    store.close()
 
 
-def test_a_miss_is_absent_only_once_all_up_to_then_was_read(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_a_miss_is_absent_only_once_all_up_to_then_was_read(filled: Filled) -> None:
+    store = filled()
     store.write("a.log", b"k,1\n")
     assert store.ask(b"no", NOTHING_READ_NS + 1)[0] is LookUpCode.NOT_YET
     store.clock.ns = 5000
@@ -163,51 +86,40 @@ def test_a_miss_is_absent_only_once_all_up_to_then_was_read(tmp_path: Path) -> N
     store.read_all()
     assert store.ask(b"no", 5001)[0] is LookUpCode.FOUND
     assert store.ask(b"no2", NEVER_NS)[0] is LookUpCode.NOT_YET
-    store.close()
 
 
-def test_once_everything_is_read_for_ever(tmp_path: Path) -> None:
-    store = Store(tmp_path, once=True)
-    store.write("a.log", b"k,1\nlast,2")
-    store.read_all()
+def test_once_everything_is_read_for_ever(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\nlast,2"}, once=True)
     assert store.reader.done
     assert store.ask(b"no", NEVER_NS)[0] is LookUpCode.ABSENT
     assert store.ask(b"last", NEVER_NS) == (LookUpCode.FOUND, "a.log", 4, b"last,2")
-    store.close()
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_restart_forgets_no_key(tmp_path: Path, committed: bool) -> None:
-    store = Store(tmp_path)
-    store.write("a.log", b"k,1\n")
-    store.read_all()
+def test_a_restart_forgets_no_key(filled: Filled, committed: bool) -> None:
+    store = filled({"a.log": b"k,1\n"})
     if committed:
         store.reader.commit()
     store.close()
 
-    store = Store(tmp_path)
+    store = filled()
     # The map's log has no path before the first scan: it cannot be read *now*.
     assert store.ask(b"k", 0)[0] is (LookUpCode.UNAVAILABLE if committed else LookUpCode.NOT_YET)
     store.read_all()
     assert store.ask(b"k", 0) == (LookUpCode.FOUND, "a.log", 0, b"k,1")
     assert store.map.totals(exact=True).events == 1
-    store.close()
 
 
-def test_a_log_that_is_gone_is_unavailable(tmp_path: Path) -> None:
-    store = Store(tmp_path, cache_bytes=1)
-    store.write("a.log", b"k,1\n")
-    store.write("b.log", b"j,1\nk,2\n")
-    store.read_all()
+def test_a_log_that_is_gone_is_unavailable(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\n", "b.log": b"j,1\nk,2\n"}, cache_bytes=1)
     (store.logs / "a.log").unlink()
     store.read_all()
     assert store.ask(b"k")[0] is LookUpCode.UNAVAILABLE  # b.log has a k too, but a.log's would come first
     assert store.ask(b"j")[0] is LookUpCode.FOUND
-    store.close()
 
 
-def test_sparse_map_end_to_end(tmp_path: Path) -> None:
-    store = Store(tmp_path, kind=MapKind.SPARSE, cache_bytes=1)
+def test_sparse_map_end_to_end(filled: Filled) -> None:
+    store = filled(kind=MapKind.SPARSE, cache_bytes=1)
     ids = [b"10.0.0.%d:1:%d" % (i % 3, 1_000_000 + 40_000 * i) for i in range(2000)]
     data = b"".join(key + b",r\n" for key in ids)
     store.write("a.log", data)
@@ -218,33 +130,26 @@ def test_sparse_map_end_to_end(tmp_path: Path) -> None:
     assert store.ask(ids[7])[1] == "a.log"
     assert store.ask(b"plain") == (LookUpCode.FOUND, "b.log", len(ids[7]) + 7, b"plain,1")
     assert store.ask(b"10.0.0.1:1:1040001", 0)[0] is LookUpCode.ABSENT
-    store.close()
 
 
-def test_bad_and_oversized_records_are_counted(tmp_path: Path) -> None:
-    store = Store(tmp_path, max_record=50)
-    store.write("a.log", b"k,1\nbad\nraise,1\n" + b"z" * 500 + b"\nj,2\n")
-    store.read_all()
+def test_bad_and_oversized_records_are_counted(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\nbad\nraise,1\n" + b"z" * 500 + b"\nj,2\n"}, max_record=50)
     totals = store.map.totals()
     assert (totals.events, totals.bad_records) == (2, 3)
     assert store.ask(b"j")[0] is LookUpCode.FOUND
-    store.close()
 
 
-def test_commits_come_in_time(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.write("a.log", b"k,1\n")
-    store.read_all()
+def test_commits_come_in_time(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\n"})
     store.clock.ns += 6_000_000_000
     store.read_all()
     store.close()
-    store = Store(tmp_path)
+    store = filled()
     assert [p.offset for p in store.map.positions()] == [4]
-    store.close()
 
 
-def test_an_unread_log_holds_back_absent_and_fails_once(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_an_unread_log_holds_back_absent_and_fails_once(filled: Filled) -> None:
+    store = filled()
     store.write("one.log", b"k,1\nx,1\n")
     store.write("one.log.1", b"k,1\nx,1\n")  # a copy: one log to the follower
     for _ in range(5):
@@ -252,15 +157,14 @@ def test_an_unread_log_holds_back_absent_and_fails_once(tmp_path: Path) -> None:
         store.clock.ns += 1000
     assert store.ask(b"y", store.clock.ns - 1000)[0] is LookUpCode.NOT_YET
     store.close()
-    store = Store(tmp_path, once=True)
+    store = filled(once=True)
     with pytest.raises(PrimaryLogsIncomplete, match=r"one\.log\.1: has the same log name"):
         store.read_all()
     assert store.ask(b"y", NEVER_NS)[0] is LookUpCode.NOT_YET
-    store.close()
 
 
-def test_progress_goes_on_once_the_unread_log_is_gone(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_progress_goes_on_once_the_unread_log_is_gone(filled: Filled) -> None:
+    store = filled()
     store.write("one.log", b"k,1\nx,1\n")
     store.write("one.log.1", b"k,1\nx,1\n")
     for _ in range(5):
@@ -272,7 +176,6 @@ def test_progress_goes_on_once_the_unread_log_is_gone(tmp_path: Path) -> None:
         store.read_all()
         store.clock.ns += 1000
     assert store.ask(b"y", store.clock.ns - 1000)[0] is LookUpCode.ABSENT
-    store.close()
 
 
 @pytest.mark.parametrize(
@@ -284,16 +187,15 @@ def test_progress_goes_on_once_the_unread_log_is_gone(tmp_path: Path) -> None:
     ],
     ids=["no gzip", "cut short", "unsupported"],
 )
-def test_once_a_log_that_cannot_be_read_to_its_end_is_named(
-    tmp_path: Path, name: str, data: bytes, said: str
+def test_once_a_log_that_is_not_readable_to_its_end_is_named(
+    filled: Filled, name: str, data: bytes, said: str
 ) -> None:
-    store = Store(tmp_path, once=True)
+    store = filled(once=True)
     store.write("a.log", b"k,1\n")
     store.write(name, data)
     with pytest.raises(PrimaryLogsIncomplete, match=said):
         store.read_all()
     assert store.ask(b"z", NEVER_NS)[0] is LookUpCode.NOT_YET
-    store.close()
 
 
 class _Nonsense(LineAdapter):
@@ -324,9 +226,8 @@ class ShortAdapter(LineAdapter):
         return []
 
 
-def test_an_adapter_that_leaves_keys_out_is_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path, adapter=ShortAdapter({}))
+def test_an_adapter_that_leaves_keys_out_is_refused(filled: Filled) -> None:
+    store = filled(adapter=ShortAdapter({}))
     store.write("a.log", b"k,1\n")
     with pytest.raises(AdapterBroken, match=r"0 keys for 1 records of a\.log"):
         store.read_all()
-    store.close()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import GONE
 from photon.eventstore.unavailable import GRACE_SECONDS, KEYS_MAX, UnavailableLogs
 
-from .helpers import LineAdapter, ManualClock
+from .helpers import LineAdapter, ManualClock, until
 
 LOGS = [MappedLog(n, f"{n}" * 32, LogFile(name), 100) for n, name in enumerate(("a.log", "a.log", "b.log"))]
 A0, A1, B = LOGS
@@ -144,13 +141,6 @@ def test_with_the_setting_a_gone_log_is_given_up_by_itself_and_named(tmp_path: P
     assert w.logs.given_up == {B.identity}  # what is there and unreadable is never given up
 
 
-async def until(reached: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, "not reached in time"
-        await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("once", [False, True])
 async def test_a_deleted_log_in_a_running_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool) -> None:
     monkeypatch.setattr(unavailable, "GRACE_SECONDS", 0.0)
@@ -172,10 +162,10 @@ async def test_a_deleted_log_in_a_running_store(tmp_path: Path, monkeypatch: pyt
         return (await store.look_up([b"k1", b"k2", b"both"], [as_of] * 3)).answers
 
     async def reached(wanted: list[LookUpCode]) -> None:
-        deadline = time.monotonic() + 20
-        while (got := await answers()) != wanted:
-            assert time.monotonic() < deadline, got
-            await asyncio.sleep(0.01)
+        async def there() -> bool:
+            return await answers() == wanted
+
+        await until(there)
 
     await reached([LookUpCode.FOUND] * 3)
     shutil.copy(logs / "b.log", tmp_path / "b.away")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from photon.eventstore import columns
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.eventstore.whole_sets import SET_MAX, WholeSets
-from tests.unit.eventstore.test_tiered import Store
+from tests.unit.eventstore.helpers import Filled, Store
 
 FOUND, NOT_YET, ABSENT = LookUpCode.FOUND, LookUpCode.NOT_YET, LookUpCode.ABSENT
 
@@ -30,58 +29,41 @@ def sets_of(found: EventLookUps) -> list[tuple[LookUpCode, list[bytes]]]:
 
 
 @pytest.mark.parametrize("cache_bytes", [1 << 20, 1])
-def test_all_records_of_each_key_in_file_order(tmp_path: Path, cache_bytes: int) -> None:
-    store = Store(tmp_path, cache_bytes=cache_bytes)
-    store.write("b.log", b"k,3\nx,1\nk,3\n")
-    store.write("a.log", b"k,1\nbad\nk,2\n")
-    store.read_all()
+def test_all_records_of_each_key_in_file_order(filled: Filled, cache_bytes: int) -> None:
+    store = filled({"b.log": b"k,3\nx,1\nk,3\n", "a.log": b"k,1\nbad\nk,2\n"}, cache_bytes=cache_bytes)
     found = whole(store).look_up([b"k", b"none", b"x"], [0, 0, 0])
     assert sets_of(found) == [(FOUND, [b"k,1", b"k,2", b"k,3", b"k,3"]), (ABSENT, []), (FOUND, [b"x,1"])]
     assert columns.answered(columns.reply(found), 3).counts is not None
-    store.close()
 
 
-def test_nothing_is_said_before_the_set_is_final(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.write("a.log", b"k,1\n")
-    store.read_all()
+def test_nothing_is_said_before_the_set_is_final(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\n"})
     past = store.reader.read_past_ns
     found = whole(store).look_up([b"k", b"k", b"k"], [past, past + 1, NOTHING_READ_NS])
     assert sets_of(found) == [(FOUND, [b"k,1"]), (NOT_YET, []), (NOT_YET, [])]
-    store.close()
 
 
-def test_a_set_that_cannot_be_read_as_a_whole_is_no_set(tmp_path: Path) -> None:
-    store = Store(tmp_path, cache_bytes=1)
-    store.write("a.log", b"k,1\ny,1\n")
-    store.write("b.log", b"k,2\nx,1\n")
-    store.read_all()
+def test_a_set_that_cannot_be_read_as_a_whole_is_no_set(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\ny,1\n", "b.log": b"k,2\nx,1\n"}, cache_bytes=1)
     gone = next(log.identity for log in store.map.logs() if log.file.path == "b.log")
     (store.logs / "b.log").unlink()
     store.follower.scan()
     found = whole(store).look_up([b"k", b"y"], [0, 0])
     assert sets_of(found) == [(LookUpCode.UNAVAILABLE, []), (FOUND, [b"y,1"])]
     assert sets_of(whole(store, frozenset({gone})).look_up([b"k"], [0])) == [(FOUND, [b"k,1"])]
-    store.close()
 
 
-def test_a_key_with_too_many_says_so(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.write("a.log", b"".join(b"k,%d\n" % n for n in range(SET_MAX + 1)) + b"m,\n" * SET_MAX)
-    store.read_all()
+def test_a_key_with_too_many_says_so(filled: Filled) -> None:
+    store = filled({"a.log": b"".join(b"k,%d\n" % n for n in range(SET_MAX + 1)) + b"m,\n" * SET_MAX})
     found = whole(store).look_up([b"k", b"m"], [0, 0])
     assert found.answers == [LookUpCode.TOO_MANY, FOUND]
     assert found.per_row().tolist() == [SET_MAX]
-    store.close()
 
 
-def test_a_reply_that_is_too_large_ends_between_two_sets(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.write("a.log", b"k,1\nk,2\nl,1\nm,1\nm,2\n")
-    store.read_all()
+def test_a_reply_that_is_too_large_ends_between_two_sets(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\nk,2\nl,1\nm,1\nm,2\n"})
     found = whole(store).look_up([b"k", b"no", b"l", b"m"], [0] * 4)
     part = columns.answered(columns.reply(found, bytes_max=8), 4)
     assert sets_of(part) == [(FOUND, [b"k,1", b"k,2"]), (ABSENT, [])]
     rest = columns.answered(columns.reply(whole(store).look_up([b"l", b"m"], [0, 0]), bytes_max=100), 2)
     assert sets_of(EventLookUps.concat([part, rest])) == sets_of(found)
-    store.close()

@@ -63,9 +63,7 @@ def test_what_is_still_to_be_made() -> None:
     assert hbase.check(settings()) == []
 
 
-def test_init_says_in_one_line_when_there_is_nothing_to_make_or_nobody_answers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_init_says_in_one_line_that_nothing_is_to_make_or_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hbase, "INIT_SECONDS", 0.2)
     plain = settings(east={"thrift": "127.0.0.1:1"})
     with pytest.raises(PhotonError, match=r"HBase at 127\.0\.0\.1:1 does not list tables .*") as raised:

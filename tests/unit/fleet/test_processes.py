@@ -29,7 +29,6 @@ def test_its_own_processes_the_registry_and_the_proxy_are_asked() -> None:
         "registry r3",
         "wan gateway",
     ]
-    assert settings.wan is not None
     assert (found[-1].address, found[-1].datacentre) == (settings.wan.control, "")
     assert len({each.address for each in found}) == len(found)
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import grpc.aio
+import pytest
 
 from photon.batch.ids import Ids
+from photon.config.clock import SystemClock
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Registry, Slot
 from photon.idregistry.client.channels import REGISTRY
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.replica.embedded import LocalBackend
 from photon.idregistry.replica.server import RegistryReplica
 from photon.idregistry.replica.service import SERVER_OPTIONS, Context, RegistryServicer
 from tests.unit.idregistry.groups import Cluster
@@ -68,10 +71,7 @@ async def served(cluster: Cluster) -> AsyncIterator[Served]:
         replica.start()
     every = Served(cluster, replicas, servers, addresses, look_ups)
     try:
-        deadline = time.monotonic() + 5
-        while not all(replica.ready for replica in replicas.values()):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.005)
+        await until(lambda: all(replica.ready for replica in replicas.values()))
         yield every
     finally:
         for replica in replicas.values():
@@ -81,16 +81,15 @@ async def served(cluster: Cluster) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def closing(client: RegistryClient) -> AsyncIterator[RegistryClient]:
+async def closing(client: RoutedRegistry) -> AsyncIterator[Any]:
     try:
         yield client
     finally:
         await client.close()
 
 
-async def opened(client: RoutedRegistry, slot: Slot = SLOT, nonce: bytes = b"n") -> int:
-    answer = await client.open_slot(slot, 0, nonce)
-    assert answer is not None
+async def opened(client: RoutedRegistry, slot: Slot = SLOT, nonce: bytes = b"n", last: int = 0) -> int:
+    answer = await client.open_slot(slot, last, nonce)
     assert answer.reason == ""
     client.announce(slot, [answer.incarnation])
     return answer.incarnation
@@ -99,3 +98,51 @@ async def opened(client: RoutedRegistry, slot: Slot = SLOT, nonce: bytes = b"n")
 async def answers(client: RoutedRegistry, rows: Ids, timeout: float = 5.0) -> list[int]:
     found = await client.insert(rows, timeout=timeout)
     return [int(answer) for answer in found.outcomes]
+
+
+async def until(holds: Callable[[], bool], patience_s: float = 20.0) -> None:
+    async with asyncio.timeout(patience_s):
+        while not holds():  # noqa: ASYNC110 - other tasks and threads make it true
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def running(cluster: Cluster, name: str = "r1") -> AsyncIterator[RegistryReplica]:
+    replica = cluster.replica(name)
+    replica.start()
+    try:
+        await until(lambda: replica.ready or (replica.conflict is not None and replica.conflict.done()))
+        yield replica
+    finally:
+        await replica.stop()
+
+
+def routed(replica: RegistryReplica) -> RoutedRegistry:
+    registry = RoutedRegistry(LocalBackend(replica), SystemClock())
+    as_contract: Registry = registry
+    assert as_contract is registry
+    return registry
+
+
+@asynccontextmanager
+async def local(cluster: Cluster | None = None) -> AsyncIterator[tuple[RoutedRegistry, int, RegistryReplica]]:
+    """A registry within the process, and an incarnation that it has heard of."""
+    async with running(cluster or Cluster()) as replica:
+        registry = routed(replica)
+        yield registry, await opened(registry), replica
+
+
+both = pytest.mark.parametrize("kind", ["gRPC", "embedded"])
+
+
+@asynccontextmanager
+async def registry(
+    kind: str, replicas: int = 1, shards: int = 2, **options: Any
+) -> AsyncIterator[tuple[RoutedRegistry, Cluster]]:
+    cluster = Cluster(replicas, shards, **options)
+    if kind == "gRPC":
+        async with served(cluster) as every, closing(every.client()) as client:
+            yield client, cluster
+    else:
+        async with running(cluster) as replica, closing(routed(replica)) as client:
+            yield client, cluster

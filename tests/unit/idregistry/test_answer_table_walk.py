@@ -47,8 +47,7 @@ class AnswerTable(RuleBasedStateMachine):
 
     def run(self, rows: list[Row], callers: list[int]) -> None:
         expected = [self.model.insert(row, caller) for row, caller in zip(rows, callers, strict=True)]
-        found = self.shard.insert(*rows, callers=[(caller, 1) for caller in callers])
-        assert found == expected
+        assert self.shard.insert(*rows, callers=[(caller, 1) for caller in callers]) == expected
 
     @rule(rows=ROWS)
     def insert(self, rows: list[Row]) -> None:

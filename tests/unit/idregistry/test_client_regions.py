@@ -173,8 +173,7 @@ async def test_a_cut_leader_costs_one_try_before_its_successor_is_asked() -> Non
     cluster = Cluster(replicas=3)
     async with regions(cluster) as there:
         incarnation = await opened(there.client)
-        rows = inserts([1], incarnation, 1)
-        assert await answers(there.client, rows) == [Answer.COMMITTED]
+        assert await answers(there.client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
         there.fault("r1", Fault.DROP, back=Fault.NONE)  # requests are lost, replies would pass
         lead(cluster, "r3")
         assert await answers(there.client, inserts([1, 2], incarnation, 1), 10) == [Answer.COMMITTED] * 2

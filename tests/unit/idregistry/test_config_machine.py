@@ -12,6 +12,11 @@ from photon.idregistry.core.shard_snapshot import SnapshotError
 from photon.idregistry.core.sharding import single_range
 
 
+@pytest.fixture
+def machine() -> ConfigMachine:
+    return ConfigMachine()
+
+
 def do(machine: ConfigMachine, command: c.ConfigCommand) -> Opened | str:
     return machine.apply(1, c.encode(command))
 
@@ -22,24 +27,21 @@ def opened(machine: ConfigMachine, slot: str, last: int, nonce: bytes, datacentr
     return result
 
 
-def test_each_open_gets_a_number_of_its_own() -> None:
-    machine = ConfigMachine()
+def test_each_open_gets_a_number_of_its_own(machine: ConfigMachine) -> None:
     assert opened(machine, "a", 0, b"n1") == Opened(1, 1)
     assert opened(machine, "b", 0, b"n2", "dc2") == Opened(2, 2)
     assert opened(machine, "a", 1, b"n3") == Opened(3, 3)
     assert machine.witnessed("a").newest == 3
 
 
-def test_the_same_nonce_learns_the_same_number() -> None:
-    machine = ConfigMachine()
+def test_the_same_nonce_learns_the_same_number(machine: ConfigMachine) -> None:
     assert opened(machine, "a", 0, b"n1") == opened(machine, "a", 0, b"n1") == Opened(1, 1)
     assert opened(machine, "a", 1, b"n2").incarnation == 2
     late = opened(machine, "a", 0, b"n1")  # a duplicate of the first, delayed
     assert (late.incarnation, late.newest) == (0, 2)
 
 
-def test_a_copied_or_lost_directory_is_refused() -> None:
-    machine = ConfigMachine()
+def test_a_copied_or_lost_directory_is_refused(machine: ConfigMachine) -> None:
     opened(machine, "a", 0, b"n1")
     for last in (0, 7):
         refused = opened(machine, "a", last, b"other")
@@ -49,8 +51,7 @@ def test_a_copied_or_lost_directory_is_refused() -> None:
     assert "belongs to datacentre dc1" in opened(machine, "a", 1, b"n", "dc2").reason
 
 
-def test_a_retired_slot_stays_closed() -> None:
-    machine = ConfigMachine()
+def test_a_retired_slot_stays_closed(machine: ConfigMachine) -> None:
     opened(machine, "a", 0, b"n1")
     assert do(machine, c.RetireSlot("a")) == ""
     assert "no slot" in str(do(machine, c.RetireSlot("z")))
@@ -59,15 +60,13 @@ def test_a_retired_slot_stays_closed() -> None:
     assert machine.retired() == ["a"]
 
 
-def test_numbers_run_out_cleanly() -> None:
-    machine = ConfigMachine()
+def test_numbers_run_out_cleanly(machine: ConfigMachine) -> None:
     machine._last_incarnation = INCARNATION_MAX - 1
     assert opened(machine, "a", 0, b"n1").incarnation == INCARNATION_MAX
     assert "used up" in opened(machine, "a", INCARNATION_MAX, b"n2").reason
 
 
-def test_the_first_set_up_wins() -> None:
-    machine = ConfigMachine()
+def test_the_first_set_up_wins(machine: ConfigMachine) -> None:
     assert do(machine, c.SetUp(single_range(4))) == ""
     assert do(machine, c.SetUp(single_range(4), {"clicks": b"rule one"})) == ""
     assert do(machine, c.SetUp(single_range(4))) == ""
@@ -78,8 +77,7 @@ def test_the_first_set_up_wins() -> None:
     assert (machine.ranges, machine.id_rules) == known
 
 
-def test_a_new_join_is_added_and_a_changed_rule_of_a_known_one_is_refused_by_its_name() -> None:
-    machine = ConfigMachine()
+def test_a_new_join_is_added_and_a_changed_rule_of_a_known_one_is_refused_by_its_name(machine: ConfigMachine) -> None:
     one = c.SetUp(single_range(1), {"clicks": b"rule one"})
     both = c.SetUp(single_range(1), {"clicks": b"rule one", "orders": b"rule two"})
     assert machine.lacks(one)
@@ -95,8 +93,7 @@ def test_a_new_join_is_added_and_a_changed_rule_of_a_known_one_is_refused_by_its
     assert machine.id_rules == {"clicks": b"rule one", "orders": b"rule two"}
 
 
-def test_joins_have_a_limit() -> None:
-    machine = ConfigMachine()
+def test_joins_have_a_limit(machine: ConfigMachine) -> None:
     for start in range(0, c.MAX_JOINS, 256):
         assert do(machine, c.SetUp(single_range(1), {f"join {n}": b"r" for n in range(start, start + 256)})) == ""
     assert "at most" in str(do(machine, c.SetUp(single_range(1), {"one more": b"r"})))
@@ -104,8 +101,7 @@ def test_joins_have_a_limit() -> None:
     assert max(map(len, machine.snapshot())) <= 1 << 20
 
 
-def test_announcements_come_from_the_config_group() -> None:
-    machine = ConfigMachine()
+def test_announcements_come_from_the_config_group(machine: ConfigMachine) -> None:
     opened(machine, "a", 0, b"n1")
     opened(machine, "b", 0, b"n2")
     opened(machine, "a", 1, b"n3")
@@ -114,8 +110,7 @@ def test_announcements_come_from_the_config_group() -> None:
     assert "belongs to slot b" in str(machine.announcement("a", [2]))
 
 
-def test_snapshot_round_trip() -> None:
-    machine = ConfigMachine()
+def test_snapshot_round_trip(machine: ConfigMachine) -> None:
     do(machine, c.SetUp(single_range(3), {"b": b"rule", "a": b"other"}))
     for i in range(600):
         opened(machine, f"slot {i}", 0, b"n")

@@ -42,8 +42,7 @@ def test_nearly_the_same_is_no_reason_to_move() -> None:
         assert nearest.choose(1) == "r1"
     nearest = measured(r1=0.0012, r2=0.0004)
     assert nearest.choose(1) == "r1"  # half a millisecond is noise
-    nearest = measured(r1=0.030, r2=0.018)
-    assert nearest.choose(1) == "r2"
+    assert measured(r1=0.030, r2=0.018).choose(1) == "r2"
 
 
 def test_a_failing_one_is_left_at_once_and_taken_again_when_it_answers() -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import numpy as np
 import pytest
 
+from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Answer, Slot, token_of
@@ -18,39 +14,15 @@ from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.scans import EntryPage
-from photon.idregistry.replica.embedded import LocalBackend
 from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.witness import KnownSlot, Witnessed, WitnessLog
-from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
-from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
+from tests.unit.idregistry.groups import digests_of, inserts, lead
+from tests.unit.idregistry.served import SLOT, answers, both, opened, registry, until
 
 IDS = [2, 4, 6, 8]  # all of one shard where there are two
 TIMES = np.array([i * 1000 for i in IDS], np.int64)
 NONE = np.zeros(len(IDS), np.uint32)
 OTHER_TIMEOUT = 5.0
-
-
-@asynccontextmanager
-async def registry(kind: str, replicas: int = 1, shards: int = 2) -> AsyncIterator[tuple[RoutedRegistry, Cluster]]:
-    cluster = Cluster(replicas, shards)
-    if kind == "gRPC":
-        async with served(cluster) as every, closing(every.client()) as client:
-            yield client, cluster
-        return
-    replica = cluster.replica()
-    replica.start()
-    local = RoutedRegistry(LocalBackend(replica), SystemClock())
-    deadline = time.monotonic() + 5
-    while not replica.ready:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
-    try:
-        yield local, cluster
-    finally:
-        await local.close()
-
-
-both = pytest.mark.parametrize("kind", ["gRPC", "embedded"])
 
 
 async def shard_of_ids(client: RoutedRegistry) -> int:
@@ -73,13 +45,9 @@ async def test_witness(kind: str) -> None:
         assert await client.extend_witness("slot", incarnation, (), to) == Witnessed(incarnation, to)
         assert await client.read_witness("slot") == Witnessed(incarnation, to)
         again = await client.open_slot(SLOT, incarnation, b"m")
-        assert again is not None
         assert again.witness == to
-        refused = await client.extend_witness("slot", incarnation, to, to)
-        assert refused is not None
-        assert "not the newest" in refused.reason
+        assert "not the newest" in (await client.extend_witness("slot", incarnation, to, to)).reason
         bad = await client.extend_witness("slot", again.incarnation, to, (WitnessLog(0, 7, bytes(33)),))
-        assert bad is not None
         assert bad.reason
 
 
@@ -92,23 +60,14 @@ async def test_clearing_by_watermark(kind: str) -> None:
         shard = await shard_of_ids(client)
         xor = bytes(8) + (2 ^ 4 ^ 6).to_bytes(8, "little")
         wrong = await client.recovery.clear_below(shard, incarnation, 5, 2, xor, timeout=5.0)
-        assert wrong is not None
         assert (wrong.applied, wrong.count, wrong.xor) == (False, 3, xor)
         for _ in range(2):  # the second time it was done already
-            done = await client.recovery.clear_below(shard, incarnation, 5, 3, xor, timeout=5.0)
-            assert done is not None
-            assert done.applied
+            assert (await client.recovery.clear_below(shard, incarnation, 5, 3, xor, timeout=5.0)).applied
         assert await answers(client, inserts(IDS, incarnation, 4)) == [Answer.DONE] * 4
-        assert await answers(client, inserts(IDS, incarnation, 5)) == [
-            *[Answer.TAKEN] * 3,
-            Answer.COMMITTED,
-        ]
+        assert await answers(client, inserts(IDS, incarnation, 5)) == [*[Answer.TAKEN] * 3, Answer.COMMITTED]
         unknown = await client.recovery.clear_below(shard, 77, 5, 0, bytes(16), timeout=5.0)
-        assert unknown is not None
         assert "not known" in unknown.reason
-        short = await client.recovery.clear_below(shard, incarnation, 5, 3, b"x", timeout=5.0)
-        assert short is not None
-        assert not short.applied
+        assert not (await client.recovery.clear_below(shard, incarnation, 5, 3, b"x", timeout=5.0)).applied
 
 
 @both
@@ -122,7 +81,6 @@ async def test_scans_and_reopening(kind: str) -> None:
         rest = await client.recovery.scan_owned(
             shard, SLOT.name, incarnation, cursor=first.cursor, limit=3, timeout=5.0
         )
-        assert isinstance(rest, EntryPage)
         assert first.digests + rest.digests == digests_of(IDS)
         assert (len(first), len(rest), rest.cursor, rest.fenced) == (3, 1, b"", False)
         assert first.times.tolist() == TIMES[:3].tolist()
@@ -133,7 +91,6 @@ async def test_scans_and_reopening(kind: str) -> None:
         gave = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, timeout=5.0)
         assert gave.tolist() == [Answer.REOPENED] * 3 + [Answer.NO_OP]
         page = await client.recovery.scan_reopened(shard, timeout=5.0)
-        assert isinstance(page, EntryPage)
         assert page.digests == digests_of(IDS[:3])
         assert page.generations.tolist() == [1, 1, 1]
         assert page.tokens.tolist() == tokens[:3].tolist()  # the former owner's
@@ -141,41 +98,28 @@ async def test_scans_and_reopening(kind: str) -> None:
         assert taken.outcomes.tolist() == [Answer.TAKEN]
         assert taken.datacentres[taken.owner_datacentres[0]] == SLOT.datacentre
         bad = await client.recovery.scan_owned(shard, SLOT.name, 1, cursor=b"rubbish", timeout=5.0)
-        assert isinstance(bad, Refusal)
         assert bad.status is Status.REFUSED
 
 
 @both
 async def test_retiring_fences_every_shard(kind: str) -> None:
-    async with registry(kind) as (client, _):
+    async with registry(kind) as (client, cluster):
         incarnation = await opened(client)
         await answers(client, inserts(IDS, incarnation, 4))
         tokens = np.full(len(IDS), token_of(incarnation, 4), np.uint64)
         unfenced = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=5.0)
         assert unfenced.tolist() == [Answer.NO_OP] * 4
-        nobody = await client.recovery.retire_slot("nobody", timeout=5.0)
-        assert isinstance(nobody, Refusal)
-        assert "no slot" in nobody.reason
-        to_fence = await client.recovery.retire_slot(SLOT.name, timeout=5.0)
-        assert to_fence == await client.recovery.shards(timeout=5.0)
-        deadline = time.monotonic() + 10
-        for shard in to_fence:
-            while True:
-                page = await client.recovery.scan_owned(shard, SLOT.name, incarnation, timeout=5.0)
-                assert isinstance(page, EntryPage)
-                if page.fenced:
-                    break
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.01)
-        assert await answers(client, inserts(IDS, incarnation, 4)) == [Answer.FENCED] * 4
+        assert "no slot" in (await client.recovery.retire_slot("nobody", timeout=5.0)).reason
+        assert await client.recovery.retire_slot(SLOT.name, timeout=5.0) == (1, 2)
+        assert await client.recovery.shards(timeout=5.0) == (1, 2)
+        await until(lambda: all(each.is_fenced(SLOT.name) for each in cluster.machines["r1"].shards.values()))
+        for shard in (1, 2):
+            assert (await client.recovery.scan_owned(shard, SLOT.name, incarnation, timeout=5.0)).fenced
+        assert await answers(client, inserts([*IDS, 9], incarnation, 4)) == [Answer.FENCED] * 5
         gave = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=5.0)
         assert gave.tolist() == [Answer.REOPENED] * 4
-        refused = await client.open_slot(SLOT, incarnation, b"m")
-        assert refused is not None
-        assert "retired" in refused.reason
-        witness = await client.read_witness(SLOT.name)
-        assert witness is not None
-        assert witness.retired
+        assert "retired" in (await client.open_slot(SLOT, incarnation, b"m")).reason
+        assert (await client.read_witness(SLOT.name)).retired
 
 
 @both
@@ -214,50 +158,36 @@ async def test_a_leader_that_has_applied_nothing_of_its_term_lists_no_slots() ->
 async def test_a_leader_that_was_replaced_gives_no_first_page() -> None:
     async with registry("gRPC", replicas=3) as (client, cluster):
         await opened(client)
-        before = await client.recovery.scan_owned(1, SLOT.name, 9, timeout=5.0)
-        assert isinstance(before, EntryPage)
+        assert isinstance(await client.recovery.scan_owned(1, SLOT.name, 9, timeout=5.0), EntryPage)
         lead(cluster, "r3", (0, 1, 2))
-        after = await client.recovery.scan_owned(1, SLOT.name, 9, timeout=5.0)
-        assert isinstance(after, EntryPage)
+        assert isinstance(await client.recovery.scan_owned(1, SLOT.name, 9, timeout=5.0), EntryPage)
         lead(cluster, None, (0, 1, 2))
-        nobody = await client.recovery.scan_owned(1, SLOT.name, 9, timeout=0.3)
-        assert isinstance(nobody, Refusal)
+        assert isinstance(await client.recovery.scan_owned(1, SLOT.name, 9, timeout=0.3), Refusal)
         assert await client.recovery.clear_below(1, 1, 1, 0, bytes(16), timeout=0.2) is None
 
 
 async def test_ids_of_another_shard_are_not_reopened() -> None:
     async with registry("embedded") as (client, cluster):
-        incarnation = await opened(client)
         mixed = [2, 3, 4]
-        await answers(client, inserts(mixed, incarnation, 4))
-        times = np.array([i * 1000 for i in mixed], "<i8")
-        tokens = np.full(len(mixed), token_of(incarnation, 4), "<u8")
+        rows = inserts(mixed, await opened(client), 4)
+        await answers(client, rows)
         server = RecoveryServer(cluster.replica())
-        found = {}
-        for shard in (1, 2):
-            reply = await server.answer(
-                pb.ReopenRequest(
-                    shard=shard,
-                    digests=digests_of(mixed),
-                    times=times.tobytes(),
-                    tokens=tokens.tobytes(),
-                    generations=bytes(4 * len(mixed)),
-                ),
-                timeout=OTHER_TIMEOUT,
+
+        async def reopened(shard: int, rows: Ids) -> pb.ReopenReply:
+            columns = Ids.of(rows.digests, rows.times, rows.tokens)
+            request = pb.ReopenRequest(
+                shard=shard,
+                digests=columns.digests,
+                times=columns.times.tobytes(),
+                tokens=columns.tokens.tobytes(),
+                generations=bytes(4 * len(rows)),
             )
-            found[shard] = list(reply.answers)
+            return await server.answer(request, timeout=OTHER_TIMEOUT)
+
+        found = {shard: list((await reopened(shard, rows)).answers) for shard in (1, 2)}
         yes, no = Answer.REOPENED, Answer.UNKNOWN
         assert sorted(found.values()) == sorted([[yes, no, yes], [no, yes, no]])
-        odd = await server.answer(
-            pb.ReopenRequest(
-                shard=1 if found[1][0] == no else 2,
-                digests=digests_of([2]),
-                times=times[:1].tobytes(),
-                tokens=tokens[:1].tobytes(),
-                generations=bytes(4),
-            ),
-            timeout=OTHER_TIMEOUT,
-        )
+        odd = await reopened(1 if found[1][0] == no else 2, rows.take(np.arange(1)))
         assert odd.status == pb.STATUS_WRONG_SHARD
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,24 +20,16 @@ from photon.idregistry.operate.resharding import (
     refused,
     verified,
 )
+from tests.unit.eventstore.helpers import ManualClock
 
 START = 10_000_000_000
 
 
-class Time:
-    """A clock that only ``sleep`` moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_ns(self) -> int:
-        return int(self.now * 1e9)
+class Time(ManualClock):
+    """Only ``sleep`` moves it."""
 
     async def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.ns += int(seconds * 1e9)
 
 
 class Script:
@@ -70,33 +63,23 @@ SETTLED = found(Stage.ACTIVATED, settled=True)
 SILENT = Refusal(Status.UNKNOWN, "nobody is there")
 
 
-async def changed(script: Script, time: Time, *, tries: int = 3, limit: float | None = None) -> Resharding:
-    return await apply(script, 3, lead_s=1.0, tries=tries, timeout=1.0, limit=limit, clock=time, sleep=time.sleep)
+async def changed(
+    script: Script, time: Time, *, tries: int = 3, limit: float | None = None, **more: Any
+) -> Resharding:
+    to = {"lead_s": 1.0, "tries": tries, "timeout": 1.0, "limit": limit, "clock": time, "sleep": time.sleep}
+    return await apply(script, 3, **to | more)
 
 
 async def test_planned_begun_by_its_number_and_watched_until_it_has_settled() -> None:
     script, seen = Script(PLANNED, PREPARING, PREPARING, ACTIVATED, SETTLED), []
-    time = Time()
-    end = await apply(
-        script,
-        3,
-        lead_s=1.0,
-        tries=3,
-        timeout=1.0,
-        limit=None,
-        clock=time,
-        sleep=time.sleep,
-        tell=lambda each: seen.append(each.change and each.change.stage),
-    )
+    end = await changed(script, Time(), tell=lambda each: seen.append(each.change and each.change.stage))
     assert end is SETTLED
     assert script.asked[:3] == [
         Ask(Action.PLAN, 3, lead_s=1.0),
         Ask(Action.APPLY, 3, lead_s=1.0, config=2),
         Ask(Action.STATUS),
     ]
-    assert seen[0] is Stage.PLANNED
-    assert seen[-1] is Stage.ACTIVATED
-    assert len(seen) == 5
+    assert (len(seen), seen[0], seen[-1]) == (5, Stage.PLANNED, Stage.ACTIVATED)
 
 
 async def test_who_does_not_answer_for_a_while_is_asked_again() -> None:
@@ -130,21 +113,16 @@ async def test_what_cannot_begin_right_now_is_planned_again() -> None:
     no_leader = Refusal(Status.REFUSED, "shards [1] have no leader: they could not prepare")
     time = Time()
     assert await changed(Script(PLANNED, no_leader, PLANNED, PREPARING, SETTLED), time) is SETTLED
-    assert time.now >= 101
+    assert time.monotonic() >= 1
     with pytest.raises(ReshardFailed, match="have no leader"):
         await changed(Script(PLANNED, no_leader, PLANNED, no_leader), Time(), tries=2)
 
 
-async def test_it_is_watched_for_a_minute_after_its_start_and_then_left() -> None:
+@pytest.mark.parametrize(("limit", "s"), [(None, START / 1e9 + AFTER_START_SECONDS), (2.0, 2.0)])
+async def test_it_is_watched_for_a_minute_after_its_start_or_up_to_a_limit(limit: float | None, s: float) -> None:
     time = Time()
-    assert await changed(Script(PLANNED, PREPARING), time) is PREPARING
-    assert START / 1e9 + AFTER_START_SECONDS <= time.now - 100 < START / 1e9 + AFTER_START_SECONDS + 1
-
-
-async def test_a_limit_ends_the_watching_sooner() -> None:
-    time = Time()
-    assert await changed(Script(PLANNED, PREPARING), time, limit=2.0) is PREPARING
-    assert 2.0 <= time.now - 100 < 3.0
+    assert await changed(Script(PLANNED, PREPARING), time, limit=limit) is PREPARING
+    assert s <= time.monotonic() < s + 1
 
 
 async def test_nobody_to_watch_is_a_failure_that_says_what_was_begun() -> None:
@@ -176,23 +154,30 @@ async def test_a_replica_is_named_that_does_not_answer() -> None:
 
 async def test_every_replica_verifies() -> None:
     script = Script(SETTLED, SILENT, SETTLED)
-    answers = await verified(script, ["a", "b", "c"], timeout=1.0)
-    assert answers == {"a": SETTLED, "b": SILENT, "c": SETTLED}
+    assert await verified(script, ["a", "b", "c"], timeout=1.0) == {"a": SETTLED, "b": SILENT, "c": SETTLED}
     assert {ask.action for ask in script.asked} == {Action.VERIFY}
 
 
-def test_when_a_change_has_ended() -> None:
-    assert not ended(PREPARING, 2)
-    assert not ended(ACTIVATED, 2)
-    assert ended(SETTLED, 2)
-    assert ended(found(Stage.ABORTED), 2)
-    assert ended(found(Stage.PREPARING, config=3), 2)
-    assert not ended(SETTLED, 3)
-    assert not ended(replace(SETTLED, change=None), 2)
+@pytest.mark.parametrize(
+    ("seen", "number", "yes"),
+    [
+        (PREPARING, 2, False),
+        (ACTIVATED, 2, False),
+        (SETTLED, 2, True),
+        (found(Stage.ABORTED), 2, True),
+        (found(Stage.PREPARING, config=3), 2, True),
+        (SETTLED, 3, False),
+        (replace(SETTLED, change=None), 2, False),
+    ],
+)
+def test_when_a_change_has_ended(seen: Resharding, number: int, yes: bool) -> None:
+    assert ended(seen, number) == yes
 
 
-def test_refused_is_by_a_shard_and_in_this_change() -> None:
-    assert refused(found(Stage.ABORTED, shards=[shard(refused=2)]), 2)
-    assert not refused(found(Stage.ABORTED, shards=[shard(refused=1)]), 2)
-    assert not refused(found(Stage.PREPARING, shards=[shard(refused=2)]), 2)
-    assert not refused(found(Stage.ABORTED, shards=[shard(refused=2)]), 3)
+@pytest.mark.parametrize(
+    ("stage", "by", "number"),
+    [(Stage.ABORTED, 2, 2), (Stage.ABORTED, 1, 2), (Stage.PREPARING, 2, 2), (Stage.ABORTED, 2, 3)],
+)
+def test_refused_is_by_a_shard_and_in_this_change(stage: Stage, by: int, number: int) -> None:
+    yes = (stage, by, number) == (Stage.ABORTED, 2, 2)
+    assert refused(found(stage, shards=[shard(refused=by)]), number) == yes

@@ -14,9 +14,9 @@ import pytest
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
-from photon.idregistry.api import Answer, Pulse, Slot
+from photon.idregistry.api import Answer, Slot
 from photon.idregistry.client.routing import RoutedRegistry
-from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status
+from photon.idregistry.core.outcomes import Answered, Description, Refusal, SlotClaim, Status
 from photon.idregistry.core.sharding import single_range
 
 
@@ -29,20 +29,8 @@ class Scripted:
     async def describe(self, *, timeout: float) -> Description | Refusal:
         return Description("r1", tuple(single_range(1)), (), {})
 
-    async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
-        raise NotImplementedError
-
     async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
         return self.outcomes.pop(0)
-
-    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
-        raise NotImplementedError
-
-    async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
-        raise NotImplementedError
-
-    async def pulse(self, *, timeout: float) -> Pulse:
-        raise NotImplementedError
 
     async def close(self) -> None: ...
 
@@ -68,8 +56,7 @@ async def test_too_new_after_an_unknown_attempt_is_unknown(first: Refusal, expec
         np.ones(2, np.uint8),
         np.zeros(2, np.uint32),
     )
-    answers = await registry.insert(inserts, timeout=5)
-    assert answers.outcomes.tolist() == [expected, expected]
+    assert (await registry.insert(inserts, timeout=5)).outcomes.tolist() == [expected, expected]
 
 
 @pytest.mark.parametrize("reason", ["it is for operators", ""])

@@ -4,63 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 from photon.batch.ids import Ids
-from photon.batch.verdicts import Verdicts
-from photon.config.clock import SystemClock
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import Answer, Opened, Registry, Slot
-from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.api import Answer, Slot
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Refusal, SlotClaim, Status
 from photon.idregistry.replica.batching import ENTRIES_IN_FLIGHT, QUEUED_IDS_MAX
-from photon.idregistry.replica.embedded import LocalBackend
 from photon.idregistry.replica.proposing import proposed
-from photon.idregistry.replica.server import Machines, RegistryReplica
+from photon.idregistry.replica.server import Machines
 from photon.idregistry.replica.service import RegistryServicer
 from tests.unit.idregistry.groups import Cluster, LocalGroup, Log, digests_of, inserts, lead
-
-SLOT = Slot("slot", "dc1", "host:1")
-
-
-@asynccontextmanager
-async def running(cluster: Cluster, name: str = "r1") -> AsyncIterator[RegistryReplica]:
-    replica = cluster.replica(name)
-    replica.start()
-    try:
-        deadline = time.monotonic() + 5
-        while not replica.ready and not (replica.conflict and replica.conflict.done()):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.005)
-        yield replica
-    finally:
-        await replica.stop()
-
-
-def routed(replica: RegistryReplica) -> RoutedRegistry:
-    registry = RoutedRegistry(LocalBackend(replica), SystemClock())
-    as_contract: Registry = registry
-    assert as_contract is registry
-    return registry
-
-
-async def opened(registry: RoutedRegistry, slot: Slot = SLOT, last: int = 0, nonce: bytes = b"n") -> int:
-    answer = await registry.open_slot(slot, last, nonce)
-    assert answer is not None
-    assert answer.reason == ""
-    registry.announce(slot, [answer.incarnation])
-    return answer.incarnation
-
-
-async def answers(registry: RoutedRegistry, rows: Ids, timeout: float = 3.0) -> list[int]:
-    found = await registry.insert(rows, timeout=timeout)
-    return [int(answer) for answer in found.outcomes]
+from tests.unit.idregistry.served import SLOT, answers, local, opened, routed, running, until
 
 
 async def test_a_replica_stops_while_its_proposals_are_answered() -> None:
@@ -80,11 +39,9 @@ async def test_a_replica_stops_while_its_proposals_are_answered() -> None:
 
 
 async def test_insert_clear_look_up_over_shards() -> None:
-    async with running(Cluster(shards=3)) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
-        ids = list(range(100))
-        assert set(await answers(registry, inserts(ids, incarnation, 1))) == {Answer.COMMITTED}
+    async with local(Cluster(shards=3)) as (registry, incarnation, replica):
+        assert await answers(registry, inserts([], incarnation, 1)) == []
+        assert set(await answers(registry, inserts(list(range(100)), incarnation, 1))) == {Answer.COMMITTED}
         other = await opened(registry, Slot("other", "dc2"), nonce=b"m")
         found = await registry.insert(inserts([5, 100, 7], other, 1), timeout=3)
         assert found.outcomes.tolist() == [Answer.TAKEN, Answer.COMMITTED, Answer.TAKEN]
@@ -98,18 +55,9 @@ async def test_insert_clear_look_up_over_shards() -> None:
         assert [group.ids for group in replica.describe().groups] == [0, 34, 34, 33]
 
 
-async def test_empty_batches_are_answered() -> None:
-    async with running(Cluster()) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
-        assert await answers(registry, inserts([], incarnation, 1)) == []
-
-
 async def test_concurrent_requests_share_entries() -> None:
     cluster = Cluster()
-    async with running(cluster) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
+    async with local(cluster) as (registry, incarnation, _):
         await answers(registry, inserts([0], incarnation, 0))
         before = len(cluster.logs[1].commands)
         cluster.logs[1].hold = True
@@ -121,28 +69,23 @@ async def test_concurrent_requests_share_entries() -> None:
 
 
 async def test_too_new_is_not_inserted() -> None:
-    async with running(Cluster()) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
+    async with local() as (registry, incarnation, _):
         now = time.time_ns()
         rows = inserts([1, 2, 3], incarnation, 1, [now + 60 * 10**9, 0, now + 10**9])
-        assert await answers(registry, rows) == [Answer.TOO_NEW, Answer.COMMITTED, Answer.COMMITTED]
-        rows = inserts([1], incarnation, 1, [now + 60 * 10**9])
-        assert await answers(registry, rows) == [Answer.TOO_NEW]
-        seen = await registry.look_up(digests_of([1]), rows.times, timeout=1)
+        for _ in range(2):
+            assert await answers(registry, rows) == [Answer.TOO_NEW, Answer.COMMITTED, Answer.COMMITTED]
+        seen = await registry.look_up(digests_of([1]), rows.times[:1], timeout=1)
         assert seen.outcomes.tolist() == [Answer.ABSENT]
 
 
 @pytest.mark.parametrize("shards", [1, 3])
 async def test_an_id_that_is_known_has_its_answer_though_it_comes_with_a_time_of_the_future(shards: int) -> None:
     """A copy that is stamped by a clock a day ahead would wait for a day, in the dispatcher or in a redo log."""
-    async with running(Cluster(shards=shards)) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
+    async with local(Cluster(shards=shards)) as (registry, incarnation, _):
         now = time.time_ns()
-        assert await answers(registry, inserts([1], incarnation, 1, [now])) == [Answer.COMMITTED]
         tomorrow = now + 24 * 3600 * 10**9
-        assert await answers(registry, inserts([1], incarnation, 1, [tomorrow])) == [Answer.COMMITTED]
+        for time_ns in (now, tomorrow):
+            assert await answers(registry, inserts([1], incarnation, 1, [time_ns])) == [Answer.COMMITTED]
         other = await opened(registry, Slot("other", "dc2"), nonce=b"m")
         rows = inserts([1, 2], other, 1, [tomorrow, tomorrow])
         assert await answers(registry, rows) == [Answer.TAKEN, Answer.TOO_NEW]
@@ -150,9 +93,7 @@ async def test_an_id_that_is_known_has_its_answer_though_it_comes_with_a_time_of
 
 async def test_unknown_is_answered_and_the_same_token_learns_the_truth() -> None:
     cluster = Cluster()
-    async with running(cluster) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
+    async with local(cluster) as (registry, incarnation, _):
         await answers(registry, inserts([0], incarnation, 0))
         cluster.logs[1].lose_replies = True
         assert await answers(registry, inserts([1], incarnation, 1), timeout=0.2) == [Answer.UNKNOWN]
@@ -163,9 +104,7 @@ async def test_unknown_is_answered_and_the_same_token_learns_the_truth() -> None
 
 async def test_without_a_leader_all_is_unknown_within_the_time_out() -> None:
     cluster = Cluster()
-    async with running(cluster) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
+    async with local(cluster) as (registry, incarnation, _):
         lead(cluster, None)
         started = time.monotonic()
         assert await answers(registry, inserts([1, 2], incarnation, 1), timeout=0.3) == [Answer.UNKNOWN] * 2
@@ -176,22 +115,9 @@ async def test_without_a_leader_all_is_unknown_within_the_time_out() -> None:
         assert await answers(registry, inserts([1, 2], incarnation, 1)) == [Answer.COMMITTED] * 2
 
 
-async def test_an_entry_that_hangs_is_unknown_at_the_deadline() -> None:
-    cluster = Cluster()
-    async with running(cluster) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
-        await answers(registry, inserts([0], incarnation, 0))
-        cluster.logs[1].hold = True
-        assert await answers(registry, inserts([1], incarnation, 1), timeout=0.2) == [Answer.UNKNOWN]
-        cluster.logs[1].release()
-        assert await answers(registry, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
-
-
 async def test_a_newer_process_of_the_slot_makes_the_older_stale() -> None:
-    async with running(Cluster()) as replica:
-        old, new = routed(replica), routed(replica)
-        first = await opened(old)
+    async with local() as (old, first, replica):
+        new = routed(replica)
         assert await answers(old, inserts([1], first, 1)) == [Answer.COMMITTED]
         second = await opened(new, last=first, nonce=b"m")
         new.announce(SLOT, [first, second])
@@ -199,83 +125,45 @@ async def test_a_newer_process_of_the_slot_makes_the_older_stale() -> None:
         assert await answers(old, inserts([2], first, 2)) == [Answer.STALE_INCARNATION]
 
 
-async def test_open_slot_is_refused_with_a_reason() -> None:
-    async with running(Cluster()) as replica:
-        registry = routed(replica)
-        first = await opened(registry)
-        assert await registry.open_slot(SLOT, 0, b"n") == Opened(first, first)  # the same nonce
-        refused = await registry.open_slot(SLOT, 0, b"copy")
-        assert refused is not None
-        assert (refused.incarnation, refused.newest) == (0, first)
-        bad = await registry.open_slot(Slot("", "dc"), 0, b"n")
-        assert bad is not None
-        assert bad.incarnation == 0
-
-
 async def test_a_stranger_is_not_believed() -> None:
-    async with running(Cluster()) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
+    async with local() as (registry, incarnation, replica):
         await opened(registry, Slot("other", "dc2"), nonce=b"m")
-        claim = SlotClaim(Slot("other", "dc2"), (incarnation,))
         ids = inserts([1], incarnation, 1)
-        outcome = await replica.insert(1, incarnation, None, ids, timeout=1)
-        assert isinstance(outcome, Refusal)
-        assert outcome.status is Status.UNKNOWN_CALLER
+        assert (await replica.insert(1, incarnation, None, ids, timeout=1)).status is Status.UNKNOWN_CALLER
+        claim = SlotClaim(Slot("other", "dc2"), (incarnation,))
         outcome = await replica.insert(1, incarnation, claim, ids, timeout=1)
-        assert isinstance(outcome, Refusal)
         assert outcome.status is Status.REFUSED
         assert "belongs to slot slot" in outcome.reason
 
 
-async def test_a_retired_slot_is_fenced_in_every_shard() -> None:
-    cluster = Cluster(shards=2)
-    async with running(cluster) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
-        await answers(registry, inserts([1, 2], incarnation, 1))
-        cluster.groups["r1"][0].propose(c.encode(c.RetireSlot("slot")), timeout=1, done=lambda outcome: None)
-        deadline = time.monotonic() + 5
-        while not all(each.is_fenced("slot") for each in cluster.machines["r1"].shards.values()):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
-        assert await answers(registry, inserts([1, 2, 3, 4], incarnation, 1)) == [Answer.FENCED] * 4
-
-
-async def test_the_boundary_moves_only_with_retention() -> None:
-    async with running(Cluster()) as replica:
-        registry = routed(replica)
-        assert await answers(registry, inserts([1], await opened(registry), 1)) == [Answer.COMMITTED]
-    async with running(Cluster(retention_ns=3600 * 10**9)) as replica:
-        registry = routed(replica)
-        assert await answers(registry, inserts([1], await opened(registry), 1)) == [Answer.BELOW_BOUNDARY]
+@pytest.mark.parametrize(
+    ("retention_ns", "answer"), [(None, Answer.COMMITTED), (3600 * 10**9, Answer.BELOW_BOUNDARY)]
+)
+async def test_the_boundary_moves_only_with_retention(retention_ns: int | None, answer: Answer) -> None:
+    async with local(Cluster(retention_ns=retention_ns)) as (registry, incarnation, _):
+        assert await answers(registry, inserts([1], incarnation, 1)) == [answer]
 
 
 async def test_a_full_queue_is_overloaded() -> None:
     cluster = Cluster()
-    async with running(cluster) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
+    async with local(cluster) as (registry, incarnation, replica):
         await answers(registry, inserts([0], incarnation, 0))
         cluster.logs[1].hold = True
         n = c.MAX_ENTRY_IDS
         ids = inserts([1] * n, incarnation, 1)
-        waiting = [
-            asyncio.create_task(replica.insert(1, incarnation, None, ids, timeout=5))
-            for _ in range(QUEUED_IDS_MAX // n)
-        ]
+
+        def asked(many: int) -> list[asyncio.Task[Any]]:
+            return [asyncio.create_task(replica.insert(1, incarnation, None, ids, timeout=60)) for _ in range(many)]
+
+        waiting = asked(QUEUED_IDS_MAX // n)
         for _ in range(8):  # the handlers queue, then the pump takes what may be in flight
             await asyncio.sleep(0)
-        more = [
-            asyncio.create_task(replica.insert(1, incarnation, None, ids, timeout=5))
-            for _ in range(ENTRIES_IN_FLIGHT + 1)
-        ]
+        waiting += asked(ENTRIES_IN_FLIGHT + 1)
         await asyncio.sleep(0.01)
         cluster.logs[1].release()
-        outcomes = await asyncio.gather(*waiting, *more)
+        outcomes = await asyncio.gather(*waiting)
         kinds = [outcome.status if isinstance(outcome, Refusal) else None for outcome in outcomes]
-        assert kinds[:-1] == [None] * (len(kinds) - 1)
-        assert kinds[-1] is Status.OVERLOADED
+        assert kinds == [*[None] * (len(kinds) - 1), Status.OVERLOADED]
 
 
 class Context:
@@ -325,10 +213,7 @@ async def test_a_join_is_added_to_a_registry_that_runs_replica_by_replica() -> N
         async with running(cluster, "r2") as follower:  # ready, or nobody would restart the next
             assert follower.describe().id_rules == {"clicks": b"one"}
             lead(cluster, "r2")
-            deadline = time.monotonic() + 5
-            while not follower.ready:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.005)
+            await until(lambda: follower.ready)
             assert follower.describe().id_rules == {"clicks": b"one", "orders": b"two"}
 
 
@@ -343,7 +228,6 @@ async def test_a_follower_points_to_the_leader_and_answers_look_ups() -> None:
         assert outcome == Refusal(Status.NOT_LEADER, leader="r1")
         assert await follower.open_slot(SLOT, 0, b"n", timeout=1) == Refusal(Status.NOT_LEADER, leader="r1")
         seen = follower.look_up(1, Ids.of(digests_of([1, 2]), np.array([1000, 2000], np.int64)))
-        assert isinstance(seen, Verdicts)
         assert seen.outcomes.tolist() == [Answer.PRESENT, Answer.ABSENT]
 
 

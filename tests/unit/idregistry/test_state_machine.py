@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,12 @@ def absent(shard: Shard) -> None:
     """Nothing happened."""
 
 
+def shard_in(state: Callable[[Shard], None]) -> Shard:
+    shard = Shard()
+    state(shard)
+    return shard
+
+
 CARRIES = Row(7, incarnation=2, batch=9, generation=1)
 A = Answer
 
@@ -62,8 +69,7 @@ A = Answer
     ],
 )
 def test_insert(state: Any, row: Row, answer: Answer, answer_below: Answer, below: bool) -> None:
-    shard = Shard()
-    state(shard)
+    shard = shard_in(state)
     if below:
         shard.do(BELOW)
     assert shard.insert(row) == [answer_below if below else answer]
@@ -81,9 +87,7 @@ def test_insert(state: Any, row: Row, answer: Answer, answer_below: Answer, belo
     ],
 )
 def test_clear(state: Any, row: Row, answer: Answer) -> None:
-    shard = Shard()
-    state(shard)
-    assert shard.clear(row) == [answer]
+    assert shard_in(state).clear(row) == [answer]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +107,7 @@ def test_clear(state: Any, row: Row, answer: Answer) -> None:
     ],
 )
 def test_reopen(state: Any, row: Row, operator: bool, answer: Answer) -> None:
-    shard = Shard()
-    state(shard)
-    assert shard.do(reopen([row], operator)).tolist() == [answer]
+    assert shard_in(state).do(reopen([row], operator)).tolist() == [answer]
 
 
 @pytest.mark.parametrize(
@@ -119,9 +121,7 @@ def test_reopen(state: Any, row: Row, operator: bool, answer: Answer) -> None:
     ],
 )
 def test_look_up(state: Any, answer: Answer) -> None:
-    shard = Shard()
-    state(shard)
-    assert shard.look_up(7) == [answer]
+    assert shard_in(state).look_up(7) == [answer]
 
 
 def test_taken_says_who_and_what_for() -> None:
@@ -136,13 +136,8 @@ def test_taken_says_who_and_what_for() -> None:
 
 
 def test_first_wins_within_a_batch() -> None:
-    assert Shard().insert(MINE, OTHER, MINE, Row(8), SAME_PROCESS) == [
-        A.COMMITTED,
-        A.TAKEN,
-        A.COMMITTED,
-        A.COMMITTED,
-        A.TAKEN,
-    ]
+    mine = [A.COMMITTED, A.TAKEN, A.COMMITTED, A.COMMITTED, A.TAKEN]
+    assert Shard().insert(MINE, OTHER, MINE, Row(8), SAME_PROCESS) == mine
 
 
 def test_a_fenced_row_leaves_the_id_to_the_next() -> None:
@@ -152,15 +147,13 @@ def test_a_fenced_row_leaves_the_id_to_the_next() -> None:
 
 
 def test_reopened_is_taken_once_within_a_batch() -> None:
-    shard = Shard()
-    reopened(shard)
     late = Row(7, incarnation=1, batch=5, generation=1)
-    assert shard.insert(OTHER, CARRIES, late, CARRIES) == [A.TAKEN, A.COMMITTED, A.TAKEN, A.COMMITTED]
+    answers = [A.TAKEN, A.COMMITTED, A.TAKEN, A.COMMITTED]
+    assert shard_in(reopened).insert(OTHER, CARRIES, late, CARRIES) == answers
 
 
 def test_a_reopened_id_can_be_reopened_again() -> None:
-    shard = Shard()
-    reopened(shard)
+    shard = shard_in(reopened)
     assert shard.insert(CARRIES) == [A.COMMITTED]
     assert shard.do(reopen([CARRIES])).tolist() == [A.REOPENED]
     assert shard.insert(CARRIES) == [A.TAKEN]
@@ -168,11 +161,14 @@ def test_a_reopened_id_can_be_reopened_again() -> None:
 
 
 @pytest.mark.parametrize("state", [absent, owned, cleared, reopened, absent_below])
-def test_fenced_in_every_row(state: Any) -> None:
-    shard = Shard()
-    state(shard)
-    shard.do(c.Fence("a"))
-    assert shard.insert(MINE) == [A.FENCED]
+def test_stale_and_fenced_in_every_row(state: Any) -> None:
+    """A fence is checked before the incarnation."""
+    shard = shard_in(state)
+    shard.do(c.Announce("a", "dc1", [3]))
+    assert shard.insert(MINE) == [A.STALE_INCARNATION]
+    for each in (shard_in(state), shard):
+        each.do(c.Fence("a"))
+        assert each.insert(MINE) == [A.FENCED]
 
 
 def test_a_fence_may_come_before_the_slot_is_known() -> None:
@@ -182,26 +178,10 @@ def test_a_fence_may_come_before_the_slot_is_known() -> None:
     assert shard.insert(Row(1, incarnation=5)) == [A.FENCED]
 
 
-@pytest.mark.parametrize("state", [absent, owned, cleared, reopened, absent_below])
-def test_stale_in_every_row(state: Any) -> None:
-    shard = Shard()
-    state(shard)
-    shard.do(c.Announce("a", "dc1", [3]))
-    assert shard.insert(MINE) == [A.STALE_INCARNATION]
-
-
 def test_a_successor_redoes_under_its_predecessors_tokens() -> None:
-    shard = Shard()
-    owned(shard)
+    shard = shard_in(owned)
     shard.do(c.Announce("a", "dc1", [1, 3]))
     assert shard.insert(MINE, Row(8, 1, 3), callers=[(3, 2)]) == [A.COMMITTED, A.COMMITTED]
-
-
-def test_fence_is_checked_before_incarnation() -> None:
-    shard = Shard()
-    shard.do(c.Announce("a", "dc1", [3]))
-    shard.do(c.Fence("a"))
-    assert shard.insert(MINE) == [A.FENCED]
 
 
 def test_unknown_incarnations_are_not_inserted() -> None:
@@ -290,9 +270,7 @@ def test_large_snapshots_come_in_small_chunks() -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "rubbish", "headless", "version", "row"])
 def test_a_damaged_snapshot_is_refused(damage: str) -> None:
-    shard = Shard()
-    owned(shard)
-    chunks = list(shard.machine.snapshot())
+    chunks = list(shard_in(owned).machine.snapshot())
     chunks = {
         "cut": chunks[:-1],
         "empty": [],

@@ -20,7 +20,7 @@ from photon.idregistry.replica import self_checks, server
 from photon.idregistry.replica.batching import RESUME_SHARE, MemoryLimit
 from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
-from tests.unit.idregistry.test_server import answers, opened, routed, running
+from tests.unit.idregistry.served import answers, local, opened, routed, running, until
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +44,6 @@ async def three() -> AsyncIterator[tuple[Cluster, list[RegistryReplica]]]:
 
 
 PATIENCE_S = 60.0
-
-
-async def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.005)
 
 
 async def busy_until(registry: RoutedRegistry, incarnation: int, holds: Callable[[], bool]) -> None:
@@ -85,21 +78,19 @@ def test_the_limit_has_a_gap_between_stopping_and_going_on() -> None:
 
 async def test_at_the_memory_limit_inserts_wait_and_clearing_makes_room() -> None:
     with capture_logs() as logs:
-        async with running(Cluster(memory_limit=30_000, retention_ns=10**9)) as replica:
-            registry = routed(replica)
-            incarnation = await opened(registry)
+        cluster = Cluster(memory_limit=30_000, retention_ns=10**9)
+        async with local(cluster) as (registry, incarnation, replica):
             old = inserts(range(1_000), incarnation, 1)
             taken = await registry.insert(old, timeout=3)
             assert set(taken.outcomes.tolist()) == {Answer.BELOW_BOUNDARY}  # the boundary is a second ago
             now = time.time_ns()
             young = inserts(range(1_000), incarnation, 2, times=[now] * 1_000)
             assert set(await answers(registry, young)) == {Answer.COMMITTED}
-            await until(lambda: bool(shard(replica).alarms), "no alarm")
+            await until(lambda: bool(shard(replica).alarms), PATIENCE_S)
             assert "registry.memory_limit is 30,000" in shard(replica).alarms[0]
             assert shard(replica).bytes >= 30_000
             more = inserts([5_000], incarnation, 3, times=[now])
-            refused = await registry.insert(more, timeout=0.05)
-            assert refused.outcomes.tolist() == [Answer.UNKNOWN]
+            assert (await registry.insert(more, timeout=0.05)).outcomes.tolist() == [Answer.UNKNOWN]
             assert "memory_limit" in (registry.problem or "")
             seen = await registry.look_up(young.digests, young.times, timeout=3)
             assert set(seen.outcomes.tolist()) == {Answer.PRESENT}
@@ -127,20 +118,20 @@ async def test_replicas_that_agree_say_so(three: tuple[Cluster, list[RegistryRep
         (one, *others) = found
         return not others and one is not None and one.index > before
 
-    await until(compared, "no check")
+    await until(compared, PATIENCE_S)
     assert all(shard(each).alarms == () for each in replicas)
 
 
 async def test_a_shard_that_rests_is_not_checked_again(three: tuple[Cluster, list[RegistryReplica]]) -> None:
     cluster, replicas = three
-    await until(lambda: shard(replicas[0]).checked is not None, "no check")
+    await until(lambda: shard(replicas[0]).checked is not None, PATIENCE_S)
     await asyncio.sleep(0.1)
     entries = len(cluster.logs[1].commands)
     await asyncio.sleep(0.2)  # ten checks' time
     assert len(cluster.logs[1].commands) == entries
 
 
-async def test_a_replica_that_differs_is_found_and_forgiven_when_mended(
+async def test_one_that_differs_is_found_and_forgiven_when_mended(
     three: tuple[Cluster, list[RegistryReplica]],
 ) -> None:
     cluster, replicas = three
@@ -154,22 +145,20 @@ async def test_a_replica_that_differs_is_found_and_forgiven_when_mended(
         await busy_until(registry, incarnation, lambda: bool(shard(replicas[2]).alarms))
         assert "is not the leader's" in shard(replicas[2]).alarms[0]
         assert shard(replicas[0]).alarms == shard(replicas[1]).alarms == ()
-        await until(lambda: "registry.state_differs" in [each["event"] for each in logs], "not logged")
+        await until(lambda: "registry.state_differs" in [each["event"] for each in logs], PATIENCE_S)
         whole = list(replicas[0]._shards[1].machine.snapshot())
         replicas[2]._shards[1].machine.restore(whole)
         await busy_until(registry, incarnation, lambda: shard(replicas[2]).alarms == ())
 
 
 async def test_rows_that_rot_in_memory_are_found() -> None:
-    async with running(Cluster()) as replica:
-        registry = routed(replica)
-        incarnation = await opened(registry)
+    async with local() as (registry, incarnation, replica):
         await answers(registry, inserts(range(100), incarnation, 1))
         await asyncio.sleep(0.05)
         assert shard(replica).alarms == ()
         table = replica._shards[1].machine._table
         table._buckets[0].rows[50:51].view(np.uint8)[20] ^= 4
-        await until(lambda: bool(shard(replica).alarms), "no alarm")
+        await until(lambda: bool(shard(replica).alarms), PATIENCE_S)
         assert "rows in memory" in shard(replica).alarms[0]
 
 

@@ -145,9 +145,6 @@ class FakeRegistry:
             codes.append(Answer.UNKNOWN if down else self.model.clear(digest, int(times[row]), int(tokens[row])))
         return np.array(codes, dtype=np.uint8)
 
-    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Any:
-        raise NotImplementedError("joiner and verifier do not look up")
-
     async def close(self) -> None:
         return None
 

@@ -80,6 +80,14 @@ async def left_by_a_crash(path: Path, registry: FakeRegistry, slot: str = "s0") 
     registry.down.clear()
 
 
+@pytest.fixture
+async def registry(tmp_path: Path) -> FakeRegistry:
+    """It has what somebody registered who is gone."""
+    registry = FakeRegistry()
+    await left_by_a_crash(tmp_path, registry)
+    return registry
+
+
 def joined(path: Path) -> list[str]:
     found = []
     for file in sorted((path / "out" / "joined").iterdir()):
@@ -88,9 +96,7 @@ def joined(path: Path) -> list[str]:
     return sorted(found)
 
 
-async def test_it_is_redone_made_final_and_let_go(tmp_path: Path) -> None:
-    registry = FakeRegistry()
-    await left_by_a_crash(tmp_path, registry)
+async def test_it_is_redone_made_final_and_let_go(tmp_path: Path, registry: FakeRegistry) -> None:
     adopter = adopter_of(tmp_path, registry)
     assert await adopter.look() == ["s0"]
     assert joined(tmp_path) == [f"id-{n}" for n in range(5)]
@@ -110,9 +116,9 @@ async def test_it_is_redone_made_final_and_let_go(tmp_path: Path) -> None:
     assert joined(tmp_path) == [f"id-{n}" for n in (0, 1, 2, 3, 4, 9)]
 
 
-async def test_a_slot_that_is_at_work_or_of_another_datacentre_is_left_alone(tmp_path: Path) -> None:
-    registry = FakeRegistry()
-    await left_by_a_crash(tmp_path, registry)
+async def test_a_slot_that_is_at_work_or_of_another_datacentre_is_left_alone(
+    tmp_path: Path, registry: FakeRegistry
+) -> None:
     assert await adopter_of(tmp_path, registry, datacentre="dc1").look() == []
     lock = SlotLock(tmp_path / "slots" / "s0")
     lock.take()
@@ -121,44 +127,31 @@ async def test_a_slot_that_is_at_work_or_of_another_datacentre_is_left_alone(tmp
     assert await adopter_of(tmp_path, registry).look() == ["s0"]
 
 
-async def test_two_adopters_at_once_write_nothing_twice(tmp_path: Path) -> None:
-    registry = FakeRegistry()
-    await left_by_a_crash(tmp_path, registry)
+async def test_two_adopters_at_once_write_nothing_twice(tmp_path: Path, registry: FakeRegistry) -> None:
     both = await asyncio.gather(adopter_of(tmp_path, registry).look(), adopter_of(tmp_path, registry).look())
     assert both[0] or both[1]
     assert not registry.model.owned()
     assert joined(tmp_path) == [f"id-{n}" for n in range(5)]
 
 
-async def test_while_the_registry_is_away_it_is_held_for_a_bounded_time_and_tried_again(tmp_path: Path) -> None:
-    registry = FakeRegistry()
-    await left_by_a_crash(tmp_path, registry)
-    registry.down.update((0, 1))
-    adopter = adopter_of(tmp_path, registry, hold_s=0.3)
-    assert await adopter.look() == []
-    lock = SlotLock(tmp_path / "slots" / "s0")
-    lock.take(wait_s=0.0)  # its owner may have it
-    lock.release()
-    registry.down.clear()
-    assert await adopter_of(tmp_path, registry).look() == ["s0"]
-    assert joined(tmp_path) == [f"id-{n}" for n in range(5)]
-
-
-async def test_while_the_registry_s_clock_is_behind_others_go_on(tmp_path: Path) -> None:
-    """All that is left waits for that clock: it is given up in time, by a loop that runs whatever else there is."""
-    registry = FakeRegistry()
-    await left_by_a_crash(tmp_path, registry)
-    registry.behind = True
+@pytest.mark.parametrize("trouble", ["away", "its clock is behind"])
+async def test_while_the_registry_is_no_help_it_is_held_for_a_bounded_time_and_tried_again(
+    tmp_path: Path, registry: FakeRegistry, trouble: str
+) -> None:
+    """Where all that is left waits for a clock, too: others go on, and the owner may have it."""
+    away = trouble == "away"
+    registry.down, registry.behind = {0, 1} if away else set(), not away
     assert await adopter_of(tmp_path, registry, hold_s=0.3).look() == []
-    registry.behind = False
+    lock = SlotLock(tmp_path / "slots" / "s0")
+    lock.take(wait_s=0.0)
+    lock.release()
+    registry.down, registry.behind = set(), False
     assert await adopter_of(tmp_path, registry).look() == ["s0"]
     assert joined(tmp_path) == [f"id-{n}" for n in range(5)]
 
 
 @pytest.mark.parametrize("newer", [True, False])
-async def test_a_slot_that_is_refused_ends_nobody(tmp_path: Path, newer: bool) -> None:
-    registry = FakeRegistry()
-    await left_by_a_crash(tmp_path, registry)
+async def test_a_slot_that_is_refused_ends_nobody(tmp_path: Path, registry: FakeRegistry, newer: bool) -> None:
     if newer:
         registry.model.slots["s0"] = (99, b"")  # as of a copied directory, or of a retired slot
     else:
@@ -169,9 +162,7 @@ async def test_a_slot_that_is_refused_ends_nobody(tmp_path: Path, newer: bool) -
     assert not (tmp_path / "slots" / "s0" / MARK_NAME).exists()
 
 
-async def test_a_disk_that_fails_ends_the_slot_and_not_the_process(tmp_path: Path) -> None:
-    registry = FakeRegistry()
-    await left_by_a_crash(tmp_path, registry)
+async def test_a_disk_that_fails_ends_the_slot_and_not_the_process(tmp_path: Path, registry: FakeRegistry) -> None:
     assert await adopter_of(tmp_path, registry, FailingOutput()).look() == []
     lock = SlotLock(tmp_path / "slots" / "s0")
     lock.take(wait_s=0.0)

@@ -50,8 +50,7 @@ def test_tries_become_rarer_and_begin_anew_with_another_owner() -> None:
     assert orphans.look([free("a", 2)], PAUSE_FIRST_S - 1) == []
     assert orphans.look([free("a", 2)], PAUSE_FIRST_S) == ["a"]
     pauses = [orphans.tried("a", 2, 100.0) for _ in range(10)]
-    assert pauses[0] == 2 * PAUSE_FIRST_S
-    assert pauses[-1] == PAUSE_MOST_S
+    assert (pauses[0], pauses[-1]) == (2 * PAUSE_FIRST_S, PAUSE_MOST_S)
     assert orphans.tried("a", 2, 100.0, moved=True) == PAUSE_FIRST_S  # a large log is redone in parts
     assert orphans.tried("a", 2, 100.0) == 2 * PAUSE_FIRST_S
     assert orphans.look([free("a", 3)], 101.0) == ["a"]

@@ -121,6 +121,11 @@ class World:
             lambda slot: engine_of(self.path, slot, Claiming(self.registry)),
         )  # fmt: skip
 
+    async def started(self, named: Sequence[str] = ()) -> AutoJoiner:
+        joiner = self.joiner(named)
+        await joiner.start()
+        return joiner
+
     async def _list(self) -> Sequence[KnownSlot] | Refusal:
         if self.refusals:
             self.refusals -= 1
@@ -150,15 +155,12 @@ async def test_joiners_that_start_at_once_take_different_slots(tmp_path: Path) -
 async def test_a_slot_that_was_left_is_redone_by_the_next_joiner(tmp_path: Path) -> None:
     """The second of two joiners is killed with a registration that nobody answered."""
     world = World(tmp_path)
-    one, two = world.joiner(), world.joiner()
-    await one.start()
-    await two.start()
+    one, two = [await world.started() for _ in range(2)]
     world.registry.down.update((0, 1))
     assert outcomes_of(await two.join(Events.of([event(b"e1", b"k1")]), timeout=0.3)) == [Outcome.RETRY]
     await two.close(at_once=True)
     world.registry.down.clear()
-    third = world.joiner()
-    await third.start()
+    third = await world.started()
     assert world.held() == ["dc0-auto-1", "dc0-auto-2"]
     assert third.stats().redone == 1
     await third.close()
@@ -169,43 +171,36 @@ async def test_a_slot_that_was_left_is_redone_by_the_next_joiner(tmp_path: Path)
 
 async def test_what_was_adopted_is_empty_and_comes_after_what_was_not(tmp_path: Path) -> None:
     world = World(tmp_path)
-    one, two = world.joiner(), world.joiner()
-    await one.start()
-    await two.start()
+    one, two = [await world.started() for _ in range(2)]
     await one.close(at_once=True)
     adopter = adopter_of(tmp_path, world.registry)
     async with asyncio.timeout(10.0):
         while not await adopter.look():
             pass
     await two.close(at_once=True)
-    again = world.joiner()
-    await again.start()
+    again = await world.started()
     assert world.held() == ["dc0-auto-2"]
     await again.close()
 
 
 async def test_slots_of_the_file_and_retired_ones_are_never_taken(tmp_path: Path) -> None:
     world = World(tmp_path)
-    one = world.joiner()
-    await one.start()
+    one = await world.started()
     await one.close()
     (world.slots / "dc0-auto-1" / RETIRED_NAME).write_bytes(retired_bytes("dc0-auto-1"))
     world.retired.add("dc0-auto-3")
     (world.slots / "dc0-9").mkdir()
-    two = world.joiner(named=["dc0-auto-2"])
-    await two.start()
+    two = await world.started(named=["dc0-auto-2"])
     assert world.held() == ["dc0-auto-4"]
     await two.close()
 
 
 async def test_a_slot_that_cannot_be_opened_is_left_to_an_operator(tmp_path: Path) -> None:
     world = World(tmp_path)
-    one = world.joiner()
-    await one.start()
+    one = await world.started()
     await one.close(at_once=True)
     (world.slots / "dc0-auto-1" / "slot.json").write_bytes(b"not JSON")
-    two = world.joiner()
-    await two.start()
+    two = await world.started()
     assert world.held() == ["dc0-auto-2"]
     await two.close()
 

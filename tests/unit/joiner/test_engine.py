@@ -10,7 +10,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS
 from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
@@ -80,9 +79,7 @@ async def test_each_event_gets_its_own_outcome_and_record(tmp_path: Path) -> Non
         (LookUpCode.ABSENT, NEVER_NS, Outcome.UNMATCHED),
     ],
 )
-async def test_a_miss_never_holds_back_the_others(
-    tmp_path: Path, miss: LookUpCode, as_of: int, outcome: Outcome
-) -> None:
+async def test_a_miss_never_holds_others_back(tmp_path: Path, miss: LookUpCode, as_of: int, outcome: Outcome) -> None:
     registry = FakeRegistry()
     engine = await running(tmp_path, registry, FakeStore(RECORDS, miss=miss))
     answers = await engine.join([event(b"a", b"none", as_of=as_of), event(b"b", b"k1")], timeout=5.0)
@@ -112,22 +109,13 @@ async def test_an_id_twice_in_a_batch_is_written_once(tmp_path: Path) -> None:
     assert len(lines_under(tmp_path, "joined")) == 1
 
 
-async def test_a_rename_of_the_log_keeps_the_tag(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "same"), [("clicks.log.1", True), ("copy-of-clicks.log", False)])
+async def test_a_renamed_log_has_the_same_line_and_a_copy_a_duplicate(tmp_path: Path, name: str, same: bool) -> None:
     engine = await running(tmp_path, FakeRegistry())
     first = event(b"a", b"k1", offset=5)
     await engine.join([first], timeout=5.0)
-    renamed = first._replace(file=replace(first.file, path="clicks.log.1"))
-    answers = await engine.join([renamed], timeout=5.0)
-    assert owners_of(answers)[0].same_line
-    await engine.close()
-
-
-async def test_the_same_line_in_a_copy_of_the_log_is_a_duplicate(tmp_path: Path) -> None:
-    engine = await running(tmp_path, FakeRegistry())
-    first = event(b"a", b"k1", offset=5)
-    await engine.join([first], timeout=5.0)
-    answers = await engine.join([first._replace(file=LogFile("copy-of-clicks.log"))], timeout=5.0)
-    assert not owners_of(answers)[0].same_line
+    answers = await engine.join([first._replace(file=replace(first.file, path=name))], timeout=5.0)
+    assert owners_of(answers)[0].same_line == same
     await engine.close()
 
 
@@ -178,7 +166,6 @@ async def test_what_an_engine_leaves_its_successor_redoes(tmp_path: Path) -> Non
     registry.down = set()
     second = await running(tmp_path, registry)
     assert second.stats().redone == 2
-    assert registry.announced is not None
     assert registry.announced[1] == [1, 2]
     assert await second.settle(10.0)
     await second.close()
@@ -254,9 +241,8 @@ async def test_a_slot_serves_one_engine_at_a_time(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_a_failed_sync_ends_the_process(tmp_path: Path) -> None:
-    registry = FakeRegistry()
-    engine = await running(tmp_path, registry)
+async def end_of(engine: JoinerEngine) -> str:
+    """Why the process ends as somebody joins an event."""
     deaths: list[str] = []
     died = asyncio.Event()
 
@@ -266,43 +252,33 @@ async def test_a_failed_sync_ends_the_process(tmp_path: Path) -> None:
         raise Died(reason)
 
     engine.shell._die = die  # type: ignore[assignment]
+    call = asyncio.create_task(engine.join([event(b"a", b"k1")], timeout=5.0))
+    async with asyncio.timeout(10):
+        await died.wait()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    await engine.shell.close()
+    engine._lock.release()
+    return deaths[0]
+
+
+async def test_a_failed_sync_ends_the_process(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    engine = await running(tmp_path, registry)
 
     def fail() -> None:
         raise OSError(5, "Input/output error")
 
     engine.shell.store._redo.sync = fail  # type: ignore[method-assign]
-    call = asyncio.create_task(engine.join([event(b"a", b"k1")], timeout=5.0))
-    async with asyncio.timeout(10):
-        await died.wait()
-    assert "Input/output error" in deaths[0]
+    assert "Input/output error" in await end_of(engine)
     assert registry.inserts == 0
-    call.cancel()
-    await asyncio.gather(call, return_exceptions=True)
-    await engine.shell.close()
-    engine._lock.release()
 
 
 async def test_stale_incarnations_end_the_process(tmp_path: Path) -> None:
     registry = FakeRegistry(shards=1)
     engine = await running(tmp_path, registry)
     registry.model.shards[0].newest[SLOT.name] = 99
-    deaths: list[str] = []
-    died = asyncio.Event()
-
-    def die(reason: str) -> None:
-        deaths.append(reason)
-        died.set()
-        raise Died(reason)
-
-    engine.shell._die = die  # type: ignore[assignment]
-    call = asyncio.create_task(engine.join([event(b"a", b"k1")], timeout=5.0))
-    async with asyncio.timeout(10):
-        await died.wait()
-    assert "STALE_INCARNATION" in deaths[0]
-    call.cancel()
-    await asyncio.gather(call, return_exceptions=True)
-    await engine.shell.close()
-    engine._lock.release()
+    assert "STALE_INCARNATION" in await end_of(engine)
 
 
 async def test_a_joiner_that_is_not_started_refuses(tmp_path: Path) -> None:
@@ -313,7 +289,7 @@ async def test_a_joiner_that_is_not_started_refuses(tmp_path: Path) -> None:
     await engine.close()
 
 
-async def test_a_start_that_is_cancelled_keeps_the_lock_until_its_recovery_has_ended(
+async def test_a_cancelled_start_keeps_the_lock_through_its_recovery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 6: a thread that still writes must not meet the slot's next owner."""

@@ -191,7 +191,6 @@ def test_an_event_out_of_bounds_is_unmatched_for_good_beside_its_primary() -> No
     judge = Judge(adapter, check_payloads=True)
     made = judge.decide(events_of([b"ok", b"ok", b"ok"]), answers, frozenset())
     assert (made.joined().tolist(), undone(made)) == ([0], {1: Kind.UNMATCHED, 2: Kind.REJECTED})
-    assert made.unpaired == [1]
-    assert made.undone[1] == primaries[1]
+    assert (made.unpaired, made.undone[1]) == ([1], primaries[1])
     assert made.reasons[1].startswith("the primary event is ")
     assert made.reasons[2] == "the primary event: no time"

@@ -24,6 +24,15 @@ def log_at(path: Path, **options: int) -> RedoLog:
     return log
 
 
+def synced(path: Path, *names: bytes, **options: int) -> RedoLog:
+    """A log with a frame of each, synced one by one."""
+    log = log_at(path, **options)
+    for number, name in enumerate(names):
+        log.append([(number, frame(name))])
+        log.sync()
+    return log
+
+
 def bodies(path: Path) -> list[bytes]:
     return [b"".join(each.body) for each in RedoLog(RealDisk(), path).read()]
 
@@ -45,9 +54,7 @@ def test_frames_come_back_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", range(1, 57))
 def test_a_torn_tail_is_cut(tmp_path: Path, cut: int) -> None:
-    log = log_at(tmp_path)
-    log.append([(0, frame(b"a"))])
-    log.sync()
+    log = synced(tmp_path, b"a")
     log.append([(1, frame(b"b"))])
     data = newest(tmp_path).read_bytes()
     newest(tmp_path).write_bytes(data[:-cut])
@@ -55,9 +62,7 @@ def test_a_torn_tail_is_cut(tmp_path: Path, cut: int) -> None:
 
 
 def test_a_bad_frame_that_a_later_one_knows_as_synced_is_damage(tmp_path: Path) -> None:
-    log = log_at(tmp_path)
-    log.append([(0, frame(b"first"))])
-    log.sync()
+    log = synced(tmp_path, b"first")
     log.append([(1, frame(b"b"))])
     path = newest(tmp_path)
     data = bytearray(path.read_bytes())
@@ -68,9 +73,7 @@ def test_a_bad_frame_that_a_later_one_knows_as_synced_is_damage(tmp_path: Path) 
 
 
 def test_a_hole_in_a_group_that_was_never_synced_is_a_torn_tail(tmp_path: Path) -> None:
-    log = log_at(tmp_path)
-    log.append([(0, frame(b"a"))])
-    log.sync()
+    log = synced(tmp_path, b"a")
     log.append([(1, frame(b"hole")), (2, frame(b"c"))])
     path = newest(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"hole-body", bytes(9)))
@@ -78,10 +81,7 @@ def test_a_hole_in_a_group_that_was_never_synced_is_a_torn_tail(tmp_path: Path) 
 
 
 def test_damage_in_an_older_segment_stops_the_start(tmp_path: Path) -> None:
-    log = log_at(tmp_path, segment_bytes=1)
-    for number in range(3):
-        log.append([(number, frame(b"%d" % number))])
-        log.sync()
+    synced(tmp_path, b"0", b"1", b"2", segment_bytes=1)
     oldest = sorted(tmp_path.glob("*.redo"))[1]
     oldest.write_bytes(oldest.read_bytes()[:-1])
     with pytest.raises(RedoLogDamaged, match="bad frame"):
@@ -99,10 +99,7 @@ def test_another_version_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_segments_go_when_their_frames_have_left(tmp_path: Path) -> None:
-    log = log_at(tmp_path, segment_bytes=1)
-    for number in range(4):
-        log.append([(number, frame(b"%d" % number))])
-        log.sync()
+    log = synced(tmp_path, b"0", b"1", b"2", b"3", segment_bytes=1)
     assert bodies(tmp_path) == [b"0-body", b"1-body", b"2-body", b"3-body"]
     log.release([1, 0])
     assert bodies(tmp_path) == [b"2-body", b"3-body"]
@@ -118,10 +115,7 @@ def test_segments_go_when_their_frames_have_left(tmp_path: Path) -> None:
 
 
 def test_a_start_copies_what_is_kept_and_voids_the_rest(tmp_path: Path) -> None:
-    log = log_at(tmp_path, segment_bytes=1)
-    for number in range(3):
-        log.append([(number, frame(b"%d" % number))])
-        log.sync()
+    synced(tmp_path, b"0", b"1", b"2", segment_bytes=1)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.redo")}
     again = RedoLog(RealDisk(), tmp_path)
     kept = again.read()
@@ -136,9 +130,7 @@ def test_a_start_copies_what_is_kept_and_voids_the_rest(tmp_path: Path) -> None:
 
 
 def test_a_segment_torn_while_it_was_created_is_no_damage(tmp_path: Path) -> None:
-    log = log_at(tmp_path)
-    log.append([(0, frame(b"a"))])
-    log.sync()
+    synced(tmp_path, b"a")
     (tmp_path / "00000002.redo").write_bytes(b"PHOT")
     assert bodies(tmp_path) == [b"a-body"]
     (tmp_path / "00000003.tmp").write_bytes(b"left by a crash")
@@ -151,8 +143,7 @@ def test_rows_keep_every_column() -> None:
     rows = rows_for([b"a", b"bb", b"c" * 1000], 5 << 40 | 3, kind=3)
     rows.generations[1] = 7
     back = Rows.decode(rows.tokens, b"".join(rows.encode()))
-    assert back.lines == rows.lines
-    assert back.digests == rows.digests
+    assert (back.lines, back.digests) == (rows.lines, rows.digests)
     for name in ("times", "tokens", "kinds", "tags", "generations"):
         assert getattr(back, name).tolist() == getattr(rows, name).tolist()
     with pytest.raises(ValueError, match="cannot hold"):

@@ -9,7 +9,7 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Answer, Kind, token_of
-from photon.joiner.core import Append, CoreLimits, Insert, Instruction, Redone, Release, SlotCore, Write
+from photon.joiner.core import Append, CoreLimits, Insert, Instruction, Redone, Release, SlotCore
 from photon.joiner.rows import concat
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import RedoLogDamaged
@@ -34,7 +34,6 @@ def test_what_was_written_must_be_synced_first_and_it_is_said_once() -> None:
     core = SlotCore(5)
     assert said(core.start([(0, rows_for([b"a"], OLD))])) == []
     write = core.answered(0, answers_of([C]), 1.0)[0]
-    assert isinstance(write, Write)
     assert core.written(write.number, 1) == []
     assert core.output_synced(write.number) == [Release((0,)), Redone(4)]
     number, _ = core.submit(rows_for([b"b"], core.take_token()), 9.0)
@@ -73,9 +72,14 @@ def store_at(path: Path, *, segment_bytes: int = 1 << 20) -> SlotStore:
     return SlotStore(RealDisk(), paths, "s0", output_limits=OutputLimits(), segment_bytes=segment_bytes)
 
 
-def test_the_place_is_what_is_synced(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
+def begun(path: Path, *, segment_bytes: int = 1 << 20) -> SlotStore:
+    store = store_at(path, segment_bytes=segment_bytes)
     store.recover()
+    return store
+
+
+def test_the_place_is_what_is_synced(tmp_path: Path) -> None:
+    store = begun(tmp_path)
     store.write([(Kind.JOINED, b"one\n"), (Kind.FILTERED, b"f\n")], 0.0)
     store.sync_output(0.0)
     store.write([(Kind.JOINED, b"not synced\n")], 0.0)
@@ -86,8 +90,7 @@ def test_the_place_is_what_is_synced(tmp_path: Path) -> None:
 
 def damaged_log(path: Path, what: bytes, *, segment_bytes: int) -> Path:
     """Three frames, each of one id and synced; in one of them a bit is another. Its segment."""
-    store = store_at(path, segment_bytes=segment_bytes)
-    store.recover()
+    store = begun(path, segment_bytes=segment_bytes)
     for number, name in enumerate((b"first", b"second", b"third")):
         store.log([(number, rows_for([name], NEW + number))])
     store.close()
@@ -144,8 +147,7 @@ def test_a_torn_line_is_not_completed_from_what_is_left_of_a_damaged_log(tmp_pat
 @pytest.mark.parametrize("rots", [True, False])
 def test_a_torn_line_is_not_completed_where_the_log_ends_badly(tmp_path: Path, *, rots: bool) -> None:
     """Its last frame was never synced, or it has rotted and was registered: the torn line may be of it."""
-    store = store_at(tmp_path)
-    store.recover()
+    store = begun(tmp_path)
     lines = []
     for number in range(2):  # the same event in two batches: its lines begin alike
         rows = rows_for([b"click"], NEW + number)
@@ -164,8 +166,7 @@ def test_a_torn_line_is_not_completed_where_the_log_ends_badly(tmp_path: Path, *
 
 
 def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    store.recover()
+    store = begun(tmp_path)
     store.log([(0, rows_for([b"a"], NEW))])
     store.log([(1, rows_for([b"torn"], NEW + 1))])
     store.close()

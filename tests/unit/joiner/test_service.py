@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -14,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from photon.adapters.contract import LogFile
 from photon.batch.events import Events
 from photon.config.disk import RealDisk
-from photon.config.serving import CannotListen
+from photon.config.serving import CannotListen, HealthyServer
 from photon.idregistry.api import Kind
 from photon.joiner import wire
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
@@ -106,18 +109,14 @@ def test_columns_that_do_not_fit_are_refused(field: str, value: object) -> None:
 
 
 def test_replies_that_do_not_fit_are_refused() -> None:
-    for n in (2, 4):
-        with pytest.raises(wire.WireError):
-            wire.answered(wire.reply(ANSWERS), n)
-    with pytest.raises(wire.WireError):
-        wire.answered(wire.reply(replace(ANSWERS, ambiguous=(3,))), 3)
-    with pytest.raises(wire.WireError):
-        wire.answered(wire.reply(replace(ANSWERS, unpaired=(3,))), 3)
+    wrong = [(wire.reply(ANSWERS), 2), (wire.reply(ANSWERS), 4)]
+    wrong += [(wire.reply(replace(ANSWERS, **{name: (3,)})), 3) for name in ("ambiguous", "unpaired")]
     for field in ("owner_of", "owner_datacentres", "same_lines", "kinds", "reasons"):
-        message = wire.reply(ANSWERS)
-        message.ClearField(field)
+        wrong.append((wire.reply(ANSWERS), 3))
+        wrong[-1][0].ClearField(field)
+    for message, n in wrong:
         with pytest.raises(wire.WireError):
-            wire.answered(message, 3)
+            wire.answered(message, n)
 
 
 def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +139,21 @@ def test_a_large_batch_goes_in_parts(rows: int, size: int) -> None:
             assert len(part) == rows or more > size
 
 
-async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder(ANSWERS)
-    server = await start_server({"clicks": recorder}, "127.0.0.1:0")
+@asynccontextmanager
+async def serving(joiner: Any) -> AsyncIterator[tuple[JoinerClient, HealthyServer]]:
+    """A client of it, over gRPC."""
+    server = await start_server({"clicks": joiner}, "127.0.0.1:0")
     client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
     try:
+        yield client, server
+    finally:
+        await client.close()
+        await server.stop(0.0)
+
+
+async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(ANSWERS)
+    async with serving(recorder) as (client, server):
         assert by_row(await client.join(EVENTS, timeout=20.0)) == by_row(ANSWERS)
         assert recorder.asked == [ROWS]
         assert 10.0 < recorder.timeouts[0] < 20.0
@@ -160,9 +169,6 @@ async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
         assert outcomes_of(answers) == [Outcome.RETRY] * 3
         assert "no join named 'another'" in answers.verdicts.reasons[0]
         await other.close()
-    finally:
-        await client.close()
-        await server.stop(0)
 
 
 async def test_an_unreachable_joiner_is_retry_for_all() -> None:
@@ -247,10 +253,7 @@ class Hanging(Recorder):
 
 async def test_what_is_on_its_way_is_unknown_when_the_connection_is_closed() -> None:
     """A joiner that vanished is not waited for; whoever waits is not ended by that."""
-    hanging = Hanging()
-    server = await start_server({"clicks": hanging}, "127.0.0.1:0")
-    client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
-    try:
+    async with serving(hanging := Hanging()) as (client, _):
         asked = asyncio.create_task(client.join(EVENTS, timeout=30.0))
         async with asyncio.timeout(10.0):
             await hanging.begun.wait()
@@ -258,15 +261,10 @@ async def test_what_is_on_its_way_is_unknown_when_the_connection_is_closed() -> 
             answers = await asked
         assert outcomes_of(answers) == [Outcome.RETRY] * 3
         assert answers.failed
-    finally:
-        await server.stop(0.0)
 
 
 async def test_a_call_that_is_given_up_is_cancelled_all_the_same() -> None:
-    hanging = Hanging()
-    server = await start_server({"clicks": hanging}, "127.0.0.1:0")
-    client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
-    try:
+    async with serving(hanging := Hanging()) as (client, _):
         asked = asyncio.create_task(client.join(EVENTS, timeout=30.0))
         async with asyncio.timeout(10.0):
             await hanging.begun.wait()
@@ -274,18 +272,12 @@ async def test_a_call_that_is_given_up_is_cancelled_all_the_same() -> None:
         await client.close()
         with pytest.raises(asyncio.CancelledError):
             await asked
-    finally:
-        await server.stop(0.0)
 
 
 async def test_a_joiner_says_whether_it_serves() -> None:
-    server = await start_server({"clicks": Recorder(ANSWERS)}, "127.0.0.1:0")
-    client = JoinerClient(f"127.0.0.1:{server.port}", "clicks")
-    try:
+    async with serving(Recorder(ANSWERS)) as (client, server):
         assert await client.serves(10.0) is False
         await server.serving()
         assert await client.serves(10.0) is True
         await server.stop(0.0)
         assert await client.serves(10.0) is None
-    finally:
-        await client.close()

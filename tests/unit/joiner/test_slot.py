@@ -29,10 +29,15 @@ def store_at(path: Path, **limits: float) -> SlotStore:
     return SlotStore(RealDisk(), SlotPaths(path / "state", path / "out"), "s0", output_limits=options)
 
 
+def begun(path: Path, **limits: float) -> SlotStore:
+    store = store_at(path, **limits)
+    store.recover()
+    return store
+
+
 def logged(path: Path, ids: list[bytes]) -> tuple[SlotStore, list[bytes]]:
     """A slot with one logged frame; nothing of it is written."""
-    store = store_at(path)
-    store.recover()
+    store = begun(path)
     rows = rows_for(ids, TOKEN)
     store.log([(0, rows)])
     return store, rows.lines
@@ -125,7 +130,6 @@ def test_a_live_holder_keeps_others_out_and_a_dead_one_does_not(tmp_path: Path) 
         [sys.executable, "-c", holding, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
-        assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
         waited: list[float] = []
         with pytest.raises(SlotRefused, match=f"locked by another live process .pid {child.pid}"):
@@ -135,7 +139,6 @@ def test_a_live_holder_keeps_others_out_and_a_dead_one_does_not(tmp_path: Path) 
         child.kill()
         child.wait()
         for pipe in (child.stdin, child.stdout):
-            assert pipe is not None
             pipe.close()
     lock = SlotLock(tmp_path)
     lock.take(wait_s=0.0)
@@ -168,8 +171,7 @@ def test_a_torn_line_is_completed_where_only_one_logged_line_begins_so(tmp_path:
     store.close()
     again = store_at(tmp_path)
     recovered = again.recover()
-    assert recovered.found.completed == [JOINED]
-    assert recovered.kept == []
+    assert (recovered.found.completed, recovered.kept) == ([JOINED], [])
     assert (tmp_path / "out" / JOINED).read_bytes() == lines[0]
 
 
@@ -238,8 +240,7 @@ def test_a_row_in_two_frames_counts_once(tmp_path: Path) -> None:
 
 # -- output and final files ----------------------------------------------------------------------------------------
 def test_files_roll_by_size_and_age_and_numbers_go_on(tmp_path: Path) -> None:
-    store = store_at(tmp_path, roll_bytes=10, roll_after_s=60.0)
-    store.recover()
+    store = begun(tmp_path, roll_bytes=10, roll_after_s=60.0)
     store.write([(Kind.JOINED, b"0123456789\n"), (Kind.REJECTED, b"r\n")], 0.0)
     store.sync_output(1.0)
     store.write([(Kind.JOINED, b"second\n")], 2.0)
@@ -248,15 +249,13 @@ def test_files_roll_by_size_and_age_and_numbers_go_on(tmp_path: Path) -> None:
     assert durable(tmp_path) == {JOINED: 11, "joined/s0-000002.jsonl": 7, "rejected/s0-000001.jsonl": 2}
     store.write([(Kind.REJECTED, b"q\n")], 61.0)
     store.close()
-    again = store_at(tmp_path)
-    again.recover()
+    again = begun(tmp_path)
     assert again.place()[0] == (2, 7)
     assert again.place()[3] == (2, 2)
 
 
 def test_rolled_and_cleared_files_become_final(tmp_path: Path) -> None:
-    store = store_at(tmp_path, roll_bytes=1)
-    store.recover()
+    store = begun(tmp_path, roll_bytes=1)
     line = b'{"event_id":"one","key":"k","event_time_ns":7,"foreign":{}}\n'
     store.write([(Kind.JOINED, line)], 0.0)
     store.sync_output(0.0)
@@ -273,14 +272,12 @@ def test_rolled_and_cleared_files_become_final(tmp_path: Path) -> None:
     assert (entry["version"], entry["first_ns"], entry["last_ns"]) == (2, 7, 7)
     store.close()
     (tmp_path / "out" / (JOINED + ".gz")).unlink()  # shipped away: its number is not used again
-    again = store_at(tmp_path)
-    again.recover()
+    again = begun(tmp_path)
     assert again.place()[0][0] == 2
 
 
 def test_a_file_with_trouble_never_becomes_final(tmp_path: Path) -> None:
-    store = store_at(tmp_path, roll_bytes=1)
-    store.recover()
+    store = begun(tmp_path, roll_bytes=1)
     store.write([(Kind.JOINED, b"one\n")], 0.0)
     store.sync_output(0.0)
     clear_all(tmp_path, **{JOINED: 1})
@@ -288,22 +285,19 @@ def test_a_file_with_trouble_never_becomes_final(tmp_path: Path) -> None:
 
 
 def test_a_start_finishes_a_listed_file_and_repeats_an_unlisted_one(tmp_path: Path) -> None:
-    store = store_at(tmp_path, roll_bytes=1)
-    store.recover()
+    store = begun(tmp_path, roll_bytes=1)
     store.write([(Kind.JOINED, b"one\n")], 0.0)
     store.sync_output(0.0)
     clear_all(tmp_path)
     plain = (tmp_path / "out" / JOINED).read_bytes()
     (tmp_path / "out" / (JOINED + ".gz")).write_bytes(b"of a crashed run, not listed")
     store.close()
-    again = store_at(tmp_path, roll_bytes=1)
-    again.recover()
+    again = begun(tmp_path, roll_bytes=1)
     assert again.cleared() == [JOINED]
     again.finish(JOINED)
     again.close()
     (tmp_path / "out" / JOINED).write_bytes(plain)  # killed before the removal was durable
-    last = store_at(tmp_path)
-    last.recover()
+    begun(tmp_path)
     assert not (tmp_path / "out" / JOINED).exists()
     assert durable(tmp_path) == {}
 
@@ -320,8 +314,7 @@ def test_a_rewrite_changes_neither_bytes_nor_the_file(tmp_path: Path) -> None:
 # -- many small frames ---------------------------------------------------------------------------------------------
 def test_a_start_puts_small_frames_together(tmp_path: Path) -> None:
     """An hour of single events is asked for in a few questions, not in thousands at once."""
-    store = store_at(tmp_path)
-    store.recover()
+    store = begun(tmp_path)
     each = [rows_for([b"e%d" % n], TOKEN + n) for n in range(REDONE_ROWS_MAX + 10)]
     store.log(list(enumerate(each)))
     store.close()
@@ -338,8 +331,7 @@ def test_a_start_puts_small_frames_together(tmp_path: Path) -> None:
 
 
 def test_an_id_under_two_tokens_is_asked_for_in_two_frames(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    store.recover()
+    store = begun(tmp_path)
     store.log(
         [(0, rows_for([b"a", b"b"], TOKEN)), (1, rows_for([b"c"], TOKEN + 1)), (2, rows_for([b"a"], TOKEN + 2))]
     )

@@ -53,6 +53,13 @@ class Machine:
         await engine.join([event(each, b"k") for each in ids], timeout=5.0)
         assert await engine.settle(5.0)
 
+    async def lived(self, *ids: bytes) -> None:
+        """An engine joins these, and ends."""
+        engine = await self.running()
+        if ids:
+            await self.joined(engine, *ids)
+        await engine.close()
+
     def copied(self) -> None:
         shutil.rmtree(self.copy, ignore_errors=True)
         shutil.copytree(self.path, self.copy)
@@ -91,22 +98,16 @@ async def test_an_older_copy_is_refused_and_the_newest_goes_on(machine: Machine)
     assert "\n" not in line
     assert machine.registry.model.slots["s0"] == newest, "nothing was opened"
     machine.exchange()
-    engine = await machine.running()
-    await machine.joined(engine, b"c")
-    await engine.close()
+    await machine.lived(b"c")
     assert len(lines_under(machine.path, "joined")) == 3
     assert (await machine.verify()).cleared == 3
 
 
 async def test_a_state_of_an_earlier_incarnation_is_refused_for_good(machine: Machine) -> None:
     """Without the output, which is kept: an operator's word on the redo log would not make it the newest."""
-    engine = await machine.running()
-    await machine.joined(engine, b"a")
-    await engine.close()
+    await machine.lived(b"a")
     machine.copied()
-    engine = await machine.running()
-    await machine.joined(engine, b"b")
-    await engine.close()
+    await machine.lived(b"b")
     shutil.rmtree(machine.path / "state")
     shutil.copytree(machine.copy / "state", machine.path / "state")
     state = (machine.path / "state/slot.json").read_bytes()
@@ -118,9 +119,7 @@ async def test_a_state_of_an_earlier_incarnation_is_refused_for_good(machine: Ma
 
 
 async def test_a_copy_with_other_bytes_is_refused(machine: Machine) -> None:
-    engine = await machine.running()
-    await machine.joined(engine, b"a")
-    await engine.close()
+    await machine.lived(b"a")
     file = machine.path / "out" / FILE
     data = bytearray(file.read_bytes())
     data[3] ^= 1
@@ -139,9 +138,7 @@ async def test_an_older_copy_without_the_file_is_refused(machine: Machine) -> No
 
 
 async def test_another_slots_directory_is_told_apart_from_an_older_copy(machine: Machine) -> None:
-    engine = await machine.running()
-    await machine.joined(engine, b"a")
-    await engine.close()
+    await machine.lived(b"a")
     path = machine.path / "state/slot.json"
     path.write_bytes(path.read_bytes().replace(b'"s0"', b'"s9"'))
     assert "belongs to slot s9" in await machine.refused()
@@ -156,14 +153,11 @@ async def test_final_files_satisfy_the_witness(machine: Machine) -> None:
     await engine.close()
     assert not (machine.path / "out" / FILE).exists()
     machine.copied()
-    engine = await machine.running()
-    await machine.joined(engine, b"b")
-    await engine.close()
+    await machine.lived(b"b")
     machine.exchange()
     assert "s0-000002.jsonl: does not exist" in await machine.refused()
     machine.exchange()
-    engine = await machine.running()
-    await engine.close()
+    await machine.lived()
 
 
 async def test_nothing_is_shown_before_the_witness_has_it(machine: Machine) -> None:
@@ -174,7 +168,6 @@ async def test_nothing_is_shown_before_the_witness_has_it(machine: Machine) -> N
     machine.registry.unknown_witnesses = 10**6
     assert not await engine.settle(0.2)
     now = machine.durable()
-    assert now.durable is not None
     assert now.files[FILE] == first < now.durable[FILE]
     assert (await machine.verify()).cleared == 1
     await engine.shell.roll()
@@ -205,13 +198,10 @@ async def test_what_was_not_witnessed_before_a_kill_is_witnessed_after_it(machin
 
 
 async def test_a_slot_without_a_witness_gets_one_before_it_works(machine: Machine) -> None:
-    engine = await machine.running()
-    await machine.joined(engine, b"a")
-    await engine.close()
+    await machine.lived(b"a")
     machine.registry.model.witnesses.clear()  # as an older release left it
     engine = await machine.running()
-    witness = machine.registry.model.witnesses["s0"]
-    assert witness[0].length == (machine.path / "out" / FILE).stat().st_size
+    assert machine.registry.model.witnesses["s0"][0].length == (machine.path / "out" / FILE).stat().st_size
     await engine.close()
 
 

@@ -48,7 +48,6 @@ def test_nothing_else_is_served(path: str) -> None:
 def test_before_the_first_gathering_it_is_said_who_is_asked() -> None:
     service = StatusService(load(EXAMPLE, environment={}), "west", None, SystemClock())
     answer = service.answer("/status.json")
-    assert answer is not None
     assert answer.status == 503
     assert b'"starting":["dispatcher west","joiner west-1",' in answer.body
 

@@ -61,8 +61,7 @@ async def test_answers(server: HttpServer, request_: bytes, status: bytes, body:
 
 
 async def test_several_requests_on_one_connection(server: HttpServer) -> None:
-    one = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
-    assert (await _said(server, one * 3)).count(b"200 ") == 3
+    assert (await _said(server, b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n" * 3)).count(b"200 ") == 3
 
 
 async def test_an_answer_forbids_keeping_and_guessing(server: HttpServer) -> None:

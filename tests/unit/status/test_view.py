@@ -1,7 +1,8 @@
-"""What status.json says, from what processes say."""
+"""What status.json says, from what processes say, and the points for the charts."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from photon.cli.status_view import text
 from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings
 from photon.fleet.polling import Heard
-from photon.status.view import View
+from photon.status.view import COARSE_S, EVERY_S, POINTS, History, Point, View, together
 from tests.unit.fleet.heard import said, silent
 
 LEDGER = {"read": 900, "joined": 800, "pending": 100}
@@ -64,10 +65,8 @@ def _twice() -> dict[str, Any]:
 
 def test_rates_are_of_the_last_window_and_common_counts_are_taken_once() -> None:
     found = _twice()
-    assert found["window_s"] == 20
-    assert found["flow"]["read_per_s"] == 100
-    assert found["flow"]["verdicts_per_s"]["joined"] == 100
-    assert found["flow"]["pending"] == 100
+    assert (found["window_s"], found["flow"]["read_per_s"]) == (20, 100)
+    assert (found["flow"]["verdicts_per_s"]["joined"], found["flow"]["pending"]) == (100, 100)
     assert found["latency"]["join"]["count"] == 100
     assert 1.0 < found["latency"]["join"]["p50_s"] <= 2.5
     assert found["latency"]["join"]["within"] == {"1": 0.0, "10": 1.0, "60": 1.0}
@@ -255,3 +254,38 @@ def test_a_restarted_process_goes_on_from_what_it_kept_and_its_rate_is_of_what_i
     view.update([silent("dispatcher", "east")], 120.0)
     assert rate(200_150, 121.0, 122.0) is None
     assert rate(200_250, 121.0, 126.0) == 25.0
+
+
+def point(at_s: float, **values: float | None) -> Point:
+    names = ("read_per_s", "joined_per_s", "p50_s", "p90_s", "p99_s", "age_p50_s", "age_p99_s", "hit_ratio")
+    return Point(**{"at_s": at_s, **dict.fromkeys(names), "lag_s": 0.0, "pending": 0.0} | values)  # type: ignore[arg-type]
+
+
+def test_a_day_is_kept_in_coarse_points_and_a_quarter_of_an_hour_in_fine_ones() -> None:
+    history, now = History(), 0.0
+    for n in range(int(100_000 / EVERY_S)):
+        now = n * EVERY_S
+        assert history.due(now)
+        history.add(point(now, read_per_s=float(n % 96)))
+        assert not history.due(now + 1)
+    found = history.as_json()
+    fine, coarse = found["history"], found["day"]
+    assert (len(fine), fine[-1]["at_s"]) == (POINTS, now)
+    assert POINTS <= len(coarse) <= POINTS + 1
+    assert coarse[-1]["at_s"] == now
+    steps = {round(b["at_s"] - a["at_s"]) for a, b in itertools.pairwise(coarse)}  # type: ignore[operator]
+    assert max(steps) == COARSE_S
+    assert coarse[3]["read_per_s"] == 47.5
+
+
+def test_of_what_went_wrong_the_worst_is_kept_and_of_the_rest_the_mean() -> None:
+    found = together([point(1.0, p50_s=1.0, p99_s=1.0, lag_s=5.0), point(2.0, p50_s=3.0, p99_s=9.0), point(3.0)])
+    assert (found.at_s, found.p50_s, found.p99_s, found.lag_s, found.hit_ratio) == (3.0, 2.0, 9.0, 5.0, None)
+
+
+def test_a_clock_that_goes_back_begins_anew() -> None:
+    history = History()
+    history.add(point(1000.0))
+    assert history.due(10.0)
+    history.add(point(10.0))
+    assert [each["at_s"] for each in history.as_json()["history"]] == [1000.0, 10.0]

@@ -1,4 +1,4 @@
-"""From a deployment file to processes."""
+"""From a deployment file to processes; and which of them have read a key that has changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from photon.config.loader import ConfigError, load
 from photon.fleet.processes import identities
-from photon.supervision.deployment import Deployment
+from photon.supervision.deployment import Deployment, changed_keys, reads
 from photon.supervision.routes import regions, routes_needed, routes_of
 from tests.unit.supervision.deployments import EXAMPLE, example_settings
 
@@ -134,3 +134,23 @@ def test_replicas_in_other_regions_are_reached_through_the_proxy() -> None:
             assert route.source == region
             assert route.destination == deployment.settings.region_of_replica(replica)
             assert route.target == deployment.settings.registry.replicas[replica].address
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "some", "others"),
+    [
+        ("registry.retention", "9d", {"registry r1", "joiner east-1", "dispatcher west"}, {"wan"}),
+        ("datacentre.east.watch", "poll", {"joiner east-1", "dispatcher east"}, {"registry r1", "joiner west-1"}),
+        ("datacentre.east.copies", "127.0.0.1:7998", {"joiner east-1", "joiner west-1"}, {"dispatcher west"}),
+        ("datacentre.east.region", "south", {"registry r1", "dispatcher east"}, {"dispatcher west", "wan"}),
+        ("wan.round_trip", "7ms", {"wan"}, {"registry r1", "joiner east-1"}),
+    ],
+)
+def test_readers_of_a_changed_key_are_to_be_restarted(key: str, value: str, some: set[str], others: set[str]) -> None:
+    before = load(EXAMPLE, environment={}, flags=["wan.control=127.0.0.1:7999"])
+    after = load(EXAMPLE, environment={}, flags=["wan.control=127.0.0.1:7999", f"{key}={value}"])
+    assert changed_keys(before, after) == [key]
+    found = {each.name for each in Deployment(EXAMPLE, after, Path()).services() if reads(each, [key])}
+    assert some <= found
+    assert not others & found
+    assert changed_keys(before, before) == []

@@ -26,7 +26,6 @@ def start() -> Iterator[Start]:
     def one(code: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         processes.append(process)
-        assert process.stdout is not None
         process.stdout.readline()
         return process
 
@@ -34,7 +33,6 @@ def start() -> Iterator[Start]:
     for process in processes:
         process.kill()
         process.wait()
-        assert process.stdout is not None
         process.stdout.close()
 
 

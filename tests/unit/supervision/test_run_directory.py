@@ -36,7 +36,6 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         env={"PYTHONPATH": str(source)},
     )
     with process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         yield process
         process.kill()
@@ -81,8 +80,7 @@ def test_ports_are_kept_as_long_as_they_are_free(tmp_path: Path) -> None:
     assert kept_routes(settings, file, draw=lambda n: list(range(9500, 9500 + n)), is_free=lambda _: True) == first
     busy = first[2].listen
     again = kept_routes(settings, file, draw=lambda n: list(range(9500, 9500 + n)), is_free=lambda a: a != busy)
-    changed = [number for number, (old, new) in enumerate(zip(first, again, strict=True)) if old != new]
-    assert changed == [2]
+    assert [number for number, (old, new) in enumerate(zip(first, again, strict=True)) if old != new] == [2]
     assert host_and_port(again[2].listen)[1] >= 9500
     assert (again[2].source, again[2].destination, again[2].target) == (
         first[2].source,

@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,13 @@ async def supervisor(request: pytest.FixtureRequest) -> AsyncIterator[Supervisor
         await supervisor.stop()
 
 
+@contextlib.asynccontextmanager
+async def _supervising(services: list[Service], **options: Any) -> AsyncIterator[Supervisor]:
+    """One that has started these; it is stopped at the end."""
+    async with _supervising(services, **options) as supervisor:
+        yield supervisor
+
+
 def _state(supervisor: Supervisor, name: str) -> str:
     return {state.name: state.state for state in supervisor.states()}[name]
 
@@ -109,9 +117,7 @@ async def test_what_an_operator_may_do(tmp_path: Path, supervisor: Supervisor) -
     assert supervisor.failure() is None
 
 
-async def test_a_process_is_another_one_from_its_next_start_on_and_is_taken_out(
-    tmp_path: Path, supervisor: Supervisor
-) -> None:
+async def test_a_process_is_another_one_from_its_next_start_and_goes(tmp_path: Path, supervisor: Supervisor) -> None:
     first, second, moved = _proxies(tmp_path, 3)
     await supervisor.start([first, second])
     await supervisor.ready(READY_S)
@@ -133,12 +139,11 @@ async def test_a_process_is_another_one_from_its_next_start_on_and_is_taken_out(
 
 
 async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path: Path) -> None:
-    supervisor = Supervisor(policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=1.5))
-    await supervisor.start(_proxies(tmp_path, 1))
-    try:
+    async with _supervising(
+        _proxies(tmp_path, 1), policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=1.5)
+    ) as supervisor:
         await _until(lambda: _state(supervisor, "p0") == "up", "up")
         pid = supervisor.pause("p0")
-        assert pid is not None
         await asyncio.sleep(3.0)  # for longer than one that hangs would live
         assert supervisor.pid("p0") == pid
         assert _state(supervisor, "p0") == "paused"
@@ -147,17 +152,13 @@ async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path:
         await _until(lambda: supervisor.pid("p0") not in (None, pid), "another process")
         assert supervisor.states()[0].exit_code == -signal.SIGKILL
         await _until(lambda: _state(supervisor, "p0") == "up", "up again")
-    finally:
-        await supervisor.stop()
 
 
 @pytest.mark.parametrize(("hang", "said"), [("while True: pass", "ran for"), ("time.sleep(1000)", "ran for 0 s")])
 async def test_a_loop_that_spins_and_one_that_stands_still_are_killed(tmp_path: Path, hang: str, said: str) -> None:
     heard: list[str] = []
     supervisor = Supervisor(
-        policy=LONG_RUN,
-        watching=Watching(every_s=0.1, unhealthy_s=1.5),
-        tell=lambda _, what: heard.append(what),
+        policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=1.5), tell=lambda _, what: heard.append(what)
     )
     (tmp_path / "sitecustomize.py").write_text(
         f"import signal, time\ndef hang(*_):\n    {hang}\nsignal.signal(signal.SIGUSR1, hang)\n"
@@ -168,7 +169,6 @@ async def test_a_loop_that_spins_and_one_that_stands_still_are_killed(tmp_path: 
         supervisor.restart("p0", {"PYTHONPATH": str(tmp_path)})
         await _until(lambda: supervisor.starts("p0") == 2 and _state(supervisor, "p0") == "up", "up again")
         pid = supervisor.pid("p0")
-        assert pid is not None
         os.kill(pid, signal.SIGUSR1)
         await _until(lambda: supervisor.pid("p0") not in (None, pid), "another process")
         [killed] = [line for line in heard if "kill -9" in line]
@@ -185,35 +185,27 @@ async def test_where_many_hang_one_is_killed_at_a_time(tmp_path: Path) -> None:
         if "kill -9" in what:
             killed.append(asyncio.get_running_loop().time())
 
-    supervisor = Supervisor(policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=unhealthy_s), tell=tell)
-    await supervisor.start(_proxies(tmp_path, 2))
-    try:
+    async with _supervising(
+        _proxies(tmp_path, 2), policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=unhealthy_s), tell=tell
+    ) as supervisor:
         await _until(lambda: [state.state for state in supervisor.states()] == ["up", "up"], "up")
         for name in supervisor.names():
             pid = supervisor.pid(name)
-            assert pid is not None
             os.kill(pid, signal.SIGSTOP)
         await _until(lambda: len(killed) > 1, "both are killed")
         assert killed[1] - killed[0] > unhealthy_s
-    finally:
-        await supervisor.stop()
 
 
 async def test_without_watching_nobody_is_killed(tmp_path: Path) -> None:
-    supervisor = Supervisor()
-    await supervisor.start(_proxies(tmp_path, 1))
-    try:
+    async with _supervising(_proxies(tmp_path, 1)) as supervisor:
         await supervisor.ready(READY_S)
         pid = supervisor.pid("p0")
-        assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(ServiceFailed):
             await supervisor.ready(0.5)
         os.kill(pid, signal.SIGCONT)
         await supervisor.ready(READY_S)
         assert (supervisor.pid("p0"), supervisor.starts("p0")) == (pid, 1)
-    finally:
-        await supervisor.stop()
 
 
 async def test_a_usage_error_is_failing_and_is_tried_again_when_told(tmp_path: Path, supervisor: Supervisor) -> None:
@@ -222,7 +214,6 @@ async def test_a_usage_error_is_failing_and_is_tried_again_when_told(tmp_path: P
     await supervisor.start([good])
     await _until(lambda: _state(supervisor, "p0") == "failing", "failing")
     [state] = supervisor.states()
-    assert state.restart_in_s is not None
     assert state.restart_in_s > LONG_RUN.usage_wait_s / 2
     assert state.exit_code == 2
     assert "no such file" in state.detail
@@ -281,7 +272,6 @@ async def test_stages_are_stopped_one_after_the_other(tmp_path: Path) -> None:
 
     async def watch(name: str) -> None:
         process = watched[name]
-        assert process is not None
         await process.wait()
         ends.append(name)
 
@@ -294,9 +284,7 @@ async def test_stages_are_stopped_one_after_the_other(tmp_path: Path) -> None:
     assert [line.partition(", pid")[0] for line in heard] == ["p0 started", "p1 started", "p2 started"]
 
 
-async def test_a_start_that_is_under_way_when_all_is_stopped_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_while_all_is_stopped_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = asyncio.create_subprocess_exec
     pids: list[int] = []
 
@@ -327,12 +315,8 @@ async def test_logs_are_bounded(tmp_path: Path, supervisor: Supervisor) -> None:
     assert "while it runs" in service.log.with_name("p0.log.1").read_text()
 
 
-async def test_a_service_that_cannot_be_started_again_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    supervisor = Supervisor()
-    await supervisor.start([Service("store", ("--version",), tmp_path / "logs" / "store.log")])
-    try:
+async def test_one_that_cannot_be_started_again_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _supervising([Service("store", ("--version",), tmp_path / "logs" / "store.log")]) as supervisor:
         assert supervisor.failure() is None
 
         async def no_process(*arguments: object, **options: object) -> None:
@@ -344,11 +328,9 @@ async def test_a_service_that_cannot_be_started_again_is_a_failure(
             assert keeper is not None
             await asyncio.wait({keeper})
         assert supervisor.failure() == "store cannot be started again: [Errno 24] Too many open files"
-    finally:
-        await supervisor.stop()
 
 
-async def test_who_was_given_variables_says_so_until_it_is_restarted_without(
+async def test_who_was_given_variables_says_so_until_a_restart_without(
     tmp_path: Path, supervisor: Supervisor
 ) -> None:
     await supervisor.start(_proxies(tmp_path, 1))

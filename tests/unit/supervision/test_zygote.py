@@ -16,6 +16,7 @@ from photon.supervision.routes import write_routes
 from photon.supervision.states import LONG_RUN
 from photon.supervision.supervisor import Service, Supervisor
 from photon.supervision.zygote import MESSAGE_BYTES, Zygote, ZygoteGone, zygote
+from tests.unit.supervision.test_supervisor import _supervising
 
 READY_S = 60.0
 
@@ -62,10 +63,8 @@ async def test_a_copy_becomes_the_command_and_ends_as_one(tmp_path: Path, made: 
 
 
 async def test_a_copy_is_a_child_of_its_supervisor_and_named_after_its_command(tmp_path: Path, made: Zygote) -> None:
-    supervisor = Supervisor(zygote=made)
     service = proxy(tmp_path)
-    try:
-        await supervisor.start([service])
+    async with _supervising([service], zygote=made) as supervisor:
         await supervisor.ready(READY_S)
         pid = supervisor.pid("proxy")
         process = Path(f"/proc/{pid}")
@@ -76,8 +75,6 @@ async def test_a_copy_is_a_child_of_its_supervisor_and_named_after_its_command(t
         held = sorted((os.readlink(each) for each in (process / "fd").iterdir()), key=str)
         assert held.count(str(service.log)) == 2  # standard output and error, and no third
         assert not [each for each in held if each in sockets_of(made)]
-    finally:
-        await supervisor.stop()
 
 
 def sockets_of(made: Zygote) -> set[str]:
@@ -86,13 +83,13 @@ def sockets_of(made: Zygote) -> set[str]:
     return {os.readlink(each) for each in directory.iterdir() if "socket" in os.readlink(each)}
 
 
-async def test_a_zygote_that_was_killed_takes_nobody_with_it_and_is_not_needed(
+async def test_a_killed_zygote_takes_nobody_along_and_is_not_needed(
     tmp_path: Path, made: Zygote, log: BinaryIO
 ) -> None:
     heard: list[str] = []
-    supervisor = Supervisor(policy=LONG_RUN, tell=lambda name, what: heard.append(f"{name} {what}"), zygote=made)
-    try:
-        await supervisor.start([proxy(tmp_path)])
+    async with _supervising(
+        [proxy(tmp_path)], policy=LONG_RUN, tell=lambda name, what: heard.append(f"{name} {what}"), zygote=made
+    ) as supervisor:
         await supervisor.ready(READY_S)
         first = supervisor.pid("proxy")
         os.kill(made._process.pid, signal.SIGKILL)
@@ -103,20 +100,16 @@ async def test_a_zygote_that_was_killed_takes_nobody_with_it_and_is_not_needed(
         await until_another(supervisor, {first})
         assert supervisor.states()[0].exit_code == -signal.SIGKILL
         assert [line for line in heard if "from now on processes are started afresh" in line]
-    finally:
-        await supervisor.stop()
 
 
 async def test_what_an_operator_restarts_is_the_program_as_it_is_on_disk(tmp_path: Path, made: Zygote) -> None:
     """What dies of itself comes back as it was, until an operator restarts something: that may be for an upgrade in
     place, and no copy of the old release may come back after it."""
-    supervisor = Supervisor(zygote=made)
+    async with _supervising([proxy(tmp_path)], zygote=made) as supervisor:
 
-    def executed() -> bool:
-        return "python" in Path(f"/proc/{supervisor.pid('proxy')}/cmdline").read_text()
+        def executed() -> bool:
+            return "python" in Path(f"/proc/{supervisor.pid('proxy')}/cmdline").read_text()
 
-    try:
-        await supervisor.start([proxy(tmp_path)])
         await supervisor.ready(READY_S)
         assert not executed()
         pids = {supervisor.pid("proxy")}
@@ -125,8 +118,6 @@ async def test_what_an_operator_restarts_is_the_program_as_it_is_on_disk(tmp_pat
             await until_another(supervisor, pids)
             pids.add(supervisor.pid("proxy"))
             assert executed() is afresh
-    finally:
-        await supervisor.stop()
 
 
 async def test_copies_end_with_a_supervisor_that_is_gone(tmp_path: Path, made: Zygote, log: BinaryIO) -> None:
@@ -141,16 +132,14 @@ async def test_copies_end_with_a_supervisor_that_is_gone(tmp_path: Path, made: Z
 async def test_a_command_line_that_is_too_long_is_not_for_a_zygote(made: Zygote, log: BinaryIO) -> None:
     with pytest.raises(ZygoteGone):
         await made.begin(["x" * 10 * MESSAGE_BYTES], log)
-    copy = await made.begin(["--version"], log)
-    assert await copy.wait() == 0
+    assert await (await made.begin(["--version"], log)).wait() == 0
 
 
 async def test_what_is_no_request_is_answered_and_the_next_one_is_served(made: Zygote, log: BinaryIO) -> None:
     for data in (b"{", b'{"arguments":1}', b'{"other":[]}'):
         with pytest.raises(ZygoteGone, match="cannot fork"):
             await asyncio.to_thread(made._ask, data, [log.fileno()])
-    copy = await made.begin(["--version"], log)
-    assert await copy.wait() == 0
+    assert await (await made.begin(["--version"], log)).wait() == 0
 
 
 async def test_a_zygote_that_cannot_import_is_gone_and_ends(log: BinaryIO) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +12,7 @@ from photon.tables.api import Cell, Mutation, Notification
 from photon.tables.cell import Commit, lock_meta, primary_line
 from photon.tables.collecting import Collector
 from photon.tables.standing import Watch, old_locks
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
-    with Tables.open(":memory:" if request.param == "memory" else tmp_path / "tables.db") as tables:
-        tables.around.limits.grace_s = 0.0
-        yield tables
+from tests.unit.idregistry.raft.cluster import wait_until
 
 
 def write(tables: Tables, times: int) -> None:
@@ -80,10 +72,7 @@ def test_it_collects_by_itself_until_it_is_stopped(tables: Tables) -> None:
     running = threading.Thread(target=Collector(tables).run, args=(stop,))
     running.start()
     try:
-        for _ in range(500):
-            if tables.counts["collected"] == 4:
-                break
-            time.sleep(0.02)
+        wait_until(lambda: tables.counts["collected"] == 4, 60.0)
     finally:
         stop.set()
         running.join(10)

@@ -29,7 +29,6 @@ def test_what_another_process_holds_is_free_once_that_is_dead(tmp_path: Path) ->
     with subprocess.Popen(
         [sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "['one']\n"
         assert locks.acquire("t", ["one", "two", "three"], 1) == ["two"]
         assert locks.acquire("t", ["two"], 1) == []

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from photon.tables import Conflict, Tables, TablesError, Worker, observer, observing, retrying
 from photon.tables.api import Cell, Mutation
-from photon.tables.cell import Commit, lock_meta, primary_line, read_meta, rolled_back
+from photon.tables.cell import lock_meta, primary_line, read_meta, rolled_back
 from photon.tables.locks import ThreadLocks
 from photon.tables.observing import BATCH, ObserverFailed
 from photon.tables.oracle import MemoryOracle
 from photon.tables.store.memory import MemoryRows
 from photon.tables.surroundings import Limits, Surroundings
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
-    with Tables.open(":memory:" if request.param == "memory" else tmp_path / "tables.db") as tables:
-        tables.around.limits.grace_s = 0.0
-        yield tables
+from tests.unit.idregistry.raft.cluster import wait_until
 
 
 def counting(tables: Tables) -> None:
@@ -37,6 +29,13 @@ def counting(tables: Tables) -> None:
 def click(tables: Tables, key: str, campaign: str) -> None:
     with tables.transaction() as t:
         t.table("clicks").row(key).set("campaign", campaign)
+
+
+def program_beside(tables: Tables) -> Tables:
+    """Another one of the same store."""
+    made = Tables(tables.around.store, tables.around.oracle)
+    made.around.limits.grace_s = 0.0
+    return made
 
 
 def counted(tables: Tables) -> dict[str, int]:
@@ -85,8 +84,7 @@ def test_of_two_runs_for_one_change_one_commits(tables: Tables) -> None:
 
 def test_a_new_observer_sees_what_is_there_and_writers_elsewhere_notify_it(tables: Tables) -> None:
     click(tables, "old", "c")
-    other = Tables(tables.around.store, tables.around.oracle)
-    other.around.limits.grace_s = 0.0
+    other = program_beside(tables)
     counting(tables)
     worker = Worker(tables)
     worker.publish()
@@ -102,8 +100,7 @@ def test_an_observer_that_moves_to_another_column_sees_what_is_there(tables: Tab
     Worker(tables).publish()
     with tables.transaction() as t:
         t.table("clicks").row("k").set("price", 1)
-    moved = Tables(tables.around.store, tables.around.oracle)
-    moved.around.limits.grace_s = 0.0
+    moved = program_beside(tables)
     seen = []
 
     @observer(moved, table="clicks", column="price", name="count")
@@ -119,8 +116,7 @@ def test_an_observer_that_moves_to_another_column_sees_what_is_there(tables: Tab
 
 def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) -> None:
     counting(tables)
-    other = Tables(tables.around.store, tables.around.oracle)
-    other.around.limits.grace_s = 0.0
+    other = program_beside(tables)
 
     @observer(other, table="clicks", column="campaign")
     def copied(t: Any, row: Any) -> None:
@@ -197,9 +193,7 @@ def test_an_end_of_work_waits_for_other_workers_and_names_what_raises(tables: Ta
         Worker(tables).drain()
 
 
-def test_a_cell_that_somebody_locks_newly_is_waited_for_and_not_spun_at(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_locked_anew_is_waited_for_and_not_spun_at(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     counting(tables)
     click(tables, "k", "c")
     worker = Worker(tables)
@@ -207,7 +201,6 @@ def test_a_cell_that_somebody_locks_newly_is_waited_for_and_not_spun_at(
     cell = Cell("clicks", "k", "campaign")
     [held] = tables.around.read_cells([cell])
     before = read_meta(held.meta)
-    assert isinstance(before, Commit)
     token, now_ms = tables.around.liveness.token.encode(), tables.around.wall_ms()
     lock = lock_meta(10**9, now_ms, token, before, primary_line(cell), b'"d"')
     assert tables.around.store.mutate([Mutation(cell, held.meta, lock, notify=10**9)]) == [True]
@@ -237,11 +230,8 @@ def test_threads_share_the_work(tables: Tables) -> None:
     running.start()
     for n in range(60):
         write(n)
-    deadline = threading.Event()
-    for _ in range(600):
-        if not any(tables.around.store.dirty(table, "", 1) for table in ("clicks", "campaigns")):
-            break
-        deadline.wait(0.05)
+    dirty = tables.around.store.dirty
+    wait_until(lambda: not any(dirty(table, "", 1) for table in ("clicks", "campaigns")), 60.0)
     stop.set()
     running.join()
     assert counted(tables) == {f"c{n}": 12 for n in range(5)}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,18 +22,23 @@ from photon.tables import (
 from photon.tables.api import SYSTEM, Cell, Mutation
 from photon.tables.cell import Commit, Lock, commit_meta, lock_meta, primary_line, read_meta
 
-
-@pytest.fixture(params=["memory", "sqlite"])
-def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
-    with Tables.open(":memory:" if request.param == "memory" else tmp_path / "tables.db") as tables:
-        tables.around.limits.grace_s = 0.0
-        yield tables
+A, B = Cell("t", "a", "x"), Cell("t", "b", "x")
 
 
 def put(tables: Tables, key: str, **values: Any) -> None:
     with tables.transaction() as t:
         for column, value in values.items():
             t.table("t").row(key).set(column, value)
+
+
+def x_of(tables: Tables, key: str) -> Any:
+    with tables.snapshot() as now:
+        return now.table("t").row(key).get("x")
+
+
+def all_x(tables: Tables) -> list[Any]:
+    with tables.snapshot() as now:
+        return [row.get("x") for row in now.table("t").scan()]
 
 
 def test_what_is_committed_is_read_by_those_who_begin_later(tables: Tables) -> None:
@@ -103,8 +107,7 @@ def test_write_skew_is_possible(tables: Tables) -> None:
         each.table("t").row(other).set("x", 1 - seen)
     first.raw.commit()
     second.raw.commit()
-    with tables.snapshot() as now:
-        assert [row.get("x") for row in now.table("t").scan()] == [-1, -1]
+    assert all_x(tables) == [-1, -1]
 
 
 def test_a_range_is_scanned_over_pages_in_order(tables: Tables) -> None:
@@ -127,8 +130,7 @@ def test_a_scan_of_a_large_table_remembers_little_of_it(tables: Tables, monkeypa
         assert [row.get("x") for row in rows] == list(range(40))
         for row in rows:
             row.set("x", row.get("x") + 1)
-    with tables.snapshot() as now:
-        assert [row.get("x") for row in now.table("t").scan()] == list(range(1, 41))
+    assert all_x(tables) == list(range(1, 41))
 
 
 def test_rows_come_in_the_order_of_their_code_points(tables: Tables) -> None:
@@ -150,8 +152,7 @@ def test_retrying_loses_no_update_of_many_threads(tables: Tables) -> None:
         each.start()
     for each in threads:
         each.join()
-    with tables.snapshot() as now:
-        assert now.table("t").row("hot").get("x") == 60
+    assert x_of(tables, "hot") == 60
 
 
 def test_a_commit_of_many_cells_is_whole(tables: Tables) -> None:
@@ -174,8 +175,7 @@ def test_a_commit_returns_with_its_primary_and_who_meets_the_others_before_finis
     with tables.transaction() as t:
         for n, key in enumerate("abc"):
             t.table("t").row(key).set("x", n)
-    with tables.snapshot() as now:
-        assert [row.get("x") for row in now.table("t").scan()] == [0, 1, 2]
+    assert all_x(tables) == [0, 1, 2]
     assert tables.counts["rolled_forward"] == 2
     assert store.mutate(left) == [False, False], "what comes late is refused"
     put(tables, "b", x=5)
@@ -185,49 +185,38 @@ def test_a_commit_returns_with_its_primary_and_who_meets_the_others_before_finis
 def lock(tables: Tables, cell: Cell, primary: Cell, start: int, *, wall_ms: int = 0, value: bytes = b"9") -> bytes:
     """A client has died while it held a lock."""
     (held,) = tables.around.read_cells([cell])
-    before = read_meta(held.meta)
-    assert isinstance(before, Commit)
-    meta = lock_meta(start, wall_ms, b"elsewhere/1/1", before, primary_line(primary), value)
+    meta = lock_meta(start, wall_ms, b"elsewhere/1/1", read_meta(held.meta), primary_line(primary), value)
     assert tables.around.store.mutate([Mutation(cell, held.meta, meta)]) == [True]
     return meta
 
 
 def test_an_old_lock_is_rolled_back_and_leaves_a_mark(tables: Tables) -> None:
     put(tables, "a", x=1)
-    cell = Cell("t", "a", "x")
-    lock(tables, cell, cell, tables.around.timestamp())
-    with tables.snapshot() as now:
-        assert now.table("t").row("a").get("x") == 1
-    state = read_meta(tables.around.read_cells([cell])[0].meta)
-    assert isinstance(state, Commit)
-    assert state.marks == 1
+    lock(tables, A, A, tables.around.timestamp())
+    assert x_of(tables, "a") == 1
+    assert read_meta(tables.around.read_cells([A])[0].meta).marks == 1
     put(tables, "a", x=2)
 
 
 def test_a_lock_whose_primary_is_committed_is_rolled_forward(tables: Tables) -> None:
-    primary, other = Cell("t", "a", "x"), Cell("t", "b", "x")
     t = tables.begin()
     t.table("t").row("a").set("x", 8)
-    lock(tables, other, primary, t.start, wall_ms=2**50)
+    lock(tables, B, A, t.start, wall_ms=2**50)
     t.raw.commit()
-    with tables.snapshot() as now:
-        assert [row.get("x") for row in now.table("t").scan()] == [8, 9]
+    assert all_x(tables) == [8, 9]
 
 
 def test_a_lock_without_its_primary_fences_it(tables: Tables) -> None:
     """Its prewrite may be on its way still."""
-    primary, other = Cell("t", "a", "x"), Cell("t", "b", "x")
     start = tables.around.timestamp()
-    lock(tables, other, primary, start)
-    with tables.snapshot() as now:
-        assert now.table("t").row("b").get("x") is None
-    late = lock_meta(start, 0, b"elsewhere/1/1", Commit(0, 0, 0), primary_line(primary), b"9")
-    assert tables.around.store.mutate([Mutation(primary, None, late)]) == [False]
+    lock(tables, B, A, start)
+    assert x_of(tables, "b") is None
+    late = lock_meta(start, 0, b"elsewhere/1/1", Commit(0, 0, 0), primary_line(A), b"9")
+    assert tables.around.store.mutate([Mutation(A, None, late)]) == [False]
 
 
 def test_a_living_client_s_lock_is_a_conflict_for_writers(tables: Tables) -> None:
-    cell = Cell("t", "a", "x")
-    lock(tables, cell, cell, tables.around.timestamp(), wall_ms=tables.around.wall_ms())
+    lock(tables, A, A, tables.around.timestamp(), wall_ms=tables.around.wall_ms())
     with pytest.raises(Conflict):
         put(tables, "a", x=1)
 
@@ -242,9 +231,7 @@ def test_one_who_was_taken_for_dead_is_told_a_conflict(tables: Tables) -> None:
         nonlocal calls
         calls += 1
         if calls == 2:  # its commit
-            meta = tables.around.read_cells([Cell("t", "a", "x")])[0].meta
-            assert meta is not None
-            tables.resolver.settle(Cell("t", "a", "x"), meta, force=True)
+            tables.resolver.settle(A, tables.around.read_cells([A])[0].meta, force=True)
         return mutate(mutations, **named)
 
     tables.around.store.mutate = slow  # type: ignore[method-assign]
@@ -256,24 +243,21 @@ def test_one_who_was_taken_for_dead_is_told_a_conflict(tables: Tables) -> None:
 
 @pytest.mark.parametrize("done", [True, False])
 def test_an_answer_that_is_lost_is_resolved_by_reading(tables: Tables, done: bool) -> None:
-    mutate, lost = tables.around.store.mutate, [1, 3]
+    mutate, calls = tables.around.store.mutate, []
 
     def losing(mutations: Any, **named: Any) -> Any:
-        call = sum(1 for _ in calls)
-        calls.append(call)
-        if call + 1 in lost:
+        calls.append(mutations)
+        if len(calls) in (1, 3):
             if done:
                 mutate(mutations, **named)
             return [None] * len(mutations)
         return mutate(mutations, **named)
 
-    calls: list[int] = []
     tables.around.store.mutate = losing  # type: ignore[method-assign]
     with tables.transaction() as t:
         t.table("t").row("a").set("x", 1)
         t.table("t").row("b").set("x", 1)
-    with tables.snapshot() as now:
-        assert [row.get("x") for row in now.table("t").scan()] == [1, 1]
+    assert all_x(tables) == [1, 1]
 
 
 def test_a_store_that_stays_away_at_the_commit_leaves_the_outcome_open(tables: Tables) -> None:
@@ -332,10 +316,8 @@ def test_a_slow_prewrite_after_a_roll_back_fits_only_where_no_mark_was_left(
             return [None] * len(mutations)
         if mutations[0].version is not None:  # and so is its commit
             tables.around.store.mutate = mutate  # type: ignore[method-assign]
-            for cell in (Cell("t", "a", "x"), Cell("t", "b", "x")):
-                meta = tables.around.read_cells([cell])[0].meta
-                assert meta is not None
-                tables.resolver.settle(cell, meta, force=True)
+            for cell in (A, B):
+                tables.resolver.settle(cell, tables.around.read_cells([cell])[0].meta, force=True)
             assert mutate(calls[0][:1]) == [not marks]
         return mutate(mutations, **named)
 
@@ -348,8 +330,7 @@ def test_a_slow_prewrite_after_a_roll_back_fits_only_where_no_mark_was_left(
             t.raw.commit()
     else:
         t.raw.commit()
-    with tables.snapshot() as now:
-        assert [row.get("x") for row in now.table("t").scan()] == ([1, 1] if marks else [2, 1])
+    assert all_x(tables) == ([1, 1] if marks else [2, 1])
 
 
 # -- old versions ----------------------------------------------------------------------------------------------------
@@ -361,21 +342,18 @@ def test_old_versions_are_collected_and_those_who_would_read_them_are_told(table
     with pytest.raises(TooOld, match="safe point"):
         old.table("t").row("a").get("x")
     put(tables, "a", x=9)
-    with tables.snapshot() as now:
-        assert now.table("t").row("a").get("x") == 9
+    assert x_of(tables, "a") == 9
     assert tables.collect(0.0) == 1
 
 
 def test_locks_are_resolved_before_versions_go(tables: Tables) -> None:
-    primary, other = Cell("t", "a", "x"), Cell("t", "b", "x")
     t = tables.begin()
     t.table("t").row("a").set("x", 8)
-    lock(tables, other, primary, t.start)
+    lock(tables, B, A, t.start)
     t.raw.commit()
     put(tables, "a", x=9)
     tables.collect(0.0)
-    with tables.snapshot() as now:
-        assert now.table("t").row("b").get("x") == 9
+    assert x_of(tables, "b") == 9
 
 
 # -- names and values ------------------------------------------------------------------------------------------------
@@ -401,7 +379,7 @@ def test_bad_values_are_refused(tables: Tables, value: object, why: str) -> None
 
 
 def test_a_damaged_cell_is_told(tables: Tables) -> None:
-    tables.around.store.mutate([Mutation(Cell("t", "a", "x"), None, b"C1 x")])
+    tables.around.store.mutate([Mutation(A, None, b"C1 x")])
     with pytest.raises(StoreFailed, match="cannot read"):
         put(tables, "a", x=1)
 

@@ -12,6 +12,7 @@ from photon.verifier.checker import CheckedSlice, LineFinding
 from photon.verifier.service import CheckLoop, ServiceLimits, _CheckedSlot
 
 GRACE_S = 30.0
+CLICKS = "foreign clicks.log"
 
 
 class Rig:
@@ -54,43 +55,43 @@ class Rig:
 
 def test_it_is_told_when_the_grace_is_over() -> None:
     rig = Rig()
-    assert not rig.take("joined", "foreign clicks.log")
+    assert not rig.take("joined", CLICKS)
     rig.now += GRACE_S - 1
-    assert not rig.take("joined", "foreign clicks.log")
+    assert not rig.take("joined", CLICKS)
     assert rig.told == []
     rig.now += 1
-    assert rig.take("joined", "foreign clicks.log")
+    assert rig.take("joined", CLICKS)
     assert rig.told == [AlarmKind.NO_SOURCE]
 
 
 def test_it_is_forgotten_when_the_log_is_back_and_another_time_is_another_grace() -> None:
     rig = Rig()
-    assert not rig.take("joined", "foreign clicks.log")
+    assert not rig.take("joined", CLICKS)
     rig.now += GRACE_S
     assert rig.take("joined")
-    assert not rig.take("joined", "foreign clicks.log")
+    assert not rig.take("joined", CLICKS)
     assert rig.told == []
 
 
 def test_slices_of_another_kind_neither_wait_nor_end_it() -> None:
     rig = Rig()
-    assert not rig.take("joined", "foreign clicks.log")
+    assert not rig.take("joined", CLICKS)
     rig.now += GRACE_S / 2
     assert rig.take("unmatched")
     rig.now += GRACE_S / 2
-    assert rig.take("joined", "foreign clicks.log")
+    assert rig.take("joined", CLICKS)
 
 
 def test_each_log_has_its_grace_once_while_lines_go_on_being_wrong() -> None:
     rig = Rig()
-    assert not rig.take("joined", "foreign clicks.log")
+    assert not rig.take("joined", CLICKS)
     rig.now += GRACE_S
-    assert rig.take("joined", "foreign clicks.log")
-    assert rig.take("joined", "foreign clicks.log")
+    assert rig.take("joined", CLICKS)
+    assert rig.take("joined", CLICKS)
     assert not rig.take("joined", "foreign clicks.log", "primary queries.log")
 
 
 def test_it_is_looked_for_once_a_second_and_not_all_the_time() -> None:
     rig = Rig()
-    rig.take("joined", "foreign clicks.log")
+    rig.take("joined", CLICKS)
     assert rig.own.not_before_s > rig.now

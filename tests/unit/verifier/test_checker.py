@@ -234,7 +234,7 @@ def test_alarms_are_carried_over_though_it_is_killed_at_any_write(tmp_path: Path
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_file_that_a_sink_has_moved_is_checked_where_it_is(
+def test_a_file_is_checked_where_a_sink_moved_it(
     setup: Setup, monkeypatch: pytest.MonkeyPatch, *, there: bool
 ) -> None:
     lines = setup.logs.joined(*range(10))

@@ -117,18 +117,23 @@ async def no_pause(_: float) -> None:
     return None
 
 
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
 def recovery(state: Path, registry: Registry) -> SlotRecovery:
     return SlotRecovery(RealDisk(), state, registry, pause=no_pause, limits=LIMITS)
 
 
-async def test_nothing_is_asked_without_a_word_of_the_slot(tmp_path: Path) -> None:
-    registry = Registry()
+async def test_nothing_is_asked_without_a_word_of_the_slot(tmp_path: Path, registry: Registry) -> None:
     assert not (await recovery(tmp_path, registry).run_once(0.0)).scanned
     assert registry.scans == 0
 
 
-async def test_what_is_owned_up_to_the_incarnation_is_given_up_and_nothing_else(tmp_path: Path) -> None:
-    registry = Registry()
+async def test_what_is_owned_up_to_the_incarnation_is_given_up_and_nothing_else(
+    tmp_path: Path, registry: Registry
+) -> None:
     registry.own(IDS[:6], 3)
     registry.own(IDS[8:], 4)
     registry.own(IDS[6:8], 5)
@@ -140,8 +145,7 @@ async def test_what_is_owned_up_to_the_incarnation_is_given_up_and_nothing_else(
     assert registry.states(IDS) == ["cleared", *[REOPENED] * 5, OWNED, OWNED, REOPENED]
 
 
-async def test_ids_of_before_a_restored_registry_are_left_alone(tmp_path: Path) -> None:
-    registry = Registry()
+async def test_ids_of_before_a_restored_registry_are_left_alone(tmp_path: Path, registry: Registry) -> None:
     registry.own(IDS, 3)
     publish(tmp_path, upto=3 + INCARNATIONS_SINCE_MAX)
     report = await recovery(tmp_path, registry).run_once(0.0)
@@ -150,8 +154,7 @@ async def test_ids_of_before_a_restored_registry_are_left_alone(tmp_path: Path) 
     assert (await recovery(tmp_path, registry).run_once(0.0)).recovered == len(IDS)
 
 
-async def test_it_waits_until_the_place_was_read(tmp_path: Path) -> None:
-    registry = Registry()
+async def test_it_waits_until_the_place_was_read(tmp_path: Path, registry: Registry) -> None:
     registry.own(IDS, 3)
     publish(tmp_path, cleared=99)
     slot = recovery(tmp_path, registry)
@@ -162,9 +165,10 @@ async def test_it_waits_until_the_place_was_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("upto", [4, 0])
-async def test_it_scans_again_later_and_later_for_inserts_that_were_under_way(tmp_path: Path, upto: int) -> None:
+async def test_it_scans_again_later_and_later_for_inserts_that_were_under_way(
+    tmp_path: Path, registry: Registry, upto: int
+) -> None:
     """Also of a slot whose first incarnation lives: each scan is an entry in each shard, which then never rests."""
-    registry = Registry()
     publish(tmp_path, upto=upto)
     slot = recovery(tmp_path, registry)
     scanned = [now for now in range(0, 1000, 5) if (await slot.run_once(now)).scanned]
@@ -177,8 +181,9 @@ async def test_it_scans_again_later_and_later_for_inserts_that_were_under_way(tm
     assert (await slot.run_once(1240)).scanned is True
 
 
-async def test_a_shard_that_is_down_is_asked_again_soon_and_the_others_go_on(tmp_path: Path) -> None:
-    registry = Registry()
+async def test_a_shard_that_is_down_is_asked_again_soon_and_the_others_go_on(
+    tmp_path: Path, registry: Registry
+) -> None:
     registry.own(IDS, 3)
     registry.down = {0}
     publish(tmp_path)
@@ -192,8 +197,7 @@ async def test_a_shard_that_is_down_is_asked_again_soon_and_the_others_go_on(tmp
     assert first.recovered + second.recovered == len(IDS) == slot.recovered
 
 
-async def test_an_answer_that_was_not_heard_is_no_end_of_the_scan(tmp_path: Path) -> None:
-    registry = Registry()
+async def test_an_answer_that_was_not_heard_is_no_end_of_the_scan(tmp_path: Path, registry: Registry) -> None:
     registry.own(IDS, 3)
     registry.deaf = {1}
     publish(tmp_path)
@@ -204,8 +208,7 @@ async def test_an_answer_that_was_not_heard_is_no_end_of_the_scan(tmp_path: Path
     assert (await slot.run_once(1.0)).scanned
 
 
-async def test_another_incarnation_is_redone_at_once(tmp_path: Path) -> None:
-    registry = Registry()
+async def test_another_incarnation_is_redone_at_once(tmp_path: Path, registry: Registry) -> None:
     publish(tmp_path)
     slot = recovery(tmp_path, registry)
     await slot.run_once(0.0)

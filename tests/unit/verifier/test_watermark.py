@@ -96,9 +96,7 @@ def test_after_a_start_a_slot_that_may_have_records_of_any_time_lets_nothing_be_
 def test_an_event_of_the_oldest_time_there_is_does_not_go_beyond_it() -> None:
     marks = Watermarks(None)
     marks.lateness.add(np.array([10 * S]), 0.0)
-    pair = _taken(marks, _sample(100, moving_s=-(2**63 - 2) / S))
-    assert pair.percentile_ns is not None
-    assert -(2**63) < pair.percentile_ns < -(2**63) + S
+    assert -(2**63) < _taken(marks, _sample(100, moving_s=-(2**63 - 2) / S)).percentile_ns < -(2**63) + S
 
 
 def test_without_a_promise_there_is_only_the_percentile() -> None:
@@ -126,7 +124,6 @@ def test_the_percentile_is_behind_by_the_lateness_of_the_records() -> None:
     times = np.array([100 * S] * 98 + [70 * S] * 2, np.int64)
     marks.published(FILE, range(100), times, 0.0)
     moved = _taken(marks, _sample(200)).percentile_ns
-    assert moved is not None
     assert 165 * S <= moved <= 170 * S  # 30 s, and at most a step of the histogram more
 
 
@@ -137,9 +134,7 @@ def test_lateness_is_that_behind_the_pair_before_a_record_however_late_it_is_loo
     _taken(marks, _sample(200, at=110))
     times = np.array([0] * 10 + [100 * S] * 98 + [70 * S] * 2 + [200 * S] * 40, np.int64)
     marks.published(FILE, range(150), times, 0.0)
-    moved = _taken(marks, _sample(300, at=150)).percentile_ns
-    assert moved is not None
-    assert 265 * S <= moved <= 270 * S
+    assert 265 * S <= _taken(marks, _sample(300, at=150)).percentile_ns <= 270 * S
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=200), st.floats(0.01, 1.0))
@@ -168,7 +163,6 @@ def test_what_stands_behind_a_pair_and_is_older_is_late_and_counted_once() -> No
     _taken(marks, _sample(200, at=80))
     times = np.array([99 * S, 99 * S, 150 * S, 150 * S], np.int64)
     late = marks.published(FILE, [40, 60, 70, 90], times, 0.0)
-    assert late is not None
     assert (late.file, late.records, late.oldest_ns, late.end) == (FILE, 2, 99 * S, 91)
     marks.count(late)
     assert marks.published(FILE, [40, 60, 70, 90], times, 0.0) is None
@@ -176,9 +170,7 @@ def test_what_stands_behind_a_pair_and_is_older_is_late_and_counted_once() -> No
     again = Watermarks(0, [*marks._pairs], [late])
     assert again.late_records == 2
     assert again.published(FILE, [60, 90], np.array([99 * S, 150 * S], np.int64), 0.0) is None
-    other = again.published("joined/s0-000002.jsonl", [0], np.array([150 * S], np.int64), 0.0)
-    assert other is not None
-    assert other.records == 1
+    assert again.published("joined/s0-000002.jsonl", [0], np.array([150 * S], np.int64), 0.0).records == 1
     assert again.published("joined/s0-000000.jsonl", [0], np.array([S], np.int64), 0.0) is None
     assert again.published(FILE, [], np.zeros(0, np.int64), 0.0) is None
 

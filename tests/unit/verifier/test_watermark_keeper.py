@@ -20,18 +20,11 @@ from photon.outputs.watermarks import JOURNAL, late_in, pairs_of, read_journal
 from photon.verifier import watermark_keeper
 from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import WatermarkKeeper
+from tests.unit.eventstore.helpers import ManualClock
 
 S = NS_PER_S
 LOG = OutputLog("s0", "joined")
 FILE = "joined/s0-000001.jsonl"
-
-
-class _Clock:
-    def now_ns(self) -> int:
-        return 1000 * S
-
-    def monotonic(self) -> float:
-        return 1.0
 
 
 @dataclass
@@ -60,7 +53,13 @@ class _Pipeline:
 
     def keeper(self) -> WatermarkKeeper:
         keeper = WatermarkKeeper(
-            RealDisk(), _Clock(), self.state, 10 * S, undecided=self._undecided, slots=self._ask, cursor=self._cursor
+            RealDisk(),
+            ManualClock(1000 * S),
+            self.state,
+            10 * S,
+            undecided=self._undecided,
+            slots=self._ask,
+            cursor=self._cursor,
         )
         keeper.open()
         return keeper
@@ -82,8 +81,14 @@ class _Pipeline:
         return Cursor({LOG: Position(1, self.at), **others})
 
 
-async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_restart(tmp_path: Path) -> None:
-    pipeline = _Pipeline(tmp_path)
+@pytest.fixture
+def pipeline(tmp_path: Path) -> _Pipeline:
+    return _Pipeline(tmp_path)
+
+
+async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_restart(
+    pipeline: _Pipeline, tmp_path: Path
+) -> None:
     keeper = pipeline.keeper()
     await keeper.pass_()
     await keeper.pass_()
@@ -100,10 +105,11 @@ async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_resta
     assert again.details()["watermark"]["line"] == pair.encode().decode()
 
 
-async def test_it_samples_at_once_when_something_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_samples_at_once_when_something_was_said(
+    pipeline: _Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watermark_keeper, "PERIOD_S", 3600.0)
     monkeypatch.setattr(watermark_keeper, "GAP_S", 0.01)
-    pipeline = _Pipeline(tmp_path)
     keeper, stop = pipeline.keeper(), asyncio.Event()
     running = asyncio.create_task(keeper.run(stop))
     async with asyncio.timeout(60):
@@ -116,8 +122,7 @@ async def test_it_samples_at_once_when_something_was_said(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("why", ["has not said anything", "no dispatcher state"])
-async def test_where_nobody_can_be_asked_what_held_holds_and_that_is_said(tmp_path: Path, why: str) -> None:
-    pipeline = _Pipeline(tmp_path)
+async def test_where_nobody_can_be_asked_what_held_holds_and_that_is_said(pipeline: _Pipeline, why: str) -> None:
     keeper = pipeline.keeper()
     pipeline.fails = why.startswith("no")
     pipeline.asked = None
@@ -131,13 +136,11 @@ async def test_where_nobody_can_be_asked_what_held_holds_and_that_is_said(tmp_pa
     pipeline.fails, pipeline.asked = why.startswith("no"), None
     await keeper.pass_()
     last = keeper.watermarks.last
-    assert last is not None
     assert last.exact_ns == 90 * S
     assert why in last.held_by[0]
 
 
-async def test_late_records_are_journaled_once(tmp_path: Path) -> None:
-    pipeline = _Pipeline(tmp_path)
+async def test_late_records_are_journaled_once(pipeline: _Pipeline, tmp_path: Path) -> None:
     keeper = pipeline.keeper()
     await keeper.pass_()
     keeper.published(FILE, [5, 15], [80 * S, 80 * S])
@@ -147,10 +150,11 @@ async def test_late_records_are_journaled_once(tmp_path: Path) -> None:
     assert again.watermarks.late_records == late_in(read_journal(RealDisk(), tmp_path)) == 1
 
 
-async def test_the_journal_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_journal_does_not_grow_without_end(
+    pipeline: _Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in (("LINES_MAX", 20), ("NEWEST_KEPT", 5), ("OLDER_KEPT", 5)):
         monkeypatch.setattr(watermarks, name, value)
-    pipeline = _Pipeline(tmp_path)
     keeper = pipeline.keeper()
     for number in range(100):
         pipeline.asked = _Asked(read_ns=(100 + number) * S)
@@ -161,7 +165,7 @@ async def test_the_journal_does_not_grow_without_end(tmp_path: Path, monkeypatch
     assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == len(pairs)
 
 
-async def test_the_journal_has_a_bound_in_bytes_however_many_slots_a_cursor_has(
+async def test_the_journal_is_bounded_however_many_slots_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watermarks, "BYTES_MAX", 40_000)
@@ -175,5 +179,4 @@ async def test_the_journal_has_a_bound_in_bytes_however_many_slots_a_cursor_has(
     assert 5 < len(pairs) < 40
     assert pairs[-1].exact_ns == 189 * S
     monkeypatch.setattr(watermarks, "BYTES_MAX", 10)
-    again = pipeline.keeper()
-    assert again.watermarks.last == pairs[-1], "the newest ones stay whatever they have"
+    assert pipeline.keeper().watermarks.last == pairs[-1], "the newest ones stay whatever they have"

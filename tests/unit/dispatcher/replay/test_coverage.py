@@ -70,8 +70,7 @@ def test_every_event_lies_in_a_chunk_that_is_found_for_its_time(tmp_path: Path, 
     state.close()
 
 
-def test_what_was_skipped_or_never_recorded_may_hold_anything(tmp_path: Path) -> None:
-    state = State(tmp_path / "s.db")
+def test_what_was_skipped_or_never_recorded_may_hold_anything(state: State) -> None:
     end = 3 * CHUNK_BYTES + 10
     commit(state, end, unknown_from("a", end))
     commit(state, end + 100, Span("a", end, end + 100, 5 * HOUR, 5 * HOUR))
@@ -82,7 +81,6 @@ def test_what_was_skipped_or_never_recorded_may_hold_anything(tmp_path: Path) ->
         (2, 3 * CHUNK_BYTES),
         (3, end + 100),
     ]
-    state.close()
 
 
 def test_a_state_of_the_version_before_goes_on_and_knows_what_it_does_not_know(tmp_path: Path) -> None:
@@ -127,10 +125,7 @@ class OnlyA:
         return {"a"}
 
 
-async def test_rows_of_logs_that_are_gone_are_dropped_when_there_are_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = State(tmp_path / "s.db")
+async def test_of_too_many_rows_those_of_gone_logs_are_dropped(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         for n in range(4):
             end = (n + 1) * CHUNK_BYTES
@@ -153,11 +148,9 @@ async def test_rows_of_logs_that_are_gone_are_dropped_when_there_are_too_many(
     assert rows() == 5
     found = chunks_between(state.database, state.positions(), 10 * HOUR, 11 * HOUR)
     assert [(chunk.identity, chunk.begin // CHUNK_BYTES) for chunk in found] == [("b", 0), ("b", 1), ("b", 2)]
-    state.close()
 
 
-def test_the_core_commits_times_with_the_offset(tmp_path: Path) -> None:
-    state = State(tmp_path / "s.db")
+def test_the_core_commits_times_with_the_offset(state: State) -> None:
     to = core(state, limits=Limits(parse_records=1))
     take(to, block(b"1 k 5\n2 k 3\ngarbage\n3 k 8\n"))
     changes = to.changes(0, 0.0, spill_all=True)
@@ -170,4 +163,3 @@ def test_the_core_commits_times_with_the_offset(tmp_path: Path) -> None:
     at = state.positions()
     assert [len(chunks_between(state._db, at, t * HOUR, t * HOUR + 1)) for t in (2, 3, 5, 8, 9)] == [0, 1, 1, 1, 0]
     assert coverage.COVERED_MAX >= 4e12 / CHUNK_BYTES
-    state.close()

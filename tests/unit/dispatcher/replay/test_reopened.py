@@ -112,7 +112,7 @@ def reading_list(
         yield engine, taking
 
 
-async def test_they_are_found_by_their_time_and_carry_their_generation(
+async def test_they_are_found_by_time_and_carry_their_generation(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.write("a.log", hours(0, 40))
@@ -147,7 +147,7 @@ async def test_they_are_found_by_their_time_and_carry_their_generation(
     state.close()
 
 
-async def test_of_several_lines_with_one_id_the_one_that_was_registered(
+async def test_of_lines_with_one_id_the_one_that_was_registered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [b"same k1 1", b"same k2 1", b"same k3 1"]
@@ -161,7 +161,7 @@ async def test_of_several_lines_with_one_id_the_one_that_was_registered(
     assert {event.key for event in taking.seen} == {b"k2"}
 
 
-async def test_a_line_with_another_time_than_was_registered_is_found_at_the_second_look(
+async def test_a_line_with_another_time_is_found_at_the_second_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.write("a.log", hours(0, 40))
@@ -175,19 +175,14 @@ async def test_a_line_with_another_time_than_was_registered_is_found_at_the_seco
     assert {event.event_time_ns for event in taking.seen} == {0}
 
 
-async def test_what_stands_in_no_log_is_told_and_looked_for_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_stands_in_no_log_is_told_and_sought_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("a.log", hours(0, 3))
     await read_all(world)
     ids = FakeList()
     ids.add("id7", 0)
     ids.add("lost", 2 * HOUR)
     ids.add("new0", 9 * HOUR)
-    with (
-        structlog.testing.capture_logs() as told,
-        reading_list(world, ids, monkeypatch) as (engine, taking),
-    ):
+    with structlog.testing.capture_logs() as told, reading_list(world, ids, monkeypatch) as (engine, taking):
         async with running(engine):
             await until(lambda: (engine.status().reopened, engine.status().reopened_missing) == (2, 2))
             world.write("b.log", b"new0 k 9\n")  # it comes to this datacentre late
@@ -204,9 +199,7 @@ async def test_what_stands_in_no_log_is_told_and_looked_for_again(
     assert warnings == [2, 1], "said when it changes, not at each look"
 
 
-async def test_patience_counts_from_the_first_sight_of_it_also_after_a_restart(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_patience_counts_from_the_first_sight_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("a.log", hours(0, 3))
     await read_all(world)
     ids = FakeList()
@@ -221,8 +214,7 @@ async def test_patience_counts_from_the_first_sight_of_it_also_after_a_restart(
     assert len(as_of) == 1
 
 
-def test_of_several_workers_the_oldest_reads_again(tmp_path: Path) -> None:
-    state = State(tmp_path / "s.db")
+def test_of_several_workers_the_oldest_reads_again(state: State) -> None:
     assert is_ours(state)
     columns = "(incarnation, name, pid, started_ns, beat, beat_ns, fenced)"
     for incarnation, fenced in ((1, 1), (2, 0), (3, 0)):
@@ -231,4 +223,3 @@ def test_of_several_workers_the_oldest_reads_again(tmp_path: Path) -> None:
     for state.owner in (1, 2, 3):
         ours.append(is_ours(state))
     assert ours == [False, True, False]
-    state.close()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-
 from photon.adapters.contract import LogFile
 from photon.config.serving import HealthyServer
 from photon.eventstore.block_keys import block_keys
@@ -40,17 +36,3 @@ def put(nodes: CacheNodes, data: bytes, offset: int = 0) -> None:
     """Feeds a block of ``key,anything`` lines."""
     found = block_keys(LineAdapter({}), data, LogFile("a.log"))
     nodes.put("id", LogFile("a.log"), offset, data, found.hashes, found.starts[found.order])
-
-
-async def until(what: Callable[[], bool | Awaitable[bool]], seconds: float = 30.0) -> None:
-    """Polls with a deadline."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while True:
-        done = what()
-        if done if isinstance(done, bool) else await done:
-            return
-        assert asyncio.get_running_loop().time() < deadline, "it did not come about in time"
-        await asyncio.sleep(0.01)
-
-
-__all__ = ["AsyncExitStack", "Served", "put", "until"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from photon.batch.records import PrimaryRecord
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.found_records import FoundRecords
-from tests.unit.eventstore.test_tiered import Store
+from tests.unit.eventstore.helpers import Filled, Store
 
 LOG = LogFile("a.log")
 
@@ -48,64 +47,46 @@ def ask(store: Store, key: bytes, hits: Sequence[Hit], as_of: int = 0) -> tuple[
     return found.answers[0], -1 if record is None else record.offset
 
 
-def test_a_confirmed_hit_saves_the_reading(tmp_path: Path) -> None:
-    store = Store(tmp_path, cache_bytes=1)
-    store.write("a.log", b"k1,x\nk2,y\n")
-    store.read_all()
+def test_a_confirmed_hit_saves_the_reading(filled: Filled) -> None:
+    store = filled({"a.log": b"k1,x\nk2,y\n"}, cache_bytes=1)
     reads = Reads(store)
     assert ask(store, b"k2", [hit(store, 5, b"k2,y")]) == (LookUpCode.FOUND, 5)
     assert reads.places == 0
     assert ask(store, b"k2", []) == (LookUpCode.FOUND, 5)
     assert reads.places == 1
-    store.close()
 
 
 @pytest.mark.parametrize("kind", [MapKind.DENSE, MapKind.SPARSE])
-def test_what_the_map_does_not_name_is_no_hit(tmp_path: Path, kind: MapKind) -> None:
+def test_what_the_map_does_not_name_is_no_hit(filled: Filled, kind: MapKind) -> None:
     """As after a crash that cost the map what a node still has: not yet, until it was read again."""
-    store = Store(tmp_path, cache_bytes=1, kind=kind)
-    store.write("a.log", b"10.0.0.1:7:1000000,x\n")
-    store.read_all()
+    store = filled({"a.log": b"10.0.0.1:7:1000000,x\n"}, cache_bytes=1, kind=kind)
     ahead = [hit(store, 500, b"10.0.0.1:7:9000000,y")]
     assert ask(store, b"10.0.0.1:7:9000000", ahead, as_of=1 << 62)[0] is LookUpCode.NOT_YET
     elsewhere = [(0, "another log", PrimaryRecord(b"10.0.0.1:7:1000000,x", LOG, 0))]
     reads = Reads(store)
     assert ask(store, b"10.0.0.1:7:1000000", elsewhere) == (LookUpCode.FOUND, 0)
     assert reads.places == 1
-    store.close()
 
 
-def test_the_first_wins_though_a_node_has_only_the_second(tmp_path: Path) -> None:
-    store = Store(tmp_path, cache_bytes=1)
-    store.write("a.log", b"k,first\nk,second\n")
-    store.write("b.log", b"k,third\n")
-    store.read_all()
+def test_the_first_wins_though_a_node_has_only_the_second(filled: Filled) -> None:
+    store = filled({"a.log": b"k,first\nk,second\n", "b.log": b"k,third\n"}, cache_bytes=1)
     assert ask(store, b"k", [hit(store, 8, b"k,second"), hit(store, 0, b"k,third", "b.log")]) == (LookUpCode.FOUND, 0)
-    store.close()
 
 
-def test_two_copies_of_one_record_are_one(tmp_path: Path) -> None:
-    store = Store(tmp_path, cache_bytes=1)
-    store.write("a.log", b"k,first\n")
-    store.read_all()
+def test_two_copies_of_one_record_are_one(filled: Filled) -> None:
+    store = filled({"a.log": b"k,first\n"}, cache_bytes=1)
     assert ask(store, b"k", [hit(store, 0, b"k,first")] * 2) == (LookUpCode.FOUND, 0)
-    store.close()
 
 
-def test_a_hit_inside_a_sparse_span_is_confirmed(tmp_path: Path) -> None:
-    store = Store(tmp_path, cache_bytes=1, kind=MapKind.SPARSE)
-    store.write("a.log", b"10.0.0.1:7:1000000,x\n10.0.0.1:7:1000001,y\n")
-    store.read_all()
+def test_a_hit_inside_a_sparse_span_is_confirmed(filled: Filled) -> None:
+    store = filled({"a.log": b"10.0.0.1:7:1000000,x\n10.0.0.1:7:1000001,y\n"}, cache_bytes=1, kind=MapKind.SPARSE)
     reads = Reads(store)
     assert ask(store, b"10.0.0.1:7:1000001", [hit(store, 21, b"10.0.0.1:7:1000001,y")]) == (LookUpCode.FOUND, 21)
     assert reads.places == 0
-    store.close()
 
 
-def test_a_rewritten_log_is_read_not_trusted(tmp_path: Path) -> None:
-    store = Store(tmp_path, cache_bytes=1)
-    store.write("a.log", b"head,\nk,old\nx,1\n")
-    store.read_all()
+def test_a_rewritten_log_is_read_not_trusted(filled: Filled) -> None:
+    store = filled({"a.log": b"head,\nk,old\nx,1\n"}, cache_bytes=1)
     stale = [hit(store, 6, b"k,old")]
     (store.logs / "a.log").write_bytes(b"head,\n")
     store.read_all()
@@ -114,20 +95,17 @@ def test_a_rewritten_log_is_read_not_trusted(tmp_path: Path) -> None:
     [log] = store.map.logs()
     assert log.rewritten
     begun = store.tiers.begin([b"k"], [0], [FoundRecords.of(stale)])
-    found = store.tiers.end(begun, store.reads.read(begun.wanted))
-    assert found.records[0] is not None
-    assert found.records[0].record == b"k,new"
-    store.close()
+    assert store.tiers.end(begun, store.reads.read(begun.wanted)).records[0].record == b"k,new"
 
 
 @pytest.mark.parametrize("kind", [MapKind.DENSE, MapKind.SPARSE])
 @pytest.mark.parametrize("round_", range(10))
-def test_no_answer_depends_on_what_nodes_have(tmp_path: Path, kind: MapKind, round_: int) -> None:
+def test_no_answer_depends_on_what_nodes_have(filled: Filled, kind: MapKind, round_: int) -> None:
     """Any part of what is in the logs, copies of it, and things that are not there: the answers are the same."""
     seed = int(os.environ.get("PHOTON_SEED", str(1000 + round_)))
     print(f"PHOTON_SEED={seed}")
     draw = random.Random(seed)
-    store = Store(tmp_path, cache_bytes=1, kind=kind)
+    store = filled(cache_bytes=1, kind=kind)
     keys = [b"10.0.0.%d:7:%d" % (draw.randrange(3), 1_000_000 + n) for n in range(40)]
     records: list[tuple[bytes, str, int, bytes]] = []
     for name in ("a.log", "b.log", "c.log"):
@@ -160,4 +138,3 @@ def test_no_answer_depends_on_what_nodes_have(tmp_path: Path, kind: MapKind, rou
                 continue  # a record at another offset than its own: no log says so, and a span cannot tell
             hits.append((asked.index(key), identity, PrimaryRecord(record, LogFile(name), shifted)))
         assert answers(hits) == without
-    store.close()

@@ -89,22 +89,25 @@ async def test_logs_answer_for_nodes_that_hang() -> None:
     nodes.asked.answered.set()
 
 
-async def test_a_late_node_still_wins_against_slower_logs() -> None:
+async def asked() -> tuple[SlowAsked, Answers, asyncio.Task[EventLookUps]]:
+    """Somebody asks, and the logs are asked as the nodes are slow."""
     nodes, answers = SlowNodes(), Answers()
     asking = asyncio.create_task(HedgedLookUps(nodes, answers).look_up([b"k"], [0]))
     await answers.called.wait()
-    nodes.asked.have = [HIT]
-    nodes.asked.answered.set()
+    return nodes.asked, answers, asking
+
+
+async def test_a_late_node_still_wins_against_slower_logs() -> None:
+    nodes, answers, asking = await asked()
+    nodes.have = [HIT]
+    nodes.answered.set()
     assert (await asyncio.wait_for(asking, 30)).answers == [LookUpCode.FOUND]
-    assert answers.calls == [0, 1]
-    assert answers.cancelled == 1
+    assert (answers.calls, answers.cancelled) == ([0, 1], 1)
 
 
 async def test_late_nodes_that_have_nothing_new_start_nothing() -> None:
-    nodes, answers = SlowNodes(), Answers()
-    asking = asyncio.create_task(HedgedLookUps(nodes, answers).look_up([b"k"], [0]))
-    await answers.called.wait()
-    nodes.asked.answered.set()
+    nodes, answers, asking = await asked()
+    nodes.answered.set()
     await asyncio.sleep(0)
     answers.logs.set()
     assert (await asyncio.wait_for(asking, 30)).answers == [LookUpCode.NOT_YET]
@@ -112,10 +115,8 @@ async def test_late_nodes_that_have_nothing_new_start_nothing() -> None:
 
 
 async def test_an_asker_that_goes_away_leaves_nothing_running() -> None:
-    nodes, answers = SlowNodes(), Answers()
-    asking = asyncio.create_task(HedgedLookUps(nodes, answers).look_up([b"k"], [0]))
-    await answers.called.wait()
+    nodes, answers, asking = await asked()
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert answers.cancelled == 1
-    nodes.asked.answered.set()
+    nodes.answered.set()

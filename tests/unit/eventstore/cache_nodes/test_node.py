@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import grpc
 import numpy as np
@@ -116,17 +117,14 @@ def test_an_answer_is_bounded_in_bytes() -> None:
 
 
 def columns(data: bytes, hashes: list[int], starts: list[int], offsets: list[int]) -> pb.CacheFeed:
-    return pb.CacheFeed(
-        source=SOURCE,
-        segments=[
-            pb.CacheSegment(
-                data=data,
-                hashes=np.array(hashes, dtype="<u8").tobytes(),
-                starts=np.array(starts, dtype="<u4").tobytes(),
-                offsets=np.array(offsets, dtype="<u8").tobytes(),
-            )
-        ],
-    )
+    in_order = {"hashes": (hashes, "<u8"), "starts": (starts, "<u4"), "offsets": (offsets, "<u8")}
+    made = {name: np.array(values, dtype=dtype).tobytes() for name, (values, dtype) in in_order.items()}
+    return pb.CacheFeed(source=SOURCE, segments=[pb.CacheSegment(data=data, **made)])
+
+
+def one(rows: bytes = bytes(4), records: bytes = b"a", offsets: bytes = bytes(8), **more: Any) -> pb.CacheFound:
+    """An answer of one record."""
+    return pb.CacheFound(rows=rows, log_indexes=bytes(4), sizes=b"\1\0\0\0", offsets=offsets, records=records, **more)
 
 
 @pytest.mark.parametrize(
@@ -150,17 +148,10 @@ def test_a_feed_that_does_not_fit_together_is_refused(message: pb.CacheFeed) -> 
     "message",
     [
         pb.CacheFound(rows=b"1234"),
-        pb.CacheFound(rows=b"\0\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"ab"),
-        pb.CacheFound(rows=b"\5\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"a"),
-        pb.CacheFound(rows=b"\0\0\0\0", log_indexes=b"\0\0\0\0", sizes=b"\1\0\0\0", offsets=b"\0" * 8, records=b"a"),
-        pb.CacheFound(
-            rows=b"\0\0\0\0",
-            log_indexes=b"\0\0\0\0",
-            sizes=b"\1\0\0\0",
-            offsets=b"\xff" * 8,
-            records=b"a",
-            logs=[pb.CachedLog(identity="id")],
-        ),
+        one(records=b"ab"),
+        one(rows=b"\5\0\0\0"),
+        one(),  # of a log that is not there
+        one(offsets=b"\xff" * 8, logs=[pb.CachedLog(identity="id")]),
     ],
 )
 def test_an_answer_that_does_not_fit_together_is_refused(message: pb.CacheFound) -> None:
@@ -168,10 +159,10 @@ def test_an_answer_that_does_not_fit_together_is_refused(message: pb.CacheFound)
         wire.located(message, np.arange(3))
 
 
-def test_a_question_that_does_not_fit_is_refused() -> None:
-    for hashes in (b"123", b"\0" * 8 * (wire.HASHES_MAX + 1)):
-        with pytest.raises(WireError):
-            wire.asked(pb.CacheFind(source=SOURCE, hashes=hashes))
+@pytest.mark.parametrize("hashes", [b"123", bytes(8 * (wire.HASHES_MAX + 1))], ids=["odd", "too many"])
+def test_a_question_that_does_not_fit_is_refused(hashes: bytes) -> None:
+    with pytest.raises(WireError):
+        wire.asked(pb.CacheFind(source=SOURCE, hashes=hashes))
 
 
 async def test_served_over_grpc() -> None:

@@ -12,8 +12,8 @@ from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 
-from ..helpers import listed
-from .served import Served, put, until
+from ..helpers import listed, until
+from .served import Served, put
 
 SOURCE = wire.source_of(b"rule")
 KEYS = [b"k%d" % number for number in range(600)]
@@ -23,6 +23,7 @@ BLOCK = b"".join(key + b",record\n" for key in KEYS)
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     out = Served(["c1", "c2", "c3"])
+    await out.start()
     yield out
     await out.stop()
 
@@ -43,23 +44,25 @@ async def found(nodes: CacheNodes, keys: list[bytes] = KEYS) -> int:
     return len(set(located.rows.tolist()))
 
 
-async def test_each_node_has_its_share_and_all_is_found(served: Served, nodes: CacheNodes) -> None:
-    await served.start()
-    assert nodes.set_nodes(served.addresses)
-    assert not nodes.set_nodes(dict(served.addresses))
+async def warm(nodes: CacheNodes, addresses: dict[str, str]) -> None:
+    """They are given the block, and have all of it."""
+    assert nodes.set_nodes(addresses)
     put(nodes, BLOCK)
 
     async def all_there() -> bool:
         return await found(nodes) == len(KEYS)
 
     await until(all_there)
+
+
+async def test_each_node_has_its_share_and_all_is_found(served: Served, nodes: CacheNodes) -> None:
+    await warm(nodes, served.addresses)
+    assert not nodes.set_nodes(dict(served.addresses))
     shares = [node.counts().cache.entries for node in served.nodes.values()]
     assert sum(shares) == len(KEYS)
     assert min(shares) > len(KEYS) / 6
-    states = await nodes.states()
-    assert [(state.name, state.resting, state.error) for state in states] == [
-        (n, False, "") for n in ("c1", "c2", "c3")
-    ]
+    states = [(state.name, state.resting, state.error) for state in await nodes.states()]
+    assert states == [(name, False, "") for name in ("c1", "c2", "c3")]
 
     async def all_fed() -> bool:
         return sum(state.fed_bytes for state in await nodes.states()) == len(BLOCK)
@@ -68,15 +71,7 @@ async def test_each_node_has_its_share_and_all_is_found(served: Served, nodes: C
 
 
 async def test_a_node_that_is_added_leaves_all_warm(served: Served, nodes: CacheNodes) -> None:
-    await served.start()
-    two = {name: served.addresses[name] for name in ("c1", "c2")}
-    nodes.set_nodes(two)
-    put(nodes, BLOCK)
-
-    async def all_there() -> bool:
-        return await found(nodes) == len(KEYS)
-
-    await until(all_there)
+    await warm(nodes, {name: served.addresses[name] for name in ("c1", "c2")})
     nodes.set_nodes(served.addresses)
     assert await found(nodes) == len(KEYS)  # the owners before still have what moved
     assert served.nodes["c3"].counts().cache.entries == 0
@@ -85,14 +80,7 @@ async def test_a_node_that_is_added_leaves_all_warm(served: Served, nodes: Cache
 
 
 async def test_a_node_that_is_removed_takes_only_its_own_keys_along(served: Served, nodes: CacheNodes) -> None:
-    await served.start()
-    nodes.set_nodes(served.addresses)
-    put(nodes, BLOCK)
-
-    async def all_there() -> bool:
-        return await found(nodes) == len(KEYS)
-
-    await until(all_there)
+    await warm(nodes, served.addresses)
     lost = served.nodes["c2"].counts().cache.entries
     nodes.set_nodes({name: served.addresses[name] for name in ("c1", "c3")})
     assert await found(nodes) == len(KEYS) - lost
@@ -102,14 +90,7 @@ async def test_a_node_that_is_removed_takes_only_its_own_keys_along(served: Serv
 
 
 async def test_nodes_that_are_down_are_misses_and_warm_when_they_are_back(served: Served, nodes: CacheNodes) -> None:
-    await served.start()
-    nodes.set_nodes(served.addresses)
-    put(nodes, BLOCK)
-
-    async def all_there() -> bool:
-        return await found(nodes) == len(KEYS)
-
-    await until(all_there)
+    await warm(nodes, served.addresses)
     await served.stop()
     for _ in range(5):
         assert await found(nodes) == 0
@@ -127,14 +108,7 @@ async def test_nodes_that_are_down_are_misses_and_warm_when_they_are_back(served
 
 
 async def test_another_source_is_never_answered(served: Served, nodes: CacheNodes) -> None:
-    await served.start()
-    nodes.set_nodes(served.addresses)
-    put(nodes, BLOCK)
-
-    async def all_there() -> bool:
-        return await found(nodes) == len(KEYS)
-
-    await until(all_there)
+    await warm(nodes, served.addresses)
     other = CacheNodes(wire.source_of(b"another rule"), time.monotonic)
     other.set_nodes(served.addresses)
     assert await found(other) == 0

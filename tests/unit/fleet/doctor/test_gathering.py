@@ -14,7 +14,9 @@ from photon.config.certificate_files import begin, issue_missing
 from photon.config.loader import convert, load
 from photon.config.settings import Settings
 from photon.fleet.doctor import gathering
-from photon.fleet.processes import of_datacentre
+from photon.fleet.doctor.gathering import process_of
+from photon.fleet.polling import Heard
+from photon.fleet.processes import Process, of_datacentre
 from photon.tables import Tables
 from photon.tables.system import with_observer
 
@@ -73,9 +75,7 @@ def test_directories_are_measured_where_they_would_be_made(tmp_path: Path) -> No
     assert "is no directory" in state.problem
 
 
-def test_a_full_directory_has_no_room_whatever_the_file_system_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_directory_has_no_room_whatever_the_disk_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(directory: Path) -> float:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -135,13 +135,10 @@ def test_certificates_and_key(tmp_path: Path) -> None:
 
 def test_the_deployments_key(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    missing = gathering.secret(settings, tmp_path)
-    assert missing is not None
-    assert "cannot be read" in missing.problem
+    assert "cannot be read" in gathering.secret(settings, tmp_path).problem
     (tmp_path / "key").write_bytes(bytes(32))
     (tmp_path / "key").chmod(0o640)
     there = gathering.secret(settings, tmp_path)
-    assert there is not None
     assert (there.problem, there.mode) == ("", 0o640)
 
 
@@ -186,7 +183,6 @@ def test_tables_are_looked_at_twice_where_something_waits(tmp_path: Path) -> Non
         with tables.transaction() as t:
             t.table("clicks").row("k").set("campaign", "c")
     found = gathering.tables(settings, tmp_path, lambda seconds: None)
-    assert found is not None
     assert (found.problem, found.oracle_problem, found.stuck, found.stuck_at) == ("", "", 1, "clicks/k/campaign")
     assert (found.old_locks, found.looked_at, found.safe_point_s, found.keep_s) == ([], 1, None, 7.0)
 
@@ -194,10 +190,31 @@ def test_tables_are_looked_at_twice_where_something_waits(tmp_path: Path) -> Non
         with Tables.open(tmp_path / "t.db") as tables:
             tables.around.store.forget(tables.around.store.dirty("clicks", "", 9))
 
-    found = gathering.tables(settings, tmp_path, tended)
-    assert found is not None
-    assert found.stuck == 0
+    assert gathering.tables(settings, tmp_path, tended).stuck == 0
     (tmp_path / "t.db").write_text("something else")
-    found = gathering.tables(settings, tmp_path)
-    assert found is not None
-    assert "t.db: " in found.problem
+    assert "t.db: " in gathering.tables(settings, tmp_path).problem
+
+
+TARGET = Process("east", "joiner", "east-1", "127.0.0.1:7101")
+TEXT = """# HELP photon_build_info 1
+photon_build_info{version="0.1.0"} 1.0
+photon_clock_seconds 1.0000007e+09
+process_open_fds 40.0
+process_max_fds 1024.0
+photon_eventstore_ambiguous_keys_total{join="a"} 2.0
+photon_eventstore_ambiguous_keys_total{join="b"} 1.0
+"""
+
+
+def test_an_answer() -> None:
+    said = process_of(Heard(TARGET, TEXT), 1_000_000_000.0, 1_000_000_000.5)
+    assert (said.name, said.version, said.open_files, said.max_files) == ("joiner east-1", "0.1.0", 40.0, 1024.0)
+    assert said.ahead_s is not None
+    assert abs(said.ahead_s - 699.75) < 1e-3
+    assert (said.error_s, said.ambiguous_keys) == (0.25, 3.0)
+
+
+def test_silence_and_an_older_release() -> None:
+    assert process_of(Heard(TARGET, problem="refused"), 1.0, 2.0).problem == "refused"
+    older = process_of(Heard(TARGET, 'photon_build_info{version="0.0.9"} 1.0\n'), 1.0, 2.0)
+    assert (older.ahead_s, older.version, older.problem) == (None, "0.0.9", "")

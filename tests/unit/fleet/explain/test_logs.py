@@ -46,9 +46,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.mark.parametrize("chunk", [7, 4 << 20])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_record_is_found_wherever_it_stands(
-    site: Site, monkeypatch: pytest.MonkeyPatch, chunk: int, packed: bool
-) -> None:
+def test_a_record_is_found_anywhere(site: Site, monkeypatch: pytest.MonkeyPatch, chunk: int, packed: bool) -> None:
     monkeypatch.setattr(searching, "CHUNK_BYTES", chunk)
     data = b"".join(click(n) for n in range(50)).removesuffix(b"\n")
     name = "c.log.gz" if packed else "c.log"

@@ -165,8 +165,7 @@ def test_reopened() -> None:
 def test_what_should_not_be_is_said() -> None:
     twice = told(Evidence(records=[record()]), Evidence(records=[record(slot="west-1", token=f"{TOKEN + 1:016x}")]))
     assert "written 2 times" in twice.contradictions[0]
-    unknown = told(Evidence(records=[record()]), traced=ABSENT)
-    assert "does not know its id" in unknown.contradictions[0]
+    assert "does not know its id" in told(Evidence(records=[record()]), traced=ABSENT).contradictions[0]
     assert not told(Evidence(records=[record(durable=False)]), traced=ABSENT).contradictions
     other = told(Evidence(records=[record(token=f"{TOKEN + 1:016x}")]), traced=OWNED)
     assert "under token" in other.contradictions[0]

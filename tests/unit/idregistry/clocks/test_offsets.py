@@ -88,7 +88,7 @@ def test_the_median_of_all_true_clocks_is_within_the_one_that_is_known(data: st.
 
 
 @given(st.data(), st.sampled_from([3, 5]))
-def test_fewer_than_half_wrong_clocks_stop_no_right_one_and_no_wrong_one_goes_on(
+def test_a_minority_of_wrong_clocks_stops_no_right_one_and_none_of_it_goes_on(
     data: st.DataObject, replicas: int
 ) -> None:
     wrong = data.draw(st.integers(0, replicas // 2))
@@ -112,9 +112,7 @@ def test_a_single_replica_agrees_with_itself() -> None:
     assert objection(NOW, OWN, {}, uncertainty_ns=S, require_sync=False) == ""
 
 
-@given(
-    clocks=st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9), st.integers(-9, 9)), min_size=1, max_size=7),
-)
+@given(clocks=st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9), st.integers(-9, 9)), min_size=1, max_size=7))
 def test_no_clock_is_said_to_be_further_from_the_median_than_it_is(clocks: list[tuple[int, int, int]]) -> None:
     """Each is told within its error: (true, error, told - true, cut to the error)."""
     middle = statistics.median(true for true, _, _ in clocks)
@@ -162,12 +160,9 @@ def test_a_clock_that_is_not_synchronised_proposes_nothing_only_where_that_is_de
 
 
 @given(error=st.integers(0, 16 * SECOND), offset=st.integers(-S, S))
-def test_what_is_within_s_of_a_clock_that_agrees_is_never_too_new_and_beyond_it_always(
-    error: int, offset: int
-) -> None:
+def test_what_is_within_s_of_a_clock_that_agrees_is_never_too_new_beyond_it_always(error: int, offset: int) -> None:
     now = interval(NOW.now_ns, KernelTime(True, error), S)
-    limit = too_new_after(now, exactly(offset), S)
-    assert limit == now.now_ns + max(S, error)
+    assert too_new_after(now, exactly(offset), S) == now.now_ns + max(S, error)
     assert not_after(now, S) == now.now_ns - max(S, error)
     assert too_new_after(NOW, exactly(offset), S) == NOW.now_ns + S
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from photon.config.disk import RealDisk
@@ -13,6 +15,7 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client.export_stream import ExportFailed, ExportReader, Summer, end, head, part
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.shard_snapshot import read_shard
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.operate import seeding
@@ -25,14 +28,14 @@ from photon.idregistry.operate.backup import (
     restore_replica,
     write_backup,
 )
+from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
 from photon.idregistry.operate.fingerprints import differences, fingerprint
-from photon.idregistry.operate.id_columns import ColumnsRefused, read_columns, write_columns
+from photon.idregistry.operate.id_columns import ColumnsRefused, blocks_of, read_columns, write_columns
 from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, check_free, seed_directory
-from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import Identity
-from photon.idregistry.raft.options import RaftStopped
+from photon.idregistry.raft.options import RaftOptions, RaftStopped
 from tests.unit.idregistry.model import Row, digest, reopen, time_of
-from tests.unit.idregistry.raft.cluster import wait_until
+from tests.unit.idregistry.raft.cluster import host_of, running, wait_until
 from tests.unit.idregistry.shard import Shard
 
 DISK = RealDisk()
@@ -61,57 +64,36 @@ def test_an_export_arrives_whole() -> None:
     reader = ExportReader(parts(chunks), "here")
     assert reader.facts is None
     assert list(reader) == chunks
-    assert reader.facts is not None
     assert (reader.facts.chunks, reader.facts.size, reader.facts.applied) == (len(chunks), sum(map(len, chunks)), 9)
 
 
-def _cut(made: list[pb.ExportPart]) -> None:
-    del made[-1]
-
-
-def _lost(made: list[pb.ExportPart]) -> None:
-    del made[2]
-
-
-def _flipped(made: list[pb.ExportPart]) -> None:
+def _flipped(made: list[pb.ExportPart]) -> list[pb.ExportPart]:
     data = bytearray(made[1].chunk.data)
     data[5] ^= 1
     made[1].chunk.data = bytes(data)
+    return made
 
 
-def _doubled(made: list[pb.ExportPart]) -> None:
-    made.insert(1, made[1])
-
-
-def _headless(made: list[pb.ExportPart]) -> None:
-    del made[0]
-
-
-def _newer(made: list[pb.ExportPart]) -> None:
+def _newer(made: list[pb.ExportPart]) -> list[pb.ExportPart]:
     made[0].head.version = 9
-
-
-def _goes_on(made: list[pb.ExportPart]) -> None:
-    made.append(made[1])
+    return made
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_cut, "cut short"),
-        (_lost, "checksum"),
-        (_flipped, "chunk 0 is damaged"),
-        (_doubled, "checksum"),
-        (_headless, "no export"),
-        (_newer, "version 9"),
-        (_goes_on, "goes on"),
+        pytest.param(lambda made: made[:-1], "cut short", id="cut"),
+        pytest.param(lambda made: made[:2] + made[3:], "checksum", id="one lost"),
+        pytest.param(_flipped, "chunk 0 is damaged", id="flipped"),
+        pytest.param(lambda made: made[:2] + made[1:], "checksum", id="one doubled"),
+        pytest.param(lambda made: made[1:], "no export", id="headless"),
+        pytest.param(_newer, "version 9", id="newer"),
+        pytest.param(lambda made: made + made[1:2], "goes on", id="goes on"),
     ],
 )
-def test_a_damaged_export_is_noticed(damage: Callable[[list[pb.ExportPart]], None], said: str) -> None:
-    made = parts(filled().machine.snapshot())
-    damage(made)
+def test_a_damaged_export_is_noticed(damage: Callable[[list[pb.ExportPart]], list[pb.ExportPart]], said: str) -> None:
     with pytest.raises(ExportFailed, match=said) as caught:
-        list(ExportReader(made, "here"))
+        list(ExportReader(damage(parts(filled().machine.snapshot())), "here"))
     assert "\n" not in str(caught.value)
 
 
@@ -127,20 +109,14 @@ def test_columns_hold_every_entry(tmp_path: Path) -> None:
     assert (written.shard, written.index, written.ids, written.bytes) == (1, shard.index, 40, file.stat().st_size)
     found = {}
     for block in read_columns(DISK, file):
-        for i in range(len(block)):
-            row = (block.digests[16 * i : 16 * i + 16], block.times[i], block.tokens[i], block.tags[i])
-            found[int.from_bytes(row[0][8:], "little")] = (
-                *row,
-                block.generations[i],
-                block.kinds[i],
-                block.states[i],
-            )
-    assert sorted(found) == list(range(40))
-    for i, (what, time, token, tag, generation, kind, state) in found.items():
+        columns = (block.times, block.tokens, block.tags, block.generations, block.kinds, block.states)
+        for i, row in enumerate(zip(*columns, strict=True)):
+            found[block.digests[16 * i : 16 * i + 16]] = row
+    assert sorted(found) == sorted(digest(i) for i in range(40))
+    for i in range(40):
+        state, generation = (3, 1) if i == 1 else (2, 0) if i % 3 == 0 else (1, 0)
         row = Row(i, incarnation=1 + i % 2, batch=i)
-        assert (what, time, token, tag) == (digest(i), time_of(i), row.token, i)
-        assert kind == 1 + i % 4
-        assert (state, generation) == ((3, 1) if i == 1 else (2, 0) if i % 3 == 0 else (1, 0))
+        assert found[digest(i)] == (time_of(i), row.token, i, generation, 1 + i % 4, state)
     with pytest.raises(ColumnsRefused, match="exists already"):
         write_columns(DISK, file, shard.machine.snapshot())
 
@@ -150,12 +126,10 @@ def test_damaged_columns_are_noticed(tmp_path: Path) -> None:
     write_columns(DISK, file, filled().machine.snapshot())
     good = file.read_bytes()
     for at in range(0, len(good), 7):
-        file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
-        with pytest.raises(ColumnsRefused):
-            list(read_columns(DISK, file))
-        file.write_bytes(good[:at])
-        with pytest.raises(ColumnsRefused):
-            list(read_columns(DISK, file))
+        for bad in (good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :], good[:at]):
+            file.write_bytes(bad)
+            with pytest.raises(ColumnsRefused):
+                list(read_columns(DISK, file))
 
 
 # -- backups --------------------------------------------------------------------------------------------------------
@@ -230,23 +204,13 @@ def test_a_restored_replica_starts_closed_with_everything(tmp_path: Path) -> Non
     restore_replica(DISK, backup, read_manifest(DISK, backup), place, member, os.urandom)
     with pytest.raises(SeedRefused, match="is not empty"):
         restore_replica(DISK, backup, read_manifest(DISK, backup), place, member, os.urandom)
-    from photon.config.clock import SystemClock
-    from photon.idregistry.raft.options import RaftOptions
-
     shard, group0 = ShardMachine(), ConfigMachine()
-    host = RaftHost(
-        name="r1", peers={"r1": "nowhere:1"}, directory=place, machines={0: group0, 1: shard}, disk=DISK,
-        clock=SystemClock(), options=RaftOptions(epoch=4),
-    )  # fmt: skip
-    host.start()
-    try:
+    with running(host_of("r1", place, {0: group0, 1: shard}, options=RaftOptions(epoch=4))) as host:
         assert shard.ids == 40
         assert shard.closed
         assert group0.witnessed("a").newest == 1
         wait_until(lambda: host.group(1).state().is_leader)
         assert host.group(1).state().applied >= 50
-    finally:
-        host.stop()
 
 
 def test_a_directory_whose_states_break_off_is_not_there(tmp_path: Path) -> None:
@@ -312,3 +276,44 @@ def test_replicas_that_hold_the_same_say_the_same_whatever_the_order() -> None:
     found["r3"] = fingerprint(1, ExportReader(parts(other.machine.snapshot()), "r3"))
     [said] = differences(1, found)
     assert "r3 has 3 ids" in said
+
+
+Id = tuple[object, ...]
+
+
+def rows_of(directory: Path, parts: list[IdsPart]) -> Counter[Id]:
+    return Counter(row for part in parts for block in read_part(DISK, directory, part) for row in rows(block))
+
+
+def rows(block: object) -> list[Id]:
+    digests = np.frombuffer(block.digests, "S16").tolist()  # type: ignore[attr-defined]
+    columns = [
+        getattr(block, name).tolist() for name in ("times", "tokens", "tags", "generations", "kinds", "states")
+    ]
+    return list(zip(digests, *columns, strict=True))
+
+
+@pytest.mark.parametrize(("chunk_rows", "part_bytes"), [(16_384, 1 << 20), (3, 1), (3, 200)])
+def test_ids_stand_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_rows: int, part_bytes: int) -> None:
+    monkeypatch.setattr("photon.idregistry.core.shard_snapshot._ROWS_PER_CHUNK", chunk_rows)
+    directory = written(tmp_path / "backup")
+    parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), part_bytes))
+    whole = Counter(row for block in blocks_of(read_shard(filled().machine.snapshot()).table) for row in rows(block))
+    assert rows_of(directory, parts) == whole
+    assert sum(whole.values()) == 40
+    assert len(parts) >= 40 // chunk_rows if part_bytes == 1 else parts
+    assert {part.shard for part in parts} == {1}
+
+
+def test_a_damaged_chunk_is_noticed(tmp_path: Path) -> None:
+    directory = written(tmp_path / "backup")
+    parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), 1 << 20))
+    file = directory / parts[0].file
+    good = file.read_bytes()
+    at = parts[0].chunks[0].chunk.offset + 8 + 100  # behind its frame
+    file.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    with pytest.raises(BackupDamaged, match=r"snapshot is damaged: the chunk at byte \d+ is bad"):
+        rows_of(directory, parts)
+    file.write_bytes(good[:-1])
+    with pytest.raises(BackupDamaged, match="is not the file that the manifest names"):
+        list(plan_ids(DISK, directory, read_manifest(DISK, directory), 1 << 20))

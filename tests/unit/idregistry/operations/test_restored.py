@@ -26,6 +26,14 @@ def restored(shard: Shard) -> Shard:
     return shard
 
 
+@pytest.fixture
+def shard() -> Shard:
+    """From a backup with one id."""
+    shard = Shard()
+    shard.insert(Row(1))
+    return restored(shard)
+
+
 def again(*rows: Row, slot: str = "a", datacentre: str = "dc1", cleared: bool = False) -> c.RegisterAgain:
     return c.RegisterAgain(
         slot,
@@ -39,10 +47,7 @@ def again(*rows: Row, slot: str = "a", datacentre: str = "dc1", cleared: bool = 
     )
 
 
-def test_while_closed_nothing_new_is_given_away() -> None:
-    shard = Shard()
-    shard.insert(Row(1))
-    restored(shard)
+def test_while_closed_nothing_new_is_given_away(shard: Shard) -> None:
     assert shard.machine.closed
     assert shard.insert(Row(1), Row(2), Row(3, incarnation=2)) == [CLOSED] * 3
     assert shard.do(reopen([Row(1)])).tolist() == [CLOSED]
@@ -52,10 +57,7 @@ def test_while_closed_nothing_new_is_given_away() -> None:
     assert shard.machine.ids == 1
 
 
-def test_what_was_written_since_is_registered_under_its_own_token() -> None:
-    shard = Shard()
-    shard.insert(Row(1))
-    restored(shard)
+def test_what_was_written_since_is_registered_under_its_own_token(shard: Shard) -> None:
     since = Row(2, incarnation=7, batch=3)
     assert shard.do(again(Row(1), since)).tolist() == [A.COMMITTED] * 2
     assert shard.do(again(since)).tolist() == [A.COMMITTED]
@@ -64,7 +66,7 @@ def test_what_was_written_since_is_registered_under_its_own_token() -> None:
     assert shard.do(c.OpenShard()) == ""
     assert not shard.machine.closed
     shard.do(c.Announce("a", "dc1", [8]))
-    assert shard.insert(Row(2, incarnation=7, batch=3), callers=[(8, 1)]) == [A.COMMITTED]
+    assert shard.insert(since, callers=[(8, 1)]) == [A.COMMITTED]
     assert shard.insert(Row(2, incarnation=8), Row(5, incarnation=8)) == [A.TAKEN, A.COMMITTED]
     assert shard.do(c.OpenShard()) == ""  # asked again
     assert shard.do(c.OpenShard(boundary_ns=5)) == "shard 1 is open"
@@ -83,10 +85,7 @@ def test_an_id_that_was_reopened_before_the_backup_and_taken_after_it_stays_take
     assert shard.insert(Row(1, incarnation=1, generation=1), Row(2, generation=1)) == [A.TAKEN, A.COMMITTED]
 
 
-def test_an_accepted_boundary_refuses_what_nobody_registered_again() -> None:
-    shard = Shard()
-    shard.insert(Row(1))
-    restored(shard)
+def test_an_accepted_boundary_refuses_what_nobody_registered_again(shard: Shard) -> None:
     assert shard.do(c.OpenShard(boundary_ns=BASE_TIME + 1_000)) == ""
     assert shard.insert(Row(1), Row(2), Row(500)) == [A.COMMITTED, A.BELOW_BOUNDARY, A.COMMITTED]
 
@@ -110,14 +109,11 @@ def test_a_mark_keeps_the_state_as_of_its_entry() -> None:
     shard.clear(Row(1))
     assert shard.machine.marks.take(b"other") is None
     marked = shard.machine.marks.take(b"mark")
-    assert marked is not None
     assert marked.applied == index
     assert shard.machine.marks.take(b"mark") is None
     then = read_shard(marked.chunks)
     assert (then.applied, len(then.table)) == (index, 2)
-    entry = then.table.get(digest(1))
-    assert entry is not None
-    assert entry.state == OWNED
+    assert then.table.get(digest(1)).state == OWNED
     shard.do(c.Barrier(b"next"))
     shard.machine.marks.take(b"next")
     assert shard.machine.marks.mark == b""
@@ -140,11 +136,8 @@ def test_incarnations_given_out_after_the_backup_are_not_given_again() -> None:
     again.restore(list(later.snapshot()))
     # Slot a was opened twice after the backup, as 2 and 4, slot b as 3.
     assert again.announcement("a", [4]) is not None
-    found = opened(again, "a", 4, b"2")
-    assert found.incarnation == 102
-    announced = again.announcement("a", [1, 2, 4, 102])
-    assert isinstance(announced, c.Announce)
-    assert announced.incarnations == [1, 2, 4, 102]
+    assert opened(again, "a", 4, b"2").incarnation == 102
+    assert again.announcement("a", [1, 2, 4, 102]).incarnations == [1, 2, 4, 102]
     assert opened(again, "b", 4, b"3").reason  # it is slot a's
     assert opened(again, "b", 3, b"3").incarnation == 103
     assert opened(again, "a", 200, b"4").reason  # nobody can have been given that

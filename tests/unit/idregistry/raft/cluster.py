@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.idregistry.raft.api import Group, ProposalOutcome
+from photon.idregistry.raft.api import Group, ProposalOutcome, StateMachine
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.raft.options import RaftOptions
+from photon.idregistry.raft.options import RaftOptions, RaftStopped
 from photon.idregistry.raft.transport import GroupMessage, Hello, Network, Receiver
 
 GROUP = 3
@@ -103,6 +105,21 @@ class _MemoryNetwork:
             self._hub.leave(self._hello.name)
 
 
+def host_of(name: str, directory: Path, machines: Mapping[int, StateMachine], **more: Any) -> RaftHost:
+    """Alone, on a real disk, unless told otherwise."""
+    usual = {"peers": {name: "nowhere:1"}, "disk": RealDisk(), "clock": SystemClock()}
+    return RaftHost(name=name, directory=directory, machines=machines, **usual | more)
+
+
+@contextmanager
+def running(host: RaftHost) -> Iterator[RaftHost]:
+    host.start()
+    try:
+        yield host
+    finally:
+        host.stop()
+
+
 class Cluster:
     """``names`` replicas over a MemoryHub, on real disks under ``directory``."""
 
@@ -117,22 +134,13 @@ class Cluster:
         self.names = names
         self.machines: dict[str, Recorder] = {}
         self.hosts: dict[str, RaftHost] = {}
-        self._directory = directory
-        self._options = options
-        self._machine = machine
+        self._directory, self._options, self._machine = directory, options, machine
 
     def start(self, name: str) -> RaftHost:
         self.machines[name] = self._machine()
-        host = RaftHost(
-            name=name,
-            peers=dict.fromkeys(self.names, "nowhere:1"),
-            directory=self._directory / name,
-            machines={GROUP: self.machines[name]},
-            disk=RealDisk(),
-            clock=SystemClock(),
-            options=self._options,
-            network=self.hub.network(),
-        )
+        peers, network = dict.fromkeys(self.names, "nowhere:1"), self.hub.network()
+        machines = {GROUP: self.machines[name]}
+        host = host_of(name, self._directory / name, machines, peers=peers, options=self._options, network=network)
         self.hosts[name] = host
         host.start()
         return host
@@ -146,16 +154,32 @@ class Cluster:
         for host in self.hosts.values():
             host.stop()
 
-    def group(self, name: str) -> Group:
-        return self.hosts[name].group(GROUP)
+    def cut(self, *names: str) -> None:
+        """From all others, until ``hub.cut`` is cleared."""
+        self.hub.cut |= {pair for a in names for b in self.names for pair in ((a, b), (b, a))}
 
-    def leader(self, among: str | None = None) -> str:
+    def add(self, name: str, number: int) -> Recorder:
+        machine = Recorder()
+        self.hosts[name].add_group(number, machine).result(20)
+        return machine
+
+    def group(self, name: str, number: int = GROUP) -> Group:
+        return self.hosts[name].group(number)
+
+    def leader(self, among: str | None = None, number: int = GROUP) -> str:
         """Waits for one that leads."""
         found: list[str] = []
 
         def look() -> bool:
-            found[:] = [n for n in among or self.names if self.group(n).state().is_leader]
+            found[:] = [n for n in among or self.names if self.group(n, number).state().is_leader]
             return bool(found)
 
         wait_until(look)
         return found[0]
+
+    def wipe(self, name: str, directory: Path) -> None:
+        """It starts with an empty directory, and is refused at once or a moment later."""
+        self.hosts[name].stop()
+        (directory / name).rename(directory / "gone")
+        with suppress(RaftStopped):
+            self.start(name)

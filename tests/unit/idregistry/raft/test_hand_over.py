@@ -9,21 +9,10 @@ from photon.config.disk import RealDisk
 from photon.idregistry.raft.codec import Append, Message, RequestVote, Stand
 from photon.idregistry.raft.group import RaftGroup
 from photon.idregistry.raft.options import RaftOptions
+from tests.unit.eventstore.helpers import ManualClock
 from tests.unit.idregistry.raft.cluster import Recorder
 
 TERM = 5
-
-
-class Standing:
-    """A clock that is set."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_ns(self) -> int:
-        return int(self.now * 1e9)
 
 
 def heartbeat(term: int = TERM) -> Append:
@@ -42,27 +31,19 @@ def heartbeat(term: int = TERM) -> Append:
     ],
 )
 def test_an_order_to_stand_is_followed(tmp_path: Path, messages: list[Message], stands: bool) -> None:
-    clock = Standing()
+    clock = ManualClock(100 * 10**9)
     group = RaftGroup(
-        number=1,
-        name="a",
-        peers=["b", "c"],
-        directory=tmp_path,
-        machine=Recorder(),
-        disk=RealDisk(),
-        clock=clock,
-        random=Random(1),
-        options=RaftOptions(),
-        wake=lambda: None,
-    )
+        number=1, name="a", peers=["b", "c"], directory=tmp_path, machine=Recorder(), disk=RealDisk(),
+        clock=clock, random=Random(1), options=RaftOptions(), wake=lambda: None,
+    )  # fmt: skip
     group.open()
     for peer in ("b", "c"):
         group.connect(peer, True)
     group.step([("b", heartbeat())])
     assert group.state().leader == "b"
-    clock.now += 0.05
+    clock.ns += 50_000_000
     sent = group.step([("b", each) for each in messages]).messages
-    clock.now += 0.01
+    clock.ns += 10_000_000
     sent += group.step([]).messages
     asked = [message for _, message in sent if isinstance(message, RequestVote)]
     assert [each.term for each in asked] == ([TERM + 1] * 2 if stands else [])

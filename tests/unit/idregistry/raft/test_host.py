@@ -12,13 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from photon.config.clock import SystemClock
-from photon.config.disk import RealDisk
 from photon.idregistry.raft.api import Applied, NotLeader, Unknown
 from photon.idregistry.raft.driver import PINNED_VERSION
-from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import COMMAND_BYTES_MAX, RaftOptions, RaftStopped
-from tests.unit.idregistry.raft.cluster import GROUP, Cluster, Recorder, propose, wait_until
+from tests.unit.idregistry.raft.cluster import GROUP, Cluster, Recorder, host_of, propose, running, wait_until
 
 TINY_LOG = RaftOptions(log_bytes=2_000, log_margin=200)
 
@@ -45,7 +42,6 @@ def test_one_replica_leads_at_once_and_keeps_its_log(tmp_path: Path) -> None:
     with Cluster(tmp_path, "a", never) as cluster:
         assert cluster.leader() == "a"
         outcome = propose(cluster.group("a"), b"x")
-        assert isinstance(outcome, Applied)
         assert outcome.result == (3, 1)  # behind the first entry and the leader's own
         state = cluster.group("a").state()
         assert (state.leader, state.term, state.applied, state.committed, state.healthy) == ("a", 1, 3, 3, True)
@@ -66,21 +62,16 @@ def test_one_replica_opens_no_socket_and_forks_nothing(tmp_path: Path, monkeypat
         cluster.leader()
         for number in range(100):
             propose(cluster.group("a"), b"%d" % number * 50)
-        opened = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
-        journals = [path for path in opened if path.startswith(str(tmp_path))]
-        assert len(journals) == 1
-    assert not [p for p in map(_target, _descriptors()) if p.startswith(str(tmp_path))]
+        assert len(_opened_under(tmp_path)) == 1  # the journal
+    assert not _opened_under(tmp_path)
 
 
-def _descriptors() -> list[str]:
-    return [fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]
-
-
-def _target(fd: str) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{fd}")
-    except FileNotFoundError:
-        return ""
+def _opened_under(directory: Path) -> list[str]:
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in found if path.startswith(str(directory))]
 
 
 def test_the_log_is_compacted_and_a_restart_restores(tmp_path: Path) -> None:
@@ -120,25 +111,45 @@ def test_a_follower_that_was_away_gets_a_snapshot(tmp_path: Path) -> None:
 
 
 def test_a_cut_off_leader_answers_unknown_and_another_takes_over(tmp_path: Path) -> None:
-    options = RaftOptions(leader_patience=0.5)
-    with Cluster(tmp_path, options=options) as cluster:
+    with Cluster(tmp_path, options=RaftOptions(leader_patience=0.5)) as cluster:
         old = cluster.leader()
-        others = "abc".replace(old, "")
-        cluster.hub.cut |= {(old, each) for each in others} | {(each, old) for each in others}
+        cluster.cut(old)
         assert propose(cluster.group(old), b"lost", timeout=30) == Unknown()  # long before its deadline
-        new = cluster.leader(others)
-        assert isinstance(propose(cluster.group(new), b"kept"), Applied)
+        assert isinstance(propose(cluster.group(cluster.leader("abc".replace(old, ""))), b"kept"), Applied)
         cluster.hub.cut.clear()
         wait_until(lambda: all(m.commands == [b"kept"] for m in cluster.machines.values()))
 
 
-def test_the_deadline_answers_unknown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["follower", "leader"])
+def test_one_that_is_cut_off_names_no_leader_after_the_leaders_patience(tmp_path: Path, who: str) -> None:
+    """Its look-ups grow stale."""
+    patience = RaftOptions().leader_patience + RaftOptions().peer_silence
     with Cluster(tmp_path) as cluster:
         leader = cluster.leader()
-        cluster.hub.cut |= {(a, b) for a in "abc" for b in "abc"}
+        away = leader if who == "leader" else "abc".replace(leader, "")[0]
+        rest = "abc".replace(away, "")
+        wait_until(lambda: all(cluster.group(name).state().leader == leader for name in "abc"))
+        cluster.cut(away)
+        wait_until(lambda: cluster.group(away).state().leader is None, patience + 3)
+        assert isinstance(propose(cluster.group(cluster.leader(rest)), b"meanwhile"), Applied)
+        assert cluster.group(away).state().leader is None
+        cluster.hub.cut.clear()
+        wait_until(lambda: cluster.group(away).state().leader in tuple(rest))
+        wait_until(lambda: cluster.machines[away].commands == [b"meanwhile"])
+
+
+def test_the_deadline_and_stopping_answer_unknown(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        cluster.cut(*"abc")
         began = time.monotonic()
         assert propose(cluster.group(leader), b"x", timeout=0.2) == Unknown()
         assert 0.19 < time.monotonic() - began < 30
+        outcomes: list[object] = []
+        for _ in range(20):
+            cluster.group(leader).propose(b"x", timeout=60, done=outcomes.append)
+        cluster.hosts[leader].stop()
+        assert outcomes == [Unknown()] * 20
 
 
 def test_an_exception_stops_the_replica(tmp_path: Path) -> None:
@@ -167,17 +178,6 @@ def test_a_callback_that_raises_stops_nothing(tmp_path: Path) -> None:
         assert isinstance(propose(cluster.group("a"), b"y"), Applied)
 
 
-def test_stopping_answers_what_is_open(tmp_path: Path) -> None:
-    with Cluster(tmp_path) as cluster:
-        leader = cluster.leader()
-        cluster.hub.cut |= {(a, b) for a in "abc" for b in "abc"}
-        outcomes: list[object] = []
-        for _ in range(20):
-            cluster.group(leader).propose(b"x", timeout=60, done=outcomes.append)
-        cluster.hosts[leader].stop()
-        assert outcomes == [Unknown()] * 20
-
-
 def test_a_command_too_large_is_refused(tmp_path: Path) -> None:
     with Cluster(tmp_path, "a") as cluster:
         cluster.leader()
@@ -189,23 +189,12 @@ def test_a_command_too_large_is_refused(tmp_path: Path) -> None:
 def test_many_groups_share_the_thread(tmp_path: Path) -> None:
     machines = {number: Recorder() for number in range(64)}
     threads = threading.active_count()
-    host = RaftHost(
-        name="a",
-        peers={"a": "nowhere:1"},
-        directory=tmp_path,
-        machines=machines,
-        disk=RealDisk(),
-        clock=SystemClock(),
-    )
-    host.start()
-    try:
+    with running(host_of("a", tmp_path, machines)) as host:
         assert threading.active_count() == threads + 1
         wait_until(lambda: all(host.group(n).state().is_leader for n in machines))
         for number in machines:
             assert isinstance(propose(host.group(number), b"%d" % number), Applied)
         assert all(machine.commands == [b"%d" % number] for number, machine in machines.items())
-    finally:
-        host.stop()
 
 
 @pytest.mark.parametrize("lost", ["replica", f"group-{GROUP:05d}", f"group-{GROUP:05d}/snapshot"])
@@ -225,11 +214,8 @@ def test_a_wiped_disk_stops_its_replica(tmp_path: Path) -> None:
         leader = cluster.leader()
         assert isinstance(propose(cluster.group(leader), b"x"), Applied)
         wait_until(lambda: all(m.commands for m in cluster.machines.values()))
-        wiped = next(name for name in "abc" if name != leader)
-        cluster.hosts[wiped].stop()
-        (tmp_path / wiped).rename(tmp_path / "gone")
-        with contextlib.suppress(RaftStopped):  # refused while it starts, or a moment later
-            cluster.start(wiped)
+        wiped = "abc".replace(leader, "")[0]
+        cluster.wipe(wiped, tmp_path)
         wait_until(lambda: cluster.hosts[wiped].failure is not None)
         assert "another disk" in str(cluster.hosts[wiped].failure)
         assert isinstance(propose(cluster.group(leader), b"y"), Applied)

@@ -81,6 +81,12 @@ class World:
         self.replica, self.machine = Replica(), machine
         self.installer = Installer(self.store, self.journal, machine, cast(Core, self.replica))
 
+    def ends(self) -> list[Any]:
+        """What is answered after some steps without an answer."""
+        while not (answers := self.installer.step()):
+            pass
+        return answers
+
     def arrives(self, index: int = 9) -> None:
         self.source.begin(index, 2, STATE)
         while not self.source.step():
@@ -122,15 +128,11 @@ def test_a_damaged_one_changes_nothing(machine: type[Machine]) -> None:
     assert world.installer.step() == []
     path = HERE / "snapshot.incoming"
     world.disk.corrupt(path, world.disk.size(path) - 30)
-    while not (answers := world.installer.step()):
-        pass
-    assert answers == [("a", ChunkAck(5, 9, 0, damaged=True))]
+    assert world.ends() == [("a", ChunkAck(5, 9, 0, damaged=True))]
     assert (world.machine.state, world.replica.at) == ([b"old"], 3)
     assert not world.installer.busy
     world.arrives()  # from the beginning
-    while not (answers := world.installer.step()):
-        pass
-    assert answers == [("a", AppendAck(5, 10, True))]
+    assert world.ends() == [("a", AppendAck(5, 10, True))]
     assert world.machine.state == STATE
 
 
@@ -149,7 +151,5 @@ def test_a_newer_one_takes_its_place() -> None:
     world.arrives()
     assert world.installer.step() == []
     world.arrives(index=12)
-    while not (answers := world.installer.step()):
-        pass
-    assert answers == [("a", AppendAck(5, 13, True))]
+    assert world.ends() == [("a", AppendAck(5, 13, True))]
     assert world.replica.at == 12

@@ -74,9 +74,7 @@ def test_a_directory_of_the_release_before_has_no_addresses(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("version", "fields"), [(1, 6), (2, 7)])
-def test_files_of_the_versions_before_are_read(
-    version: int, fields: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_versions_are_read(version: int, fields: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = begun(tmp_path, FIRST)._record
     body = msgspec.msgpack.encode(msgspec.to_builtins(record, builtin_types=(bytes,))[:fields])
     header = identities._HEADER.pack(identities.MAGIC, version, zlib.crc32(body))
@@ -91,7 +89,6 @@ def test_a_wiped_disk_is_refused_in_whatever_epoch_it_begins(tmp_path: Path) -> 
     assert identity.check(Hello("r2", b"old", 2)) is None
     why = "r1 is in membership epoch 2, not 1"
     wiped = identity.check(Hello("r2", b"new", 1))
-    assert wiped is not None
     assert wiped.fatal
     assert "with another disk" in wiped.reason
     assert identity.check(Hello("r2", b"old", 1)) == Refused(why, fatal=False)
@@ -114,7 +111,6 @@ def test_who_was_replaced_is_not_listened_to_from_the_note_on(tmp_path: Path) ->
     assert (identity.check(old), identity.check(kept)) == (None, None)
     assert identity.follow(2, NEXT) == ""
     refused = identity.check(old)
-    assert refused is not None
     assert "it was replaced" in refused.reason
     assert identity.check(kept) is None
     assert begun(tmp_path, FIRST).check(old) == refused

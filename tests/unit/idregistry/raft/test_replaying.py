@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from photon.config.clock import SystemClock
-from photon.config.disk import RealDisk
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import APPLIED_AT_ONCE, ENTRY_COST, RaftOptions
-from tests.unit.idregistry.raft.cluster import GROUP, Cluster, Recorder, propose, wait_until
+from tests.unit.idregistry.raft.cluster import GROUP, Cluster, Recorder, host_of, propose, wait_until
 
 COMMANDS = 3 * APPLIED_AT_ONCE + 7
 
@@ -39,10 +38,7 @@ def written(directory: Path, options: RaftOptions) -> None:
 
 def opened(directory: Path, machine: Recorder) -> RaftHost:
     """The same replica again, without a thread: the test pumps."""
-    host = RaftHost(
-        name="a", peers={"a": "nowhere:1"}, directory=directory / "a", machines={GROUP: machine}, disk=RealDisk(),
-        clock=SystemClock(), options=None, network=None,
-    )  # fmt: skip
+    host = host_of("a", directory / "a", {GROUP: machine})
     host.open()
     return host
 

@@ -18,7 +18,10 @@ OPTIONS = RaftOptions(rest_after=0.1, ping=0.1, peer_silence=2.0)  # longer than
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """One command is committed, and all rest."""
     with Cluster(tmp_path, options=OPTIONS) as cluster:
+        committed(cluster, b"one")
+        wait_until(lambda: rests(cluster))
         yield cluster
 
 
@@ -35,7 +38,6 @@ def committed(cluster: Cluster, command: bytes) -> None:
 
 
 def test_a_quiet_group_rests_and_a_proposal_wakes_it(cluster: Cluster) -> None:
-    committed(cluster, b"one")
     leader = cluster.leader()
     for n in range(3):
         wait_until(lambda: rests(cluster))
@@ -47,8 +49,6 @@ def test_a_quiet_group_rests_and_a_proposal_wakes_it(cluster: Cluster) -> None:
 
 
 def test_resting_replicas_send_no_more_than_signs_of_life(cluster: Cluster) -> None:
-    committed(cluster, b"one")
-    wait_until(lambda: rests(cluster))
     sent: list[str] = []
     for name, host in cluster.hosts.items():
         receive = host.receive
@@ -64,8 +64,6 @@ def test_resting_replicas_send_no_more_than_signs_of_life(cluster: Cluster) -> N
 
 
 def test_a_dead_leader_of_a_resting_group_is_replaced(cluster: Cluster) -> None:
-    committed(cluster, b"one")
-    wait_until(lambda: rests(cluster))
     leader = cluster.leader()
     cluster.hosts[leader].stop()
     others = "abc".replace(leader, "")
@@ -90,8 +88,6 @@ def test_a_leader_that_restarts_at_once_finds_no_sleepers(cluster: Cluster) -> N
 
 
 def test_a_follower_that_restarts_at_once_learns_who_leads(cluster: Cluster) -> None:
-    committed(cluster, b"one")
-    wait_until(lambda: rests(cluster))
     leader = cluster.leader()
     term = cluster.group(leader).state().term
     follower = "abc".replace(leader, "")[0]
@@ -104,14 +100,10 @@ def test_a_follower_that_restarts_at_once_learns_who_leads(cluster: Cluster) -> 
 
 
 def test_a_resting_leader_that_is_cut_off_gives_way(cluster: Cluster) -> None:
-    committed(cluster, b"one")
-    wait_until(lambda: rests(cluster))
     leader = cluster.leader()
-    others = "abc".replace(leader, "")
-    cluster.hub.cut = {(leader, other) for other in others} | {(other, leader) for other in others}
-    new = cluster.leader(others)
-    assert isinstance(propose(cluster.group(new), b"two"), Applied)
+    cluster.cut(leader)
+    assert isinstance(propose(cluster.group(cluster.leader("abc".replace(leader, ""))), b"two"), Applied)
     wait_until(lambda: not cluster.group(leader).state().is_leader)
-    cluster.hub.cut = set()
+    cluster.hub.cut.clear()
     wait_until(lambda: all(machine.commands == [b"one", b"two"] for machine in cluster.machines.values()))
     wait_until(lambda: rests(cluster))

@@ -30,42 +30,50 @@ def append(prev: int, prev_term: int, terms: list[int], *, commit: int = 0, term
     return Append(term, commit, prev, prev_term, [(t, b"\x00%d" % t) for t in terms])
 
 
-def test_new_entries_behind_the_end() -> None:
-    verdict = receive_append(append(3, 1, [2, 2], commit=4), log([1, 1, 1]))
-    assert verdict == Accepted(3, 1, [(2, b"\x002"), (2, b"\x002")], 5, 4)
+OWN = log([1, 1, 2, 2], commit=2)
 
 
-def test_an_old_message_takes_nothing_away() -> None:
-    """The library would cut entries 3 and 4, which it has acknowledged."""
-    verdict = receive_append(append(1, 1, [1], commit=2), log([1, 1, 1, 1], commit=2))
-    assert verdict == Accepted(4, 1, (), 2, 2)
-
-
-def test_a_heartbeat_below_the_end_commits_only_what_it_compared() -> None:
-    verdict = receive_append(append(2, 1, [], commit=4), log([1, 1, 7, 7], commit=1))
-    assert verdict == Accepted(4, 7, (), 2, 2)
-
-
-def test_only_a_real_conflict_cuts() -> None:
-    verdict = receive_append(append(1, 1, [1, 5, 5], commit=9), log([1, 1, 2, 2], commit=2))
-    assert verdict == Accepted(2, 1, [(5, b"\x005"), (5, b"\x005")], 4, 4)
-
-
-@pytest.mark.parametrize(("prev", "prev_term"), [(9, 1), (4, 8)])
-def test_a_rejection_names_the_entry_behind_the_commit_index(prev: int, prev_term: int) -> None:
-    assert receive_append(append(prev, prev_term, []), log([1, 1, 2, 2], commit=2)) == Rejected(3)
+@pytest.mark.parametrize(
+    ("message", "own", "verdict"),
+    [
+        pytest.param(
+            append(3, 1, [2, 2], commit=4), log([1] * 3), Accepted(3, 1, [(2, b"\x002")] * 2, 5, 4), id="new"
+        ),
+        # The library would cut entries 3 and 4, which it has acknowledged.
+        pytest.param(append(1, 1, [1], commit=2), log([1] * 4, commit=2), Accepted(4, 1, (), 2, 2), id="old"),
+        pytest.param(
+            append(2, 1, [], commit=4),
+            log([1, 1, 7, 7], commit=1),
+            Accepted(4, 7, (), 2, 2),
+            id="as far as compared",
+        ),
+        pytest.param(
+            append(1, 1, [1, 5, 5], commit=9),
+            OWN,
+            Accepted(2, 1, [(5, b"\x005")] * 2, 4, 4),
+            id="a conflict cuts",
+        ),
+        pytest.param(append(9, 1, []), OWN, Rejected(3), id="rejected, with what is behind the commit index"),
+        pytest.param(append(4, 8, []), OWN, Rejected(3), id="rejected, of another term"),
+        pytest.param(
+            append(2, 1, [1, 1, 1, 3], commit=6),
+            log([1, 1], first=4, commit=4),
+            Accepted(5, 1, [(3, b"\x003")], 6, 6),
+            id="behind a snapshot",
+        ),
+        pytest.param(
+            append(1, 1, [1], commit=2), log([1], first=4, commit=4), Accepted(4, 1, (), 2, 2), id="within a snapshot"
+        ),
+    ],
+)
+def test_what_becomes_of_a_message(message: Append, own: LogView, verdict: Accepted | Rejected) -> None:
+    assert receive_append(message, own) == verdict
 
 
 @pytest.mark.parametrize("message", [append(1, 1, [5]), append(2, 5, [])])
 def test_a_conflict_with_a_committed_entry_stops(message: Append) -> None:
     with pytest.raises(RaftStopped, match="two histories"):
-        receive_append(message, log([1, 1, 2, 2], commit=2))
-
-
-def test_what_a_snapshot_took_in_is_not_compared() -> None:
-    verdict = receive_append(append(2, 1, [1, 1, 1, 3], commit=6), log([1, 1], first=4, commit=4))
-    assert verdict == Accepted(5, 1, [(3, b"\x003")], 6, 6)
-    assert receive_append(append(1, 1, [1], commit=2), log([1], first=4, commit=4)) == Accepted(4, 1, (), 2, 2)
+        receive_append(message, OWN)
 
 
 @settings(max_examples=300, deadline=None)
@@ -99,32 +107,27 @@ def test_the_log_after_a_message_equals_the_leaders(data: st.DataObject) -> None
     assert len(after) >= min(len(follower), commit)
 
 
-def test_acknowledgements_of_another_term_or_beyond_the_log_say_nothing() -> None:
-    now = Progress(5, 8)
-    assert receive_ack(AppendAck(3, 7, True), now, term=4, last=9) is None
-    assert receive_ack(AppendAck(4, 11, True), now, term=4, last=9) is None
-
-
-def test_a_success_never_moves_back() -> None:
-    assert receive_ack(AppendAck(4, 4, True), Progress(5, 8), term=4, last=9) == Progress(5, 8)
-    assert receive_ack(AppendAck(4, 7, True), Progress(5, 8), term=4, last=9) == Progress(6, 8)
-    assert receive_ack(AppendAck(4, 10, True), Progress(5, 8), term=4, last=9) == Progress(9, 10)
-
-
-def test_a_rejection_rewinds_but_never_below_what_is_matched() -> None:
-    assert receive_ack(AppendAck(4, 7, False), Progress(5, 9), term=4, last=9) == Progress(5, 7)
-    assert receive_ack(AppendAck(4, 2, False), Progress(5, 9), term=4, last=9) == Progress(5, 6)
+@pytest.mark.parametrize(
+    ("ack", "now", "then"),
+    [
+        (AppendAck(3, 7, True), Progress(5, 8), None),  # of another term
+        (AppendAck(4, 11, True), Progress(5, 8), None),  # beyond the log
+        (AppendAck(4, 4, True), Progress(5, 8), Progress(5, 8)),  # a success never moves back
+        (AppendAck(4, 7, True), Progress(5, 8), Progress(6, 8)),
+        (AppendAck(4, 10, True), Progress(5, 8), Progress(9, 10)),
+        (AppendAck(4, 7, False), Progress(5, 9), Progress(5, 7)),
+        (AppendAck(4, 2, False), Progress(5, 9), Progress(5, 6)),  # never below what is matched
+    ],
+)
+def test_what_an_acknowledgement_says(ack: AppendAck, now: Progress, then: Progress | None) -> None:
+    assert receive_ack(ack, now, term=4, last=9) == then
 
 
 def test_each_voter_counts_once_a_term() -> None:
     ballot = Ballot()
-    assert [ballot.count(*vote) for vote in (("b", 1), ("b", 1), ("c", 1), ("b", 2), ("b", 2))] == [
-        True,
-        False,
-        True,
-        True,
-        False,
-    ]
+    votes = (("b", 1, True), ("b", 1, False), ("c", 1, True), ("b", 2, True), ("b", 2, False))
+    for voter, term, counts in votes:
+        assert ballot.count(voter, term) == counts
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ import grpc.aio
 import pytest
 
 from photon.config.clock import SystemClock
-from photon.config.disk import RealDisk
 from photon.idregistry.raft import peer_pb2, wire
 from photon.idregistry.raft.api import Applied
-from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import FRAME_BYTES_MAX, QUEUE_BYTES_MAX
 from photon.idregistry.raft.transport import Hello
-from tests.unit.idregistry.raft.cluster import Recorder, propose
+from tests.unit.idregistry.raft.cluster import Recorder, host_of, propose
 
 HELLO = Hello("a", b"0" * 16, 1)
 
@@ -31,17 +29,7 @@ async def test_three_replicas_two_groups(tmp_path: Path) -> None:
     servers = [grpc.aio.server() for _ in range(3)]
     peers = {name: f"127.0.0.1:{s.add_insecure_port('127.0.0.1:0')}" for name, s in zip("abc", servers, strict=True)}
     machines = {name: {1: Recorder(), 2: Recorder()} for name in peers}
-    hosts = {
-        name: RaftHost(
-            name=name,
-            peers=peers,
-            directory=tmp_path / name,
-            machines=machines[name],
-            disk=RealDisk(),
-            clock=SystemClock(),
-        )
-        for name in peers
-    }
+    hosts = {name: host_of(name, tmp_path / name, machines[name], peers=peers) for name in peers}
     try:
         for host, server in zip(hosts.values(), servers, strict=True):
             host.add_to_server(server)

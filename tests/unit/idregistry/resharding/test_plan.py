@@ -27,7 +27,6 @@ def insert(registry: Deployment, first: int, count: int, time: int) -> list[int]
 def test_a_change_takes_effect_once_every_shard_may_have_prepared() -> None:
     registry = Deployment(2)
     made = registry.begin(3, NOW, lead_s=10)
-    assert isinstance(made, Plan)
     assert made.intend.starts_ns == NOW + S_NS + 10 * SECOND
     assert (made.added, made.leaving) == ((3,), ())
     assert "5 s ahead" in made.why[0]
@@ -43,12 +42,10 @@ def test_an_event_from_the_future_is_named_as_the_reason() -> None:
     ahead = NOW + 3_600 * SECOND
     insert(registry, 1, 1, ahead)
     made = registry.begin(3, NOW)
-    assert isinstance(made, Plan)
     assert made.intend.starts_ns > ahead
     assert any("3600.0 s ahead of the clock" in why for why in made.why)
     registry.care(NOW)
     later = registry.begin(5, NOW)
-    assert isinstance(later, Plan)
     assert later.intend.starts_ns > made.intend.starts_ns
     assert any("not taken effect yet" in why for why in later.why)
 
@@ -60,7 +57,6 @@ def test_a_shard_that_entered_a_later_event_meanwhile_has_the_change_aborted() -
     insert(registry, 1, 1, made.intend.starts_ns)
     registry.care(NOW)
     last = registry.config.changes.last
-    assert last is not None
     assert not last.activated
     assert "holds an event" in last.reason
     assert registry.config.changes.named == (1, 2)
@@ -78,9 +74,7 @@ def test_a_shard_without_a_leader_is_waited_for_until_the_start() -> None:
     assert registry.config.changes.pending is not None
     assert WRONG_SHARD in insert(registry, 0, 50, made.intend.starts_ns)
     registry.care(made.intend.starts_ns, without=[2])
-    last = registry.config.changes.last
-    assert last is not None
-    assert "shards [2] did not prepare" in last.reason
+    assert "shards [2] did not prepare" in registry.config.changes.last.reason
     registry.care(made.intend.starts_ns)
     assert set(insert(registry, 0, 50, made.intend.starts_ns)) == {Answer.COMMITTED}
 
@@ -92,8 +86,7 @@ def test_a_shard_that_was_away_for_several_changes_catches_up() -> None:
         assert isinstance(made, Plan)
         registry.care(made.intend.starts_ns, without=[2])
     assert registry.shards[2].sharding.standing.decided == 1
-    made = registry.begin(3, NOW)
-    assert isinstance(made, Plan)
+    assert isinstance(registry.begin(3, NOW), Plan)
     registry.care(NOW)
     assert registry.config.changes.named == (1, 2, 6)
     assert registry.shards[2].sharding.standing.decided == 5
@@ -113,7 +106,6 @@ def test_shards_that_left_are_removed_when_they_are_empty_and_the_boundary_has_p
     registry = Deployment(3)
     insert(registry, 0, 30, NOW)
     made = registry.begin(2, NOW)
-    assert isinstance(made, Plan)
     assert made.leaving == (3,)
     registry.care(NOW)
     registry.to_shard(3, c.Boundary(made.intend.starts_ns + 86_400 * SECOND))

@@ -143,9 +143,7 @@ def test_is_in_the_snapshot(prepared: bool) -> None:
     shard = entered(opened(), 50)
     if prepared:
         shard.prepare(PREPARE)
-    state = ShardState(shard)
-    chunks = list(write_shard(ShardImage(7, 43, state, [])))
-    assert read_shard(chunks).state.sharding == shard
+    assert read_shard(list(write_shard(ShardImage(7, 43, ShardState(shard), [])))).state.sharding == shard
 
 
 def test_a_shard_of_an_older_release_knows_its_latest_time_from_its_ids_and_boundary() -> None:

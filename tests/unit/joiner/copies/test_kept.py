@@ -32,14 +32,20 @@ def loaded(disk: FaultyDisk) -> KeptCopy:
     return kept
 
 
+def begun() -> tuple[FaultyDisk, KeptCopy]:
+    """Opened by incarnation 3."""
+    disk = FaultyDisk(Random(1))
+    kept = loaded(disk)
+    assert kept.open(3).status is Status.OK
+    return disk, kept
+
+
 def extension(ends: Witness, *parts: Part, incarnation: int = 3, shown: Witness = EMPTY) -> Extension:
     return Extension(incarnation, ends, parts, shown)
 
 
 def test_it_takes_what_follows_and_has_it_after_a_power_cut() -> None:
-    disk = FaultyDisk(Random(1))
-    kept = loaded(disk)
-    assert kept.open(3).status is Status.OK
+    disk, kept = begun()
     answer = kept.extend(extension(EMPTY, Part(0, 1, b"one\n"), Part(0, 2, b"two\n")))
     assert (answer.status, answer.ends) == (Status.OK, end(2, b"two\n"))
     disk.power_cut()
@@ -51,9 +57,7 @@ def test_it_takes_what_follows_and_has_it_after_a_power_cut() -> None:
 
 
 def test_older_incarnations_other_places_and_sealed_copies_are_refused() -> None:
-    disk = FaultyDisk(Random(1))
-    kept = loaded(disk)
-    kept.open(3)
+    disk, kept = begun()
     kept.extend(extension(EMPTY, Part(0, 1, b"one\n")))
     here = end(1, b"one\n")
     assert kept.extend(extension(EMPTY, Part(0, 1, b"one\n"))).status is Status.ELSEWHERE
@@ -69,9 +73,7 @@ def test_older_incarnations_other_places_and_sealed_copies_are_refused() -> None
 
 
 def test_readers_are_shown_what_the_slot_has_published_and_the_copy_has() -> None:
-    disk = FaultyDisk(Random(1))
-    kept = loaded(disk)
-    kept.open(3)
+    disk, kept = begun()
     kept.extend(extension(EMPTY, Part(0, 1, b"one\n"), Part(0, 2, b"two\ntwo\n"), shown=end(1, b"one\n")))
     assert [(file.number, file.length) for file in read_slot(disk, AT).files] == [(1, 4), (2, 0)]
     here = end(2, b"two\ntwo\n")
@@ -116,9 +118,7 @@ def test_whatever_stops_it_what_it_has_acknowledged_is_there_and_nothing_else(se
 
 
 def test_a_copy_that_lost_acknowledged_bytes_says_so() -> None:
-    disk = FaultyDisk(Random(1))
-    kept = loaded(disk)
-    kept.open(3)
+    disk, kept = begun()
     kept.extend(extension(EMPTY, Part(0, 1, b"one\n")))
     disk.corrupt(FIRST, 1)
     with pytest.raises(CopyDamaged, match="acknowledged"):

@@ -1,10 +1,17 @@
-"""What is shipped next, and how much may be shown meanwhile."""
+"""Which datacentre keeps whose copy, what is shipped next, and how much may be shown meanwhile."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from photon.config.disk import RealDisk
 from photon.idregistry.witness import Witness, WitnessLog
-from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, at_least, held_by_all
+from photon.joiner.copies import shipping
+from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, at_least, held_by_all, keeper_of
 from photon.joiner.copies.shipper import LocalFiles, Open, Piece, Ship, Shipper, ShipperLimits, Verify
+from photon.joiner.copies.shipping import CannotShip, LocalOutput
 
 NONE: LocalFiles = ((), (), (), ())
 
@@ -39,8 +46,7 @@ def test_the_copy_is_opened_compared_and_then_shipped_to() -> None:
     one.answered(ok(ends(1, 30)), 0.1)
     assert one.next(0.1, local((1, 50)), EMPTY) == Verify(ends(1, 30))
     one.verified(True, 0.2)
-    step = one.next(0.2, local((1, 50)), EMPTY)
-    assert step == Ship(ends(1, 30), (Piece(0, 1, 30, 50),), EMPTY)
+    assert one.next(0.2, local((1, 50)), EMPTY) == Ship(ends(1, 30), (Piece(0, 1, 30, 50),), EMPTY)
     one.answered(ok(ends(1, 50)), 0.3, expected=ends(1, 50))
     assert one.next(0.3, local((1, 50)), EMPTY) is None
     assert one.behind(local((1, 50))) == 0
@@ -48,7 +54,6 @@ def test_the_copy_is_opened_compared_and_then_shipped_to() -> None:
 
 def test_files_go_one_after_the_other_and_no_more_than_a_request_at_once() -> None:
     step = at_work().next(0.0, local((1, 40), (2, 60), (4, 500), (5, 10)), EMPTY)
-    assert isinstance(step, Ship)
     assert step.pieces == (Piece(0, 1, 30, 40), Piece(0, 2, 0, 60), Piece(0, 4, 0, 500))
 
 
@@ -129,3 +134,58 @@ def test_whether_a_copy_has_all_of_a_witness() -> None:
     assert at_least(EMPTY, ())
     assert not at_least(ends(1, 49), ends(1, 50))
     assert not at_least((WitnessLog(1, 50, b"other"), *EMPTY[1:]), ends(1, 50))
+
+
+@pytest.mark.parametrize(
+    ("datacentre", "keepers", "expected"),
+    [
+        ("east", ["east", "west"], "west"),
+        ("west", ["east", "west"], "east"),
+        ("a", ["c", "b", "a"], "b"),
+        ("c", ["c", "b", "a"], "a"),
+        ("b", ["a", "c"], "c"),
+        ("z", ["a", "c"], "a"),
+        ("a", ["a"], None),
+        ("a", [], None),
+    ],
+)
+def test_the_next_in_order_of_names_keeps_it(datacentre: str, keepers: list[str], expected: str | None) -> None:
+    assert keeper_of(datacentre, keepers) == expected
+
+
+def pair(event: str, number: int, of: int) -> bytes:
+    return b'{"event_id":"%b","pair":%d,"pairs":%d}\n' % (event.encode(), number, of)
+
+
+LINES = [pair("a", 1, 1), *(pair("b", at, 3) for at in (1, 2, 3)), b'{"event_id":"c","key":"k"}\n', pair("d", 1, 1)]
+EVENTS = [LINES[0], b"".join(LINES[1:4]), LINES[4], LINES[5]]
+
+
+def output(base: Path, lines: list[bytes]) -> LocalOutput:
+    (base / "log").write_bytes(b"".join(lines))
+    return LocalOutput(RealDisk(), base, lambda log, number: "log")
+
+
+@pytest.mark.parametrize("wanted", [1, 50, 100, 150, 1000])
+def test_each_part_is_whole_events(tmp_path: Path, wanted: int) -> None:
+    local, end, at = output(tmp_path, LINES), sum(map(len, LINES)), 0
+    parts = []
+    while at < end:
+        parts.append(local._lines(0, 1, at, min(wanted, end - at), end))
+        at += len(parts[-1])
+    starts = {sum(map(len, EVENTS[:n])) for n in range(len(EVENTS) + 1)}
+    assert b"".join(parts) == b"".join(LINES)
+    assert all(sum(map(len, parts[:n])) in starts for n in range(len(parts)))
+
+
+def test_an_event_that_no_message_takes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "LINE_BYTES_MAX", 60)
+    local = output(tmp_path, LINES[1:])
+    with pytest.raises(CannotShip, match="no event's records end from byte 0 on"):
+        local._lines(0, 1, 0, 10, sum(map(len, LINES[1:])))
+
+
+def test_a_part_never_begins_within_an_event(tmp_path: Path) -> None:
+    local = output(tmp_path, LINES[2:3])
+    with pytest.raises(CannotShip, match="no event's records end from byte 0 on"):
+        local._lines(0, 1, 0, len(LINES[2]), len(LINES[2]))
