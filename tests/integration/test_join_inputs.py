@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 from photon.lab.demo.check import records
 from tests.integration.commands import Result, photon
 from tests.integration.forked import begin
-from tests.unit.local_join.sets import counters_without_names, csv, hexes, iso, jsonl, ms
+from tests.unit.local_join.sets import LogSet, counters_without_names, csv, hexes, iso, jsonl, ms
 
 
 def join(*arguments: str | Path, stdin: bytes | None = None) -> Result:
@@ -86,7 +86,7 @@ def test_primary_records_from_standard_input(tmp_path: Path) -> None:
 def test_the_configuration_that_is_shown_can_be_used_as_it_is(tmp_path: Path) -> None:
     """Counters without names: the right key is shown, and not taken."""
     rng = random.Random(4)
-    primary, foreign = counters_without_names(rng).write(tmp_path)
+    primary, foreign = LogSet("", *counters_without_names(rng), None).write(tmp_path)
     refused = join("--primary", primary, "--foreign", foreign, "--output", tmp_path / "out")
     assert refused.code == 2
     said, *shown = refused.err.splitlines()

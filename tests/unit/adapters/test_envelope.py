@@ -166,23 +166,15 @@ def test_what_is_no_output_line() -> None:
     for cut in range(len(line)):
         with pytest.raises(EnvelopeError, match="not an output record"):
             read_line(line[:cut])
-    for bad in (b"\n", b"{}\n", b'{"event_id":"a"}\n', b"x" + line, line + b"\n"):
+    odd = [line.replace(b'"event_id":"10', each) for each in (b'"event_id_raw_base64":"!10', b'"event_id":"\\x10')]
+    for bad in (b"\n", b"{}\n", b'{"event_id":"a"}\n', b"x" + line, line + b"\n", *odd):
         with pytest.raises(EnvelopeError):
             read_line(bad)
-    with pytest.raises(EnvelopeError):
-        read_block(line + line[:-1])
-    with pytest.raises(EnvelopeError):
-        read_line(line.replace(b'"event_id":"10', b'"event_id_raw_base64":"!10'))
-    with pytest.raises(EnvelopeError):
-        read_line(line.replace(b'"event_id":"10', b'"event_id":"\\x10'))
+    torn = line[: line.index(b'"primary"') + 12] + line  # written over: found by parsing
+    for block, parse in ((line + line[:-1], False), (line + torn, True)):
+        with pytest.raises(EnvelopeError):
+            read_block(block, parse=parse)
     assert read_block(b"").event_ids == []
-
-
-def test_a_line_written_over_a_torn_one_is_found_by_parsing() -> None:
-    line = one()
-    torn = line[: line.index(b'"primary"') + 12] + line
-    with pytest.raises(EnvelopeError):
-        read_block(line + torn, parse=True)
 
 
 def test_file_names_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,9 @@ def samples(name: str, adapter: Adapter, primary: str, foreign: str) -> Samples:
     return Samples.read(adapter, primary=logs / "primary" / primary, foreign=logs / "foreign" / foreign)
 
 
-def joins(adapter: Adapter, together: list[tuple[Sample, Sample]]) -> list[Joined | Filtered | BadRecord]:
+def joins(adapter: Adapter, given: Samples) -> list[Joined | Filtered | BadRecord]:
     found: list[Joined | Filtered | BadRecord] = []
-    for foreign, primary in together:
+    for foreign, primary in pairs(adapter, given):
         try:
             found.append(adapter.join(foreign.record, foreign.file, primary.record, primary.file))
         except BadRecord as bad:
@@ -83,7 +83,7 @@ def test_every_folder_has_its_parts() -> None:
 def test_clicks_are_billed_filtered_and_refused() -> None:
     _, _, adapter = example("ads_billing")
     given = samples("ads_billing", adapter, "queries.log", "clicks.log")
-    results = joins(adapter, pairs(adapter, given))
+    results = joins(adapter, given)
     assert Counter(type(each) for each in results) == {Joined: 10, Filtered: 6, BadRecord: 1}
     assert {each.reason for each in results if isinstance(each, BadRecord)} == {"slot 9 was not shown"}
     assert Counter(each.reason for each in results if isinstance(each, Filtered)) == {
@@ -107,7 +107,7 @@ def test_what_is_billed_hangs_on_the_options() -> None:
         Join(adapter=join.adapter, options={"latest_s": 5, "not_billed": []}), name, EXAMPLES / "ads_billing"
     )
     given = samples("ads_billing", strict, "queries.log", "clicks.log")
-    reasons = Counter(each.reason for each in joins(strict, pairs(strict, given)) if isinstance(each, Filtered))
+    reasons = Counter(each.reason for each in joins(strict, given) if isinstance(each, Filtered))
     assert "the campaign is not billed" not in reasons
     assert reasons["the click is too long after the search, or before it"] > 1
 
@@ -116,7 +116,7 @@ def test_errors_meet_their_requests() -> None:
     _, _, adapter = example("access_errors")
     given = samples("access_errors", adapter, "access.log", "app.log")
     assert sum(b"heartbeat" in each.record for each in given.foreign) == 2
-    results = joins(adapter, pairs(adapter, given))
+    results = joins(adapter, given)
     assert [each.reason for each in results if isinstance(each, Filtered)] == ["only errors count"]
     found = values(results)
     assert len(found) == 8
@@ -133,7 +133,7 @@ def test_requests_meet_their_connections() -> None:
     found = []
     for name in ("dns.log", "http.log", "ssl.log"):
         given = samples("zeek_protocols", adapter, "conn.log", name)
-        results = joins(adapter, pairs(adapter, given))
+        results = joins(adapter, given)
         assert len(results) == len(given.foreign)
         found += values(results)
     assert len(found) == 28

@@ -97,21 +97,24 @@ def is_json_object(line: bytes) -> bool:
     return True
 
 
+def agree(rows: list[bytes], keys: list[bytes | None], side: JsonLinesSide) -> None:
+    assert len(keys) == len(rows)
+    for row, key in zip(rows, keys, strict=True):
+        expected = exact(side, row)
+        if expected is not None or is_json_object(row):
+            assert key == expected, row
+        elif key is not None:  # a candidate: at least it stands there as this field's value
+            assert b'"uid"' in row
+            assert key in row
+
+
 @given(st.lists(st.tuples(lines(), st.sampled_from([b"\n", b"\n", b"\r\n"])), max_size=12))
 @settings(deadline=None, max_examples=600)
 def test_scan_equals_parser(rows: list[tuple[bytes, bytes]]) -> None:
     side = JsonLinesSide("uid")
     block = b"".join(line + end for line, end in rows)
-    found = side.keys(block, FILE)
-    assert len(found) == block.count(b"\n")
-    for (line, end), key in zip(rows, found, strict=True):
-        record = (line + end[:-1]).removesuffix(b"\r")
-        expected = exact(side, record)
-        if expected is not None or is_json_object(record):
-            assert key == expected, record
-        elif key is not None:  # a candidate: at least it stands there as this field's value
-            assert b'"uid"' in record
-            assert key in record
+    assert block.count(b"\n") == len(rows)
+    agree([(line + end[:-1]).removesuffix(b"\r") for line, end in rows], side.keys(block, FILE), side)
 
 
 @pytest.mark.parametrize(
@@ -240,15 +243,7 @@ def test_lines_of_one_make_and_odd_ones_among_them(
     rows = [make % key.encode() for key in keys]
     for each in odd:
         rows.insert(random.randrange(len(rows) + 1), each % b"key")
-    found = side.keys(b"".join(row + end for row in rows), FILE)
-    assert len(found) == len(rows)
-    for row, key in zip(rows, found, strict=True):
-        expected = exact(side, row)
-        if expected is not None or is_json_object(row):
-            assert key == expected, row
-        elif key is not None:
-            assert b'"uid"' in row
-            assert key in row
+    agree(rows, side.keys(b"".join(row + end for row in rows), FILE), side)
 
 
 def test_lines_of_one_make_are_proven_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

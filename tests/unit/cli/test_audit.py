@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from photon.cli import audited
-from photon.cli.main import main
+from tests.unit.refusals import photon, refused
 from tests.unit.supervision.deployments import write_deployment
 
 
@@ -19,10 +19,6 @@ from tests.unit.supervision.deployments import write_deployment
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(audited.VARIABLE, raising=False)
     return write_deployment(tmp_path)
-
-
-def photon(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
 def acknowledge(file: Path, *more: str) -> Result:
@@ -65,9 +61,8 @@ def test_a_dry_run_leaves_no_line(file: Path) -> None:
 
 def test_without_a_line_nothing_is_done(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(audited.VARIABLE, str(file.parent / "nowhere" / "audit.jsonl"))
-    refused = acknowledge(file, "--yes")
-    assert (refused.exit_code, refused.output.count("\n")) == (1, 1)
-    assert "so nothing was done; name a file that you may write with PHOTON_AUDIT" in refused.output
+    said = refused(acknowledge(file, "--yes"), 1)
+    assert "so nothing was done; name a file that you may write with PHOTON_AUDIT" in said
 
 
 def test_one_that_was_killed_is_seen_and_damage_is_passed_over(file: Path) -> None:

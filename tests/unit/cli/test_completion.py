@@ -9,14 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from photon.cli.main import main
+from tests.unit.refusals import photon
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_script(shell: str) -> None:
-    said = CliRunner().invoke(main, ["completion", shell])
+    said = photon("completion", shell)
     assert said.exit_code == 0
     assert "_PHOTON_COMPLETE" in said.output
 

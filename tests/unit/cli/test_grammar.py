@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from photon.cli import serve, status
 from photon.cli.main import MOVED, NOUNS, TASKS, main, walk
 from photon.fleet.processes import KINDS, Kind
+from tests.unit.refusals import photon, refused
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 LEAVES_MAX = 58
@@ -36,9 +37,8 @@ def test_the_help_has_each_in_one_line_under_its_task() -> None:
 
 @pytest.mark.parametrize("old", MOVED)
 def test_a_former_name_is_answered_with_the_new_one(old: str) -> None:
-    done = CliRunner().invoke(main, [*old.split(), "--config", "photon.toml"])
-    assert done.exit_code == 2
-    assert done.output == f"photon: photon {old} is now: photon {MOVED[old]}\n"
+    said = refused(photon(*old.split(), "--config", "photon.toml"))
+    assert said == f"photon: photon {old} is now: photon {MOVED[old]}\n"
 
 
 @pytest.mark.parametrize("new", MOVED.values())
@@ -78,12 +78,11 @@ def test_each_kind_of_process_is_served_and_takes_what_it_says() -> None:
 
 
 def test_a_tenth_kind_of_process_is_one_file_and_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tally.py").write_text(
-        "async def serve_tally(room):\n    print(f'{room.datacentre} keeps a tally of {room.pipeline.join}')\n"
-    )
+    said = "print(f'{room.datacentre} keeps a tally of {room.pipeline.join}')"
+    (tmp_path / "tally.py").write_text(f"async def serve_tally(room):\n    {said}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(KINDS, "tally", Kind(5, "", lambda settings: [], "tally:serve_tally", "datacentre"))  # type: ignore[arg-type]
     monkeypatch.setattr(TREE["serve"].params[0], "type", click.Choice([*KINDS]))
     monkeypatch.setattr(serve, "run", lambda serving, **_: asyncio.run(serving(asyncio.Event())))
-    done = CliRunner().invoke(main, ["serve", "tally", "--config", str(EXAMPLE), "--datacentre", "east"])
+    done = photon("serve", "tally", "--config", EXAMPLE, "--datacentre", "east")
     assert (done.exit_code, done.output) == (0, "east keeps a tally of clicks\n")

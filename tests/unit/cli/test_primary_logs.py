@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from structlog.testing import capture_logs
 
-from photon.cli.main import main
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore import unavailable
@@ -21,6 +20,7 @@ from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.process import start_server
 from tests.unit.eventstore.helpers import LineAdapter
+from tests.unit.refusals import photon
 
 DEPLOYMENT = """
 [join.clicks]
@@ -70,7 +70,7 @@ class Lost:
 
     def photon(self, *arguments: str) -> Result:
         words = ["status", "eventstore"] if arguments[0] == "status" else ["eventstore", arguments[0]]
-        return CliRunner().invoke(main, [*words, *arguments[1:], "--config", str(self.config)])
+        return photon(*words, *arguments[1:], "--config", self.config)
 
     def close(self) -> None:
         self.run(self.server.stop(0))
@@ -122,9 +122,8 @@ def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
 
 
 def test_usage(lost: Lost) -> None:
-    assert lost.photon("forget").exit_code == 2
-    assert lost.photon("forget", "b.log", "--all").exit_code == 2
-    assert lost.photon("forget", "b.log").exit_code == 2
+    for arguments in ((), ("b.log", "--all"), ("b.log",)):
+        assert lost.photon("forget", *arguments).exit_code == 2
     lost.config.write_text(DEPLOYMENT.format(port=2))
     down = lost.photon("status")
     assert down.exit_code == 1

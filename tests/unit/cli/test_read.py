@@ -82,6 +82,9 @@ def test_where_it_begins(tmp_path: Path) -> None:
     kept.close()
 
 
+Pipe = tuple[int, int, Signals, OutputSink]
+
+
 @pytest.fixture
 def handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -90,12 +93,18 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.usefixtures("handlers")
-def test_a_stop_is_heard_while_the_pipe_is_full() -> None:
-    """It ends within the line that the other side takes no more of, and says how far it came."""
+@pytest.fixture
+def pipe() -> Pipe:
+    """Its ends, and who writes into it."""
     read, write = os.pipe()
     signals = Signals(write)
-    sink = OutputSink(write, signals)
+    return read, write, signals, OutputSink(write, signals)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_stop_is_heard_while_the_pipe_is_full(pipe: Pipe) -> None:
+    """It ends within the line that the other side takes no more of, and says how far it came."""
+    read, write, signals, sink = pipe
     data = (b"x" * 99 + b"\n") * 5000
     stopper = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
     stopper.start()
@@ -111,10 +120,8 @@ def test_a_stop_is_heard_while_the_pipe_is_full() -> None:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_line_that_was_begun_is_ended() -> None:
-    read, write = os.pipe()
-    signals = Signals(write)
-    sink = OutputSink(write, signals)
+def test_a_line_that_was_begun_is_ended(pipe: Pipe) -> None:
+    read, write, _, sink = pipe
     data = (b"x" * 9_999 + b"\n") * 100
     taken = b""
 
@@ -136,10 +143,8 @@ def test_a_line_that_was_begun_is_ended() -> None:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_nobody_reads_any_more() -> None:
-    read, write = os.pipe()
-    signals = Signals(write)
-    sink = OutputSink(write, signals)
+def test_nobody_reads_any_more(pipe: Pipe) -> None:
+    read, write, signals, sink = pipe
     os.close(read)
     with pytest.raises(BrokenPipeError):
         signals.wait(60)

@@ -22,6 +22,7 @@ from photon.supervision.routes import write_routes
 from photon.supervision.states import ServiceState
 from photon.supervision.supervisor import Service
 from photon.supervision.up import Up
+from tests.unit.refusals import refused
 
 WAIT_S = 120.0
 FAILED, USAGE, ATTENTION = 1, 2, 3
@@ -48,11 +49,8 @@ class Site:
         self.run = directory / ".photon-run"
         self.run.mkdir()
         self.ports = free_ports(5)
-        self.lines = [
-            f"registry r1,east,{self.ports[0]}",
-            f"joiner east-1,east,{self.ports[1]}",
-            f"joiner west-1,west,{self.ports[2]}",
-        ]
+        names = ("registry r1,east", "joiner east-1,east", "joiner west-1,west")
+        self.lines = [f"{name},{port}" for name, port in zip(names, self.ports, strict=False)]
         self.write()
         write_routes(self.load().routes_file, [])
 
@@ -101,10 +99,8 @@ async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:
     before = await site.pids()
     done = await site.photon("restart", "joiner")
     assert done.exit_code == 0, done.output
-    assert [line.partition(" after ")[0] for line in done.output.splitlines()] == [
-        "joiner east-1: up again",
-        "joiner west-1: up again",
-    ]
+    said = [line.partition(" after ")[0] for line in done.output.splitlines()]
+    assert said == ["joiner east-1: up again", "joiner west-1: up again"]
     after = await site.pids()
     assert [name for name in before if before[name] != after[name]] == ["joiner east-1", "joiner west-1"]
     assert {state.state for state in (await site.states()).values()} == {"up"}
@@ -136,9 +132,7 @@ async def test_wrong_usage_is_one_line(site: Site) -> None:
         (("cache", "status"), "cache, status: no such process; there are: registry r1"),
         (("joiner", "--datacentre", "north"), "--datacentre north: no process is lost with it"),
     ):
-        said = await site.photon("restart", *arguments)
-        assert (said.exit_code, said.output.count("\n")) == (USAGE, 1)
-        assert why in said.output
+        assert why in refused(await site.photon("restart", *arguments))
 
 
 async def test_a_changed_file_is_taken_up(site: Site) -> None:
@@ -149,11 +143,8 @@ async def test_a_changed_file_is_taken_up(site: Site) -> None:
     done = await site.photon("reload", "-o", "json")
     assert done.exit_code == 0, done.output
     said = orjson.loads(done.output)
-    assert (said["started"], said["ended"], said["changed"]) == (
-        ["joiner east-2"],
-        ["joiner west-1"],
-        ["registry r1"],
-    )
+    assert [said["started"], said["ended"]] == [["joiner east-2"], ["joiner west-1"]]
+    assert said["changed"] == ["registry r1"]
     after = await site.states()
     assert list(after) == ["registry r1", "joiner east-1", "joiner east-2"]
     assert (after["registry r1"].pid, after["joiner east-1"].pid) == (before["registry r1"], before["joiner east-1"])

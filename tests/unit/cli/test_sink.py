@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from photon.cli.main import main
+from tests.unit.cli.test_read import handlers  # noqa: F401
 from tests.unit.outputs.helpers import written_output
-
-
-@pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+from tests.unit.refusals import photon, refused
 
 
 def line(number: int) -> bytes:
@@ -27,17 +18,15 @@ def line(number: int) -> bytes:
     return json.dumps(said | {"source": {"file": "a.log", "offset": number}, "token": "0a"}).encode() + b"\n"
 
 
+@pytest.mark.usefixtures("handlers")
 def test_an_option_alone_leaves_the_others_as_they_were(tmp_path: Path) -> None:
     slot, into = written_output(tmp_path), tmp_path / "lake"
 
     def run(number: int, *options: str) -> Result:
         slot.append(1, line(number))
-        command = ["sink", "parquet", str(slot.place.output), "--into", str(into), *options]
-        return CliRunner().invoke(main, command)
+        return photon("sink", "parquet", slot.place.output, "--into", into, *options)
 
     for number, options in enumerate([["--columns", "flat", "--partition", "hour"], ["--partition", "hour"], []], 1):
         result = run(number, *options)
         assert (result.exit_code, result.output) == (0, "1 records in 1 files\n")
-    result = run(4, "--columns", "struct")
-    assert result.exit_code == 2
-    assert "was begun with columns flat; this run wants columns struct" in result.output
+    assert "was begun with columns flat; this run wants columns struct" in refused(run(4, "--columns", "struct"))

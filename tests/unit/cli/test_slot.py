@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from photon.cli.main import main
 from photon.idregistry.witness import KnownSlot, WitnessLog
 from photon.operations.slots import operating, sealing
 from photon.operations.slots.id_list import Listed
 from photon.operations.slots.inventory import OnDisk, SlotRow
 from photon.operations.slots.operating import Checked
 from photon.operations.slots.retiring import Report, RetiringRefused, ShardCount
+from tests.unit.refusals import photon, refused
 
 KNOWN = KnownSlot("east-1", "east", "host:1", 7, 3, False, (WitnessLog(1, 100, b"h"),))
 LISTED = Listed("00" * 16, 1_763_700_000_000_000_000, "joined", "0000070000000001", "click-1")
@@ -72,39 +72,37 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Deployment:
     return Deployment(monkeypatch)
 
 
-def photon(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(each) for each in arguments])
+def retire(file: Path, *options: object) -> Result:
+    return photon("slot", "retire", "east-1", "--config", file, *options)
 
 
 def test_nothing_is_retired_without_a_word(file: Path, deployment: Deployment) -> None:
-    done = photon("slot", "retire", "east-1", "--config", file)
-    assert done.exit_code == 2
-    assert "retiring slot east-1, whose disk is gone for ever, cannot be taken back: --yes does it" in done.output
+    why = "retiring slot east-1, whose disk is gone for ever, cannot be taken back: --yes does it"
+    assert why in refused(retire(file))
     assert deployment.carried_out == 0
-    assert photon("slot", "retire", "east-1", "--config", file, "--yes").exit_code == 0
+    assert retire(file, "--yes").exit_code == 0
     assert deployment.carried_out == 1
 
 
 def test_one_that_was_begun_goes_on_without_being_asked(file: Path, deployment: Deployment) -> None:
     deployment.slot = KnownSlot("east-1", "east", "host:1", 7, 3, True, ())
-    assert photon("slot", "retire", "east-1", "--config", file).exit_code == 0
+    assert retire(file).exit_code == 0
     assert deployment.carried_out == 1
 
 
 def test_a_refusal_is_one_line_and_fails(file: Path, deployment: Deployment) -> None:
     deployment.refused = "slot east-1 is alive"
-    done = photon("slot", "retire", "east-1", "--config", file, "--yes")
-    assert (done.exit_code, done.output) == (1, "photon: slot east-1 is alive\n")
+    assert refused(retire(file, "--yes"), 1) == "photon: slot east-1 is alive\n"
 
 
 def test_a_dry_run_shows_all_and_changes_nothing(file: Path, deployment: Deployment, tmp_path: Path) -> None:
     ids = tmp_path / "ids.jsonl"
-    done = photon("slot", "retire", "east-1", "--config", file, "--dry-run", "--ids", ids, "-o", "json")
+    done = retire(file, "--dry-run", "--ids", ids, "-o", "json")
     assert done.exit_code == 0
     found = json.loads(done.output)
     assert (found["dry_run"], found["ids"], found["list"][0]["event_id"]) == (True, 1, "click-1")
     assert json.loads(ids.read_bytes().splitlines()[1])["event_id"] == "click-1"
-    table = photon("slot", "retire", "east-1", "--config", file, "--dry-run").output
+    table = retire(file, "--dry-run").output
     assert "click-1" in table
     assert "1 ids would be given up; nothing was changed" in table
     assert deployment.carried_out == 0
@@ -112,14 +110,14 @@ def test_a_dry_run_shows_all_and_changes_nothing(file: Path, deployment: Deploym
 
 def test_what_needs_attention_shows_in_the_exit_code(file: Path, deployment: Deployment) -> None:
     deployment.readers = {"east": False}
-    done = photon("slot", "retire", "east-1", "--config", file, "--yes")
+    done = retire(file, "--yes")
     assert done.exit_code == 3
     assert "dispatcher of east: does not answer" in done.output
     deployment.readers = {"east": True}
     deployment.report.copy = sealing.Copy(Path("/saved"), [], {"joined/east-1-000001.jsonl": 80})
-    assert photon("slot", "retire", "east-1", "--config", file, "--yes").exit_code == 0
+    assert retire(file, "--yes").exit_code == 0
     deployment.report.copy.lacking = {"joined/east-1-000001.jsonl": 20}
-    lacking = photon("slot", "retire", "east-1", "--config", file, "--yes")
+    lacking = retire(file, "--yes")
     assert lacking.exit_code == 3
     assert "lacks 20 bytes that readers may have read" in lacking.output
 

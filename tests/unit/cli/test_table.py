@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from photon.cli.main import main
+from photon.config.errors import UsageError
+from photon.config.loader import convert
+from photon.fleet.hbase import check
 from photon.tables import Tables, collecting
 from photon.tables.api import Cell, Mutation
 from photon.tables.cell import Commit, commit_meta, lock_meta, primary_line
 from photon.tables.surroundings import Surroundings
+from tests.unit.refusals import photon, refused
 
 PROGRAM = """
 from photon.tables import Tables, observer
@@ -39,7 +42,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def table(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["table", *map(str, arguments)])
+    return photon("table", *arguments)
 
 
 def test_a_row_and_a_table_are_shown_as_of_now(database: Path) -> None:
@@ -91,10 +94,7 @@ def test_observers_of_a_program_run_and_are_counted(database: Path, tmp_path: Pa
 )
 def test_a_program_that_fails_is_one_line(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "program.py").write_text(text)
-    said = table("observe", tmp_path / "program.py")
-    assert said.exit_code == 2
-    assert problem in said.stderr
-    assert len(said.stderr.splitlines()) == 1
+    assert problem in refused(table("observe", tmp_path / "program.py"))
 
 
 def test_an_observer_that_no_program_has_is_retired(database: Path, tmp_path: Path) -> None:
@@ -167,9 +167,7 @@ def test_verify_finds_what_does_not_fit_together(database: Path) -> None:
 def test_a_deployment_names_the_tables(tmp_path: Path) -> None:
     file = tmp_path / "photon.toml"
     file.write_text('[tables]\nfile = "own.db"\n')
-    missing = table("scan", "--config", file)
-    assert missing.exit_code == 2
-    assert "own.db: no such file" in missing.stderr
+    assert "own.db: no such file" in refused(table("scan", "--config", file))
     made = table("init", "--config", file)
     assert made.output == "SQLite, own.db: made, its oracle answers\n"
     again = table("init", "--config", file, "-o", "json")
@@ -193,10 +191,7 @@ def test_a_deployment_names_the_tables(tmp_path: Path) -> None:
 def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "photon.toml"
     file.write_text(text)
-    said = table("init", "--config", file)
-    assert said.exit_code == 2
-    assert problem in said.stderr
-    assert len(said.stderr.splitlines()) == 1
+    assert problem in refused(table("init", "--config", file))
 
 
 def test_one_place_is_named(database: Path, tmp_path: Path) -> None:
@@ -208,15 +203,10 @@ def test_one_place_is_named(database: Path, tmp_path: Path) -> None:
 
 
 def test_doctor_tells_what_is_made_and_what_may_be_lost(tmp_path: Path) -> None:
-    from photon.config.errors import UsageError
-    from photon.config.loader import convert
-    from photon.fleet.hbase import check
 
     replica = {"registry": {"replicas": {"r1": {"address": "127.0.0.1:1", "directory": "r1"}}}}
     notes = check(convert({"tables": {"thrift": ["h:1"]}, **replica}, "file"))
-    assert notes[0].startswith(
-        "made once, if it is not there: table photon_tables in HBase at h:1 (photon table init"
-    )
+    assert notes[0].startswith("made once, if it is not there: table photon_tables in HBase at h:1 (photon table in")
     assert "tables.durable is not set" in notes[1]
     assert len(check(convert({"tables": {"thrift": ["h:1"], "durable": True}, **replica}, "file"))) == 1
     assert check(convert({"tables": {}}, "file")) == []
@@ -228,10 +218,9 @@ def test_status_of_the_oracle_needs_hbase_and_tells_who_is_silent(tmp_path: Path
     file = tmp_path / "photon.toml"
     replica = '[registry.replicas.r1]\naddress = "127.0.0.1:1"\ndirectory = "r1"\n'
     file.write_text("[tables]\n" + replica)
-    said = CliRunner().invoke(main, ["status", "oracle", "--config", str(file)])
-    assert (said.exit_code, "SQLite has its timestamps in its file" in said.stderr) == (2, True)
+    assert "SQLite has its timestamps in its file" in refused(photon("status", "oracle", "--config", file))
     file.write_text('[tables]\nthrift = ["h:1"]\n' + replica)
-    said = CliRunner().invoke(main, ["status", "oracle", "--config", str(file), "-o", "json"])
+    said = photon("status", "oracle", "--config", file, "-o", "json")
     assert said.exit_code == 3
     [row] = json.loads(said.output)["replicas"]
     assert (row["replica"], row["answers"], row["leads"]) == ("r1", False, False)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from photon.cli.main import main
 from photon.config.disk import RealDisk
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import CheckedFile
 from photon.verifier.owned_ids import OwnedFile
+from tests.unit.refusals import photon, refused
 from tests.unit.supervision.deployments import write_deployment
 
 ATTENTION = 3
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 def run(*arguments: str | Path) -> Result:
     noun, verb = ("status", "verifier") if arguments[0] == "status" else ("verifier", str(arguments[0]))
-    return CliRunner().invoke(main, [noun, verb, *map(str, arguments[1:])])
+    return photon(noun, verb, *arguments[1:])
 
 
 def test_how_far_each_slot_is_verified(file: Path) -> None:
@@ -50,12 +50,7 @@ def test_how_far_each_slot_is_verified(file: Path) -> None:
     assert (first["slot"], first["state"], second["slot"], second["state"]) == ("east-1", "down", "east-2", "missing")
     lengths = [first[key] for key in ("published", "cleared", "checked", "behind")]
     assert lengths == [1000, 600, 400, 600]
-    assert (first["owned"], first["checked_lines"], first["unverifiable"], first["gone"]) == (
-        7,
-        2,
-        1,
-        ["clicks.log.9"],
-    )
+    assert [first[key] for key in ("owned", "checked_lines", "unverifiable", "gone")] == [7, 2, 1, ["clicks.log.9"]]
     assert first["oldest_owned_s"] > 0
     assert (second["owned"], second["oldest_owned_s"]) == (0, None)
     table = run("status", "--config", file, "--datacentre", "east").output
@@ -85,6 +80,4 @@ def test_a_damaged_file_is_told_in_its_slot_s_row(file: Path) -> None:
 
 
 def test_which_datacentre(file: Path) -> None:
-    result = run("status", "--config", file)
-    assert result.exit_code == 2
-    assert "name one with --datacentre" in result.output
+    assert "name one with --datacentre" in refused(run("status", "--config", file))

@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from photon.cli.main import main
 from photon.config.clock import NS_PER_S
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.serving import listen
@@ -18,6 +17,7 @@ from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Late, Pair
 from photon.supervision.ports import free_ports
 from tests.deployments import datacentre, join, replica, write
+from tests.unit.refusals import photon, refused
 
 S = NS_PER_S
 NOON = 1_764_072_000
@@ -42,7 +42,7 @@ def _journal(base: Path, datacentre: str, exact_s: int | None, percentile_s: int
 
 
 def _run(file: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["watermark", *arguments, "--config", str(file)])
+    return photon("watermark", *arguments, "--config", file)
 
 
 def test_over_all_it_is_the_least_and_who_holds_it_is_named(tmp_path: Path) -> None:
@@ -124,13 +124,11 @@ def test_without_a_promise_nobody_waits_for_the_exact_one(tmp_path: Path) -> Non
     file = _deployment(tmp_path, "")
     _journal(tmp_path, "east", None, NOON)
     _journal(tmp_path, "west", None, NOON)
-    result = _run(file, "wait", "2025-11-25T11:00", "--final")
-    assert result.exit_code == 2
-    assert "written_within is not set" in result.output
+    assert "written_within is not set" in refused(_run(file, "wait", "2025-11-25T11:00", "--final"))
     assert _run(file, "wait", "2025-11-25T11:00", "--percentile").exit_code == 0
 
 
 def test_wrong_usage(tmp_path: Path) -> None:
     file = _deployment(tmp_path)
-    assert _run(file, "wait", "tomorrow").exit_code == 2
-    assert _run(file, "--datacentre", "north").exit_code == 2
+    refused(_run(file, "wait", "tomorrow"))
+    refused(_run(file, "--datacentre", "north"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,16 @@ def topology(count: Computation | None = None) -> Topology:
     return made
 
 
+def new_engine(computation: Computation | None = None, made: Topology | None = None, **limits: int) -> Engine:
+    return Engine(made or topology(computation), MemoryStore(ONE.all[0]), ONE, limits=Limits(**limits))
+
+
+def with_sums(key: Callable[[Record], str] = lambda record: "all", **more: str) -> Topology:
+    made = topology()
+    made.add(Sum(), {"counts": key}, ["sums"], **more)  # type: ignore[arg-type]
+    return made
+
+
 def feed(
     engine: Engine, values: list[Any], watermark: int | None = None, source: str = "in", time_ns: int = 1
 ) -> bool:
@@ -56,6 +67,11 @@ def feed(
     begin = engine.position(source)
     end = str(int(begin or b"0") + 1).encode()
     return engine.take(Input(source, begin, end, [Record(value, time_ns, source) for value in values], mark), 0)
+
+
+def commit(engine: Engine, values: list[Any], watermark: int | None = None, time_ns: int = 1) -> None:
+    feed(engine, values, watermark, time_ns=time_ns)
+    engine.commit()
 
 
 def values(engine: Engine, *, answered: bool = True) -> list[Any]:
@@ -78,13 +94,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_was_committed_is_there_after_a_kill_and_what_was_not_is_done_again(path: Path) -> None:
     engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
-    feed(engine, ["a", "b"])
-    engine.commit()
+    commit(engine, ["a", "b"])
     feed(engine, ["a"])
     engine = Engine(topology(), SqliteStore(path), ONE)
     assert engine.position("in") == b"1"
-    feed(engine, ["a"], 11)
-    engine.commit()
+    commit(engine, ["a"], 11)
     assert values(engine, answered=False) == [["a", 11, 2], ["b", 11, 1]]
     less = topology()
     less.published.clear()
@@ -97,7 +111,7 @@ def test_what_was_committed_is_there_after_a_kill_and_what_was_not_is_done_again
 
 
 def test_a_repetition_is_dropped() -> None:
-    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE)
+    engine = new_engine()
     batch = Input("in", None, b"1", [Record("a", 1, "in")], Watermark(11, 11))
     assert engine.take(batch, 0)
     assert engine.take(batch, 0)
@@ -120,14 +134,12 @@ def test_what_was_put_aside_is_run_when_the_computation_is_mended() -> None:
     broken.broken = True
     engine = Engine(topology(broken), store, ONE)
     feed(engine, ["a"])
-    feed(engine, ["a"], 5)
-    engine.commit()
+    commit(engine, ["a"], 5)
     assert engine.counts().aside == 3
     engine = Engine(topology(), store, ONE)
     feed(engine, ["a"], 8)
     engine.retry(0)
-    feed(engine, [], 11)
-    engine.commit()
+    commit(engine, [], 11)
     assert values(engine) == [["a", 11, 3]]
     assert engine.counts().aside == 0
 
@@ -137,13 +149,11 @@ def test_a_key_that_cannot_be_had_is_tried_again() -> None:
     known: dict[str, str] = {}
     made.add(Count(), {made.source("in"): lambda record: known[record.value]}, ["counts"])
     made.publish("counts", "out")
-    engine = Engine(made, MemoryStore(ONE.all[0]), ONE)
-    feed(engine, ["a"])
-    engine.commit()
+    engine = new_engine(made=made)
+    commit(engine, ["a"])
     known["a"] = "it"
     engine.retry(0)
-    feed(engine, [], 11)
-    engine.commit()
+    commit(engine, [], 11)
     assert values(engine) == [["it", 11, 1]]
 
 
@@ -158,8 +168,7 @@ def test_a_computation_that_hangs_is_ended() -> None:
             super().process_record(ctx, record)
 
     engine = Engine(topology(Hangs()), MemoryStore(ONE.all[0]), ONE, guards=Guard)  # type: ignore[arg-type]
-    feed(engine, ["a", "b", "c"], 11)
-    engine.commit()
+    commit(engine, ["a", "b", "c"], 11)
     assert values(engine) == [["a", 11, 1], ["c", 11, 1]]
     (fault,) = engine.faults()
     assert "computation count, key 'b': it did not come back within 0.05 s" in fault.line
@@ -167,7 +176,7 @@ def test_a_computation_that_hangs_is_ended() -> None:
 
 
 def test_input_is_held_back_while_productions_are_not_acknowledged() -> None:
-    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE, limits=Limits(outbox_bytes=3))
+    engine = new_engine(outbox_bytes=3)
     assert feed(engine, ["a"], 11)
     engine.commit()
     assert not feed(engine, ["a"])
@@ -180,7 +189,7 @@ def test_input_is_held_back_while_productions_are_not_acknowledged() -> None:
 def test_input_is_held_back_while_too_much_is_put_aside() -> None:
     broken = Count()
     broken.broken = True
-    engine = Engine(topology(broken), MemoryStore(ONE.all[0]), ONE, limits=Limits(aside=2))
+    engine = new_engine(broken, aside=2)
     assert feed(engine, ["a", "b"])
     assert not feed(engine, ["a"])
     assert "mend the computations" in engine.held
@@ -189,7 +198,7 @@ def test_input_is_held_back_while_too_much_is_put_aside() -> None:
 def test_a_source_that_is_far_ahead_is_held_back_but_never_the_last() -> None:
     made = Topology("t")
     made.add(Count(), {made.source("in"): key, made.source("slow"): key}, ["counts"])
-    engine = Engine(made, MemoryStore(ONE.all[0]), ONE, limits=Limits(skew_ns=5 * SECOND_NS))
+    engine = new_engine(made=made, skew_ns=5 * SECOND_NS)
     assert feed(engine, ["a"], SECOND_NS, "slow")
     assert feed(engine, ["a"], 2 * SECOND_NS)
     assert not feed(engine, ["a"], 9 * SECOND_NS, time_ns=8 * SECOND_NS)
@@ -199,10 +208,9 @@ def test_a_source_that_is_far_ahead_is_held_back_but_never_the_last() -> None:
 
 
 def test_parts_are_added_and_taken_out_while_it_runs() -> None:
-    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE)
+    engine = new_engine()
     feed(engine, ["a"], 11)
-    more = topology()
-    more.add(Sum(), {"counts": lambda record: "all"}, ["sums"])
+    more = with_sums()
     more.publish("sums", "sums")
     engine.change(more)
     less = topology()
@@ -210,33 +218,27 @@ def test_parts_are_added_and_taken_out_while_it_runs() -> None:
     with pytest.raises(TopologyError, match="'counts' is not published to its end"):
         engine.change(less)
     values(engine)
-    feed(engine, ["a"], 20, time_ns=12)
-    engine.commit()
-    feed(engine, [], 22)
-    engine.commit()
+    commit(engine, ["a"], 20, time_ns=12)
+    commit(engine, [], 22)
     assert values(engine) == [["a", 22, 2], 2]
     engine.change(topology())
-    feed(engine, ["a"], 50, time_ns=30)
-    engine.commit()
+    commit(engine, ["a"], 50, time_ns=30)
     assert values(engine) == [["a", 40, 3]]
     engine.change(more)
-    feed(engine, ["a"], 70, time_ns=51)
-    engine.commit()
+    commit(engine, ["a"], 70, time_ns=51)
     assert values(engine) == [["a", 61, 4], 6], "its state was kept"
 
 
 def test_rows_that_are_needed_next_stay_in_the_cache(path: Path) -> None:
     engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE, limits=Limits(cache_bytes=4_000))
     for n in range(100):
-        feed(engine, [f"k{n}"], time_ns=1000 - n)
-        engine.commit()
+        commit(engine, [f"k{n}"], time_ns=1000 - n)
     (stage,) = engine._stages
     assert stage.cached <= 4_000
     kept = [int(name[1:]) for name in stage.cache]
     assert 3 < len(kept) < 20
     assert min(kept) > 80
-    feed(engine, [], 2000)
-    engine.commit()
+    commit(engine, [], 2000)
     assert len(values(engine)) == 100
     for row in list(stage.cache):
         stage.forget(row)
@@ -244,7 +246,7 @@ def test_rows_that_are_needed_next_stay_in_the_cache(path: Path) -> None:
 
 
 def test_timers_are_called_in_parts_with_commits_between() -> None:
-    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE, limits=Limits(timers_at_once=10))
+    engine = new_engine(timers_at_once=10)
     feed(engine, [f"k{n}" for n in range(25)])
     for n in range(25):
         feed(engine, [f"late{n}"], time_ns=2 + n)
@@ -263,14 +265,12 @@ def test_timers_are_called_in_parts_with_commits_between() -> None:
 
 def test_owners_of_two_intervals_send_each_other_what_is_the_others() -> None:
     two = even(2)
-    made = topology()
-    made.add(Sum(), {"counts": lambda record: str(record.value[0])[::-1]}, ["sums"])
+    made = with_sums(lambda record: str(record.value[0])[::-1])
     made.publish("sums", "sums")
     engines = {each.id: Engine(made, MemoryStore(each), two) for each in two.all}
     sums: list[Any] = []
     for engine in engines.values():
-        feed(engine, [f"k{n}" for n in range(20)], 11)
-        engine.commit()
+        commit(engine, [f"k{n}" for n in range(20)], 11)
     assert sum(engine.counts().timers for engine in engines.values()) == 20
     for _ in range(3):
         for engine in engines.values():
@@ -292,9 +292,7 @@ def test_owners_of_two_intervals_send_each_other_what_is_the_others() -> None:
 
 def test_a_late_message_does_not_say_that_nothing_is_waited_for() -> None:
     two = even(2)
-    made = topology()
-    made.add(Sum(), {"counts": lambda record: "all"}, ["sums"])
-    engine = Engine(made, MemoryStore(two.all[0]), two)
+    engine = Engine(with_sums(), MemoryStore(two.all[0]), two)
     for upto, at, waiting in ((5, 20, 3), (3, 10, 0)):
         engine.receive(Message("i1", "i0", upto, (), {"counts": Watermark(at, at, waiting)}), 0)
     feed(engine, [], 30)
@@ -302,8 +300,7 @@ def test_a_late_message_does_not_say_that_nothing_is_waited_for() -> None:
 
 
 def test_what_follows_the_percentile_is_exact_only_as_far_as_its_input_is() -> None:
-    made = topology()
-    made.add(Sum(), {"counts": lambda record: "all"}, ["sums"], watermark="exact")
+    made = with_sums(watermark="exact")
     broken = Count()
     for count, exact_ns in ((Count(), 15), (broken, 0)):
         broken.broken = True
@@ -326,13 +323,14 @@ def test_what_follows_the_percentile_is_exact_only_as_far_as_its_input_is() -> N
 
 
 def test_messages_of_others_are_not_taken() -> None:
-    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE)
+    engine = new_engine()
     assert not engine.receive(Message("x", "elsewhere", 1, ()), 0)
     assert not engine.receive(Message("x", engine.id, 1, (), topology=5), 0)
     assert not engine.receive(Message("x", engine.id, 1, (), parents=("before",)), 0)
-    with pytest.raises(ComputingError, match="no message of an engine"):
-        decode_message(b"x")
-    with pytest.raises(ComputingError, match="no acknowledgement"):
-        decode_ack(b"x")
-    with pytest.raises(ComputingError, match="no source 'other'"):
-        feed(engine, [], source="other")
+    for wrong, why in (
+        (lambda: decode_message(b"x"), "no message of an engine"),
+        (lambda: decode_ack(b"x"), "no acknowledgement"),
+        (lambda: feed(engine, [], source="other"), "no source 'other'"),
+    ):
+        with pytest.raises(ComputingError, match=why):
+            wrong()

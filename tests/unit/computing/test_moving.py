@@ -42,6 +42,15 @@ def topology(keep: Computation | None = None) -> Topology:
     return made
 
 
+TWO = even(2)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> list[SqliteStore]:
+    """Of two intervals."""
+    return [SqliteStore(tmp_path / f"{each.id}.db", each) for each in TWO.all]
+
+
 @pytest.fixture
 def new_store(tmp_path: Path) -> Callable[[Interval], SqliteStore]:
     def new(interval: Interval) -> SqliteStore:
@@ -98,13 +107,11 @@ def test_a_split_shares_the_keys_and_a_merge_puts_them_together(
 
 
 def test_what_an_interval_had_sent_before_its_split_is_acknowledged_to_its_heir(
-    tmp_path: Path, new_store: Callable[[Interval], SqliteStore]
+    tmp_path: Path, new_store: Callable[[Interval], SqliteStore], stores: list[SqliteStore]
 ) -> None:
-    two = even(2)
-    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
-    feed(Engine(topology(), stores[0], two), [f"key{n}" for n in range(40)], 1)
+    feed(Engine(topology(), stores[0], TWO), [f"key{n}" for n in range(40)], 1)
     halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
-    three = Intervals([*halves, two.all[1]])
+    three = Intervals([*halves, TWO.all[1]])
     heir = Engine(topology(), SqliteStore(tmp_path / "a.db"), three)
     other = Engine(topology(), stores[1], three)
     (left,) = (each for each in heir.outgoing() if (each.sender, each.target) == ("i0", "i1"))
@@ -120,21 +127,21 @@ def test_what_an_interval_had_sent_before_its_split_is_acknowledged_to_its_heir(
 
 def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Interval], SqliteStore]) -> None:
     store = SqliteStore(tmp_path / "i0.db", even(1).all[0])
-    with pytest.raises(ComputingError, match="does not split the interval i0"):
-        split(store, 0, ("a", "b"), new_store)
-    with pytest.raises(ComputingError, match="do not fit together"):
-        Intervals([Interval(0, 5, "a"), Interval(6, HASHES, "b")])
-    with pytest.raises(ComputingError, match="end at"):
-        Intervals([Interval(0, 5, "a")])
     three = [SqliteStore(tmp_path / f"t{n}.db", each) for n, each in enumerate(even(3, "t").all)]
-    with pytest.raises(ComputingError, match="t0 and t2 are no neighbours"):
-        merge((three[0], three[2]), "c", new_store, topology())
+    for wrong, why in (
+        (lambda: split(store, 0, ("a", "b"), new_store), "does not split the interval i0"),
+        (lambda: Intervals([Interval(0, 5, "a"), Interval(6, HASHES, "b")]), "do not fit together"),
+        (lambda: Intervals([Interval(0, 5, "a")]), "end at"),
+        (lambda: merge((three[0], three[2]), "c", new_store, topology()), "t0 and t2 are no neighbours"),
+    ):
+        with pytest.raises(ComputingError, match=why):
+            wrong()
 
 
-def test_weak_productions_leave_before_the_commit_and_are_not_stored_when_acknowledged(tmp_path: Path) -> None:
-    two = even(2)
-    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
-    one, other = (Engine(topology(WeakKeep()), store, two) for store in stores)
+def test_weak_productions_leave_before_the_commit_and_are_not_stored_when_acknowledged(
+    stores: list[SqliteStore],
+) -> None:
+    one, other = (Engine(topology(WeakKeep()), store, TWO) for store in stores)
     one.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
     assert not one.ready(0), "it waits for acknowledgements"
     (message,) = one.weak()
@@ -151,8 +158,7 @@ def test_weak_productions_leave_before_the_commit_and_are_not_stored_when_acknow
 
 
 def test_two_who_send_each_other_weak_productions_do_not_wait_for_each_other() -> None:
-    two = even(2)
-    engines = {each.id: Engine(topology(WeakKeep()), MemoryStore(each), two) for each in two.all}
+    engines = {each.id: Engine(topology(WeakKeep()), MemoryStore(each), TWO) for each in TWO.all}
     for engine in engines.values():
         engine.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
     for message in [each for engine in engines.values() for each in engine.weak()]:
@@ -169,10 +175,8 @@ def test_two_who_send_each_other_weak_productions_do_not_wait_for_each_other() -
     assert {name: engine.counts().records for name, engine in engines.items()} == before, "they came once"
 
 
-def test_weak_productions_that_are_not_acknowledged_are_stored_and_come_once(tmp_path: Path) -> None:
-    two = even(2)
-    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
-    one, other = (Engine(topology(WeakKeep()), store, two) for store in stores)
+def test_weak_productions_that_are_not_acknowledged_are_stored_and_come_once(stores: list[SqliteStore]) -> None:
+    one, other = (Engine(topology(WeakKeep()), store, TWO) for store in stores)
     one.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
     (weak,) = one.weak()
     assert not one.ready(10**9 - 1)
@@ -192,16 +196,14 @@ def _taken(engine: Engine, message: Message) -> int:
 
 
 def test_who_is_sent_nothing_hears_of_a_split_and_takes_what_a_changed_topology_sends(
-    tmp_path: Path, new_store: Callable[[Interval], SqliteStore]
+    tmp_path: Path, new_store: Callable[[Interval], SqliteStore], stores: list[SqliteStore]
 ) -> None:
     alone = Topology("t")
     alone.add(Keep(), {alone.source("in"): lambda record: record.value}, ["out"])
-    two = even(2)
-    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
     keys: list[object] = [f"key{n}" for n in range(40)]
-    feed(Engine(alone, stores[0], two), keys, 1)
+    feed(Engine(alone, stores[0], TWO), keys, 1)
     halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
-    three = Intervals([*halves, two.all[1]])
+    three = Intervals([*halves, TWO.all[1]])
     stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in three.all]
     engines = {store.interval.id: Engine(alone, store, three) for store in stores}
 
@@ -246,8 +248,7 @@ def test_no_key_s_watermark_goes_back_by_a_merge(ended: bool) -> None:
     """One owner was ahead, or at the end of time already; what it called a window's end stays it."""
     made = Topology("t")
     made.add(Windows(), {made.source("in"): lambda record: record.value}, [])
-    two = even(2)
-    low, high = two.all
+    low, high = TWO.all
     ahead = next(key for key in map(str, range(99)) if hash_of(key) in high)
     behind = next(key for key in map(str, range(99)) if hash_of(key) in low)
     stores: dict[str, MemoryStore] = {}
@@ -265,12 +266,12 @@ def test_no_key_s_watermark_goes_back_by_a_merge(ended: bool) -> None:
         return {row.key: decode(row.data or b"", row.key).state for row in new(interval).scan()}
 
     for each, watermark_ns in ((low, 5), (high, 10)):
-        engine = Engine(made, new(each), two)
+        engine = Engine(made, new(each), TWO)
         take(engine, 1, [7], watermark_ns)
         if ended and each is high:
             take(engine, 2, [], ENDED_NS)
     if ended:
-        take(Engine(made, new(low), two), 2, [], 6)
+        take(Engine(made, new(low), TWO), 2, [], 6)
     one = merge((new(low), new(high)), "c", new, made)
     assert states(one)[ahead] == {"ended": 1}
     assert states(one)[behind] == {}

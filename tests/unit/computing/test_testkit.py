@@ -165,7 +165,7 @@ def test_a_timer_can_be_cancelled() -> None:
     assert [each.value[1] for each in ran["out"] if each.value[0] == "k"] == ["future", "cancel"]
 
 
-def test_wall_timers() -> None:
+def test_wall_timers_and_one_of_the_watermark_in_the_past() -> None:
     class Wakes(Computation):
         def process_record(self, ctx: Context, record: Record) -> None:
             ctx.set_wall_timer("wake", ctx.now_ns)
@@ -173,23 +173,12 @@ def test_wall_timers() -> None:
 
         def process_timer(self, ctx: Context, timer: Timer) -> None:
             ctx.produce("out", [timer.tag, timer.wall])
-
-    ran = run(Wakes(), [Record({"key": "k"}, 1)], outputs=["out"], now_ns=77)
-    assert [each.value for each in ran["out"]] == [["wake", True]]
-
-
-def test_a_wall_timer_may_set_one_of_the_watermark_in_the_past() -> None:
-    class Wakes(Computation):
-        def process_record(self, ctx: Context, record: Record) -> None:
-            ctx.set_wall_timer("wake", ctx.now_ns)
-
-        def process_timer(self, ctx: Context, timer: Timer) -> None:
-            ctx.produce("out", [timer.tag, timer.wall])
-            if timer.wall:
+            if timer.wall and record.time_ns > 100:
                 ctx.set_timer("past", 50)
 
-    ran = run_steps(Wakes(), [100, Record({"key": "k"}, 101)], outputs=["out"], now_ns=77)
-    assert [each.value for each in ran["out"]] == [["wake", True], ["past", False]]
+    for record, expected in ((Record({"key": "k"}, 1), []), (Record({"key": "k"}, 101), [["past", False]])):
+        ran = run_steps(Wakes(), [100, record], outputs=["out"], now_ns=77)
+        assert [each.value for each in ran["out"]] == [["wake", True], *expected]
 
 
 def test_more_timers_may_come_due_at_once_than_one_may_set_in_the_past() -> None:
@@ -320,9 +309,8 @@ def test_a_topology_has_limits_and_says_when_input_is_held_back() -> None:
     assert not engine.take(Input("fast", b"1", b"2", [Record("x", 60 * SECOND_NS)]), 0)
     assert "fast is " in engine.held
     assert engine.held.endswith("s ahead of slow")
-    assert engine.take(
-        Input("slow", None, b"1", [Record("x" * 100, 0)], Watermark(55 * SECOND_NS, 55 * SECOND_NS)), 0
-    )
+    mark = Watermark(55 * SECOND_NS, 55 * SECOND_NS)
+    assert engine.take(Input("slow", None, b"1", [Record("x" * 100, 0)], mark), 0)
     assert ["more than 100" in fault.line for fault in engine.faults()] == [True]
 
 

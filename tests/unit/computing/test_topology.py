@@ -65,20 +65,15 @@ def test_what_else_is_refused() -> None:
     topology = Topology("t")
     source = topology.source("begin")
     topology.add(One(), {source: key})
-    with pytest.raises(TopologyError, match="two computations are named 'one'"):
-        topology.add(One(), {source: key})
-    with pytest.raises(TopologyError, match="watermark is 'most'"):
-        topology.add(Two(), {source: key}, watermark="most")
-    with pytest.raises(TopologyError, match="no computation 'three'"):
-        topology.remove("three")
-    topology.publish(source, "out")
-    with pytest.raises(TopologyError, match="published twice"):
-        topology.publish(source, "out")
-    with pytest.raises(TopologyError, match="published is the stream 'begin', which nothing produces"):
-        topology.checked()
-    topology.published.clear()
-    topology.add(Two(), {})
-    with pytest.raises(TopologyError, match="two has no input"):
-        topology.checked()
+    for wrong, why in (
+        (lambda: topology.add(One(), {source: key}), "two computations are named 'one'"),
+        (lambda: topology.add(Two(), {source: key}, watermark="most"), "watermark is 'most'"),
+        (lambda: topology.remove("three"), "no computation 'three'"),
+        (lambda: [topology.publish(source, "out") for _ in range(2)], "published twice"),
+        (topology.checked, "published is the stream 'begin', which nothing produces"),
+        (lambda: [topology.published.clear(), topology.add(Two(), {}), topology.checked()], "two has no input"),
+    ):
+        with pytest.raises(TopologyError, match=why):
+            wrong()
     topology.remove("two")
     assert topology.checked()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from photon.outputs import Cursor, CursorLost, CursorUnreadable, OutputFile, OutputLog, Position, SlotOutput, end_of
 from photon.outputs.next_read import next_read
+from tests.unit.refusals import one_line
 
 PLACE = OutputLog("s0", "joined")
 
@@ -65,11 +66,9 @@ def test_bounds_hold_back(at: Position | None, bounds: dict[str, int], expected:
 
 @pytest.mark.parametrize("at", [Position(1, 11), Position(2, 0), Position(6, 0), Position(0, 1), Position(5, 31)])
 def test_where_nothing_is_published(at: Position) -> None:
-    with pytest.raises(
-        CursorLost, match=rf"joined file {at.number} of s0 at byte {at.offset}.*another output"
-    ) as lost:
+    with one_line(CursorLost, "another output") as lost:
         next_read(PLACE, GROWING, at)
-    assert "\n" not in str(lost.value)
+    assert f"joined file {at.number} of s0 at byte {at.offset}" in str(lost.value)
 
 
 def test_the_end_of_all() -> None:
@@ -105,7 +104,6 @@ def test_a_cursor_moves() -> None:
      b"\xff"],
 )  # fmt: skip
 def test_what_is_no_cursor(text: bytes) -> None:
-    with pytest.raises(CursorUnreadable, match=r"^there: ") as refused:
+    with one_line(CursorUnreadable, "there: ") as refused:
         Cursor.decode(text, "there")
-    assert "\n" not in str(refused.value)
     assert refused.value.exit_code == 2

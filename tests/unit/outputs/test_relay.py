@@ -20,6 +20,13 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
+@pytest.fixture
+def slot(tmp_path: Path) -> WrittenSlot:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 3))
+    return slot
+
+
 def relay_of(slot: WrittenSlot, logs: Path) -> Relay:
     return Relay(RealDisk(), slot.place, logs, "east")
 
@@ -35,9 +42,7 @@ def copied(slot: WrittenSlot, logs: Path) -> int:
         relay.close()
 
 
-def test_only_what_is_published_is_copied(tmp_path: Path, logs: Path) -> None:
-    slot = WrittenSlot(tmp_path)
-    slot.append(1, lines(0, 3))
+def test_only_what_is_published_is_copied(slot: WrittenSlot, logs: Path) -> None:
     slot.append(1, lines(3, 3), publish=False)
     slot.append(1, b'{"rejected":1}\n', "rejected")
 
@@ -101,9 +106,8 @@ def test_killed_anywhere_it_goes_on_with_the_same_bytes(tmp_path: Path, logs: Pa
                     whole = slot.path(number).read_bytes() if slot.path(number).exists() else b""
                     size = torn.stat().st_size
                     with torn.open("ab") as file:
-                        file.write(
-                            whole[size : size + draw.randrange(15)] if torn.name == slot.path(number).name else b""
-                        )
+                        more = whole[size : size + draw.randrange(15)]
+                        file.write(more if torn.name == slot.path(number).name else b"")
                 relay = relay_of(slot, logs)
     sum(relay.step())
     relay.save()
@@ -113,9 +117,7 @@ def test_killed_anywhere_it_goes_on_with_the_same_bytes(tmp_path: Path, logs: Pa
     assert found == {f"s0-{number:06d}.jsonl": data for number, data in written.items() if data}
 
 
-def test_other_bytes_behind_the_saved_place_are_replaced(tmp_path: Path, logs: Path) -> None:
-    slot = WrittenSlot(tmp_path)
-    slot.append(1, lines(0, 3))
+def test_other_bytes_behind_the_saved_place_are_replaced(slot: WrittenSlot, logs: Path) -> None:
     copied(slot, logs)
     with (logs / "s0-000001.jsonl").open("ab") as file:
         file.write(b"\0" * 100)  # a power cut may leave that
@@ -126,9 +128,7 @@ def test_other_bytes_behind_the_saved_place_are_replaced(tmp_path: Path, logs: P
     assert (logs / "s0-000001.jsonl").read_bytes() == lines(0, 6)
 
 
-def test_finished_logs_may_be_moved_away_and_the_newest_may_not(tmp_path: Path, logs: Path) -> None:
-    slot = WrittenSlot(tmp_path)
-    slot.append(1, lines(0, 3))
+def test_finished_logs_may_be_moved_away_and_the_newest_may_not(slot: WrittenSlot, logs: Path) -> None:
     slot.roll(1)
     slot.append(2, lines(3, 3))
     copied(slot, logs)
@@ -144,9 +144,9 @@ def test_finished_logs_may_be_moved_away_and_the_newest_may_not(tmp_path: Path, 
         copied(slot, logs)
 
 
-def test_what_went_into_a_file_that_was_taken_away_is_not_counted_as_copied(tmp_path: Path, logs: Path) -> None:
-    slot = WrittenSlot(tmp_path)
-    slot.append(1, lines(0, 3))
+def test_what_went_into_a_file_that_was_taken_away_is_not_counted_as_copied(
+    tmp_path: Path, slot: WrittenSlot, logs: Path
+) -> None:
     relay = relay_of(slot, logs)
     sum(relay.step())
     relay.save()
@@ -162,9 +162,7 @@ def test_what_went_into_a_file_that_was_taken_away_is_not_counted_as_copied(tmp_
     assert (logs / "s0-000001.jsonl").read_bytes() == lines(0, 6)
 
 
-def test_a_retired_slot_is_not_read_any_more(tmp_path: Path, logs: Path) -> None:
-    slot = WrittenSlot(tmp_path)
-    slot.append(1, lines(0, 3))
+def test_a_retired_slot_is_not_read_any_more(slot: WrittenSlot, logs: Path) -> None:
     copied(slot, logs)
     slot.append(1, lines(3, 3))
     (slot.state / "retired.json").write_bytes(retired_bytes("s0"))
@@ -189,16 +187,14 @@ def test_copies_of_an_output_that_is_on_another_machine_are_read_live(tmp_path: 
     relay.close()
 
 
-def test_one_process_at_a_time_copies_an_output(tmp_path: Path, logs: Path) -> None:
-    slot = WrittenSlot(tmp_path)
+def test_one_process_at_a_time_copies_an_output(slot: WrittenSlot, logs: Path) -> None:
     relay = relay_of(slot, logs)
     with pytest.raises(UsageError, match="another process"):
         relay_of(slot, logs)
     relay.close()
 
 
-def test_up_to_when_all_is_copied_is_said_once_a_second(tmp_path: Path, logs: Path) -> None:
-    slot = WrittenSlot(tmp_path)
+def test_up_to_when_all_is_copied_is_said_once_a_second(slot: WrittenSlot, logs: Path) -> None:
     relay = relay_of(slot, logs)
     for now_s, said_s in ((100, 100), (100.5, 100), (101, 101)):
         relay.pass_on_whole(int(now_s * 1e9))

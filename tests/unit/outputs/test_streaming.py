@@ -69,15 +69,15 @@ def stream_of(slot: WrittenSlot, consumer: Consumer, cursor: Cursor | None = Non
               cleared_only: bool = False, **terms: object) -> Stream:  # fmt: skip
     start = cursor or Cursor()
     reader = Reader(DISK, slot.place, cursor=start, block_bytes=block, cleared_only=cleared_only)
-    return Stream(
-        reader,
-        start,
-        consumer,
-        consumer,
-        StreamTerms(**terms),  # type: ignore[arg-type]
-        save=consumer.save,
-        monotonic=consumer.monotonic,
-    )
+    ways = {"save": consumer.save, "monotonic": consumer.monotonic}
+    return Stream(reader, start, consumer, consumer, StreamTerms(**terms), **ways)  # type: ignore[arg-type]
+
+
+def rest_of(slot: WrittenSlot, cursor: Cursor, **more: bool) -> bytes:
+    """What one who goes on from there gets."""
+    consumer = Consumer()
+    stream_of(slot, consumer, cursor, **more).run()
+    return consumer.out
 
 
 def filled(path: Path, files: int = 3, count: int = 40) -> tuple[WrittenSlot, bytes]:
@@ -99,14 +99,10 @@ def test_all_of_it_and_then_what_came(tmp_path: Path) -> None:
     stream_of(slot, consumer).run()
     assert consumer.out == data
     cursor, flushed = consumer.saved[-1]
-    assert (cursor, flushed) == (
-        Cursor({OutputLog("s0", "joined"): Position(3, slot.path(3).stat().st_size)}),
-        len(data),
-    )
+    assert cursor == Cursor({OutputLog("s0", "joined"): Position(3, slot.path(3).stat().st_size)})
+    assert flushed == len(data)
     slot.append(3, b"more\n")
-    again = Consumer()
-    stream_of(slot, again, cursor).run()
-    assert again.out == b"more\n"
+    assert rest_of(slot, cursor) == b"more\n"
 
 
 def test_no_saved_cursor_is_beyond_what_was_flushed(tmp_path: Path) -> None:
@@ -115,9 +111,7 @@ def test_no_saved_cursor_is_beyond_what_was_flushed(tmp_path: Path) -> None:
     stream_of(slot, consumer, save_s=1.0).run()
     assert len(consumer.saved) > 3
     for cursor, flushed in consumer.saved:
-        rest = Consumer()
-        stream_of(slot, rest, cursor).run()
-        assert consumer.out[:flushed] + rest.out == data
+        assert consumer.out[:flushed] + rest_of(slot, cursor) == data
 
 
 @pytest.mark.parametrize("room", [0, 1, 21, 150, 1000])
@@ -128,9 +122,7 @@ def test_told_to_stop_in_the_middle(tmp_path: Path, room: int) -> None:
     stream = stream_of(slot, consumer, follow=True)
     stream.run()
     whole = consumer.out[: consumer.out.rfind(b"\n") + 1]
-    rest = Consumer()
-    stream_of(slot, rest, stream.cursor).run()
-    assert whole + rest.out == data
+    assert whole + rest_of(slot, stream.cursor) == data
     assert not consumer.waits
 
 
@@ -141,9 +133,7 @@ def test_a_limit_is_met_exactly(tmp_path: Path, limit: int) -> None:
     stream = stream_of(slot, consumer, limit=limit, follow=True)
     stream.run()
     assert consumer.out.splitlines() == data.splitlines()[:limit]
-    rest = Consumer()
-    stream_of(slot, rest, stream.cursor).run()
-    assert consumer.out + rest.out == data
+    assert consumer.out + rest_of(slot, stream.cursor) == data
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -292,14 +282,10 @@ def test_what_a_power_cut_took_back_is_waited_for(tmp_path: Path) -> None:
     for lengths in ({slot.name(3): 21}, {}):
         slot.files = dict(published) | lengths if lengths else {slot.name(2): published[slot.name(2)]}
         slot.publish()
-        again = Consumer()
-        stream_of(slot, again, stream.cursor).run()
-        assert again.out == b""
+        assert rest_of(slot, stream.cursor) == b""
     slot.files = published
     slot.append(3, b"more\n")
-    again = Consumer()
-    stream_of(slot, again, stream.cursor).run()
-    assert again.out == b"more\n"
+    assert rest_of(slot, stream.cursor) == b"more\n"
 
 
 def test_readers_go_on_in_a_sealed_copy_and_leave_a_slot_without_one(tmp_path: Path) -> None:
@@ -316,13 +302,9 @@ def test_readers_go_on_in_a_sealed_copy_and_leave_a_slot_without_one(tmp_path: P
     lengths = {slot.name(number): (copy / slot.name(number)).stat().st_size for number in (2, 3)}
     (slot.state / "retired.json").write_bytes(retired_bytes("s0", lengths, copy))
     for cleared_only in (False, True):
-        rest = Consumer()
-        stream_of(slot, rest, stream.cursor, cleared_only=cleared_only).run()
-        assert consumer.out + rest.out == data
+        assert consumer.out + rest_of(slot, stream.cursor, cleared_only=cleared_only) == data
     (slot.state / "retired.json").write_bytes(retired_bytes("s0"))
-    rest = Consumer()
-    stream_of(slot, rest, stream.cursor).run()
-    assert rest.out == b""
+    assert rest_of(slot, stream.cursor) == b""
 
 
 @pytest.mark.parametrize("at", [Position(1, 3), Position(1, 4), Position(1, 8), Position(2, 1)])
@@ -335,9 +317,7 @@ def test_who_read_more_than_was_sealed_has_no_more_to_read(tmp_path: Path, at: P
         with pytest.raises(CursorLost, match="no line ends there"):
             stream_of(slot, Consumer(), cursor).run()
         return
-    consumer = Consumer()
-    stream_of(slot, consumer, cursor).run()
-    assert consumer.out == b""
+    assert rest_of(slot, cursor) == b""
     assert plan(slot.place.published(DISK), slot.place.output, since=cursor) == []
     assert sum(part.end for part in plan(slot.place.published(DISK), slot.place.output, until=cursor)) == 4
 

@@ -60,6 +60,14 @@ def relay(directory: Path, topic: FakeTopic, *, accept_lost: bool = False) -> To
     return TopicRelay(RealDisk(), topic, directory, accept_lost=accept_lost)
 
 
+def passed_on(directory: Path, topic: FakeTopic, *, accept_lost: bool = False) -> TopicRelay:
+    """By a process that ends behind it."""
+    made = relay(directory, topic, accept_lost=accept_lost)
+    made.pass_on()
+    made.close()
+    return made
+
+
 def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob("*.log")}
 
@@ -98,15 +106,9 @@ def test_each_message_once_and_at_its_place_over_ends_at_any_step(
             copying.save()
         copying.close()
         _lose(directory, kept)
-    last = relay(directory, topic)
-    last.pass_on()
-    assert last.complete
-    last.close()
+    assert passed_on(directory, topic).complete
     assert files(directory) == expected(topic)
-    again = relay(directory, topic)
-    again.pass_on()
-    assert again.bytes == 0
-    again.close()
+    assert passed_on(directory, topic).bytes == 0
 
 
 def _lose(directory: Path, kept: float) -> None:
@@ -124,9 +126,7 @@ def _lose(directory: Path, kept: float) -> None:
 
 def test_a_state_that_is_ahead_of_its_files_is_refused(tmp_path: Path) -> None:
     topic = FakeTopic({0: [(0, b"a"), (1, b"b")]})
-    first = relay(tmp_path, topic)
-    first.pass_on()
-    first.close()
+    passed_on(tmp_path, topic)
     (tmp_path / f"clicks-0-{0:020d}.log").write_bytes(b"a\n")
     topic.partitions[0].append((3, b"c"))
     topic.end[0] = 4
@@ -138,16 +138,12 @@ def test_messages_that_are_gone_are_one_line_and_are_gone_behind_when_told(tmp_p
     topic = FakeTopic({0: [(number, b"%d" % number) for number in range(25)]})
     topic.end[0] = 4
     topic.partitions = {0: topic.partitions[0][:4]}
-    first = relay(tmp_path, topic)
-    first.pass_on()
-    first.close()
+    passed_on(tmp_path, topic)
     topic = FakeTopic({0: [(number, b"%d" % number) for number in range(13, 25)]})
     topic.first[0] = 13
     with pytest.raises(OffsetsGone, match=r"partition 0: offsets 4 to 12 are gone .* --accept-lost-offsets$"):
         relay(tmp_path, topic).pass_on()
-    behind = relay(tmp_path, topic, accept_lost=True)
-    behind.pass_on()
-    behind.close()
+    passed_on(tmp_path, topic, accept_lost=True)
     assert {name[-7:]: data.split() for name, data in files(tmp_path).items()} == {
         "000.log": [b"0", b"1", b"2", b"3"],
         "013.log": [b"%d" % number for number in range(13, 20)],
@@ -158,16 +154,12 @@ def test_messages_that_are_gone_are_one_line_and_are_gone_behind_when_told(tmp_p
 
 def test_a_new_partition_of_which_messages_are_gone_already(tmp_path: Path) -> None:
     topic = FakeTopic({0: [(0, b"a")]})
-    first = relay(tmp_path, topic)
-    first.pass_on()
-    first.close()
+    passed_on(tmp_path, topic)
     topic = FakeTopic({0: [(0, b"a")], 1: [(7, b"h"), (8, b"i")]})
     topic.first[1] = 7
     with pytest.raises(OffsetsGone, match="partition 1: offsets 0 to 6 are gone"):
         relay(tmp_path, topic).pass_on()
-    behind = relay(tmp_path, topic, accept_lost=True)
-    behind.pass_on()
-    behind.close()
+    passed_on(tmp_path, topic, accept_lost=True)
     assert sorted(files(tmp_path).values()) == [b"a\n", b"h\ni\n"]
 
 

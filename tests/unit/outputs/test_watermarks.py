@@ -64,9 +64,8 @@ def test_fewer_entries_say_less_and_nothing_else(pairs: int, newest: int, older:
     entries += [Late(f"joined/s{at % 2}-000001.jsonl", at + 1, records, at) for at, records in enumerate(late)]
     kept = thinned(entries, newest, older)
     assert late_in(kept) == sum(late)
-    assert {each.file: each.end for each in entries if isinstance(each, Late)} == {
-        each.file: each.end for each in kept if isinstance(each, Late)
-    }
+    ends, ends_kept = ({each.file: each.end for each in of if isinstance(each, Late)} for of in (entries, kept))
+    assert ends == ends_kept
     found = pairs_of(kept)
     before = pairs_of(entries)
     assert [each for each in before if each in found] == found

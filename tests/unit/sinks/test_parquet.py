@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from pathlib import Path
@@ -30,12 +31,8 @@ def line(number: int, kind: str = "joined") -> bytes:
         "primary_source": {"file": "q.log", "offset": 5}, "joined_at": "2026-01-01T00:00:00Z", "token": "0a",
     }  # fmt: skip
     if kind != "joined":
-        said = {
-            "event_id": f"c{number}",
-            "reason": "why",
-            "record": "x",
-            "source": {"file": "a.log", "offset": number},
-        }
+        source = {"file": "a.log", "offset": number}
+        said = {"event_id": f"c{number}", "reason": "why", "record": "x", "source": source}
     return json.dumps(said).encode() + b"\n"
 
 
@@ -58,6 +55,10 @@ class Now:
         return self.s
 
 
+def sink_in(directory: Path, kinds: tuple[str, ...] = ("joined",), disk: RealDisk | None = None) -> ParquetSink:
+    return ParquetSink(disk or RealDisk(), directory, kinds, SMALL, Now())
+
+
 def shown(directory: Path, kinds: tuple[str, ...] = ("joined",)) -> list[str]:
     """Event ids of the files that count, in their order."""
     path = directory / "manifest.jsonl"
@@ -74,7 +75,7 @@ def shown(directory: Path, kinds: tuple[str, ...] = ("joined",)) -> list[str]:
 
 
 def test_files_roll_and_hold_what_the_lines_say(tmp_path: Path) -> None:
-    with ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now()) as sink:
+    with sink_in(tmp_path) as sink:
         written = pour(batches(None), sink)
     assert shown(tmp_path) == [f"c{n}" for n in range(40)]
     assert written.records == 40
@@ -82,14 +83,13 @@ def test_files_roll_and_hold_what_the_lines_say(tmp_path: Path) -> None:
     row = pq.read_table(tmp_path / "joined" / "000001.parquet").to_pylist()[1]
     assert row["foreign"] == b'{"n": 1}'
     assert (row["source_file"], row["source_offset"], row["event_time_ns"]) == ("a.log", 10, 1_001)
-    assert (
-        pq.ParquetFile(tmp_path / "joined" / "000001.parquet").metadata.row_group(0).column(0).compression == "ZSTD"
-    )
+    metadata = pq.ParquetFile(tmp_path / "joined" / "000001.parquet").metadata
+    assert metadata.row_group(0).column(0).compression == "ZSTD"
 
 
 def test_kinds_have_files_of_their_own_under_one_cursor(tmp_path: Path) -> None:
     kinds = ("joined", "unmatched")
-    with ParquetSink(RealDisk(), tmp_path, kinds, SMALL, Now()) as sink:
+    with sink_in(tmp_path, kinds) as sink:
         pour(batches(None, kinds=kinds), sink)
     assert sorted(shown(tmp_path, kinds)) == sorted(f"c{n}" for n in range(40))
     assert {each.name for each in tmp_path.iterdir()} == {"manifest.jsonl", "lock", "joined", "unmatched"}
@@ -151,17 +151,14 @@ def test_each_record_once_over_ends_at_any_step(
 ) -> None:
     directory = tmp_path_factory.mktemp("sink")
     for left in ends:
-        try:
-            with ParquetSink(BreakingDisk(left), directory, ("joined",), SMALL, Now()) as sink:
-                for batch in batches(sink.cursor):
-                    sink.add(batch)
-        except Broken:
-            pass
+        with contextlib.suppress(Broken), sink_in(directory, disk=BreakingDisk(left)) as sink:
+            for batch in batches(sink.cursor):
+                sink.add(batch)
         path = directory / "manifest.jsonl"
         if path.exists() and torn:  # the beginning of a line that was never whole
             with path.open("ab") as file:
                 file.write(b'{"number":99,"files":[{"name":"joined/000099'[:torn])
-    with ParquetSink(RealDisk(), directory, ("joined",), SMALL, Now()) as sink:
+    with sink_in(directory) as sink:
         pour(batches(sink.cursor), sink)
     assert shown(directory) == [f"c{n}" for n in range(40)]
     named = {each.name for each in (directory / "joined").iterdir()}
@@ -169,28 +166,25 @@ def test_each_record_once_over_ends_at_any_step(
 
 
 def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
-    with ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now()) as sink:
+    with sink_in(tmp_path) as sink:
         with pytest.raises(UsageError, match="another sink writes here"):
-            ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now())
+            sink_in(tmp_path)
         pour(batches(None), sink)
     with pytest.raises(UsageError, match="was begun with kinds joined; this run wants kinds late; name another"):
-        ParquetSink(RealDisk(), tmp_path, ("late",), SMALL, Now())
+        sink_in(tmp_path, ("late",))
     path = tmp_path / "manifest.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], *lines[2:]]))
     with pytest.raises(ManifestDamaged, match="missing or doubled"):
-        ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now())
+        sink_in(tmp_path)
     path.write_bytes(b"no json\n")
     with pytest.raises(ManifestDamaged, match="is damaged"):
-        ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now())
+        sink_in(tmp_path)
 
 
 def test_a_line_that_is_no_record_ends_it_and_nothing_of_the_roll_counts(tmp_path: Path) -> None:
     bad = Batch("joined", "s", b"{}\n", b"2")
-    with (
-        pytest.raises(LineUnreadable, match="no output record"),
-        ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now()) as sink,
-    ):
+    with pytest.raises(LineUnreadable, match="no output record"), sink_in(tmp_path) as sink:
         pour([bad], sink)
     assert shown(tmp_path) == []
 

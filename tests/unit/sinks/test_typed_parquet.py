@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,8 @@ def batch(at: int, *lines: bytes, kind: str = "joined") -> Batch:
 
 
 def sink(directory: Path, form: Form = STRUCT, **more: Any) -> ParquetSink:
-    return ParquetSink(
-        RealDisk(), directory, more.pop("kinds", ("joined",)), more.pop("limits", SMALL), Now(), form, **more
-    )
+    kinds, limits = more.pop("kinds", ("joined",)), more.pop("limits", SMALL)
+    return ParquetSink(more.pop("disk", None) or RealDisk(), directory, kinds, limits, Now(), form, **more)
 
 
 def rolls(directory: Path) -> list[manifest.Roll]:
@@ -59,9 +59,8 @@ def test_payloads_are_columns_for_every_reader(tmp_path: Path) -> None:
     with sink(tmp_path) as files:
         pour([batch(n, line(n, {"amount": n / 2, "user": {"id": f"u{n}"}})) for n in range(50)], files)
     every = f"'{tmp_path}/joined/*.parquet'"
-    assert duckdb.sql(f"select sum(t.foreign.amount), max(t.foreign.user.id) from {every} as t").fetchall() == [
-        (612.5, "u9")
-    ]
+    query = f"select sum(t.foreign.amount), max(t.foreign.user.id) from {every} as t"
+    assert duckdb.sql(query).fetchall() == [(612.5, "u9")]
     assert duckdb.sql(f'select count("primary".w), min(source.file) from {every}').fetchall() == [(50, "a.log")]
     frame = pl.read_parquet(tmp_path / "joined" / "*.parquet")
     assert frame["foreign"].struct.field("amount").sum() == 612.5
@@ -75,9 +74,8 @@ def test_payloads_are_columns_for_every_reader(tmp_path: Path) -> None:
 def test_new_fields_and_changed_types_are_told_and_nothing_is_lost(tmp_path: Path) -> None:
     said: list[str] = []
     with sink(tmp_path, say=said.append) as files:
-        for n, foreign in enumerate(
-            [{"amount": 1}, {"amount": 2, "coupon": "x"}, {"amount": "n/a", "coupon": "y"}, {"amount": "?"}]
-        ):
+        came = [{"amount": 1}, {"amount": 2, "coupon": "x"}, {"amount": "n/a", "coupon": "y"}, {"amount": "?"}]
+        for n, foreign in enumerate(came):
             files.add(batch(n, line(n, foreign)))
             files.roll()
     assert said == [
@@ -120,13 +118,10 @@ def test_each_record_once_and_whole_over_ends_at_any_step(
         return [batch(n + 1, line(n, records[n], time_ns=n % 3 * HOUR_NS)) for n in range(begin, len(records))]
 
     for left in ends:
-        try:
-            with ParquetSink(BreakingDisk(left), directory, ("joined",), limits, Now(), form) as files:
-                for each in rest(files.cursor):
-                    files.add(each)
-        except Broken:
-            pass
-    with ParquetSink(RealDisk(), directory, ("joined",), limits, Now(), form) as files:
+        with contextlib.suppress(Broken), sink(directory, form, limits=limits, disk=BreakingDisk(left)) as files:
+            for each in rest(files.cursor):
+                files.add(each)
+    with sink(directory, form, limits=limits) as files:
         pour(rest(files.cursor), files)
     found = sorted(rows(directory), key=lambda row: int(row["event_id"][1:]))
     assert [row["event_id"] for row in found] == [f"c{n}" for n in range(len(records))]
@@ -207,7 +202,7 @@ def test_a_batch_of_many_partitions_opens_no_more_files_than_may_be_open(
     monkeypatch.setattr("photon.sinks.parquet.GROUP_BYTES", group_bytes)
     disk, form = CountingDisk(), Form("struct", "hour")
     manifest_and = 1
-    with ParquetSink(disk, tmp_path, ("joined",), RollLimits(), Now(), form) as files:
+    with sink(tmp_path, form, limits=RollLimits(), disk=disk) as files:
         for at in range(3):
             files.add(batch(at, *[line(n, time_ns=n % 50 * HOUR_NS) for n in range(at * 100, at * 100 + 100)]))
         files.roll()
@@ -236,11 +231,8 @@ def test_given_types_are_kept_and_read_text(tmp_path: Path) -> None:
 def test_a_dataset_of_before_goes_on_as_it_is(tmp_path: Path) -> None:
     with sink(tmp_path, Form("json")) as files:
         pour([batch(1, line(1))], files)
-    assert (
-        (tmp_path / "manifest.jsonl")
-        .read_bytes()
-        .startswith(b'{"photon_sink":1,"format":"parquet","kinds":["joined"]}\n')
-    )
+    begun = (tmp_path / "manifest.jsonl").read_bytes()
+    assert begun.startswith(b'{"photon_sink":1,"format":"parquet","kinds":["joined"]}\n')
     with sink(tmp_path, Form()) as files:
         pour([batch(2, line(2))], files)
     assert [row["foreign"] for row in rows(tmp_path)] == [b'{"amount": 1}', b'{"amount": 2}']

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from photon.adapters.bounds import Bounds, bounded_adapter
@@ -44,10 +44,6 @@ def test_a_record_that_is_what_a_fresh_join_gives_is_correct() -> None:
     assert of(KnownOfId([LINE], [RECORD], [replace(ENTRY, state="owned", datacentre=None)])) == [Class.CORRECT]
 
 
-def test_nobody_has_it() -> None:
-    assert classify(KnownOfId()) == []
-
-
 @pytest.mark.parametrize(
     ("state", "retired", "kind"),
     [
@@ -72,12 +68,9 @@ def test_what_is_registered_is_lost_where_its_owner_is() -> None:
         for known in (KnownOfId([LINE, WEST], [], [entry]), KnownOfId([LINE, WEST], [late], [entry])):
             found = only(known)
             assert (found.line, found.evidence["owner"], _datacentre(found)) == (WEST, "west", "west")
-    assert (only(KnownOfId([LINE], [], [owner])).line, _datacentre(only(KnownOfId([LINE], [], [owner])))) == (
-        LINE,
-        "west",
-    )
-    unknown = only(KnownOfId([LINE, WEST], [], [replace(ENTRY, datacentre=None)]))
-    assert (unknown.line, _datacentre(unknown)) == (LINE, "east")
+    unknown = KnownOfId([LINE, WEST], [], [replace(ENTRY, datacentre=None)])
+    for known, datacentre in ((KnownOfId([LINE], [], [owner]), "west"), (unknown, "east")):
+        assert (only(known).line, _datacentre(only(known))) == (LINE, datacentre)
 
 
 def test_never_registered() -> None:
@@ -203,13 +196,9 @@ def test_one_id_with_two_times_is_joined_once_whichever_line_was_first() -> None
     other = replace(LINE, offset=5, time_ns=90_000)
     assert of(KnownOfId([other, LINE], [RECORD], [ENTRY])) == [Class.CORRECT]
     first = replace(ABSENT, time_ns=RECORD.time_ns, outside=True)
-    assert of(KnownOfId([other, first], [RECORD], [ENTRY])) == [Class.CORRECT], (
-        "its record is of another night's range"
-    )
-    again = replace(ENTRY, time_ns=90_000, generation=1)
-    assert of(KnownOfId([other, LINE], [RECORD], [again])) == [Class.CORRECT], (
-        "reopened, and taken up by the other line"
-    )
+    assert of(KnownOfId([other, first], [RECORD], [ENTRY])) == [Class.CORRECT], "its record is of another night"
+    again = replace(ENTRY, time_ns=90_000, generation=1)  # reopened, and taken up by the other line
+    assert of(KnownOfId([other, LINE], [RECORD], [again])) == [Class.CORRECT]
 
 
 def test_an_entry_that_is_not_there_or_twice() -> None:
@@ -238,34 +227,17 @@ def test_unreadable_lines_are_rejected_once_each() -> None:
     assert of(KnownOfId([UNREADABLE], [REJECTED], lines_all=5, records_all=9)) == [Class.DUPLICATED]
 
 
-lines = st.builds(
-    replace,
-    st.sampled_from([LINE, WEST, ABSENT, replace(LINE, kind="filtered"), replace(LINE, kind="rejected")]),
-    offset=st.sampled_from([10, 11]),
-    unread=st.booleans(),
-)
-records = st.builds(
-    replace,
-    st.sampled_from([RECORD, UNMATCHED, LATE, replace(RECORD, datacentre="west")]),
-    offset=st.integers(0, 3),
-    foreign=st.sampled_from([1, 2, 9]),
-)
-entries = st.builds(
-    replace, st.just(ENTRY), state=st.sampled_from(["owned", "cleared", "reopened"]), retired=st.booleans()
-)
+some_lines = [LINE, WEST, ABSENT, replace(LINE, kind="filtered"), replace(LINE, kind="rejected")]
+lines = st.builds(replace, st.sampled_from(some_lines), offset=st.sampled_from([10, 11]), unread=st.booleans())
+some_records = st.sampled_from([RECORD, UNMATCHED, LATE, replace(RECORD, datacentre="west")])
+records = st.builds(replace, some_records, offset=st.integers(0, 3), foreign=st.sampled_from([1, 2, 9]))
+states = st.sampled_from(["owned", "cleared", "reopened"])
+entries = st.builds(replace, st.just(ENTRY), state=states, retired=st.booleans())
+lists = st.lists(lines, max_size=3), st.lists(records, max_size=3), st.lists(entries, max_size=2)
 
 
-@given(
-    st.builds(
-        KnownOfId,
-        st.lists(lines, max_size=3),
-        st.lists(records, max_size=3),
-        st.lists(entries, max_size=2),
-        waiting=st.booleans(),
-        collected=st.booleans(),
-        registry=st.booleans(),
-    )
-)
+@given(st.builds(KnownOfId, *lists, waiting=st.booleans(), collected=st.booleans(), registry=st.booleans()))
+@example(KnownOfId())
 def test_every_combination_has_a_class_and_correct_stands_alone(known: KnownOfId) -> None:
     found = classify(known)
     kinds = [finding.kind for finding in found]

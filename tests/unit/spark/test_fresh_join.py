@@ -58,12 +58,8 @@ def test_many_are_as_each_alone(adapter: Adapter, some: list[tuple[bytes, bytes 
     rows: list[dict[str, Any]] = []
     for at, (record, primary, bad, header) in enumerate(some):
         row: dict[str, Any] = dict.fromkeys(TYPES)
-        row |= {
-            "record": record,
-            "log": "a.log",
-            "header": b"h" if header else None,
-            "unreadable": "why" if bad else None,
-        }
+        row |= {"record": record, "log": "a.log"}
+        row |= {"header": b"h" if header else None, "unreadable": "why" if bad else None}
         if primary is not None and not bad:
             row |= {"p_record": primary, "p_log": "q", "p_name": "q.1", "p_offset": at}
         rows.append(row)

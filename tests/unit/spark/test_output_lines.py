@@ -38,19 +38,8 @@ def joined(payload: Joined, event: Event = Event(), *, token: int = 0xAB) -> byt
 )
 def test_payloads_are_cut_out_as_they_stand(payload: bytes) -> None:
     line = read_output_line(joined(Joined(payload, b"{ }")), "joined")
-    assert line == OutputLine(
-        b"e1",
-        b"k1",
-        12345,
-        payload,
-        b"{ }",
-        None,
-        None,
-        ("a/click.log", 77),
-        ("a/click.log", 99),
-        TIME,
-        f"{0xAB:016x}",
-    )
+    places = ("a/click.log", 77), ("a/click.log", 99)
+    assert line == OutputLine(b"e1", b"k1", 12345, payload, b"{ }", None, None, *places, TIME, f"{0xAB:016x}")
 
 
 def test_what_is_no_text_stands_as_base64() -> None:

@@ -80,16 +80,9 @@ def test_problems_stand_first_and_what_logs_say_is_escaped() -> None:
         ClassCount(None, None, Class.TORN, 2),
         ClassCount(HOUR + 1, "west", Class.PENDING, 4),
     ]
-    text = page(
-        figures(
-            counts,
-            examples=[example] * 9,
-            inputs=[InputTotal("foreign", EVIL, 3, 5 << 20, None, 1 << 20)],
-            ledger=[LedgerLine(HOUR, EVIL, {"read": 7})],
-            reused=["2026-11-20"],
-            notes=[EVIL],
-        )
-    )
+    inputs, ledger = [InputTotal("foreign", EVIL, 3, 5 << 20, None, 1 << 20)], [LedgerLine(HOUR, EVIL, {"read": 7})]
+    more: dict[str, object] = {"inputs": inputs, "ledger": ledger, "reused": ["2026-11-20"], "notes": [EVIL]}
+    text = page(figures(counts, examples=[example] * 9, **more))
     checked(text)
     assert "3 problems" in text
     assert "<script" not in text

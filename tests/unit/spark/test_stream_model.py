@@ -96,9 +96,17 @@ class Query:
 
 
 def ids(reader: OutputStream | OutputReader, partitions: Any) -> list[str]:
-    return [
-        each for part in partitions for batch in reader.read(part) for each in batch.column("event_id").to_pylist()
-    ]
+    return [id_ for part in partitions for batch in reader.read(part) for id_ in batch["event_id"].to_pylist()]
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> WrittenSlot:
+    return WrittenSlot(tmp_path, "s0")
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> OutputStream:
+    return OutputStream(read_options({"path": deployment(tmp_path)}), SCHEMA)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -123,8 +131,7 @@ def test_each_line_is_in_one_batch(tmp_path: Path, seed: int) -> None:
     assert sorted(seen, key=lambda each: int(each[1:])) == [f"e{n}" for n in range(writer.written)]
 
 
-def test_a_bound_is_kept_and_reached(tmp_path: Path) -> None:
-    slot = WrittenSlot(tmp_path, "s0")
+def test_a_bound_is_kept_and_reached(tmp_path: Path, slot: WrittenSlot) -> None:
     slot.append(1, b"".join(map(line, range(100))))
     checkpoint: list[str] = []
     query, sizes = Query(deployment(tmp_path), checkpoint), []
@@ -134,10 +141,8 @@ def test_a_bound_is_kept_and_reached(tmp_path: Path) -> None:
     assert max(sizes) < 2000 + 400
 
 
-def test_what_comes_after_the_target_waits(tmp_path: Path) -> None:
-    slot = WrittenSlot(tmp_path, "s0")
+def test_what_comes_after_the_target_waits(slot: WrittenSlot, stream: OutputStream) -> None:
     slot.append(1, line(0))
-    stream = OutputStream(read_options({"path": deployment(tmp_path)}), SCHEMA)
     start = stream.initialOffset()
     stream.prepareForTriggerAvailableNow()
     slot.append(1, line(1))
@@ -146,10 +151,8 @@ def test_what_comes_after_the_target_waits(tmp_path: Path) -> None:
     assert stream.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_a_slot_that_is_not_seen_for_a_moment_is_not_read_again(tmp_path: Path) -> None:
-    slot = WrittenSlot(tmp_path, "s0")
+def test_a_slot_that_is_not_seen_for_a_moment_is_not_read_again(slot: WrittenSlot, stream: OutputStream) -> None:
     slot.append(1, line(0))
-    stream = OutputStream(read_options({"path": deployment(tmp_path)}), SCHEMA)
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
     (slot.state / "durable.json").rename(slot.state / "gone")
@@ -160,8 +163,7 @@ def test_a_slot_that_is_not_seen_for_a_moment_is_not_read_again(tmp_path: Path) 
     assert ids(stream, stream.partitions(end, again)) == ["e1"]
 
 
-def test_a_batch_of_event_times(tmp_path: Path) -> None:
-    slot = WrittenSlot(tmp_path, "s0")
+def test_a_batch_of_event_times(tmp_path: Path, slot: WrittenSlot) -> None:
     slot.append(1, b"".join(map(line, range(50))))
     given = {"path": deployment(tmp_path), "from": "1970-01-02T23:00", "to": "1970-01-03T01:00"}
     reader = OutputReader(read_options(given), SCHEMA)
@@ -170,8 +172,7 @@ def test_a_batch_of_event_times(tmp_path: Path) -> None:
         read_options(given | {"to": "noon"})
 
 
-def test_no_more_records_than_asked_for(tmp_path: Path) -> None:
-    slot = WrittenSlot(tmp_path, "s0")
+def test_no_more_records_than_asked_for(tmp_path: Path, slot: WrittenSlot) -> None:
     slot.append(1, b"".join(map(line, range(50))))
     slot.finish(1)
     slot.append(2, b"".join(map(line, range(50, 75))))
@@ -192,13 +193,8 @@ class Marked:
         self.journal = Journal(RealDisk(), base / "state")
         self.journal.begin()
         self._options = {"path": deployment(base), "watermark": which, **options}
-        columns = {
-            "event_id": StringType(),
-            "kind": StringType(),
-            "watermark": TimestampType(),
-            "waiting": LongType(),
-        }
-        self.schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+        kinds = {"event_id": StringType(), "kind": StringType(), "watermark": TimestampType(), "waiting": LongType()}
+        self.schema = StructType([StructField(*each) for each in kinds.items()])
 
     def stream(self) -> OutputStream:
         return OutputStream(read_options(self._options), self.schema)
@@ -266,15 +262,14 @@ def test_what_is_said_after_the_target_waits(tmp_path: Path) -> None:
     assert stream.latestOffset(first, ReadAllAvailable()) == first
 
 
-def test_a_checkpoint_without_watermarks_goes_on_with_them(tmp_path: Path) -> None:
+def test_a_checkpoint_without_watermarks_goes_on_with_them(tmp_path: Path, stream: OutputStream) -> None:
     marked = Marked(tmp_path, "percentile")
     marked.slot.append(1, line(0))
-    plain = OutputStream(read_options({"path": deployment(tmp_path)}), SCHEMA)
-    start = plain.latestOffset(plain.initialOffset(), ReadAllAvailable())
+    start = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     assert start["version"] == 1
     marked.say(None, 8, 0)
-    stream = marked.stream()
-    (only,) = rows(stream, start, stream.latestOffset(start, ReadAllAvailable()))
+    again = marked.stream()
+    (only,) = rows(again, start, again.latestOffset(start, ReadAllAvailable()))
     assert hours(only) == 8
 
 
@@ -283,10 +278,9 @@ def test_a_watermark_is_of_a_stream(tmp_path: Path) -> None:
         read_options({"path": str(tmp_path), "watermark": "about"})
 
 
-def test_a_datacentre_that_is_left_out_for_a_time_is_read_on(tmp_path: Path) -> None:
+def test_a_datacentre_that_is_left_out_for_a_time_is_read_on(tmp_path: Path, stream: OutputStream) -> None:
     writer = Writer(tmp_path, random.Random(1))
     writer.step()
-    stream = OutputStream(read_options({"path": deployment(tmp_path)}), SCHEMA)
     all_read = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     west = all_read["cursors"]["east"]
     before = {**all_read, "cursors": {"east": west, "west": west}}

@@ -6,12 +6,14 @@ import json
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from photon.computing import Record
 from photon.computing.errors import ComputingError
 from photon.computing.testkit import Step, run_topology
 from photon.computing.wire import ENDED_NS, Watermark
+from photon.spark.computing.operator import Operator
 from photon.spark.computing.plan import FAULT, PUBLISHED, items_of
 from tests.unit.spark.computing.fake_spark import FakeSpark
 
@@ -66,8 +68,6 @@ for stream in ("windows", "late", "totals", "behind"):
 
 
 def produced(rows: list) -> list[str]:
-    import msgspec
-
     return sorted(
         repr((item.stream, item.time_ns, msgspec.msgpack.decode(item.value)))
         for row in rows
@@ -166,9 +166,5 @@ def test_spark_that_is_elsewhere_ends_the_run(tmp_path: Path) -> None:
     file.write_text(CODE)
     spark = FakeSpark(file)
     spark.batch("raw", records(1), SECOND)
-    handle = spark._handles[0]
-    from photon.spark.computing.operator import Operator
-
-    operator = Operator(spark._plan, 0)
     with pytest.raises(ComputingError, match="a batch came without its watermark"):
-        list(spark._operator(operator, handle, [], 60_000))
+        list(spark._operator(Operator(spark._plan, 0), spark._handles[0], [], 60_000))

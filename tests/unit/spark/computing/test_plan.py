@@ -6,11 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from photon.cli.main import main
 from photon.computing.journal import Status, write_status
 from photon.config.disk import RealDisk
+from tests.unit.refusals import photon, refused
 
 FILE = """\
 from photon.computing import Computation, Limits, Topology
@@ -53,10 +52,7 @@ def test_what_cannot_be_had(tmp_path: Path, changed: dict[str, str], said: str) 
     (tmp_path / "out" / ".photon").mkdir(parents=True)
     file = tmp_path / "test.py"
     file.write_text(FILE.format(**PLAIN | changed))
-    done = CliRunner().invoke(main, ["compute", "run", str(file), "--on", "spark", "--once"])
-    assert done.exit_code == 2, done.output
-    assert said in done.output
-    assert done.output.count("\n") == 1
+    assert said in refused(photon("compute", "run", file, "--on", "spark", "--once"))
     assert not (tmp_path / ".photon-compute").exists()
 
 
@@ -67,9 +63,7 @@ def test_options_of_one_engine_are_refused_for_the_other(tmp_path: Path) -> None
         (["--on", "spark", "--processes", "2"], "--processes does not go with --on spark"),
         (["--partitions", "2"], "--partitions does not go with --on here"),
     ):
-        done = CliRunner().invoke(main, ["compute", "run", str(file), *options])
-        assert done.exit_code == 2
-        assert said in done.output
+        assert said in refused(photon("compute", "run", file, *options))
 
 
 def test_a_state_is_of_one_engine(tmp_path: Path) -> None:
@@ -79,12 +73,10 @@ def test_a_state_is_of_one_engine(tmp_path: Path) -> None:
     state = tmp_path / ".photon-compute" / "test"
     state.mkdir(parents=True)
     (state / "intervals.json").write_text("{}")
-    done = CliRunner().invoke(main, ["compute", "run", str(file), "--on", "spark"])
-    assert (done.exit_code, "without --on spark" in done.output) == (2, True)
+    assert "without --on spark" in refused(photon("compute", "run", file, "--on", "spark"))
     (state / "intervals.json").unlink()
     (state / "spark.json").write_text("{}")
-    done = CliRunner().invoke(main, ["compute", "run", str(file)])
-    assert (done.exit_code, "of photon compute run --on spark" in done.output) == (2, True)
+    assert "of photon compute run --on spark" in refused(photon("compute", "run", file))
 
 
 def test_its_status_is_shown_as_that_of_others(tmp_path: Path) -> None:
@@ -93,5 +85,5 @@ def test_its_status_is_shown_as_that_of_others(tmp_path: Path) -> None:
     (state / "spark.json").write_text("{}")
     said = Status(topology="test", interval="spark", pid=1, at_ns=time.time_ns(), published_records=7)
     write_status(RealDisk(), state, said)
-    done = CliRunner().invoke(main, ["status", "compute", str(state), "-o", "json"])
+    done = photon("status", "compute", state, "-o", "json")
     assert (done.exit_code, '"interval":"spark"' in done.output) == (0, True)

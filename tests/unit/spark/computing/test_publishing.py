@@ -90,13 +90,8 @@ class Site:
 def test_only_what_was_committed_is_published(tmp_path: Path) -> None:
     site = Site(tmp_path)
     publishing = site.opened()
-    told = site.batch(
-        publishing,
-        0,
-        Frame([productions("sums", 1, 2), (FAULT, b"computation x: bad")], [productions("more", 7)]),
-        None,
-    )
-    assert told == ["computation x: bad"]
+    frame = Frame([productions("sums", 1, 2), (FAULT, b"computation x: bad")], [productions("more", 7)])
+    assert site.batch(publishing, 0, frame, None) == ["computation x: bad"]
     assert not publishing.publish()
     site.commit(0)
     assert publishing.publish()
@@ -151,10 +146,8 @@ def test_a_published_stream_has_the_watermark_of_its_batches(tmp_path: Path) -> 
         site.batch(publishing, number, Frame([productions("sums", 6 * second)]), before_ns)
         site.commit(number)
         publishing.publish()
-    assert [each.exact_ns for each in pairs_of(read_journal(DISK, tmp_path / "sums" / ".photon"))] == [
-        5 * second,
-        9 * second,
-    ]
+    pairs = pairs_of(read_journal(DISK, tmp_path / "sums" / ".photon"))
+    assert [each.exact_ns for each in pairs] == [5 * second, 9 * second]
     publishing.close()
     reopened = site.opened()
     assert reopened.mark.exact_ns == 9 * second
