@@ -452,9 +452,13 @@ def test_files_go_below_one_url(bucket: MemoryBucket, tmp_path: Path) -> None:
     slot.append(1, b"{}\n")
     slot.finish(1)
     (slot.place.output / ".moved").write_text("s3://lake/y\n")
-    with pytest.raises(UsageError, match="says that files were moved below s3://lake/y"):
+    with pytest.raises(UsageError, match=r"below s3://lake/y; all files .* it is of an earlier one: remove it"):
         ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+    assert not bucket.data
     assert len(list((slot.place.output / "joined").iterdir())) == 2
+    (slot.place.output / "joined" / "s0-000000.jsonl.gz").unlink()
+    with pytest.raises(UsageError, match="moved below s3://lake/y; leave keep to it"):
+        ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
 
 
 def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, tmp_path: Path) -> None:
