@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import msgspec
+if TYPE_CHECKING:
+    import msgspec
 
-DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
-"""What msgspec raises for bytes that are not what they should be; of texts that are no UTF-8 it is Python's error."""
+    DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
+    """What msgspec raises for bytes that are not what they should be; for texts that are no UTF-8 it is Python's."""
+else:
+
+    def __getattr__(name: str) -> object:
+        """The same when it is asked for: a health check needs none of it, and each imports its errors from here."""
+        if name != "DECODE_ERRORS":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import msgspec
+
+        return msgspec.MsgspecError, UnicodeDecodeError
 
 
 class PhotonError(Exception):

@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,17 +132,28 @@ def _constants(source: str) -> dict[str, int | str]:
     if not re.search("VERSION|MAGIC|FORMAT", source):
         return {}
     found: dict[str, int | str] = {}
-    for node in ast.parse(source).body:
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
+    for name, value in _assigned(ast.parse(source)):
+        if name in FOREIGN:
             continue
-        [target], value = node.targets[:1], node.value.value
-        if not isinstance(target, ast.Name) or target.id in FOREIGN:
-            continue
-        if re.fullmatch(r"_?(\w+_)?(VERSION|FORMAT)", target.id) and isinstance(value, int | bytes):
-            found[target.id] = value if isinstance(value, int) else int(value)
-        elif target.id.endswith("MAGIC") and isinstance(value, str | bytes):
-            found[target.id] = value if isinstance(value, str) else value.decode("ascii", "backslashreplace")
+        if re.fullmatch(r"_?(\w+_)?(VERSION|FORMAT)", name) and isinstance(value, int | bytes):
+            found[name] = value if isinstance(value, int) else int(value)
+        elif name.endswith("MAGIC") and isinstance(value, str | bytes):
+            found[name] = value if isinstance(value, str) else value.decode("ascii", "backslashreplace")
     return found
+
+
+def _assigned(module: ast.Module) -> Iterator[tuple[str, object]]:
+    """The module's constants: ``NAME = 1``, and ``NAME, OTHER = "text", 1``."""
+    for node in module.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        target, value = node.targets[0], node.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = list(zip(target.elts, value.elts, strict=False))
+        for each, given in pairs:
+            if isinstance(each, ast.Name) and isinstance(given, ast.Constant):
+                yield each.id, given.value
 
 
 def formats_shown(page: str) -> list[str]:

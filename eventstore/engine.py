@@ -61,7 +61,6 @@ from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, Unava
 from photon.eventstore.whole_sets import SET_MAX, WholeSets
 from photon.outputs.relay import whole_ns
 
-IDLE_SECONDS = 0.05  # how far the logs have been read is published so often while nothing changes
 LOOK_UP_THREADS = 2
 MAP_AGAIN_SECONDS = 1.0
 """A file map that cannot be reached is tried again so often, after what its own patience takes."""
@@ -187,7 +186,7 @@ class EventStoreEngine:
         config, tell = self.config, self._tell
         watcher = open_watcher(config.directory, config.watch, tell)
         self._follower = _follower(config, self._adapter, self._map, tell, watcher, self._clock)
-        self._tail = Tail(self._follower, watcher, self._clock.monotonic, report=tell, idle_s=IDLE_SECONDS)
+        self._tail = Tail(self._follower, watcher, self._clock.monotonic, report=tell)
         self._finder = self._key_finder()
         self._reader = PrimaryReader(
             self._tail,

@@ -91,7 +91,8 @@ async def start_server(
 
 STOP_GRACE_SECONDS = 5.0
 BUSY_SECONDS = 10.0  # how long a map that another process has open is waited for
-WATCH_SECONDS = 0.1  # how often a failure of a reader is looked for
+BUSY_PAUSE_SECONDS = 0.1
+WATCH_SECONDS = 0.5  # how often a failure of a reader is looked for
 RING_SECONDS = 1.0  # how often the cache nodes are asked for
 
 
@@ -169,7 +170,7 @@ async def _engine(each: ServedJoin, clock: Clock, disk: Disk, report: Callable[[
             except FileMapBusy:  # a predecessor whose parent was killed may still be committing
                 if clock.monotonic() > deadline:
                     raise
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(BUSY_PAUSE_SECONDS)
     except (FileMapError, LogDirectoryError) as err:
         raise EventStoreFailed(f"join {name}: {err}") from None
     except OSError as err:

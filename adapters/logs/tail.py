@@ -32,7 +32,7 @@ CHANGED_S = 0.005
 """Between two looks at what changed at least: what changes often is looked at once."""
 CHANGED_SHARE = 0.25
 """Looking at what changed takes at most this share of the time."""
-IDLE_S = 0.1
+IDLE_S = 0.2
 """With notification: how often the directory is polled even without a wake-up."""
 WHOLE_S = 30.0
 """With notification: time between two scans of the whole directory."""

@@ -90,7 +90,7 @@ def _note(now: Interval, uncertainty_ns: int) -> str:
     return ""
 
 
-ASK_SECONDS = 2.0  # each peer is asked as often as this
+ASK_SECONDS = 5.0  # each peer is asked as often as this
 PAUSE_SECONDS_MIN = 0.1  # after the first question that a peer does not answer; then longer and longer
 TIMEOUT_SECONDS = 2.0
 

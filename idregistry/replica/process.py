@@ -34,7 +34,7 @@ from photon.idregistry.replica.service import SERVER_OPTIONS, OperatorServicer, 
 
 log = get_logger(__name__)
 
-_WATCH_SECONDS = 0.1
+_STARTING_SECONDS, _WATCH_SECONDS = 0.1, 0.5  # between two looks at the replica, until it is ready and then
 _GRACE_SECONDS = 2.0
 _CONFLICT_SECONDS = 0.5
 """A replica that may not serve stays so long: others that were started like it find out only with a majority."""
@@ -162,7 +162,7 @@ async def _watch(
             said_ready = True
             log.info("registry.ready", replica=replica.name)
             ready()
-        await until(stop, _WATCH_SECONDS)
+        await until(stop, _WATCH_SECONDS if said_ready else _STARTING_SECONDS)
 
 
 def _bind(server: grpc.aio.Server, settings: ReplicaSettings) -> None:

@@ -45,7 +45,9 @@ WATCH_SECONDS = 1.0
 _STARTING_SECONDS = 0.02
 _CHANGING_SECONDS = 0.1
 BOUNDARY_STEP_NS = 10_000_000_000
-"""The boundary moves in steps of at least ten seconds: each is an entry in each shard."""
+BOUNDARY_STEPS_MAX = 10_000
+"""The boundary moves in steps of at least ten seconds, and in no more than so many over the retention: each is an
+entry in each shard, which wakes its group in all replicas."""
 
 
 def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
@@ -352,7 +354,8 @@ class RegistryReplica:
             self._tell_remembered(server)
         if self._retention_ns is not None:
             boundary = self.clocks.not_after_ns() - self._retention_ns
-            if boundary >= machine.boundary + BOUNDARY_STEP_NS and not self.clocks.objection():
+            step = max(BOUNDARY_STEP_NS, self._retention_ns // BOUNDARY_STEPS_MAX)
+            if boundary >= machine.boundary + step and not self.clocks.objection():
                 todo.append(c.Boundary(boundary))
         for command in todo:
             outcome = await server.propose(command)

@@ -7,7 +7,8 @@ same report is read; nothing of the report stays in memory but one batch.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS
 from photon.idregistry.api import DIGEST_BYTES
+from photon.objects.paths import ObjectPath
+from photon.objects.transfer import fetched
 from photon.spark.classes import Class
 from photon.spark.recover.journal import ReportRefused
 from photon.spark.recover.planning import ReportedProblem
@@ -50,6 +54,8 @@ class VerifyReport:
     directory: Path
     name: str
     verdict: ReportVerdict
+    problems: Path
+    """The Parquet files, on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,22 @@ class _Evidence(msgspec.Struct, frozen=True):
 _EVIDENCE = msgspec.json.Decoder(_Evidence)
 
 
-def open_report(directory: Path, deployment: str) -> VerifyReport:
+@contextmanager
+def opened(disk: Disk, directory: Path, deployment: str) -> Iterator[VerifyReport]:
+    """As ``open_report``; what is below a URL is fetched. Raises ObjectsUnavailable too."""
+    report = open_report(disk, directory, deployment)
+    if not isinstance(directory, ObjectPath):
+        yield report
+        return
+    with fetched(directory, VERDICT_NAME) as local:
+        yield replace(report, problems=local / PROBLEMS)
+
+
+def open_report(disk: Disk, directory: Path, deployment: str) -> VerifyReport:
     """Raises ReportRefused: the report is missing, or belongs to a deployment with another fingerprint."""
     path = directory / VERDICT_NAME
     try:
-        data = path.read_bytes()
+        data = disk.read(path)
     except OSError as error:
         raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
     try:
@@ -89,7 +106,7 @@ def open_report(directory: Path, deployment: str) -> VerifyReport:
         )
     if not verdict.exported_ns:
         raise ReportRefused(f"{path}: was made without a registry export, nothing can be compared; verify with one")
-    return VerifyReport(directory, blake2b(data, digest_size=16).hexdigest(), verdict)
+    return VerifyReport(directory, blake2b(data, digest_size=16).hexdigest(), verdict, directory / PROBLEMS)
 
 
 def findings(
@@ -97,7 +114,7 @@ def findings(
 ) -> Iterator[list[ReportedProblem]]:
     """All of these classes, ``rows`` at a time, the last batch shorter. Raises ReportRefused."""
     waiting: list[ReportedProblem] = []
-    for batch in _record_batches(report.directory, rows):
+    for batch in _record_batches(report.problems, rows):
         waiting += _of(batch, classes)
         while len(waiting) >= rows:
             yield waiting[:rows]
@@ -109,7 +126,7 @@ def findings(
 def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:
     """Lines that are no records, and files of which the rest is gone, ``rows`` at a time. Raises ReportRefused."""
     waiting: list[Damage] = []
-    for batch in _record_batches(report.directory, rows):
+    for batch in _record_batches(report.problems, rows):
         torn = batch.filter(pc.is_in(batch["class"], pa.array([str(Class.TORN)]))).to_pylist()
         waiting += (Damage(row["datacentre"], row["output_file"], row["output_offset"]) for row in torn)
         while len(waiting) >= rows:
@@ -119,8 +136,7 @@ def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damag
         yield waiting
 
 
-def _record_batches(directory: Path, rows: int) -> Iterator[pa.RecordBatch]:
-    root = directory / PROBLEMS
+def _record_batches(root: Path, rows: int) -> Iterator[pa.RecordBatch]:
     paths = sorted(path for path in root.rglob("*.parquet") if not _hidden(path.relative_to(root)))
     for path in paths:
         try:

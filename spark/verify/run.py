@@ -86,10 +86,11 @@ class VerifyOutcome:
 
 
 def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[str], None]) -> VerifyOutcome:
-    """Verifies and writes the report. What the next run needs to know is kept next to the report's directory, for all
-    reports there. Raises ReportRefused, OSError, what reading the sources raises, and what Spark raises."""
+    """Verifies and writes the report. What the next run needs to know is kept where the task says, else next to the
+    report's directory, for all reports there. Raises ReportRefused, OSError, what reading the sources raises, and
+    what Spark raises."""
     outcome: list[VerifyOutcome] = []
-    kept = task.kept = (directory.parent / KEPT / task.sources.join.join).absolute()
+    kept = task.kept = task.kept or kept_below(directory.parent, task.sources.join.join)
     files, places = _input_files(task, task.notes.append)
     days = Days.known(kept, task.deployment, files)
     days.note_growth(lambda file, end: _tail(places[name_of(file)], end))
@@ -102,6 +103,10 @@ def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[s
     night.days.write(RealDisk(), kept, night.verified)
     _tidy(kept, task, night.days)
     return outcome[0]
+
+
+def kept_below(directory: Path, join: str) -> Path:
+    return (directory / KEPT / join).absolute()
 
 
 def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:

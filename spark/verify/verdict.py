@@ -5,6 +5,8 @@ summary.json        counts by hour, datacentre and class; summary/ has them as P
 problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by day
 inputs.jsonl        every file that there was: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
 report.html         for people
+
+Below a URL there is a report when its verdict is there: it comes last, and goes first where another one replaces it.
 """
 
 from __future__ import annotations
@@ -21,12 +23,17 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.idregistry.api import Digester
+from photon.objects.directory import bucket_of
+from photon.objects.paths import ObjectPath
+from photon.objects.transfer import below, told, upload
 from photon.spark.verify.figures import Figures, hour_text
 
 VERSION = 1
 VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME = "verdict.json", "summary.json", "inputs.jsonl", "report.html"
 PROBLEMS, SUMMARY = "problems", "summary"
 TAIL_BYTES = 4096
+OWN = (VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME, PROBLEMS, SUMMARY, "recover-")
+"""So the names begin of all that stands in a report, its repair's journals too."""
 PARTIAL, BEFORE = ".partial", ".before"
 RIGHT, WRONG = "right", "problems"
 
@@ -124,6 +131,25 @@ def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> 
     disk.rename(building, directory)
     disk.sync_dir(directory.parent)
     shutil.rmtree(before, ignore_errors=True)
+
+
+def check_below(to: ObjectPath) -> list[str]:
+    """Keys of the report that is there, whole or not, its verdict first. Raises ReportRefused, ObjectsUnavailable."""
+    with told(to):
+        found = below(to)
+    for name in found:
+        if not name.startswith(OWN):
+            raise ReportRefused(f"{to}: holds {name}, which is of no report; name another prefix")
+    return [found[name].key for name in sorted(found, key=lambda name: name != VERDICT_NAME)]
+
+
+def put_below(directory: Path, to: ObjectPath) -> None:
+    """A whole report in place of the one that is there. Raises ReportRefused, ObjectsUnavailable, OSError."""
+    old = check_below(to)
+    with told(to):
+        for key in old:
+            bucket_of(to).objects.delete(key)
+        upload(directory, to, VERDICT_NAME)
 
 
 def write_inputs(disk: Disk, path: Path, files: Iterable[InputFile]) -> None:

@@ -51,9 +51,22 @@ async def test_a_backfill_below_a_url(site: Site, tmp_path: Path) -> None:
         again = await in_thread(run, *command)
         assert (again.code, again.json["earlier_run"]) == (0, True), again.err
         whole = ("--from", str(T), "--to", str(T + HOURS * 3600))
-        report = ("--config", made.file, *whole, "--report", tmp_path / "report")
-        verdict = await in_thread(run, "spark", "verify", *report, *SPARK, "-o", "json")
+        site.put("reports/one/problems/day=none/old.parquet", b"of a report that was cut short")
+        site.faults.refused = site.faults.cut = 0.03
+        report = ("--config", made.file, "--report", f"{site.url}/reports/one")
+        verdict = await in_thread(run, "spark", "verify", *report, *whole, *SPARK, "-o", "json")
         assert verdict.json["counts"]["correct"] == len(made.pairs), (verdict.err, verdict.out)
+        assert orjson.loads(site.get("reports/one/verdict.json")) == verdict.json
+        assert {"report.html", "inputs.jsonl", "summary.json"} <= {
+            key.removeprefix("reports/one/") for key in site.keys("reports/")
+        }
+        assert "reports/one/problems/day=none/old.parquet" not in site.keys("reports/")
+        assert not [each for each in made.file.parent.iterdir() if ".work-" in each.name]
+        assert (made.file.parent / ".verified").is_dir()
+        applied = await in_thread(run, "spark", "recover", *report, "--yes", "-o", "json")
+        assert (applied.json["report"], applied.json["applied"]) == (f"{site.url}/reports/one", True), applied.err
+        site.faults.refused = site.faults.cut = 0.0
+        assert any(key.startswith("reports/one/recover-") for key in site.keys("reports/"))
     named = {orjson.loads(line)["file"] for line in site.get("november/manifest.jsonl").splitlines()}
     assert {f"november/{each}" for each in named} == set(site.keys("november/joined/"))
     assert not site.keys("november/.backfill/staging/")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -12,7 +14,7 @@ from photon.config.errors import UsageError
 from photon.lab.demo.check import records
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
-from photon.objects.transfer import fetched, uploaded
+from photon.objects.transfer import fetched, told, uploaded
 from tests.integration.commands import photon, running, until
 from tests.integration.join_logs import Logs
 from tests.objects.server import Site
@@ -138,6 +140,13 @@ def test_what_is_cut_short_is_not_there(site: Site, tmp_path: Path) -> None:
         (local / "group-00000" / "snapshot").write_bytes(content)
         (local / "manifest.json").write_bytes(b"{}")
     assert not site.faults.forgets
+
+    def torn() -> Iterator[bytes]:
+        yield content
+        raise OSError(errno.EIO, "Input/output error", "/local/file")
+
+    with pytest.raises(OSError, match="'/local/file'"), told(to):
+        bucket_of(to).objects.write(f"{to.key}/torn", torn())
     assert site.keys("backup/") == ["backup/group-00000/snapshot", "backup/manifest.json"]
     with fetched(to, "manifest.json") as back:
         assert (back / "group-00000" / "snapshot").read_bytes() == content

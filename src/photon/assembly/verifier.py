@@ -31,7 +31,7 @@ from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierSer
 from photon.verifier.slot_work import SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
-from photon.verifier.watermark_keeper import WatermarkKeeper, within_ns
+from photon.verifier.watermark_keeper import GAP_S, WatermarkKeeper, within_ns
 
 READ_BEFORE_S = 3600.0
 """Beyond its patience: what an event may wait for joiners and the registry until its line is made."""
@@ -68,13 +68,21 @@ def _wakes(own: VerifiedPipeline, watch: Watch, woken: asyncio.Event) -> Callabl
         loop.remove_reader(watcher.fileno())
         watcher.close()
 
+    def listen() -> None:
+        if not watcher.failed:
+            loop.add_reader(watcher.fileno(), noted)
+
     def noted() -> None:
+        """A commit is several changes, and nobody looks more often than this."""
         watcher.changed()
+        woken.set()
         if watcher.failed:
             end()
-        woken.set()
+        else:
+            loop.remove_reader(watcher.fileno())
+            loop.call_later(GAP_S, listen)
 
-    loop.add_reader(watcher.fileno(), noted)
+    listen()
     return lambda: None if watcher.failed else end()
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -78,7 +77,7 @@ def _deployment(given: Mapping[str, Any]) -> Path | None:
 @contextmanager
 def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dict[str, Any]]:
     """A line now and one at the end; the caller puts ``exit_code`` into what it is given."""
-    number = uuid.uuid4().hex[:12]
+    number = os.urandom(6).hex()
     begun = {
         "id": number,
         "user": _user(),

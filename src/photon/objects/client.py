@@ -53,6 +53,8 @@ class ObstoreBucket:
             raise UsageError(f"{url}: cannot be opened ({_line(error)})") from None
 
     def _error(self, error: Exception, key: str, *, uploads: bool = False) -> OSError:
+        if isinstance(error, OSError) and error.errno is not None:  # of this machine: what was to be written
+            return error
         where = f"{self._url}/{key}"
         said = _STATUS.search(str(error))
         status = int(said[1]) if said else 404 if isinstance(error, FileNotFoundError) else 0

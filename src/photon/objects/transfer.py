@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from photon.config.errors import PhotonError, UsageError
-from photon.objects.api import PART_BYTES, Meta
+from photon.objects.api import PART_BYTES, Meta, ObjectsFailed
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 
@@ -28,10 +29,12 @@ class ObjectsUnavailable(PhotonError):
 
 @contextmanager
 def told(path: ObjectPath) -> Iterator[None]:
-    """What a store answers, as one line. Raises ObjectsUnavailable."""
+    """What a store answers, as one line. Raises ObjectsUnavailable; OSError of what a file of this machine does."""
     try:
         yield
     except OSError as error:
+        if not isinstance(error, ObjectsFailed) and "://" not in str(error.filename):
+            raise
         why = error.strerror or str(error) or type(error).__name__
         raise ObjectsUnavailable(f"{path}: {why}") from None
 
@@ -52,7 +55,7 @@ def put_file(path: Path, to: ObjectPath) -> int:
     """Writes one object, which appears whole; its bytes. Raises OSError."""
     size = path.stat().st_size
     if size > FILE_BYTES_MAX:
-        raise OSError(None, f"{path} has more than {FILE_BYTES_MAX} bytes")
+        raise ObjectsFailed(errno.EFBIG, f"{path} has more than {FILE_BYTES_MAX} bytes")
     bucket_of(to).objects.write(to.key, FileParts(path))
     return size
 
@@ -63,7 +66,7 @@ def below(path: ObjectPath, files_max: int = FILES_MAX) -> dict[str, Meta]:
     for page in bucket_of(path).objects.list(prefix, ""):
         found.update((meta.key[len(prefix) :], meta) for meta in page)
         if len(found) > files_max:
-            raise OSError(None, f"more than {files_max} objects are below it")
+            raise ObjectsFailed(errno.EFBIG, f"more than {files_max} objects are below it")
     return found
 
 
@@ -77,10 +80,15 @@ def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
         made = Path(temporary) / "made"
         yield made
-        names = sorted(str(path.relative_to(made)) for path in made.rglob("*") if path.is_file())
         with told(to):
-            for name in sorted(names, key=lambda name: (name == last, name)):
-                put_file(made / name, _within(to, name))
+            upload(made, to, last)
+
+
+def upload(directory: Path, to: ObjectPath, last: str) -> None:
+    """Writes its files below ``to``, the one with the name ``last`` last. Raises OSError."""
+    names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    for name in sorted(names, key=lambda name: (name == last, name)):
+        put_file(directory / name, _within(to, name))
 
 
 @contextmanager

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from photon.config.clock import SystemClock
-from photon.config.disk import RealDisk
+from photon.config.disk import Disk
+from photon.config.errors import UsageError
 from photon.config.file_lock import alone
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
@@ -20,12 +22,16 @@ from photon.dispatcher.replay.requests import Step
 from photon.fleet.access import registry_of, tls_of
 from photon.fleet.ledger import ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
+from photon.objects.api import ObjectChanged
+from photon.objects.disk import UrlDisk
+from photon.objects.paths import ObjectPath
+from photon.objects.transfer import told as told_of_store
 from photon.spark.recover.journal import RepairProgress, Replayed, write_journal
 from photon.spark.recover.planning import ATTENTION
 from photon.spark.recover.repairing import Repairing, RepairRules
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.recover.replays import requests
-from photon.spark.recover.report import VerifyReport, open_report
+from photon.spark.recover.report import VerifyReport, opened
 from photon.spark.verify.verdict import fingerprint
 
 LOCK_NAME = "recover.lock"
@@ -72,26 +78,48 @@ def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairPr
     Raises UsageError: no such report, or one of another deployment; RegistrySilent, RepairsDamaged, StateError,
     OSError.
     """
-    report = open_report(wish.report, fingerprint(settings, deployment_key(settings, base)))
-    if not wish.apply:
-        progress = asyncio.run(_repair(settings, base, report, wish, told))
-        would_ask = [*progress.replays, *_not_asked(progress)]
-        return Recovery(report, msgspec.structs.replace(progress, replays=would_ask), False)
-    with alone(wish.report / LOCK_NAME, f"{wish.report}: another photon spark recover works on it; let it end"):
-        progress = asyncio.run(_repair(settings, base, report, wish, told))
-        for each in _not_asked(progress):
-            number = _ask(settings, base, each)
-            done = msgspec.structs.replace(each, number=number)
-            progress = msgspec.structs.replace(progress, replays=[*progress.replays, done])
-            if number:
-                write_journal(RealDisk(), wish.report, progress)
+    disk = UrlDisk()
+    with opened(disk, wish.report, fingerprint(settings, deployment_key(settings, base))) as report:
+        if not wish.apply:
+            progress = asyncio.run(_repair(settings, base, disk, report, wish, told))
+            would_ask = [*progress.replays, *_not_asked(progress)]
+            return Recovery(report, msgspec.structs.replace(progress, replays=would_ask), False)
+        with _alone(wish.report):
+            progress = asyncio.run(_repair(settings, base, disk, report, wish, told))
+            for each in _not_asked(progress):
+                number = _ask(settings, base, each)
+                done = msgspec.structs.replace(each, number=number)
+                progress = msgspec.structs.replace(progress, replays=[*progress.replays, done])
+                if number:
+                    write_journal(disk, wish.report, progress)
     return Recovery(report, progress, True)
 
 
+@contextmanager
+def _alone(report: Path) -> Iterator[None]:
+    """Raises UsageError where another one works on it. Below a URL two may be at it until one writes its journal over
+    the other's, and ends. Raises ObjectsUnavailable."""
+    busy = f"{report}: another photon spark recover works on it; let it end"
+    if not isinstance(report, ObjectPath):
+        with alone(report / LOCK_NAME, busy):
+            yield
+        return
+    with told_of_store(report):
+        try:
+            yield
+        except ObjectChanged:
+            raise UsageError(busy) from None
+
+
 async def _repair(
-    settings: Settings, base: Path, report: VerifyReport, wish: Wish, told: Callable[[RepairProgress], None]
+    settings: Settings,
+    base: Path,
+    disk: Disk,
+    report: VerifyReport,
+    wish: Wish,
+    told: Callable[[RepairProgress], None],
 ) -> RepairProgress:
-    disk, clock = RealDisk(), SystemClock()
+    clock = SystemClock()
     retention = settings.registry.retention
     rules = RepairRules(
         wish.also_unmatched, None if retention is None else int(retention * 1e9), wish.rate, wish.apply

@@ -24,14 +24,15 @@ from photon.fleet.ledger import accounts, ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.operate.backup import check_backup, read_manifest
 from photon.objects.disk import UrlDisk
+from photon.objects.paths import ObjectPath
 from photon.spark.backfill.manifest import known_backfills
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import session
 from photon.spark.sources import RegistrySource, pipeline_sources
 from photon.spark.verify.figures import LedgerLine
 from photon.spark.verify.reading import VerifyTask
-from photon.spark.verify.run import VerifyOutcome, run
-from photon.spark.verify.verdict import fingerprint
+from photon.spark.verify.run import VerifyOutcome, kept_below, run
+from photon.spark.verify.verdict import check_below, fingerprint, put_below
 
 HOUR_NS = 3_600_000_000_000
 NS_PER_S = 1_000_000_000
@@ -45,6 +46,9 @@ class Wish:
     from_ns: int
     to_ns: int
     report: Path
+    work: Path | None = None
+    """Where it works, and keeps what the next run needs to know; None: next to the report, or to the deployment file
+    where that is a URL."""
     join: str | None = None
     export: Path | None = None
     """A backup of the registry; None: one is taken now."""
@@ -63,7 +67,11 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
     sources = pipeline_sources(settings, base, join)
     repairs = Repairs(RealDisk(), base / DIRECTORY)
     has_repairs = (base / DIRECTORY).is_dir()
-    with _working(wish.report) as work:
+    there = wish.report if isinstance(wish.report, ObjectPath) else None
+    if there is not None:
+        check_below(there)
+    working = wish.work or (wish.report.parent if there is None else base)
+    with _working(working, wish.report.name) as work:
         task = VerifyTask(
             sources=sources,
             deployment=fingerprint(settings, deployment_key(settings, base)),
@@ -74,6 +82,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             noted=repairs.damages() if has_repairs else None,
             others=tuple(name for name in settings.datacentre if name not in names),
             full=wish.full,
+            kept=kept_below(working, join),
         )
         _add_backfills(task, base, join, wish)
         _add_standing(settings, base, names, task, work)
@@ -81,7 +90,11 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             _add_registry(task, wish, work, export, say)
         task.ledger = _ledger(settings, base, names, task)
         spark = session("photon spark verify", master=wish.master, settings=wish.spark)
-        return run(spark, task, wish.report, say)
+        report = wish.report if there is None else work / "report"
+        done = run(spark, task, report, say)
+        if there is not None:
+            put_below(report, there)
+        return done
 
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
@@ -93,10 +106,10 @@ def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
 
 
 @contextmanager
-def _working(report: Path) -> Iterator[Path]:
-    """A directory next to the report, which executors see as they see the report."""
-    report.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f"{report.name}.work-", dir=report.parent))
+def _working(directory: Path, name: str) -> Iterator[Path]:
+    """A directory of this run, which executors see as they see the one that it is in."""
+    directory.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{name}.work-", dir=directory)).absolute()
     try:
         yield work
     finally:

@@ -26,6 +26,8 @@ from photon.sinks.transactions import Committed, TakenOver, Unreachable, committ
 
 ANSWER_S = 30.0
 """So long an answer of the cluster is waited for; brokers that start again take seconds."""
+REACH_S = 10.0
+"""So long at most until a connection begins to answer: a wrong address is told soon."""
 ABORT_S = 5.0
 POLL_S = 0.1
 TRANSACTION_MS = 60_000
@@ -92,8 +94,15 @@ class KafkaTarget:
 
     # -- beginning -----------------------------------------------------------------------------------------------
     def _made_ready(self) -> None:
-        """The topic is there, and that of the cursors. Raises UsageError, KafkaException."""
+        """The topic is there, and that of the cursors. Raises UsageError, Unreachable, KafkaException."""
         admin = self._admin.AdminClient(self._base)
+        try:
+            admin.list_topics(timeout=REACH_S)
+        except self._kafka.KafkaException as error:
+            raise Unreachable(
+                f"{self._where}: no broker answers within {REACH_S:.0f} s ({error.args[0].str()}); look at the "
+                "address, whether a broker runs there, and what it wants of a client (TLS, SASL)"
+            ) from None
         topics = self._kafka.TopicCollection([self._into.topic])
         try:
             described = admin.describe_topics(topics, request_timeout=ANSWER_S)[self._into.topic].result(ANSWER_S)

@@ -109,6 +109,8 @@ class ObjectSink:
         self._kinds = kinds
         self._clock = clock or SystemClock()
         self._keep_s = keep_s
+        self._mark, self._said = place.output / MOVED_NAME, f"{into}\n".encode()
+        """Says where files are that are not here."""
         self.mirrored = Mirrored()
         self._at: Meta | None = None
         self._manifest: bytes | None = None
@@ -135,6 +137,8 @@ class ObjectSink:
         PublishedDamaged, OutputMissing, ObjectsUnavailable, PrefixTaken, UsageError, OSError."""
         published = self._place.published(self._disk, self._kinds)
         self._check(published)
+        if self._keep_s is not None:
+            self._check_mark(published)
         counting: dict[str, MirroredFile] = {}
         for slot in published:
             for name, file in self._files(slot, all_of_it):
@@ -264,7 +268,8 @@ class ObjectSink:
                         self._look()
                         looked = True
                     if self._stands(name, found.st_size):
-                        self._mark()
+                        if not self._disk.exists(self._mark):
+                            self._disk.replace(self._mark, self._said)
                         self._disk.remove(path)
 
     def _look(self) -> None:
@@ -292,15 +297,14 @@ class ObjectSink:
             self._there.pop(name, None)
         return there == size
 
-    def _mark(self) -> None:
-        """Says where files are that are not here."""
-        mark, said = self._place.output / MOVED_NAME, f"{self._into}\n".encode()
-        if not self._disk.exists(mark):
-            self._disk.replace(mark, said)
-        elif (other := self._disk.read(mark)) != said:
-            raise UsageError(
-                f"{mark}: says that files were moved below {other.decode().strip()}; leave keep to that sink"
-            )
+    def _check_mark(self, published: Sequence[SlotOutput]) -> None:
+        """Raises UsageError: it says that files of this output are elsewhere, or is of one that stood here before."""
+        if not self._disk.exists(self._mark) or (found := self._disk.read(self._mark)) == self._said:
+            return
+        own = [file for slot in published if slot.output in (None, self._place.output) for file in slot.files]
+        here = all((self._place.output / _object(file)).exists() for file in own if file.final)
+        todo = "all files of this output are here, it is of an earlier one: remove it" if here else "leave keep to it"
+        raise UsageError(f"{self._mark}: says that files were moved below {found.decode().strip()}; {todo}")
 
     def _put(self, name: str, path: Path) -> None:
         to = self._to(name)

@@ -59,7 +59,7 @@ x-photon: &photon
 
 # A check costs Docker and its interpreter some 0.2 s of a core, so they are few. Many interpreters start at once on
 # few cores: what fails in the first minutes is not held against a process.
-x-health: &health {{interval: 60s, timeout: 30s, retries: 4, start_period: 600s}}
+x-health: &health {{interval: 120s, timeout: 30s, retries: 2, start_period: 600s}}
 
 """
 

@@ -13,7 +13,12 @@ from tests.integration.commands import photon as command
 from tests.integration.commands import running
 from tests.integration.upgrade.baseline import BASELINES, unpacked
 
-ARCHIVES = sorted(BASELINES.glob("*.tar.xz"))
+
+def _release(archive: Path) -> tuple[int, ...]:
+    return tuple(int(each) for each in archive.name.removesuffix(".tar.xz").split("."))
+
+
+ARCHIVES = sorted(BASELINES.glob("*.tar.xz"), key=_release)
 
 
 @pytest.mark.timeout(900)

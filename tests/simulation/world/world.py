@@ -27,6 +27,7 @@ from photon.dispatcher.replay import coverage, reopened
 from photon.eventstore.awaited_keys import AwaitedKeys
 from photon.idregistry.api import Digester
 from photon.idregistry.client import grpc_client as registry_client
+from photon.idregistry.replica import clocks as registry_clocks
 from photon.idregistry.replica import server as registry_server
 from photon.joiner import engine as joiner_engine
 from photon.joiner.core import CoreLimits
@@ -70,8 +71,10 @@ _PATCHES: tuple[Patch, ...] = (
     (joiner_engine, "SlotLock", SimulatedLock),
     (registry_client, "PROBE_SECONDS", 3.0),
     (registry_client, "TRY_SECONDS_MAX", 1.0),
+    (registry_clocks, "ASK_SECONDS", 2.0),
     (registry_server, "CARETAKER_SECONDS", 4.0),
     (registry_server, "_STARTING_SECONDS", 0.3),
+    (registry_server, "BOUNDARY_STEPS_MAX", 1 << 40),
 )
 
 

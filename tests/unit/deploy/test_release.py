@@ -38,9 +38,11 @@ def test_the_page_names_each_step(release: ModuleType) -> None:
 def test_a_constant_is_found_whatever_it_is_called(release: ModuleType) -> None:
     source = (
         'MAGIC = b"PH\\xff"\n_VERSION = 3\nSTATE_VERSION = 2\nFORMAT = 1\nVERSION = b"4"\nVERSIONS = (1, 2)\nx = 1\n'
+        'A_MAGIC, A_VERSION = "as", 5\n'
     )
     assert release._constants(source) == {
         "MAGIC": "PH\\xff", "_VERSION": 3, "STATE_VERSION": 2, "FORMAT": 1, "VERSION": 4,
+        "A_MAGIC": "as", "A_VERSION": 5,
     }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ class MemoryBucket:
     def head(self, key: str) -> Meta:
         self._ask(f"head {key}")
         if key not in self.data:
-            raise FileNotFoundError(errno.ENOENT, "no such object", key)
+            raise FileNotFoundError(errno.ENOENT, "no such object", f"s3://bucket/{key}")
         return self._meta(key)
 
     def read(self, meta: Meta, begin: int, end: int) -> bytes:

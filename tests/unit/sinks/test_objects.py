@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 
 import orjson
@@ -23,6 +24,7 @@ from photon.operations.slots import sealing
 from photon.outputs import OutputPlace, PublishedDamaged, retired_bytes
 from photon.outputs.content import OutputMissing
 from photon.outputs.mirrored import MANIFEST, MirroredFile, MirroredPlace, slots_of
+from photon.outputs.next_read import CursorLost
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.published import RETIRED_NAME
 from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken, follow
@@ -452,9 +454,13 @@ def test_files_go_below_one_url(bucket: MemoryBucket, tmp_path: Path) -> None:
     slot.append(1, b"{}\n")
     slot.finish(1)
     (slot.place.output / ".moved").write_text("s3://lake/y\n")
-    with pytest.raises(UsageError, match="says that files were moved below s3://lake/y"):
+    with pytest.raises(UsageError, match=r"below s3://lake/y; all files .* it is of an earlier one: remove it"):
         ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+    assert not bucket.data
     assert len(list((slot.place.output / "joined").iterdir())) == 2
+    (slot.place.output / "joined" / "s0-000000.jsonl.gz").unlink()
+    with pytest.raises(UsageError, match="moved below s3://lake/y; leave keep to it"):
+        ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
 
 
 def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, tmp_path: Path) -> None:
@@ -548,6 +554,27 @@ def test_a_copy_has_what_was_moved_away(bucket: MemoryBucket, tmp_path: Path) ->
     del bucket.data[f"x/{MANIFEST}"]
     with pytest.raises(sealing.CopyRefused, match="there is no manifest"):
         sealing.find_copy(slot.place.output, slot.slot)
+
+
+def test_a_copy_at_a_new_keeper_has_only_what_was_not_moved(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """Retired against it the slot has in the bucket what it had there; who had not read so far is told."""
+    slot = written(tmp_path)
+    for number in (1, 2):
+        slot.append(number, b'{"n":%d}\n' % number)
+        slot.finish(number)
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)
+    own.pass_()
+    begun = next(iter(Output(slot.place).batches())).cursor
+    kept = tmp_path / "kept"
+    shutil.copytree(slot.place.output / "joined", kept / "output" / "joined")
+    copy = sealing.find_kept(DISK, kept, slot.slot)
+    sealing.measure(DISK, copy, ())
+    sealing.publish(DISK, slot.state, slot.slot, copy, slot.place.output)
+    with pytest.raises(CursorLost, match="no such file is published"):
+        list(Output(slot.place).batches(cursor=begun))
+    own.pass_()
+    lines = [b"{}", b'{"n":1}', b'{"n":2}']
+    assert [line for batch in Output(MirroredPlace.at(INTO)).batches() for line in batch.lines()] == lines
 
 
 def test_a_prefix_may_have_more_files_than_a_directory(

@@ -11,7 +11,7 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
 from photon.cli.tables import print_table, time_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ WORDS = {
 
 
 @click.command("recover")
-@click.option("--report", type=PATH, required=True, help="Directory of a verification's report.")
+@click.option("--report", type=PLACE, required=True, help="Directory, or URL, of a verification's report.")
 @sure
 @click.option("--also-unmatched", is_flag=True,
               help="Unmatched events whose primary exists get a second, joined line too.")  # fmt: skip

@@ -34,8 +34,11 @@ SLACK_S = 3600.0
 )
 @click.option("--to", "until", metavar="TIME",
               help="Event times before this hour; default: the last one that can be judged.")  # fmt: skip
-@click.option("--report", type=PATH, required=True,
-              help="Directory of the report, shared by driver and executors.")  # fmt: skip
+@click.option("--report", type=PLACE, required=True,
+              help="Directory of the report, shared by driver and executors, or URL.")  # fmt: skip
+@click.option("--work", type=PATH,
+              help="Directory, shared by driver and executors, for files on the way and what the next run needs to "
+              "know; default: next to the report, where that is a URL next to the deployment file.")  # fmt: skip
 @click.option("--join", metavar="NAME", help="Which join, if there are several.")
 @click.option("--export", type=PATH,
               help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
@@ -57,6 +60,7 @@ def verify(
     Examples:
       photon spark verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/2026-11-20
       photon spark verify --config photon.toml --from 7d --report reports/week --master spark://host:7077
+      photon spark verify --config photon.toml --from 7d --report s3://reports/week --work /mnt/shared/photon
     Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems.
     """
     import msgspec

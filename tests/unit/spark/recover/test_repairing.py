@@ -87,7 +87,7 @@ class Site:
 
     async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> RepairProgress:
         rules = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply)
-        report = open_report(self.report, DEPLOYMENT)
+        report = open_report(RealDisk(), self.report, DEPLOYMENT)
         disk = QuickDisk()
         return await Repairing(
             report, self.world, self.world, disk, self.repairs, self.clock, rules, lambda progress: None

@@ -27,7 +27,7 @@ def test_every_class_that_can_be_repaired_is_gone_through_once() -> None:
 
 def test_findings_come_in_the_same_batches_again(tmp_path: Path) -> None:
     rows = [lost(number, Class.LOST_CLEARED if number % 3 else Class.PRIMARY_EXISTS) for number in range(100)]
-    report = open_report(write_report(tmp_path / "report", rows, files=4), DEPLOYMENT)
+    report = open_report(RealDisk(), write_report(tmp_path / "report", rows, files=4), DEPLOYMENT)
     (report.directory / "problems" / "_temporary").mkdir()
     (report.directory / "problems" / "_temporary" / "part.parquet").write_bytes(b"of a task that died")
     batches = list(findings(report, [Class.LOST_CLEARED], 7))
@@ -42,25 +42,25 @@ def test_findings_come_in_the_same_batches_again(tmp_path: Path) -> None:
 def test_reports_that_are_refused(tmp_path: Path) -> None:
     report = write_report(tmp_path / "report", [lost(1)])
     with pytest.raises(ReportRefused, match="the deployment has changed since this report"):
-        open_report(report, "another")
+        open_report(RealDisk(), report, "another")
     with pytest.raises(ReportRefused, match="cannot be read"):
-        open_report(tmp_path, DEPLOYMENT)
+        open_report(RealDisk(), tmp_path, DEPLOYMENT)
     blind = write_report(tmp_path / "blind", [lost(1)], exported_ns=0)
     with pytest.raises(ReportRefused, match="without a registry export"):
-        open_report(blind, DEPLOYMENT)
+        open_report(RealDisk(), blind, DEPLOYMENT)
     (part,) = (report / "problems").iterdir()
     part.write_bytes(part.read_bytes()[:-10])
     with pytest.raises(ReportRefused, match="part-00000"):
-        list(findings(open_report(report, DEPLOYMENT), [Class.LOST_CLEARED]))
+        list(findings(open_report(RealDisk(), report, DEPLOYMENT), [Class.LOST_CLEARED]))
     (report / "verdict.json").write_text('{"version": 2, "deployment": "", "exported_ns": 1}')
     with pytest.raises(ReportRefused, match="version 2"):
-        open_report(report, DEPLOYMENT)
+        open_report(RealDisk(), report, DEPLOYMENT)
 
 
 def test_another_verdict_has_another_journal(tmp_path: Path) -> None:
     disk = RealDisk()
-    one = open_report(write_report(tmp_path / "one", [lost(1)]), DEPLOYMENT)
-    other = open_report(write_report(tmp_path / "other", [lost(1)], exported_ns=2 * 10**18), DEPLOYMENT)
+    one = open_report(RealDisk(), write_report(tmp_path / "one", [lost(1)]), DEPLOYMENT)
+    other = open_report(RealDisk(), write_report(tmp_path / "other", [lost(1)], exported_ns=2 * 10**18), DEPLOYMENT)
     assert one.name != other.name
     write_journal(disk, tmp_path, RepairProgress(1, one.name, done={"losses": 3}))
     assert read_journal(disk, tmp_path, one.name).done == {"losses": 3}
