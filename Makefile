@@ -86,7 +86,7 @@ $(VENV)/spark.jsa: $(VENV)/.dev tests/spark/java_classes.py
 	-@$(BIN)/python -m tests.spark.java_classes $@ > /dev/null 2>&1
 
 test-spark: install $(VENV)/spark.jsa  ## the tests that run Spark: sessions of their own, and a cluster of two workers (Java 17)
-	$(BIN)/pytest tests/spark -n $(WORKERS) --dist loadfile --no-loadscope-reorder --timeout 900
+	$(BIN)/pytest tests/spark -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --timeout 900
 
 $(AIRFLOW)/.installed:
 	@$(PYTHON) -m venv $(AIRFLOW)
@@ -171,7 +171,7 @@ test-full: LAYERS = unit docs simulation hbase kafka docker pages integration ob
 test-full: install       ## the long rounds, N seeds (300) of each simulation; hours, so LAYERS="unit docs" picks some
 	@failed=; for layer in $(LAYERS); do echo "== $$layer"; \
 	  case $$layer in unit|docs|simulation|integration) workers="-n $(WORKERS)";; \
-	  spark) workers="-n $(WORKERS) --dist loadfile --no-loadscope-reorder";; *) workers=;; esac; \
+	  spark) workers="-n $(WORKERS) --dist loadgroup --no-loadscope-reorder";; *) workers=;; esac; \
 	  PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=10 PHOTON_FULL=1 \
 	  $(BIN)/pytest tests/$$layer $$workers --timeout 86400 || failed="$$failed $$layer"; \
 	done; test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }

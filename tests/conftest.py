@@ -30,8 +30,19 @@ assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel."""
 _CLASSES = Path(sys.prefix) / "spark.jsa"
-_SHARED = f" -XX:SharedArchiveFile={_CLASSES} -Xlog:disable" if _CLASSES.exists() else ""
-os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS + _SHARED)
+_JAVA = JAVA_OPTIONS + (f" -XX:SharedArchiveFile={_CLASSES} -Xlog:disable" if _CLASSES.exists() else "")
+_SPARK = {
+    "executor.extraJavaOptions": _JAVA,
+    "executor.memory": "512m",
+    "ui.enabled": "false",
+    "sql.shuffle.partitions": "3",
+    "driver.host": "127.0.0.1",
+    "driver.bindAddress": "127.0.0.1",
+}
+"""Of every driver that a test starts, whatever command does."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join([_JAVA, *(f'"-Dspark.{k}={v}"' for k, v in _SPARK.items())]))
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", _JAVA)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
 _TIMES = Times(Path(os.environ["PHOTON_TEST_TIMES"])) if "PHOTON_TEST_TIMES" in os.environ else None
 
 

@@ -281,13 +281,10 @@ class _Run:
 
 
 def markers(spark: SparkSession, partitions: int) -> list[str]:
-    """A key for each partition of a shuffle by it."""
-    from pyspark.sql import functions as f
-
-    key = f.concat(f.lit(MARKER_PREFIX), f.col("id").cast("string"))
-    keys = spark.range(partitions * 40).select(key.alias("key"))
-    found = keys.withColumn("at", f.expr(f"pmod(hash(key), {partitions})"))
-    by_partition = {row["at"]: row["key"] for row in found.groupBy("at").agg(f.min("key").alias("key")).collect()}
+    """A key for each partition of a shuffle by it. Spark finds them while it plans: no executor has to start."""
+    keys = ", ".join(f"('{MARKER_PREFIX}{number}')" for number in range(partitions * 40))
+    rows = spark.sql(f"SELECT pmod(hash(key), {partitions}), key FROM VALUES {keys} AS keys (key)").collect()
+    by_partition: dict[int, str] = dict(sorted(rows, reverse=True))  # the smallest key of each
     if len(by_partition) < partitions:
         raise ComputingError(f"{partitions} partitions are too many: no key is known for each of them")
     return [by_partition[each] for each in range(partitions)]

@@ -17,12 +17,18 @@ from pathlib import Path
 import pyspark
 
 from photon.supervision.ports import free_ports
-from tests.spark.conftest import JAVA
 
 START_S = 600.0
 HOME = Path(pyspark.__file__).parent
 HOST = "127.0.0.1"
-KEPT = ("PATH", "JAVA_HOME", "HOME", "LANG", "TMPDIR")
+KEPT = (
+    "PATH",
+    "JAVA_HOME",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    *(f"SPARK_{each}_OPTS" for each in ("SUBMIT", "DAEMON_JAVA", "LAUNCHER")),
+)
 """Of the environment: nothing that tells where Photon is."""
 WORKERS = 2
 
@@ -30,8 +36,7 @@ WORKERS = 2
 def bare_environment() -> dict[str, str]:
     """For processes that must not know of this Photon."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    java = {"SPARK_SUBMIT_OPTS": JAVA, "SPARK_DAEMON_JAVA_OPTS": JAVA, "SPARK_DAEMON_MEMORY": "256m"}
-    return kept | java | {"SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1"}
+    return kept | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1"}
 
 
 @dataclass(frozen=True, slots=True)

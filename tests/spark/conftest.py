@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
     from tests.spark.cluster import Cluster
 
-JAVA = os.environ["SPARK_SUBMIT_OPTS"]
-"""For Java processes that spark-submit does not start."""
 SETTINGS = {
-    "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "3",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.default.parallelism": "2",
     "spark.python.authenticate.socketTimeout": "300s",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process has the cluster; of all else it has whole files."""
+    for item in items:
+        group = "cluster" if "cluster" in getattr(item, "fixturenames", ()) else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def require_spark() -> None:

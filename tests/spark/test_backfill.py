@@ -30,8 +30,7 @@ from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome
 from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
-from tests.spark.cluster import HOST, Cluster
-from tests.spark.conftest import JAVA
+from tests.spark.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,12 +178,6 @@ async def test_what_the_registry_has_forgotten_is_compared_with_all_output(
 
 
 # -- drivers of their own: killed --------------------------------------------------------------------------------
-SPARK = [
-    "--spark", "spark.ui.enabled=false", "--spark", "spark.sql.shuffle.partitions=3",
-    "--spark", "spark.sql.adaptive.advisoryPartitionSizeInBytes=64k",
-]  # fmt: skip
-
-
 @contextmanager
 def driver_of(
     site: Site, output: Path, log: Path, *more: str, master: str = "local[2]"
@@ -196,7 +189,7 @@ def driver_of(
                 sys.executable,
                 "-m",
                 "photon",
-                *site.arguments(output, "--master", master, *SPARK, *more),
+                *site.arguments(output, "--master", master, "--batch-rows", "100", *more),
                 "-o",
                 "json",
             ],
@@ -214,17 +207,6 @@ def driver_of(
         process.wait()
 
 
-async def to_its_end(site: Site, output: Path, log: Path, *more: str, master: str = "local[2]") -> None:
-    """A run that ends well."""
-    with driver_of(site, output, log, *more, master=master) as driver:
-        code = await in_thread(driver.wait, 1000)
-        assert code == 0, said(log)
-
-
-def said(log: Path) -> str:
-    return log.read_text()
-
-
 async def until(condition: Callable[[], bool], what: str, seconds: float = 400) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -232,21 +214,21 @@ async def until(condition: Callable[[], bool], what: str, seconds: float = 400) 
         await asyncio.sleep(0.02)
 
 
-async def test_a_driver_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_driver_that_is_killed_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """kill -9 of the driver with its Java process and its workers, once mid-run; the next run ends it."""
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
     staging = output / ".backfill" / "staging"
     async with site.running():
-        with driver_of(site, output, log, "--batch-rows", "100"):
+        with driver_of(site, output, log, "--spark", "spark.sql.adaptive.advisoryPartitionSizeInBytes=64k"):
             await until(lambda: staging.exists() and any(staging.glob("*.batch")), "a batch is staged")
         assert not (output / "manifest.json").exists()
-        await to_its_end(site, output, log)
+        await in_thread(run_here, site, output)
         check_pairs(site, published(output)["joined"])
         assert await site.owned(manifest_of(output).slot) == 0
 
 
 FAULTY = '''
-"""Joins as any adapter; once, after some records, it ends what runs it, and once it is slow."""
+"""Joins as any adapter; after some records it ends once a worker, once an executor, and once it is slow."""
 import os, signal, time
 import orjson
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader
@@ -287,66 +269,56 @@ class Faulty(Adapter):
     def join(self, *pair):
         self.calls += 1
         markers = self.options["markers"]
-        if self.calls == 300 and first(markers + "/ended"):
-            if self.options["ends"] == "executor":
-                os.kill(parent(parent(os.getpid())), signal.SIGKILL)
+        if self.calls == 300 and first(markers + "/worker"):
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.calls == 250 and os.path.exists(markers + "/ended") and first(markers + "/slow"):
-            time.sleep(self.options["slow_s"])
+        if self.calls == 300 and first(markers + "/executor"):
+            os.kill(parent(parent(os.getpid())), signal.SIGKILL)
+        if self.calls == 250 and os.path.exists(markers + "/executor") and first(markers + "/slow"):
+            time.sleep(20)
         return super().join(*pair)
 '''
 
 
-def make_faulty(site: Site, ends: str, slow_s: float) -> None:
-    """Its adapter ends a worker, or the executor with it, and is slow once."""
+def make_faulty(site: Site) -> None:
     markers = site.directory / "markers"
     markers.mkdir()
     (site.directory / "faulty.py").write_text(FAULTY)
     text = site.file.read_text()
     begin, end = text.index("[join.clicks.primary]"), text.index("[registry.replicas.r1]")
-    join = (
-        f'[join.clicks]\nadapter = "faulty.py:Faulty"\n[join.clicks.options]\nmarkers = "{markers}"\n'
-        f'ends = "{ends}"\nslow_s = {slow_s}\n'
-    )
+    join = f'[join.clicks]\nadapter = "faulty.py:Faulty"\n[join.clicks.options]\nmarkers = "{markers}"\n'
     site.file.write_text(text[:begin] + join + text[end:])
 
 
-async def test_workers_that_die_leave_nothing_lost_and_nothing_twice(tmp_path: Path) -> None:
+async def test_killed_workers_and_executors_and_speculation_lose_nothing_and_double_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A Python worker is killed, then an executor, and a slow task runs twice."""
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
-    make_faulty(site, "worker", 0)
+    make_faulty(site)
+    settings = {
+        "speculation": "true", "speculation.interval": "100ms", "speculation.multiplier": "1.01",
+        "speculation.quantile": "0.1", "speculation.minTaskRuntime": "100ms",
+        "sql.adaptive.advisoryPartitionSizeInBytes": "64k",
+    }  # fmt: skip
+    more = [flag for name, value in settings.items() for flag in ("--spark", f"spark.{name}={value}")]
     async with site.running():
-        await to_its_end(site, output, log, "--batch-rows", "100", master="local[2,4]")
-        assert (site.directory / "markers" / "ended").exists()
+        with driver_of(site, output, log, *more, master=cluster.master) as driver:
+            assert await in_thread(driver.wait, 1000) == 0, log.read_text()
+        found = sorted(path.name for path in (site.directory / "markers").iterdir())
+        assert found == ["executor", "slow", "worker"]
         check_pairs(site, published(output)["joined"])
-        said = json.loads(log.read_text().splitlines()[-1])
+        (said,) = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
         assert said["events"]["duplicate"] == 1
         assert await site.owned(manifest_of(output).slot) == 0
         # The second attempt met what the first one had won.
         assert manifest_of(output).counts["own"] > 1
 
 
-async def test_killed_executors_and_speculation_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    """An executor is killed, and a slow task runs twice."""
-    site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
-    make_faulty(site, "executor", 20)
-    settings = {
-        "speculation": "true", "speculation.interval": "100ms", "speculation.multiplier": "1.01",
-        "speculation.quantile": "0.1", "speculation.minTaskRuntime": "100ms", "executor.memory": "512m",
-        "executor.extraJavaOptions": JAVA, "driver.host": HOST, "driver.bindAddress": HOST,
-    }  # fmt: skip
-    more = [flag for name, value in settings.items() for flag in ("--spark", f"spark.{name}={value}")]
-    async with site.running():
-        await to_its_end(site, output, log, "--batch-rows", "100", *more, master=cluster.master)
-        assert sorted(path.name for path in (site.directory / "markers").iterdir()) == ["ended", "slow"]
-        check_pairs(site, published(output)["joined"])
-        assert await site.owned(manifest_of(output).slot) == 0
-
-
-async def test_beside_a_live_pipeline_every_event_is_there_once(tmp_path: Path) -> None:
-    site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
+async def test_beside_a_live_pipeline_every_event_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+    site, output = make_site(tmp_path / "site", 6000), tmp_path / "out"
     live = site.directory / "output" / "joined"
     async with site.running(["registry", "eventstore", "joiner", "dispatcher"]):
-        await to_its_end(site, output, log)
+        await in_thread(run_here, site, output)
         found = [record["event_id"] for record in published(output).get("joined", [])]
 
         def elsewhere() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,9 +13,7 @@ from typing import Any
 
 import pytest
 
-import photon
-from tests.spark.cluster import HOME, HOST, Cluster, bare_environment, packed, python_without
-from tests.spark.conftest import JAVA
+from tests.spark.cluster import HOME, Cluster, bare_environment, packed, python_without
 from tests.spark.test_outputs import slot_with_lines
 
 ROOT = Path(__file__).parents[2]
@@ -62,36 +61,24 @@ def deployment(tmp_path: Path) -> Path:
     return tmp_path / "photon.toml"
 
 
-def submitted(
-    cluster: Cluster, python: Path, *command: str, more: Sequence[str] = ()
-) -> subprocess.CompletedProcess[str]:
-    """A Python program run by spark-submit; Photon is where this Python's is, not where the executors' is."""
-    settings = {
-        "spark.driver.host": HOST,
-        "spark.driver.bindAddress": HOST,
-        "spark.ui.enabled": "false",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": JAVA,
-        "spark.driver.memory": "512m",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.pyspark.python": str(python),
-        "spark.pyspark.driver.python": sys.executable,
-    }
-    flags = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
-    whole = [str(HOME / "bin" / "spark-submit"), "--master", cluster.master, *flags, *more, *command]
-    environment = bare_environment() | {"SPARK_HOME": str(HOME)}
-    return subprocess.run(
-        whole, env=environment, cwd=cluster.directory, capture_output=True, text=True, timeout=1500, check=False
+def submit(
+    cluster: Cluster, deployment: Path, python: Path, *arguments: str, more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the driver of these tests says; Photon is where this Python's is, not where the executors' is."""
+    command = [str(HOME / "bin" / "spark-submit"), "--master", cluster.master, *more]
+    command += [str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), *arguments]
+    done = subprocess.run(
+        command, env=environment(python), cwd=cluster.directory, capture_output=True, text=True, timeout=1500
     )
-
-
-def submit(cluster: Cluster, deployment: Path, python: Path, *more: str, source: bool) -> dict[str, Any]:
-    """What the driver of these tests says."""
-    command = (str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "source" if source else "no")
-    done = submitted(cluster, python, *command, more=more)
     assert done.returncode == 0, done.stderr[-6000:]
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return said
+
+
+def environment(python: Path) -> dict[str, str]:
+    """``python``: the executors'."""
+    pythons = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return bare_environment() | pythons | {"SPARK_HOME": str(HOME)}
 
 
 def check(said: dict[str, Any]) -> None:
@@ -104,35 +91,39 @@ def check(said: dict[str, Any]) -> None:
 
 
 def test_the_package_and_the_adapter_are_shipped(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
-    python = python_without(tmp_path / "venv")
-    said = submit(cluster, deployment, python, source=True)
+    """A Python that answers on the driver's machine, and does not come up as a worker, is told before."""
+    half = tmp_path / "half"
+    half.write_text(f'#!/bin/sh\ncase "$*" in *pyspark*) exit 7;; esac\nexec {sys.executable} "$@"\n')
+    half.chmod(0o755)
+    said = submit(cluster, deployment, python_without(tmp_path / "venv"), str(half))
     check(said)
     assert said["source"] == sorted(f"e{n}" for n in range(20))
+    assert f"Spark's workers run {str(half)!r}, which does not " in said["wrong"]
+    assert "on an executor" in said["wrong"]
+    assert "set PYSPARK_PYTHON to a Python" in said["wrong"]
 
 
 def test_the_command_line_runs_as_it_is(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
     """As docs/spark.md says it; what it finds is an output that has nothing to do with the logs."""
-    python = python_without(tmp_path / "venv")
-    report = tmp_path / "report"
-    begin, end = "1970-01-01T00", "1970-01-01T01"
-    command = (
-        "spark",
-        "verify",
-        "--config",
-        str(deployment),
-        "--from",
-        begin,
-        "--to",
-        end,
-        "--report",
-        str(report),
-    )
-    main = Path(photon.__path__[0]) / "__main__.py"
-    done = submitted(cluster, python, str(main), *command, "--without-registry", "-o", "json")
+    page = (ROOT / "docs" / "spark.md").read_text()
+    (script,) = re.findall(r"^spark-submit --master .*__main__.*\n(?:  .*\n)*", page, re.M)
+    for said, here in (
+        ("spark://host:7077", cluster.master), ("photon.toml", str(deployment)), ("/mnt/shared", str(tmp_path)),
+        ("--from 2026-11-20", "--from 1970-01-01T00"), ("--to 2026-11-21", "--to 1970-01-01T01"),
+    ):  # fmt: skip
+        assert said in script
+        script = script.replace(said, here)
+    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-uc", f"{script.rstrip()} --without-registry"],
+        env=environment(python_without(tmp_path / "venv")) | path, capture_output=True, text=True, timeout=1500,
+    )  # fmt: skip
     assert done.returncode == 3, done.stderr[-6000:]
+    report = tmp_path / "reports" / "2026-11-20"
     counts = json.loads((report / "verdict.json").read_bytes())["counts"]
     assert "correct" not in counts
     assert sum(count for name, count in counts.items() if name.startswith("lost")) == 200, counts
+    assert (report / "report.html").exists()
 
 
 def test_libraries_come_as_an_archive(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
@@ -141,7 +132,7 @@ def test_libraries_come_as_an_archive(cluster: Cluster, deployment: Path, tmp_pa
     assert missing.returncode == 1
     archive = packed(tmp_path / "libraries.tar.gz", SMALL)
     more = ("--archives", f"{archive}#libraries", "--conf", "spark.executorEnv.PYTHONPATH=./libraries")
-    check(submit(cluster, deployment, python, *more, source=False))
+    check(submit(cluster, deployment, python, more=(*more, "--conf", "spark.cores.max=1")))
 
 
 def test_without_java_one_line_says_what_to_install(tmp_path: Path) -> None:
@@ -151,18 +142,3 @@ def test_without_java_one_line_says_what_to_install(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("install Java 17 (for instance openjdk-17-jre-headless) 1")
     assert done.stdout.count("\n") == 1
-
-
-def test_a_python_that_runs_on_no_executor_is_told_at_once(
-    cluster: Cluster, deployment: Path, tmp_path: Path
-) -> None:
-    """It answers on the driver's machine, and does not come up as a worker."""
-    half = tmp_path / "half"
-    half.write_text(f'#!/bin/sh\ncase "$*" in *pyspark*) exit 7;; esac\nexec {sys.executable} "$@"\n')
-    half.chmod(0o755)
-    done = submitted(cluster, half, str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "register")
-    assert done.returncode == 1
-    *_, said = (line for line in done.stdout.splitlines() if "WorkerPythonWrong" in line)  # spark-submit merges them
-    assert f"Spark's workers run {str(half)!r}, which does not " in said
-    assert "on an executor" in said
-    assert "set PYSPARK_PYTHON to a Python" in said

@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from tests.spark import recorded
-from tests.spark.cluster import HOST, Cluster, bare_environment, python_without
-from tests.spark.conftest import JAVA
+from tests.spark.cluster import Cluster, bare_environment, python_without
 
 ROUNDS = int(os.environ.get("PHOTON_SPARK_KILLS", "20" if os.environ.get("PHOTON_FULL") else "3"))
 """How many processes are killed."""
@@ -30,18 +29,8 @@ class OnSpark:
     """Runs of one topology, one after the other."""
 
     def __init__(self, cluster: Cluster, base: Path, python: Path, *options: str) -> None:
-        settings = {
-            "spark.driver.host": HOST,
-            "spark.driver.bindAddress": HOST,
-            "spark.driver.memory": "512m",
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": JAVA,
-            "spark.ui.enabled": "false",
-            "spark.python.authenticate.socketTimeout": "300s",
-        }
-        flags = [each for name, value in settings.items() for each in ("--spark", f"{name}={value}")]
         run = [*COMPUTE, *options, "-o", "json", "--on", "spark", "--master", cluster.master, "--partitions", "2"]
-        self._command = [*run, *flags]
+        self._command = [*run, "--spark", "spark.python.authenticate.socketTimeout=300s"]
         self._base = base
         self._environment = bare_environment() | {"PYSPARK_PYTHON": str(python)}
         self._commits = base / ".photon-compute" / "clicks" / "checkpoint" / "commits"

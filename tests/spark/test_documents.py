@@ -1,12 +1,11 @@
 """Each ``photon spark …`` command of the pages is run as it stands, for a past day of a small deployment.
 
-``spark-submit`` and the nightly script of docs/verification.md too. A day, a master and a directory of the documents
-are others here; a command that is added to a page is run without a word here.
+The nightly script of docs/verification.md too; spark-submit's is in ``test_cluster``. A day, a master and a directory
+of the documents are others here; a command that is added to a page is run without a word here.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import os
 import re
@@ -26,7 +25,7 @@ from photon.fleet.ledger import read_ledger
 from photon.supervision.ports import free_ports
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
 from tests.integration.commands import interrupt, running, until
-from tests.spark.backfill_site import Site, make_site, manifest_of
+from tests.spark.backfill_site import Site, in_thread, make_site, manifest_of
 from tests.spark.cluster import HOST, bare_environment
 from tests.spark.conftest import require_spark
 
@@ -39,7 +38,6 @@ WAIT_S = 120.0
 RUN_S = 400.0
 CLICKS = 60
 NIGHTLY = "#!/bin/bash\n# photon-nightly"
-SUBMIT = "spark-submit --master"
 
 
 def _blocks(info: str) -> Iterator[str]:
@@ -103,8 +101,11 @@ def run(arguments: list[str], cwd: Path, path: str = "", more: Mapping[str, str]
     return done.stdout
 
 
-def _words(words: list[str], site: Site, directory: Path) -> list[str]:
-    return [sys.executable, "-m", "photon", *(as_here(word, site, directory) for word in words)]
+def invoked(words: list[str], site: Site, directory: Path) -> str:
+    """In the session of the tests: the nightly script has one of its own."""
+    done = CliRunner().invoke(main, [as_here(word, site, directory) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 VERIFY = [words for words in spark_commands() if words[1] == "verify"]
@@ -121,21 +122,8 @@ def test_each_is_run_here() -> None:
 def test_verify(
     joined: Site, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
-    """In a process of its own only where it says more of Spark."""
-    if "--master" in words:
-        said = run(_words(words, joined, tmp_path), tmp_path)
-    else:
-        monkeypatch.chdir(tmp_path)
-        done = CliRunner().invoke(main, [as_here(word, joined, tmp_path) for word in words])
-        assert done.exit_code == 0, done.output
-        said = done.output
-    assert "every event exactly once" in said.lower()
-    assert list(tmp_path.rglob("report.html"))
-
-
-def test_spark_submit(joined: Site, tmp_path: Path) -> None:
-    (script,) = (block for block in _blocks("bash") if block.startswith(SUBMIT))
-    run(["bash", "-euc", as_here(script, joined, tmp_path)], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert "every event exactly once" in invoked(words, joined, tmp_path).lower()
     assert list(tmp_path.rglob("report.html"))
 
 
@@ -177,15 +165,12 @@ def test_the_nightly_script(joined: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", BACKFILL, ids=" ".join)
-def test_backfill(tmp_path: Path, words: list[str]) -> None:
-    require_spark()
+async def test_backfill(
+    tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
     site = make_site(tmp_path / "site", CLICKS)
     words = [NEXT if before == "--to" else word for before, word in zip(["", *words], words, strict=False)]
-
-    async def beside_its_registry() -> None:
-        async with site.running():
-            await asyncio.to_thread(run, _words(words, site, tmp_path), tmp_path)
-
-    asyncio.run(beside_its_registry())
-    (manifest,) = tmp_path.rglob("manifest.json")
-    assert manifest_of(manifest.parent).files
+    monkeypatch.chdir(tmp_path)
+    async with site.running():
+        await in_thread(invoked, words, site, tmp_path)
+    assert manifest_of(tmp_path / "backfill-november").files
