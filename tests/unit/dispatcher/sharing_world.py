@@ -25,7 +25,7 @@ from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher.world import block, core, looked_up, take
 from tests.unit.joiner.told import TakenBy, answers_of
 
-SCAN_S = 0.04
+SCAN_S = 0.02
 COMMIT_S = 0.2
 LOOK_UP_S = 0.001
 IN_FLIGHT = 8

@@ -209,7 +209,7 @@ def test_an_answer_that_does_not_fit_the_batch_is_no_answer(
 ) -> None:
     c = having(*words)
     reply(c, batch_of(c), *outcomes, **more)
-    assert (c.open, c.live) == (len(words), {Verdict.READ: len(words)})
+    assert (c.open, +c.live) == (len(words), {Verdict.READ: len(words)})
     assert not c.changes(0, 0.0)
     assert ids(batch_of(c, 100.0)) == [word.encode() for word in words]
 

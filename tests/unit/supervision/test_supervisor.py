@@ -68,8 +68,12 @@ async def supervisor(request: pytest.FixtureRequest) -> AsyncIterator[Supervisor
 @contextlib.asynccontextmanager
 async def _supervising(services: list[Service], **options: Any) -> AsyncIterator[Supervisor]:
     """One that has started these; it is stopped at the end."""
-    async with _supervising(services, **options) as supervisor:
+    supervisor = Supervisor(**options)
+    await supervisor.start(services)
+    try:
         yield supervisor
+    finally:
+        await supervisor.stop()
 
 
 def _state(supervisor: Supervisor, name: str) -> str:
