@@ -1,4 +1,4 @@
-"""Deployment files of tests: texts of a join of two kinds of lines, of a registry of one replica, and of datacentres
+"""Deployment files of tests: texts of a join of two kinds of lines, of a registry, and of datacentres
 with a pipeline each, to be put together into one file.
 """
 
@@ -26,8 +26,8 @@ def join(
     return "\n".join([*lines, f'time = {{ field = "{time}", unit = "{unit}" }}\n'])
 
 
-def replica(address: str) -> str:
-    return f'[registry.replicas.r1]\naddress = "{address}"\ndirectory = "r1"\ndatacentre = "east"\n'
+def replica(address: str, name: str = "r1") -> str:
+    return f'[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "{name}"\ndatacentre = "east"\n'
 
 
 def datacentre(free: Iterator[str], *services: str, name: str = "east", base: str = "", more: str = "") -> str:
@@ -40,11 +40,12 @@ def datacentre(free: Iterator[str], *services: str, name: str = "east", base: st
     return "\n".join([*lines, ""])
 
 
-def deployment(base: Path, joined: str, *services: str, more: str = "", top: str = "") -> Path:
+def deployment(base: Path, joined: str, *services: str, more: str = "", top: str = "", replicas: int = 1) -> Path:
     """Of one datacentre, ``base/photon.toml``, with the key and the directories of both logs. ``more``: further lines
     of the datacentre's table, ``top``: further tables."""
-    free = addresses(1 + len(services))
-    return write(base, joined, replica(next(free)), datacentre(free, *services, more=more), top)
+    free = addresses(replicas + len(services))
+    registry = "".join(replica(next(free), f"r{number}") for number in range(1, replicas + 1))
+    return write(base, joined, registry, datacentre(free, *services, more=more), top)
 
 
 def write(base: Path, *texts: str) -> Path:

@@ -28,11 +28,11 @@ WAIT_S = 120.0
 class Site(Detached):
     """Made and started by ``site_in``."""
 
-    def __init__(self, base: Path, owned_alarm: float) -> None:
+    def __init__(self, base: Path, owned_alarm: float, replicas: int = 1) -> None:
         self.base = base
         services = ("eventstore", "dispatcher", "verifier", f"joiners.{SLOT}")
         verifier = f'[verifier]\nowned_alarm = "{owned_alarm}s"\ncheck_share = 1.0\nlog_grace = "1s"\n'
-        super().__init__(deployment(base, join('unmatched_after = "1s"'), *services, top=verifier))
+        super().__init__(deployment(base, join('unmatched_after = "1s"'), *services, top=verifier, replicas=replicas))
         self.clicks, self.queries = base / "clicks" / "clicks.log", base / "queries" / "queries.log"
         self.state = base / "state" / "slots" / SLOT
         self.events = 0
@@ -138,10 +138,14 @@ class Site(Detached):
 
 @contextlib.contextmanager
 def site_in(
-    base: Path, *, owned_alarm: float = 300.0, prepare: Callable[[Path], None] = lambda base: None
+    base: Path,
+    *,
+    owned_alarm: float = 300.0,
+    prepare: Callable[[Path], None] = lambda base: None,
+    replicas: int = 1,
 ) -> Iterator[Site]:
     """A site whose processes run; they are ended with it. ``prepare``: called before they are started."""
-    site = Site(base, owned_alarm)
+    site = Site(base, owned_alarm, replicas)
     prepare(base)
     try:
         site.up()

@@ -17,6 +17,8 @@ from tests.integration.verified_site import Site, site_in
 from tests.otlp.collector import Collector, Span
 
 EVENTS, MISSING, MORE = 300, 5, 50
+REPLICAS = 3
+PROCESSES = 5 + REPLICAS
 WAIT_S = 60.0
 PAGE = Path(__file__).parents[2] / "docs/opentelemetry.md"
 PARENTS = {
@@ -144,7 +146,7 @@ def test_what_is_sent_and_that_joins_go_on_without_a_collector(tmp_path: Path, c
         nonlocal page
         page = prepared(base / "photon.toml", collector, cache=True, together=False)
 
-    with site_in(tmp_path, prepare=prepare) as site:
+    with site_in(tmp_path, prepare=prepare, replicas=REPLICAS) as site:
         site.write(EVENTS, missing=MISSING)
         until(lambda: len(site.ids()) >= EVENTS, WAIT_S, "all events have their verdicts")
         spans = check_traces(collector, EVENTS - MISSING, PARENTS | CACHE)
@@ -165,12 +167,12 @@ def test_what_is_sent_and_that_joins_go_on_without_a_collector(tmp_path: Path, c
         until(lambda: len(site.ids()) >= EVENTS + MORE, WAIT_S, "joins go on")
         until(lambda: dropped(page) > 0, WAIT_S, "what is dropped is counted")
         away = "telemetry is not taken"
-        until(lambda: len(logged(site, away)) >= 6, WAIT_S, "each process has said so")
+        until(lambda: len(logged(site, away)) >= PROCESSES, WAIT_S, "each process has said so")
 
         before = len(collector.spans())
         collector.start()
         site.write(MORE)
-        until(lambda: len(logged(site, "telemetry is sent again")) >= 6, WAIT_S, "each process has said so")
+        until(lambda: len(logged(site, "telemetry is sent again")) >= PROCESSES, WAIT_S, "each process has said so")
         until(lambda: len(collector.spans()) > before, WAIT_S, "traces come again")
         until(lambda: len(site.ids()) == EVENTS + 2 * MORE, WAIT_S, "all is joined")
         assert set(logged(site, away).values()) == {1}
@@ -185,7 +187,7 @@ def test_a_pipeline_in_one_process_is_traced_alike(tmp_path: Path, collector: Co
         nonlocal page
         page = prepared(base / "photon.toml", collector, cache=False, together=True)
 
-    with site_in(tmp_path, prepare=prepare) as site:
+    with site_in(tmp_path, prepare=prepare, replicas=REPLICAS) as site:
         site.write(EVENTS)
         until(lambda: len(site.ids()) >= EVENTS, WAIT_S, "all events have their verdicts")
         spans = check_traces(collector, EVENTS, PARENTS)
