@@ -30,7 +30,11 @@ assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel."""
 _CLASSES = Path(sys.prefix) / "spark.jsa"
-_JAVA = JAVA_OPTIONS + (f" -XX:SharedArchiveFile={_CLASSES} -Xlog:disable" if _CLASSES.exists() else "")
+_SHARED = (
+    f" -XX:SharedArchiveFile={_CLASSES} -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:disable"
+)
+"""At the address that it was made for: elsewhere each process would write all its pages."""
+_JAVA = JAVA_OPTIONS + (_SHARED if _CLASSES.exists() else "")
 _SPARK = {
     "executor.extraJavaOptions": _JAVA,
     "executor.memory": "512m",
