@@ -11,7 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -19,9 +21,10 @@ from photon.supervision.ports import free_ports
 from photon.tables import Tables
 from photon.tables.standing import look
 from tests.integration.commands import photon, until
+from tests.integration.forked import Process, begin
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
-CLICKS = 2_000
+CLICKS = 1_000
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") == "1" else 2
 
 
@@ -34,7 +37,7 @@ class Site:
         # Every program that writes knows the observers here: nobody has to be waited for.
         self.program = directory / "dedup.py"
         self.program.write_text(program.replace(short, short + "tables.around.limits.grace_s = 0.1\n"))
-        self.running: list[subprocess.Popen[str]] = []
+        self.running: list[Process] = []
 
     def join(self) -> None:
         searches, clicks = self.directory / "searches", self.directory / "clicks"
@@ -56,22 +59,25 @@ class Site:
         )  # fmt: skip
         assert said.code == 0, said.err
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, *arguments], cwd=self.directory, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        self.running.append(process)
-        return process
+    def start(self, *arguments: str) -> Process:
+        """The program."""
+        self.running.append(
+            subprocess.Popen(
+                [sys.executable, self.program, *arguments], cwd=self.directory, text=True, stdout=PIPE, stderr=PIPE
+            )
+        )
+        return self.running[-1]
 
-    def observe(self, *options: str) -> subprocess.Popen[str]:
-        return self.start("-m", "photon", "table", "observe", str(self.program), "--threads", "2", *options)
+    def observe(self, *options: str) -> Process:
+        command = ["table", "observe", str(self.program), "--threads", "2", *options]
+        self.running.append(begin(*command, cwd=self.directory, text=True, stdout=PIPE, stderr=PIPE))
+        return self.running[-1]
 
-    def run(self, *arguments: str) -> str:
-        process = self.start(*arguments)
+    def end(self, process: Process) -> str:
+        """Once it has ended: what it said."""
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err
-        return out
+        return str(out)
 
     def size(self, table: str) -> int:
         with Tables.open(self.directory / "clicks.db") as tables, tables.snapshot() as now:
@@ -81,7 +87,7 @@ class Site:
         with Tables.open(self.directory / "clicks.db") as tables:
             return self.size("clicks") > 0 and look(tables.around, tables.system).dirty == 0
 
-    def wait_for_more(self, table: str, process: subprocess.Popen[str]) -> None:
+    def wait_for_more(self, table: str, process: Process) -> None:
         """Until it has more rows, or the process has ended, or all that was loaded is seen to."""
         before, deadline = self.size(table), time.monotonic() + 120
         while self.size(table) <= before and process.poll() is None and not (table == "clusters" and self.at_rest()):
@@ -111,7 +117,7 @@ def site(joined: Site) -> Iterator[Site]:
 def test_a_loader_and_observers_that_are_killed_lose_and_repeat_nothing(site: Site) -> None:
     chance = random.Random(28)
     for _ in range(ROUNDS):
-        loader, observers = site.start("dedup.py", "load"), [site.observe() for _ in range(2)]
+        loader, observers = site.start("load"), [site.observe() for _ in range(2)]
         site.wait_for_more("clicks", loader)
         time.sleep(chance.random() / 10)
         loader.kill()
@@ -121,16 +127,16 @@ def test_a_loader_and_observers_that_are_killed_lose_and_repeat_nothing(site: Si
             each.kill()
         for each in (loader, *observers):
             each.communicate(timeout=30)
-    site.run("dedup.py", "load")
-    said = json.loads(site.run("-m", "photon", "table", "observe", str(site.program), "--once", "-o", "json"))
+    site.end(site.start("load"))
+    said = json.loads(site.end(site.observe("--once", "-o", "json")))
     assert said["observers"] == ["cluster", "count", "serve"]
-    assert re.fullmatch(rf"{CLICKS} clicks in \d+ clusters: as the batch says\n", site.run("dedup.py", "check"))
+    assert re.fullmatch(rf"{CLICKS} clicks in \d+ clusters: as the batch says\n", site.end(site.start("check")))
     verified = photon("table", "verify", "--database", str(site.directory / "clicks.db"), "-o", "json")
     found = json.loads(verified.out)
     assert verified.code == 0
     assert found["problems"] == []
     assert found["notifications"] == 0
-    assert site.run("dedup.py", "load") == "0 records loaded\n"
+    assert site.end(site.start("load")) == "0 records loaded\n"
 
 
 def test_a_deployment_keeps_its_observers_running_through_kills(site: Site) -> None:
@@ -139,7 +145,7 @@ def test_a_deployment_keeps_its_observers_running_through_kills(site: Site) -> N
     file.write_text(f'[tables]\nfile = "clicks.db"\n[observe.dedup]\nfile = "dedup.py"\naddresses = {addresses}\n')
     assert (started := photon("up", file, "--detach")).code == 0, started.err
     try:
-        loader = site.start("dedup.py", "load")
+        loader = site.start("load")
         for _ in range(ROUNDS):
             site.wait_for_more("clusters", loader)
             for state in json.loads(photon("status", "processes", "--config", file, "-o", "json").out)["processes"]:
@@ -149,7 +155,7 @@ def test_a_deployment_keeps_its_observers_running_through_kills(site: Site) -> N
         assert loader.communicate(timeout=240)[1] == ""
         with Tables.open(site.directory / "clicks.db") as tables:
             until(lambda: look(tables.around, tables.system).dirty == 0, 240, "nothing waits")
-        assert site.run("dedup.py", "check").endswith(": as the batch says\n")
+        assert site.end(site.start("check")).endswith(": as the batch says\n")
     finally:
         assert photon("down", file).code == 0
 
@@ -160,11 +166,11 @@ def _catches(pid: int, number: signal.Signals) -> bool:
 
 
 def test_observers_end_on_sigterm_and_say_what_they_did(site: Site) -> None:
-    site.run("dedup.py", "load")
+    site.end(site.start("load"))
     observers = [site.observe("-o", "json") for _ in range(2)]
     site.wait_for_more("serving", observers[0])
     for each in observers:
-        until(lambda pid=each.pid: _catches(pid, signal.SIGTERM), 120, "it runs")
+        until(partial(_catches, each.pid, signal.SIGTERM), 120, "it runs")
         each.send_signal(signal.SIGTERM)
     said = []
     for each in observers:

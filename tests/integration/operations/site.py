@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from collections import Counter
@@ -30,6 +31,7 @@ DATACENTRES = ("east", "west")
 KINDS = ("joined", "unmatched")
 WAIT_S = 200.0
 """Much more than it takes on a quiet machine."""
+FULL = bool(os.environ.get("PHOTON_FULL"))
 WITH_COPIES, WITHOUT_COPIES = "with copies", "without copies"
 WITH_WAN = "with wan"
 """As the example is, with its proxy between regions and without TLS."""
@@ -54,7 +56,8 @@ class Site(Detached):
             for logs in ("queries", "clicks"):
                 (self.directory / datacentre / logs).mkdir(parents=True)
         self.releases = Releases(directory)
-        self.shell = Shell(self.directory, {"PYTHONPATH": str(self.releases.current)})
+        # Only the long rounds install another one.
+        self.shell = Shell(self.directory, {"PYTHONPATH": str(self.releases.current)} if FULL else {})
         self.traffic = Traffic(self.directory, DATACENTRES, seed)
         self.readers = Readers(self.directory, self.settings)
         self.broken = False
