@@ -26,8 +26,17 @@ FOR_GOOD: dict[str, list[str]] = {
 """Cannot be taken back -> the least that must be said beside --config. ``slot retire`` looks first whether it was
 begun: tests/unit/cli/test_slot.py."""
 ASK = {*FOR_GOOD, "slot retire"}
-BACK = {*(f"dispatcher {word}" for word in ("replay", "pause", "resume")), "registry transfer-leader",
-        "registry reshard", "restart", "hold", "joiner drain", "release", "reload", "down"}  # fmt: skip
+BACK = {
+    *(f"dispatcher {word}" for word in ("replay", "pause", "resume")),
+    "registry transfer-leader",
+    "registry reshard",
+    "restart",
+    "hold",
+    "joiner drain",
+    "release",
+    "reload",
+    "down",
+}
 """Change a running deployment, and can be taken back."""
 
 

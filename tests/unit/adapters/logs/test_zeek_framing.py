@@ -131,9 +131,11 @@ def test_byte_order_mark_crlf_and_truncation(tmp_path: Path) -> None:
 
 
 LINES = st.sampled_from(
-    [*(b"#separator \\x09\n", b"#fields\ta\tb\n", b"#fields\tc\n", b"#types\tx\n", b"#close\t1\n", b"#\n"),
-     *(b"1\t2\n", b"\n", b"x#y\n")]
-)  # fmt: skip
+    [
+        *(b"#separator \\x09\n", b"#fields\ta\tb\n", b"#fields\tc\n", b"#types\tx\n", b"#close\t1\n", b"#\n"),
+        *(b"1\t2\n", b"\n", b"x#y\n"),
+    ]
+)
 
 
 @given(st.lists(LINES, max_size=20), st.lists(st.integers(1, 15), min_size=1, max_size=40))
