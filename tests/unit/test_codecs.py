@@ -7,6 +7,7 @@ tests of their own (``raft/test_journal``, ``raft/test_snapshot``, ``joiner/test
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
@@ -82,12 +83,10 @@ class Codec:
 
 
 def protobuf(message: Any, values: Sequence[Any], out: Callable[[Any], Any], back: Callable[[Any], Any]) -> Codec:
-    return Codec(
-        values,
-        lambda value: bytes(out(value).SerializeToString()),
-        lambda data: back(message.FromString(data)),
-        (WireError, DecodeError),
-    )
+    def encode(value: Any) -> bytes:
+        return bytes(out(value).SerializeToString())
+
+    return Codec(values, encode, lambda data: back(message.FromString(data)), (WireError, DecodeError))
 
 
 # -- values ----------------------------------------------------------------------------------------------------------
@@ -368,15 +367,12 @@ def test_what_cache_nodes_are_fed(identity: str) -> None:
     """Encoded by hand, and for another reader than the one who wrote it."""
     encoded = feed_of(identity)
     segments = cache_wire.fed(eventstore_pb2.CacheFeed.FromString(encoded))
-    assert [(segment.identity, segment.file, hashes.tolist()) for segment, hashes, _ in segments] == [
-        (identity, A, [5, 9])
-    ] * 2
+    found = [(segment.identity, segment.file, hashes.tolist()) for segment, hashes, _ in segments]
+    assert found == [(identity, A, [5, 9])] * 2
     for at in range(len(encoded)):
         for other in (encoded[:at], encoded[:at] + bytes([encoded[at] ^ 255]) + encoded[at + 1 :]):
-            try:
+            with contextlib.suppress(WireError, DecodeError):
                 cache_wire.fed(eventstore_pb2.CacheFeed.FromString(other))
-            except (WireError, DecodeError):
-                continue
 
 
 @pytest.mark.parametrize(
@@ -388,14 +384,11 @@ def test_every_kind_is_tried(commands: Sequence[Any], union: Any) -> None:
 
 def test_a_group_does_not_take_the_other_kind_s_commands() -> None:
     both = {"barrier"}
-    for command in SHARD:
-        if type(command).__struct_config__.tag not in both:
-            with pytest.raises(c.CommandError):
-                c.decode_config(c.encode(command))
-    for command in CONFIG:
-        if type(command).__struct_config__.tag not in both:
-            with pytest.raises(c.CommandError):
-                c.decode_shard(c.encode(command))
+    for commands, decode in ((SHARD, c.decode_config), (CONFIG, c.decode_shard)):
+        for command in commands:
+            if type(command).__struct_config__.tag not in both:
+                with pytest.raises(c.CommandError):
+                    decode(c.encode(command))
 
 
 def test_an_older_replica_says_nothing_of_its_clock() -> None:

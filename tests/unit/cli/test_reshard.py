@@ -86,9 +86,16 @@ def test_json_has_times_as_numbers_and_text_and_null_for_none(deployment: Path, 
     result = run(deployment, "status", "-o", "json")
     said = json.loads(result.stdout)
     assert said["change"] == {
-        "number": 2, "stage": "preparing", "settled": False, "starts": "2026-11-18T11:06:40.000Z",
-        "starts_ns": START, "shards": [1, 2, 3], "added": [3], "leaving": [], "reason": "",
-    }  # fmt: skip
+        "number": 2,
+        "stage": "preparing",
+        "settled": False,
+        "starts": "2026-11-18T11:06:40.000Z",
+        "starts_ns": START,
+        "shards": [1, 2, 3],
+        "added": [3],
+        "leaving": [],
+        "reason": "",
+    }
     assert said["ranges"] == [{"from": None, "from_ns": None, "until": None, "until_ns": None, "shards": [1, 2]}]
     first, second, _ = said["shards"]
     assert (first["ids"], first["prepared"], first["latest_ns"]) == (1234, 2, NOW)

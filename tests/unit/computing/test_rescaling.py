@@ -26,6 +26,7 @@ from photon.computing.table import Table
 from photon.config.errors import PhotonError, UsageError
 from tests.integration.commands import until
 from tests.unit.computing.test_running import _feed, _read, _topology
+from tests.unit.refusals import refused
 
 SECONDS = 60.0
 
@@ -313,8 +314,7 @@ def test_the_command(tmp_path: Path) -> None:
     def rescale(*options: str) -> Result:
         return CliRunner().invoke(main, ["compute", "rescale", str(file), *options])
 
-    assert (done := rescale()).exit_code == 2
-    assert "photon compute run makes one" in done.output
+    assert "photon compute run makes one" in refused(rescale())
     assert CliRunner().invoke(main, ["compute", "run", str(file), "--once"]).exit_code == 0
     done = rescale("--processes", "3", "--dry-run", "-o", "json")
     assert "photon: i0 into i1 and i2, not done" in done.stderr
@@ -324,8 +324,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (done := rescale("--merge", "i2", "i1")).exit_code == 0
     assert done.stdout.splitlines()[1].split() == ["i3", "0x00000000", "0x100000000"]
     for wrong in ("--split i0", "--split i3 --at half", "--at 1", "--split i3 --processes 2"):
-        done = rescale(*wrong.split())
-        assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+        refused(rescale(*wrong.split()))
     table = tmp_path / ".photon-compute" / "change" / "intervals.json"
     table.write_text(table.read_text().replace('"photon_computing":1', '"photon_computing":9'))
     assert "of version 9; this release reads version 1" in rescale().output

@@ -33,6 +33,8 @@ from photon.outputs.watermarks import Journal, Pair
 from photon.supervision.ports import free_ports
 from tests.integration.commands import interrupt, running, until
 from tests.unit.fleet.test_watermarks import Verifier
+from tests.unit.refusals import photon as invoked
+from tests.unit.refusals import refused
 
 DISK = RealDisk()
 
@@ -71,9 +73,8 @@ def _topology(*, shared: bool = True) -> Topology:
 
 def _feed(base: Path, numbers: range, slot: str = "s") -> None:
     publisher = Publisher(DISK, base / "in", slot)
-    publisher.publish(
-        Item(n, "", "", n, msgspec.msgpack.encode({"name": f"name {n % 7}", "n": n}), "in") for n in numbers
-    )
+    values = ((n, msgspec.msgpack.encode({"name": f"name {n % 7}", "n": n})) for n in numbers)
+    publisher.publish(Item(n, "", "", n, value, "in") for n, value in values)
     publisher.close()
 
 
@@ -252,9 +253,8 @@ def test_faulty_code_is_one_line_with_computation_and_key(tmp_path: Path) -> Non
     done = CliRunner().invoke(main, ["compute", "run", str(file), "--once", "-o", "json"])
     assert done.exit_code == 3, done.output
     said = [line for line in done.output.splitlines() if line.startswith("photon: ")]
-    for line, key, why in zip(
-        sorted(said), (1, 2, 3, 4), ("ValueError: one", "0.2 s", "bytes", "object"), strict=True
-    ):
+    whys = ("ValueError: one", "0.2 s", "bytes", "object")
+    for line, key, why in zip(sorted(said), (1, 2, 3, 4), whys, strict=True):
         assert line.startswith(f"photon: computation faulty, key 'name {key}': ")
         assert why in line
     assert sorted(each["n"] for each in _read(tmp_path / "out")) == [-1, 0, 5, 6, 7, 12, 13]
@@ -280,14 +280,12 @@ def test_a_file_that_cannot_run_is_one_line(tmp_path: Path, text: str, why: str)
     file.write_text(text)
     with pytest.raises(UsageError, match=why):
         load_topology(file)
-    done = CliRunner().invoke(main, ["compute", "run", str(file)])
-    assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+    refused(invoked("compute", "run", file))
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     for command in (["run", "no.py"], ["status", "--state", str(tmp_path)], ["status"]):
-        done = CliRunner().invoke(main, ["compute", *command])
-        assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+        refused(invoked("compute", *command))
     _feed(tmp_path, range(1))
     compute.run(_topology(), state=tmp_path / "state", base=tmp_path, once=True)
     other = _topology()

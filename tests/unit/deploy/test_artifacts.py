@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tests.unit.deploy.scripts import DEPLOY, script
 
+artifacts = script("artifacts")
 SCRIPT = DEPLOY / "artifacts.py"
 CHANGED, UNDONE = 1, 2
 
 
-@pytest.fixture(scope="module")
-def artifacts() -> ModuleType:
-    return script("artifacts")
-
-
-def run(*arguments: str | Path, environment: dict[str, str] | None = None, umask: int = -1) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, SCRIPT, *arguments],
-        env={**os.environ, **(environment or {})}, umask=umask, capture_output=True, text=True,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    """Exit code and both outputs of the command, in this process."""
+    out, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
+        patch.setattr(sys, "argv", ["artifacts", *map(str, arguments)])
+        return artifacts.main(), out.getvalue(), errors.getvalue()
 
 
 def said(outcome: tuple[int, str, str]) -> tuple[int, str]:
@@ -44,9 +41,12 @@ def test_two_builds_in_two_places_at_two_times_are_equal(tmp_path: Path) -> None
     for place, zone, umask in (("one", "Asia/Tokyo", 0o022), ("two/deeper", "America/Lima", 0o077)):
         (tmp_path / place / "tmp").mkdir(parents=True)
         world = {"TZ": zone, "TMPDIR": str(tmp_path / place / "tmp"), "PYTHONHASHSEED": str(umask)}
-        code, out, errors = run("dist", tmp_path / place / "dist", environment=world, umask=umask)
-        assert code == 0, errors
-        made.append([line.split()[0] for line in out.splitlines()])
+        done = subprocess.run(
+            [sys.executable, SCRIPT, "dist", tmp_path / place / "dist"],
+            env={**os.environ, **world}, umask=umask, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        made.append([line.split()[0] for line in done.stdout.splitlines()])
         names = sorted(each.name for each in (tmp_path / place / "dist").iterdir())
         assert [name.endswith(end) for name, end in zip(names, (".whl", ".tar.gz"), strict=True)] == [True, True]
     assert made[0] == made[1]
@@ -65,7 +65,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def release(artifacts: ModuleType, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def release(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two files, signed, whatever made them."""
     monkeypatch.setattr(artifacts, "check_made", lambda directory, root: None)
     directory = tmp_path / "release"
@@ -76,7 +76,7 @@ def release(artifacts: ModuleType, key: Path, tmp_path: Path, monkeypatch: pytes
     return directory
 
 
-def test_the_statement_says_what_was_made_of_what(artifacts: ModuleType, release: Path, key: Path) -> None:
+def test_the_statement_says_what_was_made_of_what(release: Path, key: Path) -> None:
     line = (release / artifacts.STATEMENT).read_bytes()
     assert line.count(b"\n") == 1
     payload = json.loads(base64.b64decode(json.loads(line)["payload"]))
@@ -92,9 +92,7 @@ def test_the_statement_says_what_was_made_of_what(artifacts: ModuleType, release
     assert (release / artifacts.STATEMENT).read_bytes() == line
 
 
-def test_only_what_the_last_commit_gives_is_signed(
-    artifacts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_the_last_commit_gives_is_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def build(out: Path, root: Path) -> list[Path]:
         (out / "p-1.tar.gz").write_bytes(b"source")
         (out / "p-1.whl").write_bytes(b"wheel")
@@ -130,7 +128,7 @@ def test_a_release_as_it_was_signed(release: Path, key: Path) -> None:
     assert run("verify", release, "--key", f"{key}.pub")[0] == 0
 
 
-def test_openssl_verifies_it_too(artifacts: ModuleType, release: Path, key: Path, tmp_path: Path) -> None:
+def test_openssl_verifies_it_too(release: Path, key: Path, tmp_path: Path) -> None:
     """So who distrusts this script needs none of it."""
     line = json.loads((release / artifacts.STATEMENT).read_bytes())
     (tmp_path / "signed").write_bytes(artifacts.signed_bytes(base64.b64decode(line["payload"])))
@@ -145,6 +143,9 @@ def test_openssl_verifies_it_too(artifacts: ModuleType, release: Path, key: Path
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+STATEMENT = "photon.intoto.jsonl"
+
+
 def _byte(release: Path, name: str) -> None:
     data = bytearray((release / name).read_bytes())
     data[len(data) // 2] ^= 1
@@ -152,7 +153,7 @@ def _byte(release: Path, name: str) -> None:
 
 
 def _signature_of_other_payload(release: Path) -> None:
-    path = release / "photon.intoto.jsonl"
+    path = release / STATEMENT
     line = json.loads(path.read_bytes())
     payload = json.loads(base64.b64decode(line["payload"]))
     payload["subject"][0]["digest"]["sha256"] = "0" * 64
@@ -164,11 +165,11 @@ def _signature_of_other_payload(release: Path) -> None:
     ("change", "line"),
     [
         (lambda r: _byte(r, "photon_join-9.9.9.tar.gz"), "photon_join-9.9.9.tar.gz: was changed"),
-        (lambda r: _byte(r, "photon.intoto.jsonl"), "photon.intoto.jsonl: is "),
-        (_signature_of_other_payload, "photon.intoto.jsonl: is not signed with the key "),
-        (lambda r: (r / "photon.intoto.jsonl").write_text("{}"), "photon.intoto.jsonl: is no signed statement"),
-        (lambda r: (r / "photon.intoto.jsonl").write_bytes(b"\xff"), "photon.intoto.jsonl: is no signed statement"),
-        (lambda r: (r / "photon.intoto.jsonl").write_text("[" * 9999), "photon.intoto.jsonl: is no signed statement"),
+        (lambda r: _byte(r, STATEMENT), f"{STATEMENT}: is "),
+        (_signature_of_other_payload, f"{STATEMENT}: is not signed with the key "),
+        (lambda r: (r / STATEMENT).write_text("{}"), f"{STATEMENT}: is no signed statement"),
+        (lambda r: (r / STATEMENT).write_bytes(b"\xff"), f"{STATEMENT}: is no signed statement"),
+        (lambda r: (r / STATEMENT).write_text("[" * 9999), f"{STATEMENT}: is no signed statement"),
         (lambda r: (r / "extra.whl").write_bytes(b""), "extra.whl: the release has no such file"),
     ],
 )
@@ -204,9 +205,7 @@ def test_what_cannot_be_done_is_one_line(release: Path, key: Path, tmp_path: Pat
         assert (code, line in told) == (UNDONE, True), told
 
 
-def test_tools_of_another_version_build_nothing(
-    artifacts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tools_of_another_version_build_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pins = artifacts.ROOT / "build-requirements.txt"
     monkeypatch.setattr(artifacts, "ROOT", tmp_path)
     monkeypatch.setattr(artifacts, "TOOLS", tmp_path / pins.name)

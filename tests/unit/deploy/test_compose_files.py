@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from photon.assembly.copies import keepers
-from photon.cli.main import main
 from photon.config.loader import convert, load
 from photon.config.settings import Settings
 from photon.fleet.processes import identities
 from photon.joiner.copies.api import keeper_of
 from photon.supervision.containers import Containers, NotForContainers
+from tests.unit.deploy.scripts import refusal
+from tests.unit.refusals import photon
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "deploy" / "compose" / "photon.toml"
@@ -91,12 +91,7 @@ def test_another_replica_is_one_edit() -> None:
 def test_what_cannot_be_in_containers_is_one_line_before_anything_is_written(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
-    (tmp_path / "photon.toml").write_text(FILE.read_text().replace(old, new, 1))
-    where = tmp_path / "docker-compose.yml"
-    done = CliRunner().invoke(main, ["up", str(tmp_path / "photon.toml"), "--compose", str(where)])
-    assert (done.exit_code, len(done.output.splitlines())) == (2, 1), done.output
-    assert said in done.output
-    assert not where.exists()
+    assert said in refusal(tmp_path, "--compose", FILE.read_text(), old, new)
 
 
 SINKS = """
@@ -149,16 +144,15 @@ def test_a_sink_or_computation_that_cannot_be_in_containers(more: str, said: str
 def test_it_is_written_next_to_its_settings_or_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "photon.toml").write_text(FILE.read_text())
     where = tmp_path / "compose.yml"
-    done = CliRunner().invoke(main, ["up", str(tmp_path / "photon.toml"), "--compose", str(where), "-o", "json"])
+    done = photon("up", tmp_path / "photon.toml", "--compose", where, "-o", "json")
     assert done.exit_code == 0, done.output
     assert "${PHOTON_SETTINGS:-./.}:/etc/photon:ro" in where.read_text()
 
 
 def test_without_certificates_or_with_hbase_by_one_variable() -> None:
     """PHOTON_TLS= and PHOTON_HBASE=hbase:9090 of the compose file, as each process sees them."""
-    found = load(
-        FILE, environment={"PHOTON_SET_tls__directory": "", "PHOTON_SET_datacentre__east__hbase__thrift": ""}
-    )
+    emptied = ("PHOTON_SET_tls__directory", "PHOTON_SET_datacentre__east__hbase__thrift")
+    found = load(FILE, environment=dict.fromkeys(emptied, ""))
     assert found.tls is None
     assert found.datacentre["east"].hbase is None
     store = SERVICES["eventstore-east"]["environment"]
@@ -237,9 +231,8 @@ def test_joiners_and_dispatchers_can_be_scaled() -> None:
 
 def test_prometheus_asks_the_status_page_of_each_datacentre_through_the_gateway() -> None:
     text = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
-    assert text["scrape_configs"][0]["static_configs"][0]["targets"] == [
-        pipeline.status for pipeline in settings().datacentre.values()
-    ]
+    pages = [pipeline.status for pipeline in settings().datacentre.values()]
+    assert text["scrape_configs"][0]["static_configs"][0]["targets"] == pages
     for name in ("prometheus", "alertmanager", "alerts", "grafana"):
         assert SERVICES[name]["profiles"] == ["monitoring"]
         assert networks(name) == {"central"}
@@ -266,9 +259,8 @@ def test_each_address_of_another_region_has_a_route_and_no_other_has() -> None:
     routes = Containers(found, "photon.toml").routes()
     assert {(r.listen, r.source, r.destination, r.target) for r in routes} == expected
     for region in regions:
-        names = {
-            target.rpartition(":")[0].rpartition(".")[0] for _, source, _, target in expected if source == region
-        }
+        targets = (target for _, source, _, target in expected if source == region)
+        names = {target.rpartition(":")[0].rpartition(".")[0] for target in targets}
         assert set(SERVICES["wan"]["networks"][region]["aliases"]) == names | {"wan", f"wan.{region}"}
 
 
@@ -287,13 +279,9 @@ def test_each_identity_has_a_volume_of_its_own_and_no_service_sees_another_s() -
 
 def test_what_every_container_is_denied_and_how_much_it_gets() -> None:
     for name, each in SERVICES.items():
-        assert each["read_only"], name
-        assert each["cap_drop"] == ["ALL"], name
-        assert each["security_opt"] == ["no-new-privileges:true"], name
-        assert each["mem_limit"], name
-        assert each["pids_limit"], name
-        assert each["cpu_shares"], name
-        assert each["restart"], name
+        for limit in ("read_only", "mem_limit", "pids_limit", "cpu_shares", "restart"):
+            assert each[limit], (name, limit)
+        assert (each["cap_drop"], each["security_opt"]) == (["ALL"], ["no-new-privileges:true"]), name
         assert not each.keys() & {"privileged", "cap_add", "user"}, name
     # The registry and what leads to it go first: without them nobody joins.
     most = max(each["cpu_shares"] for each in SERVICES.values())

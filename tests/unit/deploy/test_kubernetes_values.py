@@ -9,16 +9,16 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from photon.cli.main import main
 from photon.supervision.kubernetes import callers
+from tests.unit.deploy.scripts import refusal
+from tests.unit.refusals import photon
 
 HELM = Path(__file__).parents[3] / "deploy" / "helm"
 
 
 def made(file: Path, to: Path) -> dict[str, Any]:
-    done = CliRunner().invoke(main, ["up", str(file), "--helm", str(to)])
+    done = photon("up", file, "--helm", to)
     assert done.exit_code == 0, done.output
     found: dict[str, Any] = yaml.safe_load(to.read_text())["deployment"]
     return found
@@ -87,10 +87,7 @@ def test_sinks_and_computations_are_services_of_the_datacentre_that_they_read(tm
     ],
 )
 def test_a_computation_that_the_chart_cannot_run(tmp_path: Path, old: str, new: str, said: str) -> None:
-    (tmp_path / "photon.toml").write_text(one_datacentre().replace(old, new))
-    done = CliRunner().invoke(main, ["up", str(tmp_path / "photon.toml"), "--helm", str(tmp_path / "values.yaml")])
-    assert done.exit_code == 2
-    assert said in done.output
+    assert said in refusal(tmp_path, "--helm", one_datacentre(), old, new)
 
 
 def test_who_may_call_is_what_the_table_of_rights_says() -> None:
@@ -120,11 +117,4 @@ def test_who_may_call_is_what_the_table_of_rights_says() -> None:
 def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
-    text = (HELM / "three-zones.toml").read_text()
-    assert old in text
-    (tmp_path / "photon.toml").write_text(text.replace(old, new, 1))
-    to = tmp_path / "values.yaml"
-    done = CliRunner().invoke(main, ["up", str(tmp_path / "photon.toml"), "--helm", str(to)])
-    assert (done.exit_code, len(done.output.splitlines())) == (2, 1), done.output
-    assert said in done.output
-    assert not to.exists()
+    assert said in refusal(tmp_path, "--helm", (HELM / "three-zones.toml").read_text(), old, new)

@@ -63,11 +63,7 @@ def _metrics_in(text: str) -> set[str]:
 
 @pytest.mark.parametrize("file", [RULES, DASHBOARD], ids=lambda file: file.name)
 def test_what_is_asked_for_is_there(file: Path) -> None:
-    exprs = (
-        [target.expr for panel in _dashboard().panels for target in panel.targets]
-        if file is DASHBOARD
-        else re.findall(r"^          (\S.*)$", RULES.read_text(), re.MULTILINE)
-    )
+    exprs = _exprs() if file is DASHBOARD else re.findall(r"^          (\S.*)$", RULES.read_text(), re.MULTILINE)
     asked = _metrics_in("\n".join(each for each in exprs if not each.startswith(("summary:", "todo:"))))
     assert asked - OF_PROCESSES <= set(METRICS)
     assert asked
@@ -153,6 +149,10 @@ def _dashboard() -> _Dashboard:
     return msgspec.json.decode(DASHBOARD.read_bytes(), type=_Dashboard)
 
 
+def _exprs() -> list[str]:
+    return [target.expr for panel in _dashboard().panels for target in panel.targets]
+
+
 def test_the_dashboard_has_the_documented_fields_and_a_panel_for_each_figure() -> None:
     board = _dashboard()
     ids = [panel.id for panel in board.panels]
@@ -170,10 +170,8 @@ def test_the_dashboard_has_the_documented_fields_and_a_panel_for_each_figure() -
 
 
 def test_prometheus_can_read_every_question_of_the_dashboard(tmp_path: Path) -> None:
-    exprs = [
-        target.expr.replace("$__rate_interval", "1m") for panel in _dashboard().panels for target in panel.targets
-    ]
-    rules = [{"record": f"asked:{number}", "expr": expr} for number, expr in enumerate(exprs)]
+    exprs = enumerate(expr.replace("$__rate_interval", "1m") for expr in _exprs())
+    rules = [{"record": f"asked:{number}", "expr": expr} for number, expr in exprs]
     file = tmp_path / "asked.yml"  # JSON is YAML
     file.write_text(json.dumps({"groups": [{"name": "asked", "rules": rules}]}))
     _promtool("check", "rules", file)

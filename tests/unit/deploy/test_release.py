@@ -7,35 +7,28 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tests.unit.deploy.scripts import DEPLOY, script
 
+release = script("release")
 ROOT = DEPLOY.parent
 KEY = Path("none")
 
 
-@pytest.fixture(scope="module")
-def release() -> ModuleType:
-    return script("release")
-
-
-def test_the_page_shows_all_durable_formats(release: ModuleType) -> None:
+def test_the_page_shows_all_durable_formats() -> None:
     shown = release.formats_shown((ROOT / release.PAGE).read_text())
-    assert shown == release.formats(ROOT), (
-        "docs/releasing.md must show what `python deploy/release.py formats` prints"
-    )
+    assert shown == release.formats(ROOT), "docs/releasing.md must show what release.py formats prints"
     assert "| `joiner/slot/redo_log.py` | `PHOTREDO` | 1 |" in shown
 
 
-def test_the_page_names_each_step(release: ModuleType) -> None:
+def test_the_page_names_each_step() -> None:
     page = (ROOT / release.PAGE).read_text()
     assert [step for step in release.STEPS if f"| `{step}` |" not in page] == []
 
 
-def test_a_constant_is_found_whatever_it_is_called(release: ModuleType) -> None:
+def test_a_constant_is_found_whatever_it_is_called() -> None:
     source = (
         'MAGIC = b"PH\\xff"\n_VERSION = 3\nSTATE_VERSION = 2\nFORMAT = 1\nVERSION = b"4"\nVERSIONS = (1, 2)\nx = 1\n'
         'A_MAGIC, A_VERSION = "as", 5\n'
@@ -58,27 +51,20 @@ def test_a_constant_is_found_whatever_it_is_called(release: ModuleType) -> None:
     ],
 )
 def test_how_large_a_step_the_changes_are(
-    release: ModuleType,
-    last: tuple[int, int, int],
-    notes: list[str],
-    formats_changed: bool,
-    lowest: tuple[int, int, int],
+    last: tuple[int, int, int], notes: list[str], formats_changed: bool, lowest: tuple[int, int, int]
 ) -> None:
     assert release.least(last, list(enumerate(notes, 1)), formats_changed)[0] == lowest
 
 
-def test_the_last_release_is_the_highest(release: ModuleType) -> None:
-    assert release.last_release(["v0.9.0", "v0.10.1", "v0.10.0", "v1", "nightly", "0.11.0", "v0.12.0-rc1"]) == (
-        0,
-        10,
-        1,
-    )
+def test_the_last_release_is_the_highest() -> None:
+    tags = ["v0.9.0", "v0.10.1", "v0.10.0", "v1", "nightly", "0.11.0", "v0.12.0-rc1"]
+    assert release.last_release(tags) == (0, 10, 1)
     assert release.last_release([]) is None
     assert [release.numbers(each) for each in ("1.2", "1.02.3", "1.2.3-rc1", "v1.2.3")] == [None] * 4
 
 
 @pytest.fixture
-def clone(tmp_path: Path, release: ModuleType) -> Path:
+def clone(tmp_path: Path) -> Path:
     """A small project whose last release is 0.1.0 and whose next one may be 0.2.0."""
     (tmp_path / "src/photon").mkdir(parents=True)
     (tmp_path / "docs").mkdir()
@@ -93,9 +79,8 @@ def clone(tmp_path: Path, release: ModuleType) -> Path:
 def write(clone: Path, version: str, notes: str) -> None:
     (clone / "src/photon/__init__.py").write_text(f'__version__ = "{version}"\n')
     old = (clone / "CHANGELOG.md").read_text() if (clone / "CHANGELOG.md").exists() else ""
-    (clone / "CHANGELOG.md").write_text(
-        f"# Changelog\n\n## {version}\n\n{notes}\n\n{old.removeprefix('# Changelog')}"
-    )
+    notes = f"# Changelog\n\n## {version}\n\n{notes}\n\n{old.removeprefix('# Changelog')}"
+    (clone / "CHANGELOG.md").write_text(notes)
 
 
 def git(clone: Path, *arguments: str) -> None:
@@ -108,61 +93,61 @@ def commit(clone: Path) -> None:
     git(clone, "commit", "-qm", "x")
 
 
-def failure(release: ModuleType, step: str, clone: Path, version: str) -> str:
+def failure(step: str, clone: Path, version: str) -> str:
     with pytest.raises(release.Failed) as failed:
         release.STEPS[step](release.Release(version, KEY, clone))
     return f"{failed.value}; {failed.value.todo}"
 
 
-def test_tree_version_and_changes(release: ModuleType, clone: Path) -> None:
+def test_tree_version_and_changes(clone: Path) -> None:
     write(clone, "0.1.1", "- The option --old is gone.")
-    assert "2 files are not as committed" in failure(release, "tree", clone, "0.1.1")
+    assert "2 files are not as committed" in failure("tree", clone, "0.1.1")
     commit(clone)
     wanted = release.Release("0.1.1", KEY, clone)
     assert release.check_tree(wanted).startswith("commit ")
     assert release.check_version(wanted) == "follows 0.1.0"
-    assert failure(release, "changes", clone, "0.1.1").startswith(
+    assert failure("changes", clone, "0.1.1").startswith(
         "CHANGELOG.md:5 says 'is gone': 0.2.0 is the least; name that"
     )
-    assert 'set __version__ = "0.2.0"' in failure(release, "version", clone, "0.2.0")
+    assert 'set __version__ = "0.2.0"' in failure("version", clone, "0.2.0")
     write(clone, "0.3.0", "- more")
-    assert failure(release, "version", clone, "0.3.0").endswith("; name 1.0.0 or 0.2.0 or 0.1.1")
+    assert failure("version", clone, "0.3.0").endswith("; name 1.0.0 or 0.2.0 or 0.1.1")
     write(clone, "0.2.0", "- less")
     assert release.check_changes(release.Release("0.2.0", KEY, clone)) == "nothing is broken"
     (clone / "config").mkdir()
     (clone / "config" / "file.py").write_text("VERSION = 2\n")
-    assert "shows other formats" in failure(release, "formats", clone, "0.2.0")
+    assert "shows other formats" in failure("formats", clone, "0.2.0")
     assert "a durable format has changed" in release.check_changes(release.Release("0.2.0", KEY, clone))
-    assert "make baseline" in failure(release, "baseline", clone, "0.2.0")
-    assert "is no version" in failure(release, "version", clone, "0.2")
+    assert "make baseline" in failure("baseline", clone, "0.2.0")
+    assert "is no version" in failure("version", clone, "0.2")
 
 
-def test_a_clone_without_tags_is_not_the_first_release(release: ModuleType, clone: Path) -> None:
+def test_a_clone_without_tags_is_not_the_first_release(clone: Path) -> None:
     git(clone, "tag", "-d", "v0.1.0")
     assert release.check_version(release.Release("0.1.0", KEY, clone)) == "the first one"
     write(clone, "7.0.0", "- more")
-    assert failure(release, "version", clone, "7.0.0").endswith("names 0.1.0, and no tag does; git fetch --tags")
+    assert failure("version", clone, "7.0.0").endswith("names 0.1.0, and no tag does; git fetch --tags")
 
 
-def test_a_damaged_baseline_is_one_line(release: ModuleType, clone: Path) -> None:
+def test_a_damaged_baseline_is_one_line(clone: Path) -> None:
     path = clone / release.BASELINES / "0.1.0.tar.xz"
     path.parent.mkdir(parents=True)
     for data in (b"", b"no archive", (ROOT / release.BASELINES / "0.1.0.tar.xz").read_bytes()[:9000]):
         path.write_bytes(data)
-        assert "make baseline" in failure(release, "baseline", clone, "0.1.0")
+        assert "make baseline" in failure("baseline", clone, "0.1.0")
 
 
-def test_the_gate_counts_for_its_commit_alone(release: ModuleType, clone: Path) -> None:
+def test_the_gate_counts_for_its_commit_alone(clone: Path) -> None:
     (clone / "build").mkdir()
     (clone / "Makefile").write_text("gate:\n\tfalse\n")
-    assert failure(release, "gate", clone, "0.1.1").startswith("make gate failed; see ")
+    assert failure("gate", clone, "0.1.1").startswith("make gate failed; see ")
     (clone / "Makefile").write_text("gate:\n\ttrue\n")
-    assert "but on something else than" in failure(release, "gate", clone, "0.1.1")
+    assert "but on something else than" in failure("gate", clone, "0.1.1")
     (clone / release.GATE).write_text(release.artifacts.git("rev-parse", "HEAD", root=clone) + "\n")
     assert release.check_gate(release.Release("0.1.1", KEY, clone)).startswith("passed on ")
 
 
-def test_the_gate_is_noted_of_the_commit_that_it_ran_on(release: ModuleType, clone: Path) -> None:
+def test_the_gate_is_noted_of_the_commit_that_it_ran_on(clone: Path) -> None:
     (clone / "Makefile").write_text((ROOT / "Makefile").read_text())
     (clone / ".gitignore").write_text("build\n")
     (clone / ".ci").mkdir()
@@ -174,9 +159,8 @@ def test_the_gate_is_noted_of_the_commit_that_it_ran_on(release: ModuleType, clo
         """Whether it passed, and was noted."""
         (clone / release.GATE).unlink(missing_ok=True)
         environment = {**os.environ, "MEANWHILE": meanwhile}
-        made = subprocess.run(
-            ["make", "-o", "install", "gate"], cwd=clone, env=environment, capture_output=True, text=True
-        )
+        command = ["make", "-o", "install", "gate"]
+        made = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
         return made.returncode == 0, (clone / release.GATE).exists()
 
     who = "-c user.name=x -c user.email=x@example.org -c commit.gpgsign=false"
@@ -186,7 +170,7 @@ def test_the_gate_is_noted_of_the_commit_that_it_ran_on(release: ModuleType, clo
     assert ran(f"git add new && git {who} commit -qm x") == (True, False)
 
 
-def test_what_comes_behind_a_failure_stays_open(release: ModuleType) -> None:
+def test_what_comes_behind_a_failure_stays_open() -> None:
     def fail(_: object) -> str:
         raise release.Failed("it rains", "wait")
 

@@ -7,35 +7,30 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tests.unit.deploy.scripts import DEPLOY, script
 
+chain = script("supply_chain")
 SCRIPT = DEPLOY / "supply_chain.py"
 
 
-@pytest.fixture(scope="module")
-def chain() -> ModuleType:
-    return script("supply_chain")
-
-
-def pins(chain: ModuleType) -> dict[str, str]:
+def pins() -> dict[str, str]:
     lines = [line.strip() for line in chain.PINS.read_text().splitlines()]
     return dict(line.split("==") for line in lines if line and not line.startswith("#"))
 
 
-def test_the_bill_names_each_pin_and_is_valid(chain: ModuleType, tmp_path: Path) -> None:
+def test_the_bill_names_each_pin_and_is_valid(tmp_path: Path) -> None:
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
     out = tmp_path / "dist" / "photon.cdx.json"
     done = subprocess.run([sys.executable, SCRIPT, "sbom", out], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{out}: {len(pins(chain))} components, CycloneDX 1.6\n"
+    assert done.stdout == f"{out}: {len(pins())} components, CycloneDX 1.6\n"
     bill = json.loads(out.read_text())
-    assert {each["name"]: each["version"] for each in bill["components"]} == pins(chain)
+    assert {each["name"]: each["version"] for each in bill["components"]} == pins()
     assert bill["metadata"]["component"]["name"] == "photon-join"
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(out.read_text()) is None
     again = tmp_path / "elsewhere" / "bill.json"
@@ -45,7 +40,7 @@ def test_the_bill_names_each_pin_and_is_valid(chain: ModuleType, tmp_path: Path)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is not None
 
 
-def test_a_service_that_cannot_be_reached_fails_with_one_line(chain: ModuleType) -> None:
+def test_a_service_that_cannot_be_reached_fails_with_one_line() -> None:
     nowhere = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"), "http://127.0.0.1:1")
     environment = {**os.environ, **nowhere, "PIP_CONFIG_FILE": os.devnull, "NO_PROXY": "", "no_proxy": ""}
     command = [sys.executable, SCRIPT, "audit", "--service", "osv"]
@@ -70,7 +65,7 @@ SKIPPED = {"name": "ply", "skip_reason": "not found"}
         ([SKIPPED, BAD], 1, ["rich 13: PYSEC-1", "rich 13: GHSA-2", "audit: 1 of 2 packages are not known"]),
     ],
 )
-def test_verdicts(chain: ModuleType, found: list[object], code: int, lines: list[str]) -> None:
+def test_verdicts(found: list[object], code: int, lines: list[str]) -> None:
     got, said = chain.verdict(json.dumps({"dependencies": found}), "", "pypi")
     assert got == code
     assert len(said) == len(lines)
@@ -78,7 +73,7 @@ def test_verdicts(chain: ModuleType, found: list[object], code: int, lines: list
 
 
 @pytest.mark.parametrize("out", ["", "[]", "{}", "no json"])
-def test_no_output_is_no_clean_result(chain: ModuleType, out: str) -> None:
+def test_no_output_is_no_clean_result(out: str) -> None:
     code, [line] = chain.verdict(out, "Traceback\nConnectionError: nowhere", "osv")
     assert code == 3
     assert "ConnectionError: nowhere" in line

@@ -32,6 +32,11 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return found
 
 
+def reads(follower: Follower) -> bool:
+    """Whether a scan brings something new."""
+    return bool(follower.scan() and follower.poll(100) != [])
+
+
 def failing(bucket: MemoryBucket, how: Callable[[], Exception]) -> None:
     def list_(prefix: str, after: str) -> Iterator[Sequence[Meta]]:
         raise how()
@@ -56,7 +61,7 @@ def test_an_event_loop_does_not_wait_for_the_first_listing(bucket: MemoryBucket,
     assert not follower.caught_up()  # or who reads what is there now would be at its end
     assert follower.unread_now().doubt
     go.set()
-    assert eventually(lambda: follower.scan() and follower.poll(100) != [])
+    assert eventually(lambda: reads(follower))
     assert problems == []
     follower.close()
 
@@ -119,14 +124,14 @@ def test_objects_are_looked_at_when_some_have_changed(
     monkeypatch.setattr(following, "discover", counted)
     bucket.data["logs/a"] = b"a\n"
     follower = Follower(logs, has_header=False, hurried=True)
-    assert eventually(lambda: follower.scan() and follower.poll(100) != [])
+    assert eventually(lambda: reads(follower))
     assert eventually(lambda: follower.scan() and follower.poll(100) == [] and follower.caught_up())
     follower.scan()
     before, seen_ns = len(looks), follower.seen_ns(time.time_ns())
     assert eventually(lambda: follower.scan() and follower.seen_ns(time.time_ns()) > seen_ns)
     assert len(looks) == before
     bucket.data["logs/b"] = b"b\n"
-    assert eventually(lambda: follower.scan() and follower.poll(100) != [])
+    assert eventually(lambda: reads(follower))
     follower.close()
 
 
@@ -141,6 +146,6 @@ def test_a_head_that_could_not_be_read_is_read_though_nothing_changes(bucket: Me
 
     bucket.read = failing_twice  # type: ignore[method-assign]
     follower = Follower(logs, has_header=True, hurried=True)
-    assert eventually(lambda: follower.scan() and follower.poll(100) != [])
+    assert eventually(lambda: reads(follower))
     assert follower.unread() == []
     follower.close()

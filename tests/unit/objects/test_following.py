@@ -65,6 +65,17 @@ def put(site: Site, **objects: bytes) -> None:
     site.bucket.data.update({f"logs/{key.replace('__', '/')}": data for key, data in objects.items()})
 
 
+def before_reading(site: Site, act: Callable[[int], None]) -> None:
+    """``act`` is called with the place that is about to be read."""
+    there = site.bucket.read
+
+    def read(meta: Meta, begin: int, end: int) -> bytes:
+        act(begin)
+        return there(meta, begin, end)
+
+    site.bucket.read = read  # type: ignore[method-assign]
+
+
 def lines(follower: Follower, count: int, *, done: Callable[[], bool] = lambda: True) -> list[bytes]:
     """What is handed out until there are so many lines."""
     found: list[bytes] = []
@@ -171,13 +182,8 @@ def test_slices_and_finder_agree_with_the_follower(site: Site) -> None:
     site.bucket.data = {f"logs/{key}": data for key, data in CASES.items() if not key.endswith("marked")}
     reading = Reading()
     logs = standing_logs(site.path, reading, site.problems.append)
-    found = [
-        line
-        for log in logs
-        for part in cut(log, 3)
-        for block in read_slice(site.path, part, reading)
-        for line in block.data.splitlines()
-    ]
+    blocks = [block for log in logs for part in cut(log, 3) for block in read_slice(site.path, part, reading)]
+    found = [line for block in blocks for line in block.data.splitlines()]
     assert sorted(found) == sorted(b"a b a b c d e f g h".split())
     follower = site.follower()
     lines(follower, len(found))
@@ -205,13 +211,7 @@ def test_more_objects_than_are_kept_by_an_event_loop(site: Site) -> None:
     """Or each is fetched, and thrown away before its turn has come again."""
     put(site, **{f"part{number:03}": b"%08d\n" % number for number in range(100)})
     bucket_of(site.path).chunks.kept_bytes = 200
-    there = site.bucket.read
-
-    def slow(meta: Meta, begin: int, end: int) -> bytes:
-        time.sleep(2 * HURRIED_S)
-        return there(meta, begin, end)
-
-    site.bucket.read = slow  # type: ignore[method-assign]
+    before_reading(site, lambda begin: time.sleep(2 * HURRIED_S))
     follower = site.follower(hurried=True)
     assert lines(follower, 100) == [b"%08d" % number for number in range(100)]
     assert sum(each.startswith("read") for each in site.bucket.asked) == 100
@@ -223,11 +223,11 @@ def test_what_takes_long_and_fails_is_not_read_at_the_end(site: Site, monkeypatc
     monkeypatch.setattr(ranges, "WAIT_S", 0.05)
     put(site, one=b"a\n")
 
-    def hangs(meta: Meta, begin: int, end: int) -> bytes:
+    def hangs(begin: int) -> None:
         time.sleep(0.2)
         raise OSError(errno.EIO, "timed out")
 
-    site.bucket.read = hangs  # type: ignore[method-assign]
+    before_reading(site, hangs)
     follower = site.follower()
     follower.scan()
     assert not follower.caught_up()
@@ -244,22 +244,9 @@ def test_a_header_that_is_on_its_way(site: Site) -> None:
     fill = b"x" * READ_ON_BYTES * 2 + b"\n"
     put(site, conn=b"#fields\ta\n" + fill + b"more\n")
     at = LogPosition(identity_of("conn", b""), "conn", len(b"#fields\ta\n" + fill))
-    there = site.bucket.read
-
-    def slow(meta: Meta, begin: int, end: int) -> bytes:
-        if begin == 0:
-            time.sleep(4 * HURRIED_S)
-        return there(meta, begin, end)
-
-    site.bucket.read = slow  # type: ignore[method-assign]
-    follower = Follower(
-        site.path,
-        has_header=False,
-        framing=Framing("zeek"),
-        positions=[at],
-        report=site.problems.append,
-        hurried=True,
-    )
+    before_reading(site, lambda begin: time.sleep(4 * HURRIED_S if begin == 0 else 0.0))
+    report, zeek = site.problems.append, Framing("zeek")
+    follower = Follower(site.path, has_header=False, framing=zeek, positions=[at], report=report, hurried=True)
     assert lines(follower, 1) == [b"more"]
     assert site.problems == []
     follower.close()

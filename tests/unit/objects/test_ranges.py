@@ -40,10 +40,8 @@ def test_a_chunk_is_fetched_once_and_the_next_one_ahead() -> None:
     opened = file(bucket, Chunks(bucket), places=False)
     for offset in range(0, 2 * READ_ON_BYTES, 1 << 20):
         assert len(opened.read(offset, 1 << 20)) == 1 << 20
-    assert [each for each in bucket.asked if each.startswith("read")] == [
-        f"read a 0 {READ_ON_BYTES}",
-        f"read a {READ_ON_BYTES} {2 * READ_ON_BYTES}",
-    ]
+    reads = [f"read a 0 {READ_ON_BYTES}", f"read a {READ_ON_BYTES} {2 * READ_ON_BYTES}"]
+    assert [each for each in bucket.asked if each.startswith("read")] == reads
 
 
 def test_memory_is_bounded(bucket: MemoryBucket) -> None:

@@ -78,13 +78,8 @@ def test_output_by_url_is_a_source(bucket: MemoryBucket, logs: ObjectPath, tmp_p
         found = [row for part in batch.partitions() for rows in batch.read(part) for row in rows.to_pylist()]
         stream = source.streamReader(schema)
         end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
-        streamed = [
-            row
-            for part in stream.partitions(stream.initialOffset(), end)
-            for rows in stream.read(part)
-            for row in rows.to_pylist()
-        ]
-        assert streamed == found
+        parts = stream.partitions(stream.initialOffset(), end)
+        assert [row for part in parts for rows in stream.read(part) for row in rows.to_pylist()] == found
         return found, end
 
     assert rows(str(logs)) == rows(str(tmp_path))

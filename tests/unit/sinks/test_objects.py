@@ -58,8 +58,8 @@ def lost(bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return answers
 
 
-def publish(output: Path, *numbers: int) -> None:
-    publisher = Publisher(DISK, output, "s")
+def publish(output: Path, *numbers: int, slot: str = "s") -> None:
+    publisher = Publisher(DISK, output, slot)
     publisher.publish([Item(number, "", "", number, b"\x01", "x") for number in numbers])
     publisher.close()
 
@@ -73,6 +73,26 @@ class Now(SystemClock):
 
 def sink(output: Path, clock: Clock | None = None) -> ObjectSink:
     return ObjectSink(DISK, OutputPlace.of_join(output), INTO, ["joined"], clock)
+
+
+def of(slot: WrittenSlot, clock: Clock | None = None, keep_s: float | None = None) -> ObjectSink:
+    return ObjectSink(DISK, slot.place, INTO, ["joined"], clock, keep_s)
+
+
+def there() -> Output:
+    return Output(MirroredPlace.at(INTO))
+
+
+def lines_of(output: Output) -> list[bytes]:
+    return [line for batch in output.batches() for line in batch.lines()]
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> WrittenSlot:
+    """With a file that is final."""
+    slot = WrittenSlot(tmp_path)
+    slot.final(0)
+    return slot
 
 
 def offsets(lines: bytes) -> list[int]:
@@ -187,7 +207,7 @@ def test_a_manifest_that_is_written_while_it_is_read_is_read_again(
         return found
 
     monkeypatch.setattr(bucket, "head", late)
-    assert [offsets(each.data) for each in Output(MirroredPlace.at(INTO)).batches()] == [[1, 2]]
+    assert [offsets(each.data) for each in there().batches()] == [[1, 2]]
 
 
 def test_a_part_that_another_sink_is_about_to_name_stays(
@@ -224,38 +244,31 @@ def test_what_was_shown_stays_while_nothing_is_published(bucket: MemoryBucket, t
     assert shown(bucket) == [1]
 
 
-def test_what_was_shown_stays_when_less_is_published_after_a_power_cut(bucket: MemoryBucket, tmp_path: Path) -> None:
-    slot = written(tmp_path)
+def test_what_was_shown_stays_when_less_is_published_after_a_power_cut(
+    bucket: MemoryBucket, slot: WrittenSlot
+) -> None:
     slot.append(1, b"{}\n{}\n")
-    own = ObjectSink(DISK, slot.place, INTO, ["joined"])
+    own = of(slot)
     own.pass_(all_of_it=True)
     slot.files[slot.name(1)] = 3
     slot.publish()
     own.pass_()
     own.pass_(all_of_it=True)
-    assert b"".join(each.data for each in Output(MirroredPlace.at(INTO)).batches()) == b"{}\n" * 3
+    assert b"".join(each.data for each in there().batches()) == b"{}\n" * 3
     with pytest.raises(UsageError, match="is another one"):
-        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+        of(slot).pass_()
 
 
-def written(base: Path) -> WrittenSlot:
-    slot = WrittenSlot(base)
-    slot.append(0, b"{}\n")
-    slot.finish(0)
-    return slot
-
-
-def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, slot: WrittenSlot) -> None:
     """Or an alarm about what fails each time would end, and begin, with each attempt."""
-    slot, told = written(tmp_path), list[str]()
+    told: list[str] = []
 
     def followed() -> None:
-        follow(lambda: ObjectSink(DISK, slot.place, INTO, ["joined"]), lambda seconds: True, told.append)
+        follow(lambda: of(slot), lambda seconds: True, told.append)
 
     slot.append(1, b"{}\n")
     slot.path(1).unlink()
-    slot.append(2, b"{}\n")
-    slot.finish(2)
+    slot.final(2)
     with pytest.raises(OutputMissing):
         followed()
     assert not told
@@ -267,54 +280,51 @@ def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, tmp
 def test_readers_are_told_of_a_retired_slot_of_which_nothing_is_left(bucket: MemoryBucket, tmp_path: Path) -> None:
     slot = WrittenSlot(tmp_path)
     slot.append(0, b"{}\n")
-    own = ObjectSink(DISK, slot.place, INTO, ["joined"])
+    own = of(slot)
     own.pass_(all_of_it=True)
-    end = Output(MirroredPlace.at(INTO)).end()
+    end = there().end()
     (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
     own.pass_()
-    assert list(Output(MirroredPlace.at(INTO)).batches(cursor=end)) == []
-    assert list(Output(MirroredPlace.at(INTO)).batches()) == []
+    assert list(there().batches(cursor=end)) == []
+    assert list(there().batches()) == []
     again = WrittenSlot(tmp_path, "s1")
     again.append(0, b"{}\n")
     ObjectSink(DISK, again.place, INTO, ["joined"]).pass_(all_of_it=True)
-    assert [each.slot for each in Output(MirroredPlace.at(INTO)).batches(cursor=end)] == ["s1"]
+    assert [each.slot for each in there().batches(cursor=end)] == ["s1"]
 
 
 def test_a_sink_begun_before_its_only_slot_was_retired_goes_on_after_it(bucket: MemoryBucket, tmp_path: Path) -> None:
     slot = WrittenSlot(tmp_path)
     slot.append(0, b"{}\n")
-    ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_(all_of_it=True)
+    of(slot).pass_(all_of_it=True)
     (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
-    ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
-    assert list(Output(MirroredPlace.at(INTO)).batches()) == []
+    of(slot).pass_()
+    assert list(there().batches()) == []
 
 
-def test_a_file_that_is_gone_before_it_was_written_is_not_passed_over(bucket: MemoryBucket, tmp_path: Path) -> None:
-    slot = written(tmp_path)
+def test_a_file_that_is_gone_before_it_was_written_is_not_passed_over(
+    bucket: MemoryBucket, tmp_path: Path, slot: WrittenSlot
+) -> None:
     for number in (1, 2):
-        slot.append(number, b"{}\n")
-        slot.finish(number)
+        slot.final(number)
     final = slot.path(1).with_name(slot.path(1).name + ".gz")
     final.rename(tmp_path / "moved")
     with pytest.raises(OutputMissing, match="was moved away before it was below s3://lake/x"):
-        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+        of(slot).pass_()
     assert not any(MANIFEST in key for key in bucket.data)
 
 
-def test_kinds_that_are_there_are_written_on(bucket: MemoryBucket, tmp_path: Path) -> None:
-    slot = written(tmp_path)
+def test_kinds_that_are_there_are_written_on(bucket: MemoryBucket, slot: WrittenSlot) -> None:
     slot.append(0, b"{}\n", "unmatched")
     ObjectSink(DISK, slot.place, INTO, ["joined", "unmatched"]).pass_(all_of_it=True)
     with pytest.raises(UsageError, match="holds unmatched too"):
-        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+        of(slot).pass_()
 
 
 def test_the_prefix_of_another_output_is_refused(bucket: MemoryBucket, tmp_path: Path) -> None:
     publish(tmp_path / "one", 1)
     sink(tmp_path / "one").pass_(all_of_it=True)
-    publisher = Publisher(DISK, tmp_path / "other", "t")
-    publisher.publish([Item(1, "", "", 1, b"\x01", "x")])
-    publisher.close()
+    publish(tmp_path / "other", 1, slot="t")
     with pytest.raises(UsageError, match="holds another output"):
         sink(tmp_path / "other").pass_(all_of_it=True)
     assert shown(bucket) == [1]
@@ -324,15 +334,13 @@ def test_it_is_read_as_the_output_itself(bucket: MemoryBucket, tmp_path: Path) -
     """Lines, slots, files and offsets: a cursor of one is one of the other."""
     publish(tmp_path, 1, 2)
     sink(tmp_path).pass_(all_of_it=True)
-    place = MirroredPlace.at(INTO)
-    there = Output(place)
-    (batch,) = there.batches()
+    (batch,) = there().batches()
     (own,) = Output.of_join(tmp_path).batches()
     assert batch == own
     follower = sink(tmp_path)
     publish(tmp_path, 3)
     follower.pass_(all_of_it=True)
-    again = Output(MirroredPlace.at(INTO))
+    again = there()
     assert [offsets(each.data) for each in again.batches(cursor=batch.cursor)] == [[3]]
     assert again.end() == Output.of_join(tmp_path).end()
     with pytest.raises(UsageError, match="does not say what is cleared"):
@@ -360,11 +368,8 @@ def test_files_of_a_manifest() -> None:
         ("joined/east-1-000003.upto-5.jsonl.gz", {}),
         ("joined/west-1-000001.upto-9.jsonl.gz", {"retired": True}),
     ]
-    manifest = [
-        MirroredFile(file=name, bytes=1, uncompressed_bytes=9, first_ns=None, last_ns=None, **more)
-        for name, more in lines
-    ]
-    east, west = slots_of(manifest)
+    told = {"bytes": 1, "uncompressed_bytes": 9, "first_ns": None, "last_ns": None}
+    east, west = slots_of([MirroredFile(file=name, **told, **more) for name, more in lines])  # type: ignore[arg-type]
     assert [(file.number, file.closed) for file in east.files] == [(1, True), (2, True), (3, False)]
     assert east.files[2].path == "joined/east-1-000003.upto-5.jsonl"
     assert (east.slot, west.slot, west.retired, west.files[0].closed) == ("east-1", "west-1", True, True)
@@ -411,8 +416,7 @@ def test_local_files_go_once_they_are_there_whatever_ends_it(monkeypatch: pytest
         monkeypatch.setattr(module, "opener", lambda url, made=made: made)
         monkeypatch.setattr(module, "_buckets", {})
         for number in range(4):
-            slot.append(number, b'{"n":%d}\n' % number)
-            slot.finish(number)
+            slot.final(number, b'{"n":%d}\n' % number)
         ended = False
         try:
             ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
@@ -420,55 +424,50 @@ def test_local_files_go_once_they_are_there_whatever_ends_it(monkeypatch: pytest
             ended = True
         disk.left = 0
         lines = [b'{"n":%d}' % number for number in range(4)]
-        assert [line for batch in Output(slot.place).batches() for line in batch.lines()] == lines
+        assert lines_of(Output(slot.place)) == lines
         ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
         assert [path.name for path in (slot.place.output / "joined").iterdir()] == ["s0-000003.jsonl.gz"]
-        assert [line for batch in Output(slot.place).batches() for line in batch.lines()] == lines
+        assert lines_of(Output(slot.place)) == lines
         if not ended:
             assert left > 12  # some were ended in between
             return
     raise AssertionError("never came to its end")
 
 
-def test_what_is_kept_here(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_what_is_kept_here(bucket: MemoryBucket, slot: WrittenSlot) -> None:
     """What is young, and what the bucket has lost, which comes there again."""
-    clock, slot = Now(), written(tmp_path)
+    clock = Now()
     for number in (1, 2):
-        slot.append(number, b"{}\n")
-        slot.finish(number)
-    own = ObjectSink(DISK, slot.place, INTO, ["joined"], clock, 60.0)
+        slot.final(number)
+    own = of(slot, clock, 60.0)
     own.pass_()
-    there = slot.place.output / "joined"
-    assert len(list(there.iterdir())) == 3
+    here = slot.place.output / "joined"
+    assert len(list(here.iterdir())) == 3
     clock.later_ns = 61 * NS_PER_S
     del bucket.data["x/joined/s0-000001.jsonl.gz"]
     own.pass_()
-    assert sorted(path.name for path in there.iterdir()) == ["s0-000001.jsonl.gz", "s0-000002.jsonl.gz"]
+    assert sorted(path.name for path in here.iterdir()) == ["s0-000001.jsonl.gz", "s0-000002.jsonl.gz"]
     own.pass_()
-    assert [path.name for path in there.iterdir()] == ["s0-000002.jsonl.gz"]
+    assert [path.name for path in here.iterdir()] == ["s0-000002.jsonl.gz"]
     assert "x/joined/s0-000001.jsonl.gz" in bucket.data
 
 
-def test_files_go_below_one_url(bucket: MemoryBucket, tmp_path: Path) -> None:
-    slot = written(tmp_path)
-    slot.append(1, b"{}\n")
-    slot.finish(1)
+def test_files_go_below_one_url(bucket: MemoryBucket, slot: WrittenSlot) -> None:
+    slot.final(1)
     (slot.place.output / ".moved").write_text("s3://lake/y\n")
     with pytest.raises(UsageError, match=r"below s3://lake/y; all files .* it is of an earlier one: remove it"):
-        ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+        of(slot, keep_s=0.0).pass_()
     assert not bucket.data
     assert len(list((slot.place.output / "joined").iterdir())) == 2
     (slot.place.output / "joined" / "s0-000000.jsonl.gz").unlink()
     with pytest.raises(UsageError, match="moved below s3://lake/y; leave keep to it"):
-        ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+        of(slot, keep_s=0.0).pass_()
 
 
-def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, slot: WrittenSlot) -> None:
     """A reader asks twice for a file, and once a look for the manifest; a sink with nothing to write does not."""
-    slot = written(tmp_path)
-    slot.append(1, b"{}\n")
-    slot.finish(1)
-    own = ObjectSink(DISK, slot.place, INTO, ["joined"])
+    slot.final(1)
+    own = of(slot)
     own.pass_()
     bucket.asked.clear()
     own.pass_()
@@ -476,25 +475,21 @@ def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, tmp_p
     assert len(list(Output.of_join(str(INTO)).batches())) == 2
     manifest = [f"head x/{MANIFEST}", f"read x/{MANIFEST} 0 {len(bucket.data[f'x/{MANIFEST}'])}"]
     files = [key for key in bucket.data if key.startswith("x/joined/")]
-    sizes = {key: len(bucket.data[key]) for key in files}
-    assert bucket.asked == manifest + [
-        each for key in files for each in (f"head {key}", f"read {key} 0 {sizes[key]}")
-    ]
+    asked = [each for key in files for each in (f"head {key}", f"read {key} 0 {len(bucket.data[key])}")]
+    assert bucket.asked == manifest + asked
     bucket.asked.clear()
     assert MirroredPlace.at(INTO).look_up()
     assert bucket.asked == manifest[:1]
-    slot.append(2, b"{}\n")
-    slot.finish(2)
+    slot.final(2)
     own.pass_()
     assert len(list(Output.of_join(str(INTO)).batches())) == 3
 
 
-def test_nothing_goes_once_the_manifest_is_another_one(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_nothing_goes_once_the_manifest_is_another_one(bucket: MemoryBucket, slot: WrittenSlot) -> None:
     """While nothing new is to be named, this sink would not write it again."""
-    clock, slot = Now(), written(tmp_path)
-    slot.append(1, b"{}\n")
-    slot.finish(1)
-    own = ObjectSink(DISK, slot.place, INTO, ["joined"], clock, 60.0)
+    clock = Now()
+    slot.final(1)
+    own = of(slot, clock, 60.0)
     own.pass_()
     clock.later_ns = 61 * NS_PER_S
     kept = bucket.data.pop(f"x/{MANIFEST}")
@@ -511,34 +506,30 @@ def test_nothing_goes_once_the_manifest_is_another_one(bucket: MemoryBucket, tmp
 
 @pytest.mark.parametrize("again", [False, True])
 def test_what_is_final_there_counts_after_its_slot_is_retired(
-    bucket: MemoryBucket, tmp_path: Path, *, again: bool
+    bucket: MemoryBucket, slot: WrittenSlot, *, again: bool
 ) -> None:
     """Retiring gives up none of its ids, and the slot's disk is gone; parts go, and who has read them goes on."""
-    slot = written(tmp_path)
     for number in (1, 2):
-        slot.append(number, b'{"n":%d}\n' % number)
-        slot.finish(number)
+        slot.final(number, b'{"n":%d}\n' % number)
     slot.append(3, b'{"n":3}\n')
-    own = ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)
+    own = of(slot, keep_s=0.0)
     own.pass_(all_of_it=True)
-    end = Output(MirroredPlace.at(INTO)).end()
+    end = there().end()
     (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
     if again:
-        own = ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)
+        own = of(slot, keep_s=0.0)
     own.pass_()
     own.pass_()
     lines = [b"{}", b'{"n":1}', b'{"n":2}']
-    assert [line for batch in Output(MirroredPlace.at(INTO)).batches() for line in batch.lines()] == lines
-    assert not list(Output(MirroredPlace.at(INTO)).batches(cursor=end))
+    assert lines_of(there()) == lines
+    assert not list(there().batches(cursor=end))
 
 
-def test_a_copy_has_what_was_moved_away(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_a_copy_has_what_was_moved_away(bucket: MemoryBucket, slot: WrittenSlot) -> None:
     """The output outlives the state, and a sink has taken some of it into a bucket."""
-    slot = written(tmp_path)
     for number in (1, 2):
-        slot.append(number, b'{"n":%d}\n' % number)
-        slot.finish(number)
-    own = ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)
+        slot.final(number, b'{"n":%d}\n' % number)
+    own = of(slot, keep_s=0.0)
     own.pass_()
     assert len(list((slot.place.output / "joined").iterdir())) == 1
     copy = sealing.find_copy(slot.place.output, slot.slot)
@@ -546,23 +537,24 @@ def test_a_copy_has_what_was_moved_away(bucket: MemoryBucket, tmp_path: Path) ->
     sealing.make_durable(DISK, copy)
     sealing.publish(DISK, slot.state, slot.slot, copy, slot.place.output)
     lines = [b"{}", b'{"n":1}', b'{"n":2}']
-    assert [line for batch in Output(slot.place).batches() for line in batch.lines()] == lines
-    for each in (own, ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)):
+    assert lines_of(Output(slot.place)) == lines
+    for each in (own, of(slot, keep_s=0.0)):
         each.pass_()
-        assert [line for batch in Output(MirroredPlace.at(INTO)).batches() for line in batch.lines()] == lines
+        assert lines_of(there()) == lines
     assert len(list((slot.place.output / "joined").iterdir())) == 1
     del bucket.data[f"x/{MANIFEST}"]
     with pytest.raises(sealing.CopyRefused, match="there is no manifest"):
         sealing.find_copy(slot.place.output, slot.slot)
 
 
-def test_a_copy_at_a_new_keeper_has_only_what_was_not_moved(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_a_copy_at_a_new_keeper_has_only_what_was_not_moved(
+    bucket: MemoryBucket, slot: WrittenSlot, tmp_path: Path
+) -> None:
     """Retired against it the slot has in the bucket what it had there; who had not read so far is told."""
-    slot = written(tmp_path)
     for number in (1, 2):
         slot.append(number, b'{"n":%d}\n' % number)
         slot.finish(number)
-    own = ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)
+    own = of(slot, keep_s=0.0)
     own.pass_()
     begun = next(iter(Output(slot.place).batches())).cursor
     kept = tmp_path / "kept"
@@ -574,27 +566,23 @@ def test_a_copy_at_a_new_keeper_has_only_what_was_not_moved(bucket: MemoryBucket
         list(Output(slot.place).batches(cursor=begun))
     own.pass_()
     lines = [b"{}", b'{"n":1}', b'{"n":2}']
-    assert [line for batch in Output(MirroredPlace.at(INTO)).batches() for line in batch.lines()] == lines
+    assert [line for batch in there().batches() for line in batch.lines()] == lines
 
 
 def test_a_prefix_may_have_more_files_than_a_directory(
-    bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch, slot: WrittenSlot
 ) -> None:
     monkeypatch.setattr(transfer, "FILES_MAX", 1)
-    slot = written(tmp_path)
     for number in (1, 2):
-        slot.append(number, b"{}\n")
-        slot.finish(number)
+        slot.final(number)
     for _ in range(2):
-        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
-    assert len(list(Output(MirroredPlace.at(INTO)).batches())) == 3
+        of(slot).pass_()
+    assert len(list(there().batches())) == 3
 
 
-def test_another_sink_does_not_begin_behind_what_was_moved(bucket: MemoryBucket, tmp_path: Path) -> None:
-    slot = written(tmp_path)
-    slot.append(1, b"{}\n")
-    slot.finish(1)
-    ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+def test_another_sink_does_not_begin_behind_what_was_moved(bucket: MemoryBucket, slot: WrittenSlot) -> None:
+    slot.final(1)
+    of(slot, keep_s=0.0).pass_()
     other = ObjectPath("s3://lake/y")
     with pytest.raises(OutputMissing, match="stands below s3://lake/x, and not below s3://lake/y"):
         ObjectSink(DISK, slot.place, other, ["joined"]).pass_()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from photon.config.errors import UsageError
 from photon.config.loader import ConfigError, convert
 from photon.config.settings import Settings
 from photon.fleet.numbers import Numbers
-from photon.fleet.polling import Gatherer
-from photon.fleet.processes import processes
+from photon.fleet.polling import Gatherer, Heard
+from photon.fleet.processes import Process, processes
 from photon.library import Output
 from photon.objects import directory as module
 from photon.objects import retrying
@@ -30,6 +31,7 @@ from tests.unit.objects.fakes import MemoryBucket, unavailable
 from tests.unit.outputs.helpers import written_output
 
 WAIT_S = 60.0
+MANIFEST = "x/manifest.jsonl"
 
 
 def settings_of(into: str, *, sea: dict[str, object] | None = None, **more: object) -> Settings:
@@ -57,6 +59,21 @@ def away(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return refused
 
 
+async def hears(
+    gatherer: Gatherer, sink: Process, serving: asyncio.Task[None], *, problem: bool, said: str = "",
+    begun: Callable[[], bool] = lambda: True,
+) -> Heard:  # fmt: skip
+    """What it answers once it has begun and has a problem that holds this, or none."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            [heard] = await gatherer.gather([sink])
+            told = heard.details["problem"] if heard.up and begun() else None
+            if told is not None and said in told and problem is bool(told):
+                return heard
+            assert not serving.done(), serving
+            await asyncio.sleep(0.05)
+
+
 async def test_it_waits_for_a_store_that_is_away_and_says_so(tmp_path: Path, away: list[str]) -> None:
     away.append("all")
     publisher = Publisher(RealDisk(), tmp_path / "out", "s")
@@ -68,13 +85,7 @@ async def test_it_waits_for_a_store_that_is_away_and_says_so(tmp_path: Path, awa
     serving = asyncio.create_task(serve_sink(Room(settings, tmp_path, stop, member="lake")))
     try:
         for waits in (True, False):
-            async with asyncio.timeout(WAIT_S):
-                while True:
-                    [heard] = await gatherer.gather([sink])
-                    if heard.up and bool(heard.details["problem"]) is waits:
-                        break
-                    assert not serving.done(), serving
-                    await asyncio.sleep(0.05)
+            heard = await hears(gatherer, sink, serving, problem=waits)
             told = [each["what"] for each in alarms_of([heard], Numbers([heard]))]
             assert [each.partition(":")[0] for each in told] == (["waits"] if waits else [])
             assert (Numbers([heard]).max("photon_sink_stalled_seconds") > 0) is waits
@@ -97,26 +108,20 @@ async def test_what_is_wrong_at_the_start_ends_it_and_later_it_waits(tmp_path: P
     room = Room(settings, tmp_path, stop, member="lake")
     bucket = module.opener("s3://lake")
     assert isinstance(bucket, MemoryBucket)
-    bucket.data["x/manifest.jsonl"] = manifest_bytes([other])
+    bucket.data[MANIFEST] = manifest_bytes([other])
     with pytest.raises(UsageError, match="holds another output"):
         await serve_sink(room)
-    del bucket.data["x/manifest.jsonl"]
+    del bucket.data[MANIFEST]
     serving = asyncio.create_task(serve_sink(room))
     try:
         for said in ("", "holds another output", ""):
             if said:
-                bucket.data["x/manifest.jsonl"] = manifest_bytes([other])
+                bucket.data[MANIFEST] = manifest_bytes([other])
                 slot.append(1, b"{}\n")
                 slot.finish(1)
-            async with asyncio.timeout(WAIT_S):
-                while True:
-                    [heard] = await gatherer.gather([sink])
-                    if heard.up and said in heard.details["problem"] and bool(said) is bool(heard.details["problem"]):
-                        break
-                    assert not serving.done(), serving
-                    await asyncio.sleep(0.05)
+            await hears(gatherer, sink, serving, problem=bool(said), said=said, begun=lambda: MANIFEST in bucket.data)
             if said:
-                del bucket.data["x/manifest.jsonl"]
+                del bucket.data[MANIFEST]
     finally:
         stop.set()
         await serving

@@ -5,48 +5,18 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from photon.adapters.logs import follower as follower_module
 from photon.adapters.logs import open_files
-from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.assignment import GRACE_SCANS
-from photon.adapters.logs.follower import Follower, LogDirectoryError, Problem, ProblemKind
+from photon.adapters.logs.follower import Follower, LogDirectoryError, ProblemKind
 from photon.adapters.logs.reading import BLOCK_BYTES
-
-
-class Tail:
-    """A follower and what it handed out and reported."""
-
-    def __init__(self, directory: Path, positions: Iterable[LogPosition] = (), **options: object) -> None:
-        self.problems: list[Problem] = []
-        arguments: dict[str, object] = {"has_header": False, **options}
-        self.follower = Follower(directory, positions=positions, report=self.problems.append, **arguments)  # type: ignore[arg-type]
-        self.blocks: list[Block] = []
-
-    def read(self, *, final: bool = False) -> list[bytes]:
-        """Scans, reads everything, and gives the new lines."""
-        self.follower.scan()
-        new: list[Block] = []
-        while blocks := self.follower.poll(1 << 20, final=final):
-            new += blocks
-        assert self.follower.caught_up()
-        if final:
-            while blocks := self.follower.poll(1 << 20, final=True):
-                new += blocks
-        self.blocks += new
-        return [line for block in new for line in block.data.split(b"\n")[:-1]]
-
-    def kinds(self) -> list[ProblemKind]:
-        return [p.kind for p in self.problems]
-
-
-def append(path: Path, data: bytes) -> None:
-    with path.open("ab") as f:
-        f.write(data)
+from tests.unit.adapters.logs.tails import Tail, append, begun
 
 
 def test_growing_files_are_read_on_and_a_partial_line_waits(tmp_path: Path) -> None:
@@ -63,7 +33,6 @@ def test_growing_files_are_read_on_and_a_partial_line_waits(tmp_path: Path) -> N
 
 
 def test_offsets_and_paths_say_where_records_stand(tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
     append(tmp_path / "d" / "a.log", b"11\n2\n")
     tail = Tail(tmp_path)
     tail.read()
@@ -96,14 +65,36 @@ def test_a_log_renamed_between_scan_and_reading_is_not_taken_for_read(
     assert tail.problems == []
 
 
-def test_a_log_deleted_between_scan_and_reading_is_reported(tmp_path: Path) -> None:
-    append(tmp_path / "a.log", b"1\n")
+@pytest.mark.parametrize("final", [False, True])
+def test_an_unread_log_that_vanishes_is_reported(tmp_path: Path, final: bool) -> None:
+    append(tmp_path / "a.log", b"1\n2\n")
     tail = Tail(tmp_path)
     tail.follower.scan()
     (tmp_path / "a.log").unlink()
-    assert tail.follower.poll(1 << 20, final=True) == []
+    assert (tail.follower.poll(1 << 20, final=True) if final else tail.read()) == []
     assert tail.follower.caught_up()
     assert tail.kinds() == [ProblemKind.VANISHED]
+    assert tail.follower.lost_bytes == 4
+
+
+@pytest.mark.parametrize(
+    ("files", "final", "lines", "kinds"),
+    [
+        ({"a.log.lz4": b"\x04\x22\x4d\x18\n"}, False, [], [ProblemKind.UNSUPPORTED]),
+        ({"a.gz": b"plain text\n"}, True, [], [ProblemKind.DAMAGED]),
+        ({"a": b"\0\0a\n\xff\xfe\n\0\n"}, False, [b"\0\0a", b"\xff\xfe", b"\0"], []),
+        ({"a": b"", "b.gz": gzip.compress(b""), "c.gz": b""}, True, [], []),
+    ],
+    ids=["unsupported compression", "no gzip", "NUL bytes and invalid UTF-8", "empty"],
+)
+def test_what_is_no_text(
+    tmp_path: Path, files: dict[str, bytes], final: bool, lines: list[bytes], kinds: list[ProblemKind]
+) -> None:
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    tail = Tail(tmp_path)
+    assert tail.read(final=final) == lines
+    assert tail.kinds() == kinds
 
 
 def test_hidden_temporary_and_unmatched_names_are_no_logs(tmp_path: Path) -> None:
@@ -116,13 +107,6 @@ def test_hidden_temporary_and_unmatched_names_are_no_logs(tmp_path: Path) -> Non
     assert Tail(tmp_path, patterns=("**/*.log",)).read() == [b"e.log", b"sub/deep/f.log"]
     assert Tail(tmp_path, patterns=("*.log", "d.*")).read() == [b"d.txt", b"e.log"]
     assert Tail(tmp_path, patterns=("sub/*/[ef].lo?",)).read() == [b"sub/deep/f.log"]
-
-
-def test_unsupported_compression_is_reported_not_read_as_text(tmp_path: Path) -> None:
-    (tmp_path / "a.log.lz4").write_bytes(b"\x04\x22\x4d\x18\n")
-    tail = Tail(tmp_path)
-    assert tail.read() == []
-    assert tail.kinds() == [ProblemKind.UNSUPPORTED]
 
 
 def test_header_byte_order_mark_and_crlf(tmp_path: Path) -> None:
@@ -140,10 +124,7 @@ def test_header_byte_order_mark_and_crlf(tmp_path: Path) -> None:
 
 
 def test_rename_while_following_keeps_the_log(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    append(log, b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path)
     append(log, b"3\n")
     log.rename(tmp_path / "a.log.1")
     append(log, b"x\n")
@@ -157,10 +138,7 @@ def test_rename_while_following_keeps_the_log(tmp_path: Path) -> None:
 
 
 def test_rotation_while_nobody_follows(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    append(log, b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path)
     append(log, b"3\n")
     (tmp_path / "a.log.2.gz").write_bytes(gzip.compress(log.read_bytes()))
     log.write_bytes(b"x\n")
@@ -186,21 +164,8 @@ def test_deleted_and_renamed_away_while_open_is_read_to_its_end(tmp_path: Path) 
     assert tail.follower.path_of(tail.blocks[0].identity) is None
 
 
-def test_unread_file_that_vanishes_is_reported(tmp_path: Path) -> None:
-    append(tmp_path / "a", b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.follower.scan()
-    (tmp_path / "a").unlink()
-    assert tail.read() == []
-    assert tail.kinds() == [ProblemKind.VANISHED]
-    assert tail.follower.lost_bytes == 4
-
-
 def test_copytruncate(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    append(log, b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path)
     append(log, b"3\n")
     shutil.copy(log, tmp_path / "a.log.1")
     log.write_bytes(b"")
@@ -210,10 +175,7 @@ def test_copytruncate(tmp_path: Path) -> None:
 
 
 def test_copytruncate_seen_between_scan_and_read(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    append(log, b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path)
     append(log, b"3\n")
     tail.follower.scan()
     shutil.copy(log, tmp_path / "a.log.1")
@@ -224,10 +186,7 @@ def test_copytruncate_seen_between_scan_and_read(tmp_path: Path) -> None:
 
 
 def test_truncated_to_less_is_read_again(tmp_path: Path) -> None:
-    log = tmp_path / "a"
-    append(log, b"1\n2\n3\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path, b"1\n2\n3\n")
     os.truncate(log, 2)
     assert tail.read() == [b"1"]
     append(log, b"9\n")
@@ -236,30 +195,22 @@ def test_truncated_to_less_is_read_again(tmp_path: Path) -> None:
 
 
 def test_rewritten_in_place_with_the_same_first_record(tmp_path: Path) -> None:
-    log = tmp_path / "a"
-    append(log, b"1\n2\n3\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path, b"1\n2\n3\n")
     log.write_bytes(b"1\nx\ny\nz\n")
     assert tail.read() == [b"1", b"x", b"y", b"z"]
     assert tail.kinds() == [ProblemKind.REWRITTEN]
 
 
 def test_position_behind_the_end_at_start_is_read_again(tmp_path: Path) -> None:
-    append(tmp_path / "a", b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    _, tail = begun(tmp_path)
     (position,) = tail.follower.positions()
-    again = Tail(tmp_path, [LogPosition(position.identity, "a", 400)])
+    again = Tail(tmp_path, [LogPosition(position.identity, "a.log", 400)])
     assert again.read() == [b"1", b"2"]
     assert again.kinds() == [ProblemKind.TRUNCATED]
 
 
 def test_replaced_by_a_new_file_of_the_same_name(tmp_path: Path) -> None:
-    log = tmp_path / "a"
-    append(log, b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path)
     (tmp_path / "new.tmp").write_bytes(b"8\n9\n")
     (tmp_path / "new.tmp").rename(log)
     assert tail.read() == [b"8", b"9"]
@@ -267,10 +218,7 @@ def test_replaced_by_a_new_file_of_the_same_name(tmp_path: Path) -> None:
 
 
 def test_inode_reuse_is_another_log(tmp_path: Path) -> None:
-    log = tmp_path / "a"
-    append(log, b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path)
     tail.follower.close()  # as if its descriptor had been given to another file
     with log.open("r+b") as f:  # the same inode, other bytes and more of them
         f.write(b"7\n8\n9\n")
@@ -279,10 +227,7 @@ def test_inode_reuse_is_another_log(tmp_path: Path) -> None:
 
 
 def test_compressed_twin_is_the_same_log(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    append(log, b"1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path)
     append(log, b"3\n")
     (tmp_path / "a.log.gz").write_bytes(gzip.compress(log.read_bytes())[:-3])  # gzip at work
     for _ in range(GRACE_SCANS + 1):
@@ -347,13 +292,6 @@ def test_gzip_cut_short_waits_and_is_reported(tmp_path: Path) -> None:
     assert tail.kinds() == [ProblemKind.DAMAGED]
 
 
-def test_name_says_gzip_but_bytes_do_not(tmp_path: Path) -> None:
-    (tmp_path / "a.gz").write_bytes(b"plain text\n")
-    tail = Tail(tmp_path)
-    assert tail.read(final=True) == []
-    assert tail.kinds() == [ProblemKind.DAMAGED]
-
-
 @pytest.mark.parametrize("rest", [b"\n", b"\r\n"])
 def test_last_line_without_newline_only_when_final_and_its_newline_is_no_record(tmp_path: Path, rest: bytes) -> None:
     append(tmp_path / "a", b"1\n2")
@@ -392,11 +330,6 @@ def test_line_longer_than_the_limit_is_reported_with_its_place(tmp_path: Path) -
     assert tail.read() == [b"3"]
     assert tail.blocks[-2].oversized[0].length == 3_000_000
     assert Tail(tmp_path, max_record=1 << 22).read()[3] == b"y" * 3_000_000
-
-
-def test_nul_bytes_and_invalid_utf8_are_kept(tmp_path: Path) -> None:
-    append(tmp_path / "a", b"\0\0a\n\xff\xfe\n\0\n")
-    assert Tail(tmp_path).read() == [b"\0\0a", b"\xff\xfe", b"\0"]
 
 
 def test_unreadable_file_is_reported_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,12 +420,3 @@ def test_thousands_of_files_need_few_descriptors(tmp_path: Path) -> None:
     append(tmp_path / "0000.log", b"again\n")
     assert tail.read() == [b"again"]
     tail.follower.close()
-
-
-def test_empty_files_are_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"")
-    (tmp_path / "b.gz").write_bytes(gzip.compress(b""))
-    (tmp_path / "c.gz").write_bytes(b"")
-    tail = Tail(tmp_path)
-    assert tail.read(final=True) == []
-    assert not tail.problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.logs.framing import OVERSIZED_HEAD_BYTES, LongRecord, Piece, frame
@@ -60,6 +60,9 @@ def feed(data: bytes, sizes: list[int], max_record: int, final: bool) -> list[Pi
 
 @settings(deadline=None)
 @given(lines, st.booleans(), st.lists(st.integers(1, 60), min_size=1, max_size=4), st.integers(1, 50), st.booleans())
+@example([b"one", b"tw"], False, [9], 50, False)  # a partial last line waits
+@example([b"one", b"tw"], False, [9], 50, True)
+@example([b"a\r", b"\0b\0", b"\r"], True, [20], 9, False)
 def test_any_chunks_give_the_same_records(
     content: list[bytes], ended: bool, sizes: list[int], max_record: int, final: bool
 ) -> None:
@@ -67,30 +70,13 @@ def test_any_chunks_give_the_same_records(
     good, long = expected(data, max_record, final)
     pieces = feed(data, sizes, max_record, final)
     assert records_of(pieces) == good
-    found = [(o.offset, o.length) for p in pieces for o in p.oversized]
-    assert found == long
+    assert [(o.offset, o.length) for p in pieces for o in p.oversized] == long
     for piece in pieces:  # a reader that stops behind any piece loses and doubles nothing
         behind = [o for o in [*good, *long] if o[0] >= piece.end]
         assert sorted(behind) == sorted(o for o in [*good, *long] if o[0] > piece.offset and o[0] >= piece.end)
         assert piece.end == len(data) or data[piece.end - 1 : piece.end] == b"\n"
         for o in piece.oversized:
             assert o.head == data[o.offset : o.offset + min(o.length, OVERSIZED_HEAD_BYTES)][: len(o.head)]
-
-
-def test_partial_last_line_waits() -> None:
-    framed = frame(b"one\ntw", 10, max_record=100)
-    assert framed.pieces == [Piece(10, b"one\n", 14)]
-    assert (framed.next, framed.long) == (14, None)
-
-
-def test_final_hands_out_the_last_line_and_adds_its_newline() -> None:
-    framed = frame(b"one\ntw", 10, max_record=100, final=True)
-    assert framed.pieces == [Piece(10, b"one\ntw\n", 16)]
-    assert framed.next == 16
-
-
-def test_carriage_returns_and_nul_bytes_stay() -> None:
-    assert frame(b"a\r\n\0b\0\n\r\n", 0, max_record=9).pieces == [Piece(0, b"a\r\n\0b\0\n\r\n", 9)]
 
 
 def test_oversized_record_between_others_is_reported_with_its_place() -> None:

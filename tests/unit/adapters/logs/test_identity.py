@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from photon.adapters.logs.identity import BOM, HEAD_BYTES, IDENTITY_BYTES, log_name, read_head
+from photon.adapters.logs.identity import BOM, HEAD_BYTES, IDENTITY_BYTES, Head, log_name, read_head
 
 
 @pytest.mark.parametrize(
@@ -26,51 +26,39 @@ def test_other_names_stay(name: str) -> None:
 
 
 def test_names_and_first_records_tell_logs_apart() -> None:
-    ids = {
-        head.identity
-        for name, data in [("a", b"one\n"), ("b", b"one\n"), ("a", b"two\n"), ("d/a", b"one\n")]
-        if (head := read_head(name, data, has_header=False, final=False))
-    }
+    logs = [("a", b"one\n"), ("b", b"one\n"), ("a", b"two\n"), ("d/a", b"one\n")]
+    ids = {headed(name, data).identity for name, data in logs}
     assert len(ids) == 4
     assert all(len(i) == 32 for i in ids)
 
 
+def headed(name: str, data: bytes, *, has_header: bool = False, final: bool = False) -> Head:
+    head = read_head(name, data, has_header=has_header, final=final)
+    assert head is not None
+    return head
+
+
 def test_no_identity_before_the_first_record_is_complete() -> None:
-    assert read_head("a", b"on", has_header=False, final=False) is None
-    assert read_head("a", b"h\non", has_header=True, final=False) is None
-    assert read_head("a", b"h\n", has_header=True, final=True) is None
-    last = read_head("a", b"one", has_header=False, final=True)
-    whole = read_head("a", b"one\r\ntwo\n", has_header=False, final=False)
-    assert last is not None
-    assert whole is not None
-    assert last.identity == whole.identity
+    for data, has_header, final in ((b"on", False, False), (b"h\non", True, False), (b"h\n", True, True)):
+        assert read_head("a", data, has_header=has_header, final=final) is None
+    assert headed("a", b"one", final=True).identity == headed("a", b"one\r\ntwo\n").identity
 
 
 def test_files_that_share_a_long_header_differ_by_their_first_record() -> None:
     header = b",".join(b"column%d" % i for i in range(900))
-    one = read_head("x.csv", header + b"\r\n1,2\n", has_header=True, final=False)
-    two = read_head("x.csv", header + b"\r\n1,3\n", has_header=True, final=False)
-    assert one is not None
-    assert two is not None
+    one = headed("x.csv", header + b"\r\n1,2\n", has_header=True)
+    two = headed("x.csv", header + b"\r\n1,3\n", has_header=True)
     assert one.identity != two.identity
-    assert one.header == header
-    assert one.data_start == len(header) + 2
+    assert (one.header, one.data_start) == (header, len(header) + 2)
     assert not one.same_bytes(two)
 
 
 def test_byte_order_mark_is_not_data() -> None:
-    head = read_head("x.csv", BOM + b"h1\n\r\n\nv\n", has_header=True, final=False)
-    assert head is not None
+    head = headed("x.csv", BOM + b"h1\n\r\n\nv\n", has_header=True)
     assert (head.header, head.data_start, head.fingerprint) == (b"h1", 6, b"v\n")
-    bare = read_head("x.csv", b"v\n", has_header=False, final=False)
-    assert bare is not None
-    assert bare.identity == head.identity  # blank lines do not count
+    assert headed("x.csv", b"v\n").identity == head.identity  # blank lines do not count
 
 
 def test_of_a_very_long_first_record_the_begin_decides_at_once() -> None:
     data = b"x" * (IDENTITY_BYTES + 2)
-    early = read_head("a", data, has_header=False, final=False)
-    late = read_head("a", (data * 9)[:HEAD_BYTES], has_header=False, final=False)
-    assert early is not None
-    assert late is not None
-    assert early.identity == late.identity
+    assert headed("a", data).identity == headed("a", (data * 9)[:HEAD_BYTES]).identity

@@ -8,25 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.open_files import IDLE_NS
 from photon.adapters.logs.reading import BLOCK_BYTES
+from tests.unit.adapters.logs.tails import Tail, append
 
 NOW_NS = 1_760_000_000 * 10**9
 
 
 def write(path: Path, data: bytes, at_ns: int) -> None:
-    with path.open("ab") as file:
-        file.write(data)
+    append(path, data)
     os.utime(path, ns=(at_ns, at_ns))
-
-
-def read(follower: Follower) -> list[bytes]:
-    follower.scan()
-    lines = []
-    while blocks := follower.poll(1 << 20):
-        lines += [line for block in blocks for line in block.data.splitlines()]
-    return lines
 
 
 def held_open(directory: Path) -> set[str]:
@@ -51,31 +42,29 @@ def test_a_rolled_file_is_closed_and_read_on_if_it_grows_all_the_same(tmp_path: 
     old, new = tmp_path / f"0.log{suffix}", tmp_path / f"1.log{suffix}"
     write(old, content(b"1\n2\n"), NOW_NS - 2 * IDLE_NS)
     write(new, content(b"a\n"), NOW_NS)
-    follower = Follower(tmp_path, has_header=False)
-    assert read(follower) == [b"1", b"2", b"a"]
+    tail = Tail(tmp_path)
+    assert tail.read() == [b"1", b"2", b"a"]
     assert held_open(tmp_path) == {old.name, new.name}
-    follower.scan()
+    tail.follower.scan()
     assert held_open(tmp_path) == {new.name}
     write(old, content(b"3\n"), NOW_NS)
-    assert read(follower) == [b"3"]
+    assert tail.read() == [b"3"]
     assert held_open(tmp_path) == {old.name, new.name}
-    follower.close()
+    tail.close()
 
 
 def test_files_stay_open_where_nothing_is_written_and_where_not_all_was_read(tmp_path: Path) -> None:
     quiet, behind = tmp_path / "quiet", tmp_path / "behind"
-    for directory in (quiet, behind):
-        directory.mkdir()
     write(quiet / "0.log", b"1\n", NOW_NS - 10 * IDLE_NS)
-    follower = Follower(quiet, has_header=False)
-    read(follower)
-    follower.scan()
+    tail = Tail(quiet)
+    tail.read()
+    tail.follower.scan()
     assert held_open(quiet) == {"0.log"}
-    follower.close()
+    tail.close()
 
     write(behind / "0.log", b"1234567\n" * BLOCK_BYTES, NOW_NS - 2 * IDLE_NS)
     write(behind / "1.log", b"a\n", NOW_NS)
-    follower = Follower(behind, has_header=False)
+    follower = Tail(behind).follower
     follower.scan()
     assert len(follower.poll(1)) == 1
     follower.scan()

@@ -13,7 +13,7 @@ import zstandard
 from photon.adapters.contract import Framing
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.identity import PROOF_BYTES
-from tests.unit.adapters.logs.test_follower import Tail
+from tests.unit.adapters.logs.tails import Tail, begun
 
 Pack = Callable[[bytes], bytes]
 PACKS: dict[str, Pack] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
@@ -90,10 +90,7 @@ def test_each_block_proves_its_end_and_a_log_that_goes_on_or_is_compressed_is_it
 
 
 def test_positions_of_a_version_that_kept_no_proof_are_read_on_and_gain_one(tmp_path: Path) -> None:
-    log = tmp_path / "a"
-    log.write_bytes(b"1\n2\n3\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    _, tail = begun(tmp_path, b"1\n2\n3\n")
     (position,) = tail.follower.positions()
     assert position.proof
     old = Tail(tmp_path, [replace(position, offset=4, proof=b"")])
@@ -119,10 +116,7 @@ def test_what_is_written_in_two_pieces_with_an_end_that_comes_late_is_proved_as_
 
 def test_what_is_before_the_window_is_not_proved(tmp_path: Path) -> None:
     """Said openly in docs/dispatcher.md."""
-    log = tmp_path / "a"
-    log.write_bytes(b"1\nx\n" + b"y\n" * PROOF_BYTES)
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path, b"1\nx\n" + b"y\n" * PROOF_BYTES)
     log.write_bytes(b"1\nz\n" + b"y\n" * PROOF_BYTES + b"2\n")
     again = Tail(tmp_path, tail.follower.positions())
     assert again.read() == [b"2"]

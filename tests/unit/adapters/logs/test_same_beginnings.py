@@ -16,7 +16,7 @@ from photon.adapters.logs.identity import HEAD_BYTES
 from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.slices import Reading, standing_logs
-from tests.unit.adapters.logs.test_follower import Tail, append
+from tests.unit.adapters.logs.tails import Tail, append, begun
 
 
 def test_a_successor_that_begins_alike_is_read_while_it_runs_and_after_restarts(tmp_path: Path) -> None:
@@ -55,10 +55,7 @@ def test_a_successor_that_begins_alike_is_read_while_it_runs_and_after_restarts(
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("new", [b"begin\nx\n", b"begin\nx\ny\nz\n"])
 def test_rolled_between_two_runs(tmp_path: Path, packed: bool, new: bytes) -> None:
-    log = tmp_path / "a.log"
-    append(log, b"begin\n1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path, b"begin\n1\n2\n")
     append(log, b"3\n")
     (tmp_path / f"a.log.1{'.gz' * packed}").write_bytes(
         gzip.compress(log.read_bytes()) if packed else log.read_bytes()
@@ -72,10 +69,7 @@ def test_rolled_between_two_runs(tmp_path: Path, packed: bool, new: bytes) -> No
 
 
 def test_copied_and_truncated_by_a_writer_that_begins_alike(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    append(log, b"begin\n1\n2\n")
-    tail = Tail(tmp_path)
-    tail.read()
+    log, tail = begun(tmp_path, b"begin\n1\n2\n")
     append(log, b"3\n")
     shutil.copy(log, tmp_path / "a.log.1")
     log.write_bytes(b"begin\n4\n")

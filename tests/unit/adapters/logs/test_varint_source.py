@@ -6,6 +6,7 @@ import gzip
 import random
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,39 +14,19 @@ from hypothesis import strategies as st
 
 from photon.adapters.contract import Framing
 from photon.adapters.logs import varint_source
-from photon.adapters.logs.api import LogPosition, OversizedRecord
-from photon.adapters.logs.follower import Follower
-from photon.adapters.logs.problems import Problem, ProblemKind
+from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.logs.reader import open_source
 from photon.adapters.logs.varint_source import VarintSource
+from tests.unit.adapters.logs import tails
 from tests.unit.adapters.messages import delimited, varint
 
-VARINT = Framing("varint")
 
-
-class Tail:
-    def __init__(
-        self, directory: Path, positions: list[LogPosition] | None = None, max_record: int = 1 << 20
-    ) -> None:
-        self.problems: list[Problem] = []
-        self.oversized: list[OversizedRecord] = []
-        self.follower = Follower(
-            directory,
-            has_header=False,
-            framing=VARINT,
-            positions=positions or (),
-            report=self.problems.append,
-            max_record=max_record,
-        )
+class Tail(tails.Tail):
+    def __init__(self, directory: Path, *arguments: Any, **options: Any) -> None:
+        super().__init__(directory, *arguments, framing=Framing("varint"), **options)
 
     def read(self, *, final: bool = False) -> list[bytes]:
-        self.follower.scan()
-        found: list[bytes] = []
-        while blocks := self.follower.poll(1 << 20, final=final):
-            for block in blocks:
-                self.oversized += block.oversized
-                found += [b64decode(line) for line in block.data.split(b"\n")[:-1]]
-        return found
+        return [b64decode(line) for line in super().read(final=final)]
 
 
 @given(
@@ -86,19 +67,17 @@ def test_a_growing_log_gives_each_message_once_it_is_whole(
     found: list[bytes] = []
     done = 0
     for step in [*steps, len(data)]:
-        with (directory / "a.bin").open("ab") as log:
-            log.write(data[done : done + step])
+        tails.append(directory / "a.bin", data[done : done + step])
         done = min(done + step, len(data))
-        before = tail.read()
-        found += before
+        found += tail.read()
         ends = [len(delimited(messages[: n + 1])) for n in range(len(messages))]
         assert len(found) == sum(end <= done for end in ends)
         if step % 2:  # a restart
             positions = tail.follower.positions()
-            tail.follower.close()
+            tail.close()
             tail = Tail(directory, positions)
     assert found == messages
-    tail.follower.close()
+    tail.close()
 
 
 def test_rolled_compressed_and_truncated_logs(tmp_path: Path) -> None:
@@ -106,15 +85,14 @@ def test_rolled_compressed_and_truncated_logs(tmp_path: Path) -> None:
     log.write_bytes(delimited([b"one", b"two"]))
     tail = Tail(tmp_path)
     assert tail.read() == [b"one", b"two"]
-    with log.open("ab") as more:
-        more.write(delimited([b"three"]))
+    tails.append(log, delimited([b"three"]))
     (tmp_path / "a.bin.1.gz").write_bytes(gzip.compress(log.read_bytes()))
     log.write_bytes(delimited([b"four"]))
     assert sorted(tail.read()) == [b"four", b"three"]
     log.write_bytes(delimited([b"four", b"five"]))
     assert tail.read() == [b"five"]
     assert not tail.problems
-    tail.follower.close()
+    tail.close()
 
 
 def test_a_torn_last_message_waits_and_is_named_at_the_end(tmp_path: Path) -> None:
@@ -123,8 +101,8 @@ def test_a_torn_last_message_waits_and_is_named_at_the_end(tmp_path: Path) -> No
     tail = Tail(tmp_path)
     assert tail.read() == [b"whole"]
     assert tail.read(final=True) == []
-    assert [(problem.kind, problem.path) for problem in tail.problems] == [(ProblemKind.DAMAGED, "a.bin")]
-    tail.follower.close()
+    assert [(each.kind, each.path) for each in tail.problems] == [(ProblemKind.DAMAGED, "a.bin")]
+    tail.close()
 
 
 def test_messages_over_the_limit_are_skipped_and_reported(tmp_path: Path) -> None:
@@ -132,8 +110,8 @@ def test_messages_over_the_limit_are_skipped_and_reported(tmp_path: Path) -> Non
     (tmp_path / "a.bin").write_bytes(data)
     tail = Tail(tmp_path, max_record=1000)
     assert tail.read() == [b"a", b"b"]
-    assert [each.length for each in tail.oversized] == [(5_000_000 + 2) // 3 * 4, 1200]
-    tail.follower.close()
+    assert [each.length for b in tail.blocks for each in b.oversized] == [(5_000_000 + 2) // 3 * 4, 1200]
+    tail.close()
 
 
 @pytest.mark.parametrize("bad", [b"\xff" * 9, b"\xff\xff\xff\xff\x1f"])
@@ -144,7 +122,7 @@ def test_what_is_no_length_is_damage(tmp_path: Path, bad: bytes) -> None:
     assert [str(problem) for problem in tail.problems] == [
         "a.bin: no length of a message stands at byte 4; read up to byte 5"
     ]
-    tail.follower.close()
+    tail.close()
 
 
 def test_long_messages_come_in_parts() -> None:
@@ -157,4 +135,4 @@ def test_the_first_byte_is_no_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(varint(0xEF) + message + delimited([b"next"]))
     tail = Tail(tmp_path)
     assert tail.read() == [message, b"next"]
-    tail.follower.close()
+    tail.close()

@@ -24,6 +24,7 @@ from photon.adapters.logs.mounts import is_network, type_at
 from photon.adapters.logs.problems import Problem, ProblemKind
 from photon.adapters.logs.tail import IDLE_S, SCAN_S, WHOLE_S, Tail
 from photon.adapters.logs.watching import Watch, open_watcher
+from tests.unit.adapters.logs.tails import append
 
 MOUNTINFO = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 40 22 0:35 / /srv/logs rw,relatime shared:9 - nfs4 filer:/logs rw
@@ -96,12 +97,6 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     world.whole = 0
     yield world
     world.close()
-
-
-def append(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as f:
-        f.write(data)
 
 
 def test_growth_new_files_and_new_directories_need_no_whole_scan(watched: Watched, tmp_path: Path) -> None:

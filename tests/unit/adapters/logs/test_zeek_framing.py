@@ -4,73 +4,53 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import ForeignHeader, Framing
 from photon.adapters.logs import framings as framed_module
-from photon.adapters.logs.api import Block, LogPosition
-from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.framing import Piece
-from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.zeek_framing import HeaderScan, after_lines, split_headers
+from tests.unit.adapters.logs import tails
+from tests.unit.adapters.logs.tails import append
 
 ONE = (
     b"#separator \\x09\n#set_separator\t,\n#path\tx\n#open\t2020-04-30-00-00-00\n"
     b"#fields\tts\tuid\n#types\ttime\tstring\n"
 )
 TWO = b"#close\t2020-04-30\n#separator \\x09\n#open\t2020-04-30-01-00-00\n#fields\tuid\tts\n#types\tstring\ttime\n"
-ZEEK = Framing("zeek")
 ADAPTER = ConfiguredAdapter(
     {"primary": {"format": "zeek", "key": "uid"}, "foreign": {"format": "zeek", "key": "uid", "id": "uid"}}
 )
 
 
-class Tail:
-    def __init__(self, directory: Path, positions: list[LogPosition] | None = None, **options: int) -> None:
-        self.problems: list[Problem] = []
-        self.follower = Follower(
-            directory,
-            has_header=False,
-            framing=ZEEK,
-            positions=positions or (),
-            report=self.problems.append,
-            **options,  # type: ignore[arg-type]
-        )
-        self.blocks: list[Block] = []
+class Tail(tails.Tail):
+    def __init__(self, directory: Path, positions: list[LogPosition] | None = None) -> None:
+        super().__init__(directory, positions or (), step=1, framing=Framing("zeek"))
 
-    def read(self, *, final: bool = False) -> list[tuple[bytes, int]]:
-        """(id, seconds) of each record."""
-        self.follower.scan()
+    def records(self, *, final: bool = False) -> list[tuple[bytes, int]]:
+        """(id, seconds) of each new one."""
         found = []
-        while blocks := self.follower.poll(1, final=final):
-            self.blocks += blocks
-            for block in blocks:
-                for header in ADAPTER.foreign_headers(block.data.split(b"\n")[:-1], block.file):
-                    assert isinstance(header, ForeignHeader), header
-                    found.append((header.key, header.event_time_ns // 10**9))
+        for block in self.new(final=final):
+            for header in ADAPTER.foreign_headers(block.data.split(b"\n")[:-1], block.file):
+                assert isinstance(header, ForeignHeader), header
+                found.append((header.key, header.event_time_ns // 10**9))
         return found
-
-    def close(self) -> None:
-        self.follower.close()
-
-
-def append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
 
 
 def test_headers_in_the_middle_hold_from_there_on(tmp_path: Path) -> None:
     path = tmp_path / "conn.log"
     path.write_bytes(ONE)
     tail = Tail(tmp_path)
-    assert tail.read() == []
+    assert tail.records() == []
     append(path, b"1.5\ta\n2.5\tb\n" + ONE + b"3.5\tc\n")
-    assert tail.read() == [(b"a", 1), (b"b", 2), (b"c", 3)]
+    assert tail.records() == [(b"a", 1), (b"b", 2), (b"c", 3)]
     assert len({block.file.header for block in tail.blocks}) == 1  # opened again with the same columns
     append(path, TWO + b"d\t4.5\ne\t5.5\n")
-    assert tail.read() == [(b"d", 4), (b"e", 5)]
+    assert tail.records() == [(b"d", 4), (b"e", 5)]
     data = path.read_bytes()
     for block in tail.blocks:
         assert data[block.offset : block.offset + len(block.data)] == block.data
@@ -78,7 +58,7 @@ def test_headers_in_the_middle_hold_from_there_on(tmp_path: Path) -> None:
     assert not tail.problems
     resumed = Tail(tmp_path, tail.follower.positions())
     append(path, b"f\t6.5\n")
-    assert resumed.read() == [(b"f", 6)] == tail.read()
+    assert resumed.records() == [(b"f", 6)] == tail.records()
     tail.close()
     resumed.close()
 
@@ -88,13 +68,13 @@ def test_reading_on_at_any_place_finds_the_header_in_force(tmp_path: Path) -> No
     data = ONE + b"1.5\ta\n" + TWO + b"b\t2.5\n" + ONE + b"3.5\tc\n"
     path.write_bytes(data)
     tail = Tail(tmp_path)
-    expected = tail.read()
+    expected = tail.records()
     assert expected == [(b"a", 1), (b"b", 2), (b"c", 3)]
     identity = tail.follower.positions()[0].identity
     lines = [at + 1 for at in range(len(data)) if data[at : at + 1] == b"\n"]
     for at in lines[:-1]:
         resumed = Tail(tmp_path, [LogPosition(identity, "conn.log", at)])
-        left = resumed.read()
+        left = resumed.records()
         assert left == expected[len(expected) - len(left) :], at
         resumed.close()
     tail.close()
@@ -105,12 +85,12 @@ def test_what_was_handed_out_says_where_to_read_on(tmp_path: Path) -> None:
     path = tmp_path / "conn.log"
     path.write_bytes(ONE + b"1.5\ta\n2.5\tb\n" + TWO + b"c\t3.5\n" + ONE + b"4.5\td\n")
     tail = Tail(tmp_path)
-    expected = tail.read()
+    expected = tail.records()
     seen = 0
     for block in tail.blocks:
         seen += block.data.count(b"\n")
         resumed = Tail(tmp_path, [LogPosition(block.identity, "conn.log", block.end, block.file.header)])
-        assert resumed.read() == expected[seen:]
+        assert resumed.records() == expected[seen:]
         resumed.close()
     tail.close()
 
@@ -123,7 +103,7 @@ def test_rolled_logs_are_told_apart_by_their_first_records_not_their_headers(tmp
     (tmp_path / "conn.log").write_bytes(ONE + b"4.5\td\n")
     (tmp_path / "quiet.log").write_bytes(ONE + b"#close\tx\n")
     tail = Tail(tmp_path)
-    assert sorted(tail.read(final=True)) == [(b"a", 1), (b"b", 2), (b"c", 3), (b"d", 4)]
+    assert sorted(tail.records(final=True)) == [(b"a", 1), (b"b", 2), (b"c", 3), (b"d", 4)]
     assert not tail.problems
     tail.close()
 
@@ -152,15 +132,8 @@ def test_byte_order_mark_crlf_and_truncation(tmp_path: Path) -> None:
 
 LINES = st.sampled_from(
     [
-        b"#separator \\x09\n",
-        b"#fields\ta\tb\n",
-        b"#fields\tc\n",
-        b"#types\tx\n",
-        b"#close\t1\n",
-        b"#\n",
-        b"1\t2\n",
-        b"\n",
-        b"x#y\n",
+        *(b"#separator \\x09\n", b"#fields\ta\tb\n", b"#fields\tc\n", b"#types\tx\n", b"#close\t1\n", b"#\n"),
+        *(b"1\t2\n", b"\n", b"x#y\n"),
     ]
 )
 
@@ -195,6 +168,6 @@ def test_pieces_and_scans_agree_however_they_are_cut(lines: list[bytes], steps: 
         assert scan.header == held
 
 
-def test_scanning_is_in_pieces(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_scanning_is_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framed_module, "SCAN_BYTES", 7)
     test_reading_on_at_any_place_finds_the_header_in_force(tmp_path)

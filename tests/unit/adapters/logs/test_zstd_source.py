@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,14 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.logs import zstd_source
-from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.reader import open_source
 from photon.adapters.logs.zstd_source import NotZstd, ZstdSource, read_frame_header
-
-
-def _content(lines: int) -> bytes:
-    r = random.Random(7)
-    return b"".join(b"%x line\n" % r.getrandbits(60) for _ in range(lines))
+from tests.unit.adapters.logs.tails import Tail, append
+from tests.unit.adapters.logs.test_reader import content
 
 
 def pack(data: bytes, *, level: int = 3, checksum: bool = True, size: bool = True) -> bytes:
@@ -37,13 +35,23 @@ def stream(data: bytes, *, checksum: bool = False) -> bytes:
 SKIPPABLE = (0x184D2A57).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"hello"
 
 
-def test_gives_the_same_bytes_as_the_plain_file_forwards_and_back(tmp_path: Path) -> None:
-    data = _content(40_000)
+def frames(data: bytes, rest: bytes) -> bytes:
+    return SKIPPABLE + pack(data) + pack(b"") + SKIPPABLE + stream(rest, checksum=True) + SKIPPABLE
+
+
+def members(data: bytes, rest: bytes) -> bytes:
+    return gzip.compress(data) + b"\0" * 100 + gzip.compress(b"") + gzip.compress(rest, 1)
+
+
+@pytest.mark.parametrize(("suffix", "packed_of"), [("zst", frames), ("gz", members)])
+def test_gives_the_same_bytes_as_the_plain_file_forwards_and_back(
+    tmp_path: Path, suffix: str, packed_of: Callable[[bytes, bytes], bytes]
+) -> None:
+    data = content(40_000)
     (tmp_path / "p").write_bytes(data)
     third = len(data) // 3
-    frames = SKIPPABLE + pack(data[:third]) + pack(b"") + SKIPPABLE + stream(data[third:], checksum=True) + SKIPPABLE
-    (tmp_path / "p.zst").write_bytes(frames)
-    plain, packed = open_source(tmp_path / "p"), open_source(tmp_path / "p.zst")
+    (tmp_path / f"p.{suffix}").write_bytes(packed_of(data[:third], data[third:]))
+    plain, packed = open_source(tmp_path / "p"), open_source(tmp_path / f"p.{suffix}")
     assert packed.compressed
     r = random.Random(3)
     places = [(0, 10), (500, 100_000), (len(data) - 5, 100), (20, 7), (len(data) + 9, 3)]
@@ -83,17 +91,17 @@ def test_any_frames_read_in_any_order_however_small_the_reads(
 def test_reading_back_begins_at_the_nearest_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zstd_source, "FRAME_SPACING_BYTES", 1)
     path = tmp_path / "x.zst"
-    data = _content(20_000)
+    data = content(20_000)
     path.write_bytes(b"".join(pack(data[at : at + 1000]) for at in range(0, len(data), 1000)))
     source = ZstdSource(path)
     assert source.read(0, len(data)) == data
     source.read(len(data) - 10, 10)
     inflated = 0
-    content = source._content
+    real = source._content
 
     def counted() -> bytes:
         nonlocal inflated
-        piece = content()
+        piece = real()
         inflated += len(piece)
         return piece
 
@@ -103,15 +111,19 @@ def test_reading_back_begins_at_the_nearest_frame(tmp_path: Path, monkeypatch: p
     source.close()
 
 
-def test_cut_short_goes_on_when_the_rest_arrives(tmp_path: Path) -> None:
-    data = _content(60_000)
-    packed = SKIPPABLE + stream(data, checksum=True)
-    path = tmp_path / "x.zst"
-    for cut in (2, 7, 10, len(SKIPPABLE) + 3, len(SKIPPABLE) + 9, len(packed) // 2, len(packed) - 4, len(packed) - 1):
+@pytest.mark.parametrize("suffix", ["zst", "gz"])
+def test_cut_short_goes_on_when_the_rest_arrives(tmp_path: Path, suffix: str) -> None:
+    data = content(60_000)
+    packed = SKIPPABLE + stream(data, checksum=True) if suffix == "zst" else gzip.compress(data, 1)
+    half, last = len(packed) // 2, len(packed)
+    path = tmp_path / f"x.{suffix}"
+    begins = (2, 7, 10, len(SKIPPABLE) + 3, len(SKIPPABLE) + 9) if suffix == "zst" else ()
+    for cut in (*begins, half, last - 4, last - 1):
         path.write_bytes(packed[:cut])
         source = open_source(path)
         first = source.read(0, 1 << 21)
         assert data.startswith(first)
+        assert 0 < len(first) < len(data) or cut != half
         assert source.cut_short(), cut
         assert not source.damage()
         with path.open("ab") as f:
@@ -122,7 +134,7 @@ def test_cut_short_goes_on_when_the_rest_arrives(tmp_path: Path) -> None:
 
 
 def test_damaged_is_readable_up_to_the_damage(tmp_path: Path) -> None:
-    data = _content(20_000)
+    data = content(20_000)
     path = tmp_path / "x.zst"
     for tail in (b"\xff" * 50, b"plain text\n"):
         path.write_bytes(pack(data) + tail)
@@ -160,7 +172,7 @@ def test_windows_beyond_the_limit_and_dictionaries_are_refused(tmp_path: Path) -
     wide = zstandard.ZstdCompressionParameters.from_level(3, window_log=27, enable_ldm=True)
     path = tmp_path / "x.zst"
     packer = zstandard.ZstdCompressor(compression_params=wide).compressobj()
-    path.write_bytes(packer.compress(_content(1000)) + packer.flush())
+    path.write_bytes(packer.compress(content(1000)) + packer.flush())
     source = open_source(path)
     assert source.read(0, 10) == b""
     assert source.damage() == (
@@ -228,33 +240,22 @@ def test_a_bomb_is_read_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_a_rolled_log_keeps_its_place_when_it_is_compressed_with_zstd(tmp_path: Path) -> None:
-    problems: list[str] = []
-    follower = Follower(tmp_path, has_header=False, report=lambda problem: problems.append(str(problem)))
-
-    def read() -> list[bytes]:
-        follower.scan()
-        return [line for block in follower.poll(1 << 20) for line in block.data.split(b"\n")[:-1]]
-
-    (tmp_path / "a.log").write_bytes(b"1\n2\n")
-    assert read() == [b"1", b"2"]
-    (tmp_path / "a.log").rename(tmp_path / "a.log.1")
-    with (tmp_path / "a.log.1").open("ab") as log:
-        log.write(b"3\n")
-    packed = pack((tmp_path / "a.log.1").read_bytes())
-    (tmp_path / "a.log.1.zst").write_bytes(packed)
+    log, rolled = tmp_path / "a.log", tmp_path / "a.log.1.zst"
+    tail = Tail(tmp_path)
+    append(log, b"1\n2\n")
+    assert tail.read() == [b"1", b"2"]
+    log.rename(tmp_path / "a.log.1")
+    append(tmp_path / "a.log.1", b"3\n")
+    rolled.write_bytes(pack((tmp_path / "a.log.1").read_bytes()))
     (tmp_path / "a.log.1").unlink()
-    assert read() == [b"3"]
-    with (tmp_path / "a.log.1.zst").open("ab") as log:
-        log.write(stream(b"4\n5\n"))
-    assert read() == [b"4", b"5"]
-    assert not problems
-    positions = follower.positions()
-    follower.close()
-    follower = Follower(tmp_path, has_header=False, positions=positions)
-    with (tmp_path / "a.log.1.zst").open("ab") as log:
-        log.write(stream(b"6\n")[:-1])
-    assert read() == []
-    with (tmp_path / "a.log.1.zst").open("ab") as log:
-        log.write(stream(b"6\n")[-1:])
-    assert read() == [b"6"]
-    follower.close()
+    assert tail.read() == [b"3"]
+    append(rolled, stream(b"4\n5\n"))
+    assert tail.read() == [b"4", b"5"]
+    assert not tail.problems
+    tail.close()
+    again = Tail(tmp_path, tail.follower.positions())
+    append(rolled, stream(b"6\n")[:-1])
+    assert again.read() == []
+    append(rolled, stream(b"6\n")[-1:])
+    assert again.read() == [b"6"]
+    again.close()

@@ -14,21 +14,12 @@ from photon.config.metrics.disks import free_space
 from photon.config.metrics.histogram import BOUNDS_S, Histogram
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.metrics.service import METRICS_SERVICE
-from photon.config.metrics.table import METRICS, Kind
 from photon.config.serving import listen
 
 
 async def _samples(metrics: ProcessMetrics) -> dict[tuple[str, ...], float]:
     text = (await metrics.text()).decode()
     return {(s.name, *s.labels.values()): s.value for family in parsed(text) for s in family.samples}
-
-
-def test_names_and_help_follow_the_conventions() -> None:
-    for metric in METRICS.values():
-        assert metric.name.startswith("photon_")
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric
-        assert metric.help.endswith("."), metric
-        assert not metric.name.endswith(("_ms", "_ns", "_mb", "_ratio_percent")), metric
 
 
 async def test_a_source_s_values_come_out_as_text() -> None:

@@ -16,6 +16,7 @@ from photon.config.telemetry import spans
 from photon.config.telemetry.otlp import Otlp, OtlpTracer
 from photon.config.telemetry.sender import LOGS
 from photon.config.tls import open_blocking_channel, open_channel
+from tests.unit.config import test_rpc
 from tests.unit.config.test_rpc import PARTS, SERVICE
 
 
@@ -61,21 +62,12 @@ def test_a_failure_ends_the_span_and_is_noted(ended: list[ReadableSpan]) -> None
     assert (span.status.status_code.name, span.status.description) == ("ERROR", "OSError: full")
 
 
-class Servicer:
+class Servicer(test_rpc.Servicer):
     """Says which span it answers in."""
 
     async def Ask(self, request: Any, context: Any) -> Any:  # noqa: N802
         with spans.span("answer") as span:
             return PARTS(parts=[b"" if span is None else span.header().encode()])
-
-    async def Pour(self, request: Any, context: Any) -> Any:  # noqa: N802
-        yield PARTS()
-
-    async def Gather(self, requests: Any, context: Any) -> Any:  # noqa: N802
-        return PARTS()
-
-    async def Talk(self, requests: Any, context: Any) -> Any:  # noqa: N802
-        yield PARTS()
 
 
 async def test_a_trace_goes_along_with_a_call_and_ends_with_it(ended: list[ReadableSpan]) -> None:
@@ -110,7 +102,7 @@ async def test_calls_that_take_no_trace_along_are_as_ever(ended: list[ReadableSp
         stub, of_threads = SERVICE.stub(channel), SERVICE.stub(blocking)
         with spans.root("batch", 1):
             assert (await stub.Gather(iter([PARTS()]), timeout=20.0)) == PARTS()
-            assert [each async for each in stub.Pour(PARTS(), timeout=20.0)] == [PARTS()]
+            assert [each async for each in stub.Pour(PARTS(parts=[b"a"]), timeout=20.0)] == [PARTS(parts=[b"a"])]
             for call in (of_threads.Gather.future(iter([PARTS()]), timeout=20.0), of_threads.Ask.future(PARTS())):
                 assert await asyncio.to_thread(call.result)
     finally:

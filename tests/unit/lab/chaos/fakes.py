@@ -15,8 +15,7 @@ class FakeTarget:
         self.failing: dict[str, int] = {}
         self.pids = {name: number for number, name in enumerate(TOPOLOGY.processes, 100)}
         self.links = {(a, b): DirectionNow(a, b, 0.05) for a in TOPOLOGY.regions for b in TOPOLOGY.regions if a != b}
-        able: frozenset[Do] = frozenset(Do)
-        self.able = able
+        self.able: frozenset[Do] = frozenset(Do)
         self.fillable: list[str] = []
 
     def _call(self, what: str, *about: object) -> None:
@@ -50,13 +49,10 @@ class FakeTarget:
     async def change(self, changes: Sequence[Change]) -> None:
         self._call("change")
         for each in changes:
-            old = self.links[each.source, each.destination]
-            self.links[each.source, each.destination] = DirectionNow(
-                each.source,
-                each.destination,
-                old.delay_s if each.delay_s is None else each.delay_s,
-                old.fault if each.fault is None else each.fault,
-            )
+            link = each.source, each.destination
+            delay_s = self.links[link].delay_s if each.delay_s is None else each.delay_s
+            fault = self.links[link].fault if each.fault is None else each.fault
+            self.links[link] = DirectionNow(*link, delay_s, fault)
 
     async def fill(self, name: str) -> None:
         self._call("fill", name)

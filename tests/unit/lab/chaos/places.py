@@ -2,13 +2,8 @@
 
 from photon.lab.chaos.topology import Topology
 
-REPLICAS = {
-    "registry r1": "east",
-    "registry r2": "east",
-    "registry r3": "west",
-    "registry r4": "west",
-    "registry r5": "central",
-}
+_REGIONS = ("east", "east", "west", "west", "central")
+REPLICAS = {f"registry r{number}": region for number, region in enumerate(_REGIONS, 1)}
 PIPELINES = [f"{noun} {name}" for name in ("east", "west") for noun in ("eventstore", "verifier", "dispatcher")]
 JOINERS = {"joiner east-1": "east", "joiner west-1": "west"}
 PROCESSES = REPLICAS | {name: name.split()[1] for name in PIPELINES} | JOINERS

@@ -11,6 +11,17 @@ from tests.unit.lab.chaos.fakes import FakeLogs, FakeTarget
 from tests.unit.lab.chaos.places import TOPOLOGY
 
 ALL_WEST = " ".join(TOPOLOGY.of_datacentre("west"))
+KILL_WEST, R5 = f"kill {ALL_WEST} hold", "registry r5"
+
+
+@pytest.fixture
+def target() -> FakeTarget:
+    return FakeTarget()
+
+
+@pytest.fixture
+def faults(target: FakeTarget) -> Faults:
+    return made(target)
 
 
 async def leader() -> str | None:
@@ -28,21 +39,13 @@ def made(target: FakeTarget, *, logs: bool = True) -> Faults:
         (Step(0, 5, Do.KILL, ("leader",)), ["kill registry r3 hold", "release registry r3"]),
         (Step(0, 5, Do.PAUSE, ("leader",)), ["pause registry r3", "resume registry r3"]),
         (Step(0, 5, Do.DISK, ("registry r5",)), ["fill registry r5", "empty registry r5"]),
-        (
-            Step(0, 5, Do.CLOCK, ("registry r5",), {"skew": -3.0}),
-            ["skew registry r5 -3.0", "skew registry r5 None"],
-        ),
+        (Step(0, 5, Do.CLOCK, (R5,), {"skew": -3.0}), [f"skew {R5} -3.0", f"skew {R5} None"]),
         (Step(0, 5, Do.TRUNCATE, ("east",)), ["truncate east", "restore east"]),
-        (
-            Step(0, 5, Do.AWAY, ("west",)),
-            ["hold west", f"kill {ALL_WEST} hold", f"release {ALL_WEST}", "flow west"],
-        ),
+        (Step(0, 5, Do.AWAY, ("west",)), ["hold west", KILL_WEST, f"release {ALL_WEST}", "flow west"]),
         (
             Step(0, 5, Do.AWAY, ("west",), {"state": "lost"}),
             [
-                "hold west",
-                f"kill {ALL_WEST} hold",
-                "flow west",  # what arrives meanwhile is left out as well
+                *("hold west", KILL_WEST, "flow west"),  # what arrives meanwhile is left out as well
                 "wipe west",
                 f"release {ALL_WEST.replace('dispatcher west ', '')}",
                 "photon dispatcher skip --datacentre west --to now --yes",
@@ -53,9 +56,9 @@ def made(target: FakeTarget, *, logs: bool = True) -> Faults:
         (Step(0, 0, Do.RESHARD, (), {"shards": 3}), ["photon registry reshard --shards 3"]),
     ],
 )
-async def test_each_fault_is_done_and_taken_back(step: Step, calls: list[str]) -> None:
-    target = FakeTarget()
-    faults = made(target)
+async def test_each_fault_is_done_and_taken_back(
+    target: FakeTarget, faults: Faults, step: Step, calls: list[str]
+) -> None:
     await faults.begin(0, step)
     await faults.end(0)
     assert target.calls == calls
@@ -63,9 +66,8 @@ async def test_each_fault_is_done_and_taken_back(step: Step, calls: list[str]) -
     assert target.calls == calls
 
 
-async def test_cuts_and_delays_leave_the_links_as_they_were() -> None:
-    target = FakeTarget()
-    before, faults = dict(target.links), made(target)
+async def test_cuts_and_delays_leave_the_links_as_they_were(target: FakeTarget, faults: Faults) -> None:
+    before = dict(target.links)
     await faults.begin(0, Step(0, 5, Do.CUT, ("east",), {"fault": "refuse", "both": False}))
     assert target.faults() == {"east central": "REFUSE", "east west": "REFUSE"}
     await faults.begin(1, Step(0, 5, Do.DELAY, ("central", "west"), {"delay": 0.2}))
@@ -75,11 +77,12 @@ async def test_cuts_and_delays_leave_the_links_as_they_were() -> None:
     assert target.links == before
 
 
-async def test_loss_resets_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loss_resets_again_and_again(
+    target: FakeTarget, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LOSS_EVERY_S", 0.001)
     monkeypatch.setattr(module, "LOSS_S", 0.001)
-    target = FakeTarget()
-    before, faults = dict(target.links), made(target)
+    before = dict(target.links)
     await faults.begin(0, Step(0, 5, Do.LOSS, ("east", "west")))
     async with asyncio.timeout(10):
         while target.calls.count("change") < 7:  # noqa: ASYNC110
@@ -88,10 +91,10 @@ async def test_loss_resets_again_and_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert target.links == before
 
 
-async def test_what_cannot_be_taken_back_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_taken_back_is_tried_again(
+    target: FakeTarget, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "HEAL_WAIT_S", 0.0)
-    target = FakeTarget()
-    faults = made(target)
     await faults.begin(0, Step(0, 5, Do.PAUSE, ("joiner east-1",)))
     target.failing["resume"] = 3
     with pytest.raises(ChaosFailed):
@@ -103,9 +106,7 @@ async def test_what_cannot_be_taken_back_is_tried_again(monkeypatch: pytest.Monk
     assert await faults.heal() == ["resume fails"]
 
 
-async def test_a_fault_that_fails_half_way_is_taken_back() -> None:
-    target = FakeTarget()
-    faults = made(target)
+async def test_a_fault_that_fails_half_way_is_taken_back(target: FakeTarget, faults: Faults) -> None:
     target.failing["kill"] = 1
     with pytest.raises(ChaosFailed):
         await faults.begin(0, Step(0, 5, Do.AWAY, ("west",)))
@@ -113,9 +114,7 @@ async def test_a_fault_that_fails_half_way_is_taken_back() -> None:
     assert await faults.heal() == []
 
 
-async def test_what_fails_twice_is_left_to_the_heal() -> None:
-    target = FakeTarget()
-    faults = made(target)
+async def test_what_fails_twice_is_left_to_the_heal(target: FakeTarget, faults: Faults) -> None:
     target.failing |= {"kill": 1, "release": 1}
     with pytest.raises(ChaosFailed, match="kill fails"):
         await faults.begin(0, Step(0, 5, Do.AWAY, ("west",)))

@@ -46,12 +46,8 @@ def test_growth_is_told_from_settling() -> None:
     files = [Sample(10 * n, 50 * MIB, 20 + n) for n in range(60)]
     short = leaking[:5]
     found = {use.name: use for use in uses({("a", 1): flat, ("b", 2): leaking, ("c", 3): files, ("d", 4): short})}
-    assert {name: (use.judged, use.growing) for name, use in found.items()} == {
-        "a": (True, False),
-        "b": (True, True),
-        "c": (True, True),
-        "d": (False, False),
-    }
+    judged = {"a": (True, False), "b": (True, True), "c": (True, True), "d": (False, False)}
+    assert {name: (use.judged, use.growing) for name, use in found.items()} == judged
     assert found["b"].lived_s == 390
 
 

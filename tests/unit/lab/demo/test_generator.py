@@ -47,13 +47,8 @@ def test_the_check_sees_lost_doubled_invented_and_wrong_clicks(tmp_path: Path) -
     list(generator.lines())
     truth = generator.truth
     joined = [
-        {
-            "event_id": click,
-            "key": query,
-            "foreign": orjson.loads(truth.clicks[click]),
-            "primary": {"query_id": query},
-        }
-        for click, query in truth.joined.items()
+        {"event_id": click, "key": q, "foreign": orjson.loads(truth.clicks[click]), "primary": {"query_id": q}}
+        for click, q in truth.joined.items()
     ]
     unmatched: list[dict[str, object]] = [{"event_id": click} for click in truth.unmatched]
     _write(tmp_path, "unmatched", unmatched)

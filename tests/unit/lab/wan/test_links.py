@@ -14,12 +14,8 @@ ROUTES = [
 
 def test_each_pair_of_regions_has_both_directions_once() -> None:
     table = LinkTable(ROUTES, 0.015)
-    assert [(each.source, each.destination) for each in table.now()] == [
-        ("east", "west"),
-        ("north", "west"),
-        ("west", "east"),
-        ("west", "north"),
-    ]
+    pairs = [("east", "west"), ("north", "west"), ("west", "east"), ("west", "north")]
+    assert [(each.source, each.destination) for each in table.now()] == pairs
     assert {each.delay_s for each in table.now()} == {0.015}
     assert all(isinstance(each, Direction) for each in table.now())
 

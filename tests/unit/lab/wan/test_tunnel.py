@@ -55,9 +55,8 @@ class World:
         return self
 
     def received(self, side: Side) -> bytes:
-        return b"".join(
-            chunk for _, each in self.said if isinstance(each, Write) and each.side is side for chunk in each.chunks
-        )
+        writes = (each for _, each in self.said if isinstance(each, Write) and each.side is side)
+        return b"".join(chunk for each in writes for chunk in each.chunks)
 
     def times(self, kind: type) -> list[float]:
         return [at for at, each in self.said if isinstance(each, kind)]
@@ -110,12 +109,8 @@ def test_a_half_closed_connection_goes_on_in_the_other_direction() -> None:
     world.tunnel.data(TARGET, b"tell", world.now)
     world.tunnel.finished(TARGET, world.now)
     world.run(2.0)
-    assert [each for _, each in world.said[2:]] == [
-        Write(CLIENT, [b"tell"]),
-        Finish(CLIENT),
-        Close(CLIENT),
-        Close(TARGET),
-    ]
+    ends = [Write(CLIENT, [b"tell"]), Finish(CLIENT), Close(CLIENT), Close(TARGET)]
+    assert [each for _, each in world.said[2:]] == ends
     assert (world.tunnel.done, world.forth.connections) == (True, 0)
 
 

@@ -61,11 +61,8 @@ class LostSlot:
         return token
 
     def line(self, event_id: str, token: int | None = None) -> bytes:
-        number = int(event_id[1:])
-        shown = self.token if token is None else token
-        return b'{"event_id":"%b","key":"k","event_time_ns":%d,"foreign":"x","token":"%016x"}\n' % (
-            event_id.encode(), number, shown,
-        )  # fmt: skip
+        line = b'{"event_id":"%b","key":"k","event_time_ns":%d,"foreign":"x","token":"%016x"}\n'
+        return line % (event_id.encode(), int(event_id[1:]), self.token if token is None else token)
 
     def saved(self, ids: Sequence[str], tail: bytes = b"") -> Path:
         """A copy of its output that has these records."""

@@ -54,13 +54,8 @@ def test_rows_join_the_registry_with_the_disk(tmp_path: Path) -> None:
     assert sorted(rows) == ["east-1", "east-3", "gone-1", "old-1"]
     found = rows["east-1"].disk
     assert found is not None
-    assert (found.directory, found.held, found.redo_bytes, found.published, found.cleared) == (
-        state,
-        False,
-        100,
-        16,
-        8,
-    )
+    assert (found.directory, found.held, found.redo_bytes) == (state, False, 100)
+    assert (found.published, found.cleared) == (16, 8)
     assert rows["east-1"].configured
     assert rows["gone-1"].disk is None
     assert rows["old-1"].registry is None  # a directory that this registry never opened
@@ -86,12 +81,8 @@ def test_a_directory_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("witnessed", "lacking"), [(16, False), (8, False), (17, True)])
 def test_an_older_directory_lacks_what_the_witness_has(tmp_path: Path, witnessed: int, lacking: bool) -> None:
     directory(tmp_path)
-    (row,) = [
-        row
-        for row in rows_of(settings(), tmp_path, DISK, [registered("east-1", witnessed=witnessed)])
-        if row.name == "east-1"
-    ]
-    (found,) = witness_rows(DISK, row)
+    rows = {row.name: row for row in rows_of(settings(), tmp_path, DISK, [registered("east-1", witnessed=witnessed)])}
+    (found,) = witness_rows(DISK, rows["east-1"])
     assert (found.kind, found.number, found.witnessed, found.published) == ("joined", 1, witnessed, 16)
     assert found.lacking == lacking
 

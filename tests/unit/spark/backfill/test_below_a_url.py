@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,8 @@ def written(disk: UrlDisk, places: BackfillPaths, writer: str, batch: BatchName 
 
 def manifest_of(parts: list[Part]) -> Manifest:
     files = [
-        BackfillFile(
-            each.name, each.kind, each.hour, each.records, each.bytes, each.crc32, str(NAME), each.uncompressed_bytes
-        )
-        for each in parts
+        BackfillFile(p.name, p.kind, p.hour, p.records, p.bytes, p.crc32, str(NAME), p.uncompressed_bytes)
+        for p in parts
     ]
     return Manifest(MANIFEST_VERSION, "s", 3, files, {})
 
@@ -135,6 +134,13 @@ async def run(places: BackfillPaths, registry: KnownRegistry, count: int) -> Non
     await driver.tidy(manifest)
 
 
+def bucket_of(step: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> MemoryBucket:
+    made = MemoryBucket(step)  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "opener", lambda url: made)
+    monkeypatch.setattr(module, "_buckets", {})
+    return made
+
+
 def check(places: BackfillPaths, registry: ModelRegistry, made: MemoryBucket, count: int, schedule: object) -> None:
     found = list(Output.of_join(str(places.output)).batches(kinds=["joined", "rejected"]))
     lines = [line.split()[0] for batch in found for line in batch.lines()]
@@ -185,9 +191,7 @@ def test_two_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
                     if each.thread is threading.current_thread():  # who reads ahead may be waited for
                         each.asks()
 
-            made = MemoryBucket(step)  # type: ignore[arg-type]
-            monkeypatch.setattr(module, "opener", lambda url, made=made: made)
-            monkeypatch.setattr(module, "_buckets", {})
+            made = bucket_of(step, monkeypatch)
             for each in runs:
                 each.thread.start()
                 each.still.wait()
@@ -214,9 +218,7 @@ async def test_it_is_ended_before_any_request(monkeypatch: pytest.MonkeyPatch) -
             if not steps[0]:
                 raise Ends
 
-        made = MemoryBucket(step)  # type: ignore[arg-type]
-        monkeypatch.setattr(module, "opener", lambda url, made=made: made)
-        monkeypatch.setattr(module, "_buckets", {})
+        made = bucket_of(step, monkeypatch)
         registry, ended = KnownRegistry(), 0
         while True:
             try:

@@ -35,6 +35,17 @@ PROBLEM = pa.schema(
         ("evidence", pa.string()),
     ]
 )
+SAME = (
+    "event_id",
+    "digest",
+    "event_time_ns",
+    "datacentre",
+    "log",
+    "output_file",
+    "output_offset",
+    "state",
+    "generation",
+)
 
 
 def digest(number: int) -> bytes:
@@ -85,22 +96,9 @@ def write_report(
 
 
 def _row(each: ReportedProblem) -> dict[str, object]:
-    return {
-        "event_id": each.event_id,
-        "digest": each.digest,
-        "event_time_ns": each.event_time_ns,
-        "hour": each.event_time_ns // HOUR_NS,
-        "datacentre": each.datacentre,
-        "class": str(each.kind),
-        "log": each.log,
-        "offset": 0,
-        "output_file": each.output_file,
-        "output_offset": each.output_offset,
-        "token": None if each.token is None else f"{each.token:016x}",
-        "state": each.state,
-        "generation": each.generation,
-        "evidence": _evidence(each),
-    }
+    token = None if each.token is None else f"{each.token:016x}"
+    own = {"class": str(each.kind), "hour": each.event_time_ns // HOUR_NS, "offset": 0, "token": token}
+    return {name: getattr(each, name) for name in SAME} | own | {"evidence": _evidence(each)}
 
 
 def _evidence(each: ReportedProblem) -> str:

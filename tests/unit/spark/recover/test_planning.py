@@ -93,9 +93,8 @@ def test_asked_before() -> None:
     assert way(cleared, BELOW, EarlierRepairs.ASKED_YOUNG) is RepairWay.IN_DOUBT
     assert way(cleared, PRESENT, EarlierRepairs.ASKED_OLD) is RepairWay.IN_DOUBT
     assert way(absent, BELOW, EarlierRepairs.ASKED_OLD) is RepairWay.IN_DOUBT
-    assert (
-        way(absent, ABSENT, EarlierRepairs.ASKED_OLD) is RepairWay.REPLAY
-    )  # the registry leaves alone what it knows
+    # The registry leaves alone what it knows.
+    assert way(absent, ABSENT, EarlierRepairs.ASKED_OLD) is RepairWay.REPLAY
     assert way(lost(1, C.LOST_OWNED, "owned"), PRESENT, EarlierRepairs.ASKED_OLD) is RepairWay.SLOT_DOWN
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from dataclasses import dataclass
@@ -80,18 +81,15 @@ class Site:
         if kind == "fine":
             return None
         which, state = classes[kind]
-        token = None if state is None else row.token
-        return ReportedProblem(which, digest(number), b"e%d" % number, time_of(number), token, state, 0, "east",
-        "c.log",
-                       "unmatched/a-000001.jsonl", number, "a", row.token, True)  # fmt: skip
+        return ReportedProblem(
+            which, digest(number), b"e%d" % number, time_of(number), None if state is None else row.token, state, 0,
+            "east", "c.log", "unmatched/a-000001.jsonl", number, "a", row.token, True,
+        )  # fmt: skip
 
     async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> RepairProgress:
-        rules = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply)
-        report = open_report(RealDisk(), self.report, DEPLOYMENT)
-        disk = QuickDisk()
-        return await Repairing(
-            report, self.world, self.world, disk, self.repairs, self.clock, rules, lambda progress: None
-        ).run()
+        rules, world = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply), self.world
+        report, told = open_report(RealDisk(), self.report, DEPLOYMENT), list[RepairProgress]()
+        return await Repairing(report, world, world, QuickDisk(), self.repairs, self.clock, rules, told.append).run()
 
     def files(self) -> set[str]:
         found = [*self.directory.glob("*"), *self.directory.glob("*/*")]
@@ -176,11 +174,9 @@ async def test_killed_anywhere_and_begun_again(tmp_path: Path, round_: int) -> N
         if site.draw.random() < 0.1:
             site.clock.now, site.world.may_collect = OLD_NS, True
         site.world.live()
-        try:
+        with contextlib.suppress(Killed, RegistrySilent):
             ended = await site.run()
             break
-        except (Killed, RegistrySilent):
-            continue
     assert ended is not None, "it never ends"
     for _ in range(20):
         site.world.live()
@@ -219,7 +215,5 @@ async def test_without_the_memory_of_what_was_asked_ids_are_written_twice(
 
 async def _until_done(site: Site) -> RepairProgress:
     while True:
-        try:
+        with contextlib.suppress(Killed, RegistrySilent):
             return await site.run()
-        except (Killed, RegistrySilent):
-            continue
