@@ -19,9 +19,9 @@ from photon.spark.recover.planning import ReportedProblem
 from photon.spark.verify.verdict import fingerprint
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Supervisor
-from tests.integration.commands import Result, photon
+from tests.integration.commands import Result, photon, soon
 from tests.integration.supervised import supervised
-from tests.integration.test_skip import T, configuration, joined, until
+from tests.integration.test_skip import T, configuration, joined
 from tests.unit.spark.recover.rows import write_report
 
 JOINED, UNMATCHED, SKIPPED = range(100), range(100, 106), range(200, 220)
@@ -91,8 +91,8 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
     async with supervised(deployment) as supervisor:
         await supervisor.start(deployment.services())
         first = len(JOINED) + len(UNMATCHED)
-        await until(lambda: here.all_done(first), "all is read")
-        await until(lambda: _finals_hold(here), "all files are final")
+        await soon(lambda: here.all_done(first), 60, "all is read")
+        await soon(lambda: _finals_hold(here), 60, "all files are final")
         await _skipped_by_mistake(here, supervisor)
         write(tmp_path, "queries/q.log", UNMATCHED)  # they turn up after all
         [deleted, *_] = here.finals("joined")
@@ -116,7 +116,7 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
         assert counts["lost-owned"] == {"slot-down": 1}
         assert done.json["attention"] == {"slot-down": 1}
         whole = {f"c{n}" for n in (*JOINED, *SKIPPED)}
-        await until(lambda: len(joined(tmp_path)) >= len(whole), "they are joined")
+        await soon(lambda: len(joined(tmp_path)) >= len(whole), 60, "they are joined")
         assert Counter(joined(tmp_path)) == dict.fromkeys(whole, 1)
         assert (await here.recover("--yes")).json == done.json
 
@@ -124,10 +124,10 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
         counts = again.json["classes"]
         assert counts["primary-exists"] == {"reopened": len(UNMATCHED)}
         whole |= {f"c{n}" for n in UNMATCHED}
-        await until(lambda: len(joined(tmp_path)) >= len(whole), "unmatched ones are joined too")
+        await soon(lambda: len(joined(tmp_path)) >= len(whole), 60, "unmatched ones are joined too")
         assert Counter(joined(tmp_path)) == dict.fromkeys(whole, 1)
         assert Counter(r["event_id"] for r in here.lines("unmatched")) == {f"c{n}": 1 for n in UNMATCHED}
-        await until(lambda: not any(read_ledger(state)["pending"] for state in here.states), "all is counted")
+        await soon(lambda: not any(read_ledger(state)["pending"] for state in here.states), 60, "all is counted")
         assert all(balances(read_ledger(state)) for state in here.states)
     here.file.write_text(here.file.read_text().replace('"east/clicks"', '"east/other"'))
     refused = await here.recover("--dry-run")

@@ -21,9 +21,9 @@ from photon.joiner.rows import Rows
 from photon.joiner.slot.redo_log import FRAME_MARK, SEGMENT_HEAD_BYTES, decode_frame, segments_in
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Supervisor
-from tests.integration.commands import Result, photon, running
+from tests.integration.commands import Result, photon, running, soon
 from tests.integration.supervised import supervised
-from tests.integration.test_skip import configuration, joined, until, write
+from tests.integration.test_skip import configuration, joined, write
 
 FAILED = 1
 BATCH = 20
@@ -140,7 +140,7 @@ class Feed:
 async def _lose_a_batch(supervisor: Supervisor, slot: Slot) -> tuple[Path, set[str]]:
     """kill -9 of the joiner while output is written and not synced; as often as it takes to meet that."""
     for _ in range(ATTEMPTS):
-        await until(lambda: slot.weak_frame() is not None, "east-1 writes")
+        await soon(lambda: slot.weak_frame() is not None, 60, "east-1 writes")
         supervisor.kill(JOINER, hold=True)
         await supervisor.gone([JOINER])
         if (weak := slot.weak_frame()) is not None:
@@ -158,7 +158,7 @@ async def test_a_rotten_batch_is_given_up_and_joined_again(tmp_path: Path) -> No
     feed.written = BATCH
     async with supervised(deployment) as supervisor:
         await supervisor.start(deployment.services())
-        await until(lambda: len(joined(tmp_path)) >= BATCH, "it works")
+        await soon(lambda: len(joined(tmp_path)) >= BATCH, 60, "it works")
         feeding = asyncio.create_task(feed.run())
         try:
             segment, lost = await _lose_a_batch(supervisor, slot)
@@ -175,15 +175,15 @@ async def test_a_rotten_batch_is_given_up_and_joined_again(tmp_path: Path) -> No
 
         log = tmp_path / "accepted.log"
         with running(*serve, "--accept-damaged-log", log=log) as accepting:
-            await until(lambda: slot.redone > redone, "the slot is redone")
+            await soon(lambda: slot.redone > redone, 60, "the slot is redone")
             accepting.terminate()
             assert await asyncio.to_thread(accepting.wait, 60) == 0
         assert "a part of the redo log was lost" in log.read_text()
         assert [each.name for each in slot.redo.glob("damaged-*")] == [f"damaged-{segment.stem}-0.bin"]
         supervisor.release(JOINER)
 
-        await until(lambda: lost <= set(joined(tmp_path)), "the lost ids are joined again")
-        await until(lambda: len(joined(tmp_path)) >= feed.written, "all is joined")
+        await soon(lambda: lost <= set(joined(tmp_path)), 60, "the lost ids are joined again")
+        await soon(lambda: len(joined(tmp_path)) >= feed.written, 60, "all is joined")
     print(f"{len(lost)} ids were lost of {feed.written}")
     seen = Counter(joined(tmp_path))
     assert {each: count for each, count in seen.items() if count != 1} == {}

@@ -19,8 +19,9 @@ from photon.idregistry.client.routing import RoutedRegistry
 from photon.lab.demo.check import records
 from photon.lab.onlooker import Onlooker
 from photon.supervision.deployment import Deployment
+from tests.integration.commands import soon
 from tests.integration.supervised import supervised
-from tests.integration.test_skip import T, configuration, joined, until, write
+from tests.integration.test_skip import T, configuration, joined, write
 
 CLICKS, GIVEN_UP = 200, 30
 
@@ -53,16 +54,16 @@ async def test_they_come_again_once_each(tmp_path: Path) -> None:
     ending.push_async_callback(registry.close)
     async with ending, supervised(deployment) as supervisor:
         await supervisor.start(deployment.services())
-        await until(lambda: all(read_ledger(state)["read"] == CLICKS for state in states), "all is read")
-        await until(lambda: len(joined(tmp_path)) == CLICKS, "all is joined")
-        await until(lambda: not any(read_ledger(state)["pending"] for state in states), "all is counted")
+        await soon(lambda: all(read_ledger(state)["read"] == CLICKS for state in states), 60, "all is read")
+        await soon(lambda: len(joined(tmp_path)) == CLICKS, 60, "all is joined")
+        await soon(lambda: not any(read_ledger(state)["pending"] for state in states), 60, "all is counted")
         before = [read_ledger(state) for state in states]
         outputs = [tmp_path / name / "output" / "joined" for name in ("east", "west")]
         tokens = {r["event_id"]: int(r["token"], 16) for output in outputs for r in records(output)}
         some = sorted(tokens)[:GIVEN_UP]
         assert await reopen(registry, digester, some, [tokens[each] for each in some]) == GIVEN_UP
-        await until(lambda: len(joined(tmp_path)) == CLICKS + GIVEN_UP, "they are joined again")
-        await until(lambda: sum(read_ledger(s)["reread"] for s in states) >= GIVEN_UP, "and counted as reread")
+        await soon(lambda: len(joined(tmp_path)) == CLICKS + GIVEN_UP, 60, "they are joined again")
+        await soon(lambda: sum(read_ledger(s)["reread"] for s in states) >= GIVEN_UP, 60, "and counted as reread")
 
         # One whose line no log holds any more: it waits, and is told.
         (tmp_path / "west" / "clicks" / "c.log").rename(tmp_path / "away")
@@ -71,7 +72,7 @@ async def test_they_come_again_once_each(tmp_path: Path) -> None:
         assert await reopen(registry, digester, [lost], [tokens[lost]]) == 1
         await _missing(dispatcher, 1)
         (tmp_path / "away").rename(tmp_path / "west" / "clicks" / "c.log")  # from an archive: it is found by itself
-        await until(lambda: len(joined(tmp_path)) == CLICKS + GIVEN_UP + 1, "the last one is joined again")
+        await soon(lambda: len(joined(tmp_path)) == CLICKS + GIVEN_UP + 1, 60, "the last one is joined again")
         await _missing(dispatcher, 0)
         ledgers = [read_ledger(state) for state in states]
     seen = Counter(joined(tmp_path))

@@ -8,9 +8,9 @@ from pathlib import Path
 from photon.config.loader import load
 from photon.fleet.ledger import balances, read_ledger
 from photon.supervision.deployment import Deployment
-from tests.integration.commands import Result, photon
+from tests.integration.commands import Result, photon, soon
 from tests.integration.supervised import supervised
-from tests.integration.test_skip import FAILED, USAGE, T, configuration, joined, until, write
+from tests.integration.test_skip import FAILED, USAGE, T, configuration, joined, write
 
 CLICKS, SKIPPED = 300, 200
 
@@ -37,8 +37,8 @@ async def test_a_skip_by_mistake_is_mended_by_a_replay(tmp_path: Path) -> None:
     async with supervised(deployment) as supervisor:
         await supervisor.start(list(services.values()))
         rest = CLICKS - SKIPPED
-        await until(lambda: all(read_ledger(s)["read"] == rest for s in states), "what was not skipped is read")
-        await until(lambda: len(joined(tmp_path)) == rest, "and joined")
+        await soon(lambda: all(read_ledger(s)["read"] == rest for s in states), 60, "what was not skipped is read")
+        await soon(lambda: len(joined(tmp_path)) == rest, 60, "and joined")
 
         shown = await dispatcher("replay", *whole, "--dry-run", "-o", "json")
         assert (shown.code, shown.err, shown.json["number"]) == (0, "", None)
@@ -62,14 +62,14 @@ async def test_a_skip_by_mistake_is_mended_by_a_replay(tmp_path: Path) -> None:
         assert asked.code == 0
         assert "replay 1: " in asked.out
         supervisor.kill("dispatcher east")
-        await until(lambda: len(set(joined(tmp_path))) == CLICKS, "the dispatcher that comes back replays it")
+        await soon(lambda: len(set(joined(tmp_path))) == CLICKS, 60, "the dispatcher that comes back replays it")
         waited = await dispatcher("replay", *whole, "--wait", datacentre="west")
         assert waited.code == 0
         assert "done" in waited.err.splitlines()[-1]
         status = await dispatcher("replay", "--status", "-o", "json", datacentre="west")
         [row] = status.json["replays"]
         assert (row["state"], row["events"], row["known"]) == ("done", SKIPPED, SKIPPED)
-        await until(lambda: read_ledger(states[0])["reread"] == SKIPPED, "east counted them as reread")
+        await soon(lambda: read_ledger(states[0])["reread"] == SKIPPED, 60, "east counted them as reread")
         assert sorted(joined(tmp_path)) == sorted(f"c{n}" for n in range(CLICKS))
         ledgers = [read_ledger(state) for state in states]
         assert all(map(balances, ledgers))

@@ -12,9 +12,9 @@ from photon.config.loader import load
 from photon.fleet.ledger import balances, read_ledger
 from photon.lab.demo.check import records
 from photon.supervision.deployment import Deployment
-from tests.integration.commands import drawn_seed
+from tests.integration.commands import drawn_seed, soon
 from tests.integration.supervised import supervised
-from tests.integration.test_skip import T, configuration, until
+from tests.integration.test_skip import T, configuration
 
 PATIENCE_S = 3.0
 UNCERTAINTY_S = 0.5
@@ -52,7 +52,7 @@ async def test_one_verdict_each_and_on_time(tmp_path: Path) -> None:
         while any(read_ledger(s)["read"] < CLICKS or read_ledger(s)["pending"] for s in states):
             assert time.monotonic() < limit, [read_ledger(state) for state in states]
             await asyncio.sleep(0.05)
-        await until(lambda: sum(_verdicts(tmp_path).values()) >= CLICKS, "all of it is written")
+        await soon(lambda: sum(_verdicts(tmp_path).values()) >= CLICKS, 60, "all of it is written")
         seen = _verdicts(tmp_path)
         ledgers = [read_ledger(state) for state in states]
     assert len(seen) == CLICKS

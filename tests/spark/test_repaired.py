@@ -22,8 +22,9 @@ from photon.spark.verify.narrow_rows import NARROW, TORN
 from photon.spark.verify.run import VerifyOutcome
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Supervisor
+from tests.integration.commands import soon
 from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
-from tests.integration.test_skip import T, joined, until
+from tests.integration.test_skip import T, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +48,9 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
     supervisor = Supervisor()
     try:
         await supervisor.start(list(Deployment(here.file, here.settings, tmp_path / "run").services()))
-        await until(lambda: here.all_done(events), "all is read")
+        await soon(lambda: here.all_done(events), 60, "all is read")
         whole = {"joined": pairs * len(JOINED), "unmatched": len(UNMATCHED)}
-        await until(lambda: held(here) == whole, "all files are final")
+        await soon(lambda: held(here) == whole, 60, "all files are final")
 
         write(tmp_path, "queries/q.log", UNMATCHED)
         [*_, deleted] = here.finals("joined")
@@ -74,11 +75,11 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
             "torn": {"noted": 1},
         }), done.err  # fmt: skip
         lines = pairs * len(JOINED) + len(UNMATCHED)
-        await until(lambda: len(joined(tmp_path)) >= lines, "they are joined")
+        await soon(lambda: len(joined(tmp_path)) >= lines, 60, "they are joined")
         assert Counter(joined(tmp_path)) == {f"c{n}": pairs for n in JOINED} | {f"c{n}": 1 for n in UNMATCHED}
-        await until(lambda: held(here)["joined"] == lines, "all files are final again")
+        await soon(lambda: held(here)["joined"] == lines, 60, "all files are final again")
         again = lost + len(UNMATCHED)
-        await until(lambda: sum(read_ledger(state)["reread"] for state in here.states) >= again, "all is counted")
+        await soon(lambda: sum(read_ledger(state)["reread"] for state in here.states) >= again, 60, "all is counted")
         clean = await verified(here)
         assert clean.verdict.counts == {"correct": events}, clean.figures.examples
         assert clean.figures.unexplained() == []
