@@ -24,7 +24,7 @@ ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
 ONE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after_s=3.0, shards=2)
 TWO = Shape(joiners=1, round_trip_s=0.01, unmatched_after_s=3.0, shards=2, tls=True)
 COMMAND_S = 90.0
-LEAD_S = 2.0
+LEAD_S = 4.0
 FEED_S = 40.0
 """At most, which is long enough for all changes on a busy machine: one after the last event would show nothing."""
 

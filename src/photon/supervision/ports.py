@@ -6,11 +6,14 @@ import contextlib
 import random
 import re
 import socket
+from collections import deque
 
 from photon.config.errors import PhotonError
 
 _EXAMPLE = "127.0.0.1:7101"
 PORTS = range(15_000, 30_000)
+_drawn: deque[int] = deque(maxlen=128)
+"""By this process last: maybe nobody listens on them yet, so they are drawn again after all others."""
 
 
 class NoFreePort(PhotonError):
@@ -27,7 +30,8 @@ def free_ports(count: int) -> list[int]:
         ports: list[int] = []
         if count == 0:
             return ports
-        for port in random.sample(PORTS, len(PORTS)):
+        late = set(_drawn)
+        for port in sorted(random.sample(PORTS, len(PORTS)), key=late.__contains__):
             each = stack.enter_context(socket.socket())
             try:
                 each.bind(("127.0.0.1", port))
@@ -35,6 +39,7 @@ def free_ports(count: int) -> list[int]:
                 continue
             ports.append(port)
             if len(ports) == count:
+                _drawn.extend(ports)
                 return ports
     raise NoFreePort(
         f"of the ports {PORTS.start} to {PORTS.stop - 1} fewer than {count} are free; end what holds them"

@@ -128,7 +128,7 @@ def test_one_clock_that_is_hours_wrong_costs_reading_more_not_less(tmp_path: Pat
 def test_little_is_read_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the real sizes
     path = tmp_path / "a.log"
-    offsets = written(path, [line(n, n, 950) for n in range(40_000)])
+    offsets = written(path, [line(n, n, 960) for n in range(40_000)])
     source = open_source(path)
     read = 0
     log = Log(LogPosition("log1", path.name, 0), 0, path.stat().st_size)

@@ -134,3 +134,8 @@ def test_routes_of_other_replicas_are_not_kept(tmp_path: Path) -> None:
     write_routes(file, [Route("127.0.0.1:9999", "east", "west", "127.0.0.1:1")])
     routes = kept_routes(settings, file, draw=lambda n: list(range(9000, 9000 + n)), is_free=lambda _: True)
     assert "127.0.0.1:9999" not in {route.listen for route in routes}
+
+
+def test_a_port_that_was_drawn_and_is_not_yet_listened_on_is_not_drawn_again() -> None:
+    first = free_ports(40)
+    assert not set(first) & set(free_ports(40))
