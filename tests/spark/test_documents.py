@@ -7,6 +7,7 @@ of the documents are others here; a command that is added to a page is run witho
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import signal
@@ -61,14 +62,18 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     table = "[join.clicks.primary]"
     file.write_text(file.read_text().replace(table, f'[join.clicks]\nunmatched_after = "1s"\n{table}', 1))
     with running("up", file, log=directory / "up.log") as up:
-        until(lambda: _settled(site.directory), WAIT_S, "all events have their verdict")
+        until(lambda: _settled(site.directory), WAIT_S, "all events have their verdict, and it is published")
         yield site
         assert interrupt(up, timeout=60.0) == 0
 
 
 def _settled(directory: Path) -> bool:
     counts = read_ledger(directory / "state")
-    return bool(counts["read"]) and counts["read"] == _lines(directory) and not counts["pending"]
+    if not counts["read"] or counts["read"] != _lines(directory) or counts["pending"]:
+        return False
+    told = json.loads((directory / "state/slots/east-1/durable.json").read_bytes())["files"]
+    there = {f"{kind}/east-1-000001.jsonl" for kind in ("joined", "unmatched")}  # to readers a second later at most
+    return told == {name: (directory / "output" / name).stat().st_size for name in there}
 
 
 def _lines(directory: Path) -> int:
