@@ -78,12 +78,16 @@ def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
 def run(module: str) -> NoReturn:
     """As ``python -m``, and ends the process as multiprocessing does in a copy: to give up object by object all that
     was imported would take as long as the start did, and writes to pages that are shared."""
-    code: object = 1
+    code = 1
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as ends:
-        code = ends.code
+        match ends.code:
+            case int() | None as number:
+                code = number or 0
+            case text:
+                sys.stderr.write(f"{text}\n")
     except BaseException:
         traceback.print_exc()
     finally:
@@ -92,7 +96,7 @@ def run(module: str) -> NoReturn:
         for written in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):  # whoever read it is gone
                 written.flush()
-        os._exit(code if isinstance(code, int) else int(code is not None))
+        os._exit(code)
 
 
 def main() -> None:

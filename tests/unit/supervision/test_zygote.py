@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -156,3 +158,15 @@ async def test_where_processes_cannot_be_watched_there_is_none(monkeypatch: pyte
     monkeypatch.setattr(os, "pidfd_open", forbidden)
     with zygote(["photon.cli.wan"]) as made:
         assert made is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [("", 0, ""), ("raise SystemExit", 0, ""), ("raise SystemExit(3)", 3, ""), ("raise SystemExit('no')", 1, "no\n")],
+)
+def test_a_copy_ends_as_an_interpreter_does(tmp_path: Path, ends: str, code: int, said: str) -> None:
+    (tmp_path / "ending.py").write_text(ends)
+    words = [sys.executable, "-c", "from photon.supervision.zygote_main import run; run('ending')"]
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, said)

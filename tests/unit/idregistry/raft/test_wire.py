@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc.aio
@@ -15,14 +14,9 @@ from photon.idregistry.raft.api import Applied
 from photon.idregistry.raft.options import FRAME_BYTES_MAX, QUEUE_BYTES_MAX
 from photon.idregistry.raft.transport import Hello
 from tests.unit.idregistry.raft.cluster import Recorder, host_of, propose
+from tests.unit.idregistry.served import until
 
 HELLO = Hello("a", b"0" * 16, 1)
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - other threads make it true
-            await asyncio.sleep(0.005)
 
 
 async def test_three_replicas_two_groups(tmp_path: Path) -> None:
