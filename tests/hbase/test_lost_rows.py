@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,9 +54,19 @@ def positions(file_map: HBaseFileMap) -> list[int]:
 def flush(maps: Maps) -> None:
     """All regions are closed, which writes what they hold into files, and opened again."""
     hbase = maps.hbase()
+
+    # An answer that does not come in time says nothing: the master goes on with what it was asked.
+    def close(connection: Any) -> None:
+        if connection.is_table_enabled(TABLE):
+            connection.disable_table(TABLE)
+
+    def open_again(connection: Any) -> None:
+        if not connection.is_table_enabled(TABLE):
+            connection.enable_table(TABLE)
+
     try:
-        hbase.call(lambda c: c.disable_table(TABLE), "disable")
-        hbase.call(lambda c: c.enable_table(TABLE), "enable")
+        until(lambda: hbase.call(close, "disable"), "disable")
+        until(lambda: hbase.call(open_again, "enable"), "enable")
     finally:
         hbase.close()
 
