@@ -23,7 +23,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
+.PHONY: help install docs test test-tools test-times test-pages test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -31,21 +31,27 @@ help:            ## this list
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
+# Compiled is what is imported, when it is: that is a small part, and pip would compile all on one processor.
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+
 # Photon (editable) and nothing that only developers need.
 $(VENV)/.photon: pyproject.toml | $(BIN)/python
 	@echo "installing Photon in $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python $(PIP_INSTALL) -e .
 	@touch $@
 
 # Photon with one of its extras; what builds a release is of the pinned versions.
 $(VENV)/.%: pyproject.toml deploy/docker/build-requirements.txt | $(BIN)/python
 	@echo "installing Photon in $(VENV) with what its developers use ($*), some minutes if nothing is cached ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]' -c deploy/docker/build-requirements.txt
+	@$(BIN)/python $(PIP_INSTALL) -e '.[$*]' -c deploy/docker/build-requirements.txt
 	@touch $@ $(VENV)/.photon $(if $(filter dev,$*),$(VENV)/.docs $(VENV)/.lint)
 
 install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and all that its developers use
 
 test: test-unit test-sim test-integration  ## unit, simulation and integration tests
+
+# What the tests of Airflow, object storage, Kubernetes and OpenTelemetry run; each step makes its own where this was not.
+test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
 
 test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
@@ -91,7 +97,7 @@ test-spark: install $(VENV)/spark.jsa  ## the tests that run Spark: sessions of 
 $(AIRFLOW)/.installed:
 	@$(PYTHON) -m venv $(AIRFLOW)
 	@echo "installing Airflow in $(AIRFLOW) ..."
-	@$(AIRFLOW)/bin/python -m pip install --quiet --disable-pip-version-check "apache-airflow-core>=3.3,<3.4" "apache-airflow-providers-standard>=1,<2"
+	@$(AIRFLOW)/bin/python $(PIP_INSTALL) "apache-airflow-core>=3.3,<3.4" "apache-airflow-providers-standard>=1,<2"
 	@touch $@
 
 test-airflow: install $(AIRFLOW)/.installed  ## the DAG of deploy/airflow by a real Airflow, which has an environment of its own
@@ -175,6 +181,9 @@ test-full: install       ## the long rounds, N seeds (300) of each simulation; h
 	  PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=10 PHOTON_FULL=1 \
 	  $(BIN)/pytest tests/$$layer $$workers --timeout 86400 || failed="$$failed $$layer"; \
 	done; test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }
+
+golden: install          ## tests/golden as what is shown now: review its diff
+	PHOTON_GOLDEN=1 $(BIN)/pytest tests/unit
 
 sim: install             ## N fresh seeds of each simulation: make sim N=5000 [BASE=first]; replay one: make sim SEED=123
 ifdef SEED

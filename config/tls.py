@@ -28,6 +28,8 @@ _HANDSHAKE_PROBLEMS = {
     "Hostname Verification Check failed": "its certificate is of another process; is the address right?",
 }
 """What gRPC says when a handshake fails -> what it means."""
+_BEFORE_REASON = "Failed to connect to remote host: "
+"""gRPC repeats the address before it, and that all addresses failed."""
 _CLOSED = ("Socket closed", "Connection reset")
 _CLOSED_PLAIN = "it closes the connection at once; does it demand TLS, and [tls] is missing here?"
 _CLOSED_TLS = "it closes the connection at once; is our certificate from its authority, and does it speak TLS?"
@@ -138,7 +140,8 @@ def unreachable(error: grpc.aio.AioRpcError, *, tls: bool) -> str:
             return meaning
     if code is grpc.StatusCode.UNAVAILABLE and any(sign in details for sign in _CLOSED):
         return _CLOSED_TLS if tls else _CLOSED_PLAIN
-    return " ".join([code.name, *details.splitlines()[:1]])
+    line = next(iter(details.splitlines()), "").rpartition(_BEFORE_REASON)[2]
+    return " ".join(filter(None, (code.name, line)))
 
 
 def caller(context: Any) -> str:

@@ -58,6 +58,10 @@ def many(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
+def joiners_failing(count: int) -> str:
+    return f"{many(count, 'joiner fails and is', 'joiners fail and are')} left alone for a while"
+
+
 def missing_keys(keys: int, logs: int, log: str = "log") -> str:
     """``1 key waits for 2 logs``."""
     return f"{many(keys, 'key waits', 'keys wait')} for {many(logs, log)}"

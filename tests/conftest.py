@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from photon.supervision import ports
 from tests.times import Times
 
 EXAMPLES_MAX = 100
+GOLDEN = Path(__file__).parent / "golden"
 settings.register_profile("photon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("photon")
 _WORKERS_MAX, _PORTS = 5, 500
@@ -64,7 +65,23 @@ def pytest_sessionfinish() -> None:
         _TIMES.write()
 
 
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """What people and programs are shown is what ``tests/golden`` holds under a name; ``make golden`` writes what is
+    shown now, and its diff is reviewed."""
+
+    def check(name: str, shown: str) -> None:
+        file = GOLDEN / name
+        if "PHOTON_GOLDEN" in os.environ:
+            file.write_text(shown)
+        assert shown == file.read_text(), f"shown is another {name}: make golden, and review the diff"
+
+    return check
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PHOTON_GOLDEN" in os.environ:
+        items[:] = [each for each in items if "golden" in getattr(each, "fixturenames", ())]
     times = int(os.environ.get("PHOTON_EXAMPLES", "0"))
     for each in {_property(item) for item in items} - {None}:
         _set_examples(each, times)

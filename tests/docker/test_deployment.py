@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(1800)  # whichever test is first waits for the 
 @pytest.fixture(scope="module")
 def stack(docker: None) -> Iterator[Stack]:
     os.environ |= {"COMPOSE_PROJECT_NAME": PROJECT, "PHOTON_STATUS_EAST": "18081", "PHOTON_STATUS_WEST": "18082"}
-    os.environ["PHOTON_RATE"] = "20"  # two cores are few
+    os.environ["PHOTON_RATE"] = "5"  # two cores are few
     made = Stack(print)
     try:
         made.build()

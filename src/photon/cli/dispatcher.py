@@ -15,6 +15,7 @@ from photon.cli.heads import Deployed, ask, deployed, dry_run, must_be_said, sur
 from photon.cli.tables import print_table, say, time_of, words
 from photon.cli.units import NOW, given_ns
 from photon.config.errors import PhotonError, UsageError
+from photon.config.words import duration, joiners_failing, many
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,15 +48,14 @@ def lag(at: Deployed) -> int:
 def _show_lag(sums: dict[str, Any]) -> None:
     click.echo(
         f"{sums['behind']:,} of {sums['logs']:,} logs are not read to their ends: {sums['bytes']:,} bytes, "
-        f"the oldest {sums['seconds']:.1f} s old"
+        f"the oldest is from {duration(sums['seconds'])} ago"
     )
     if sums["waiting"]:
-        click.echo(
-            f"{sums['waiting']:,} events wait in the retry store ({sums['waiting_bytes']:,} bytes), the oldest "
-            f"for {sums['waiting_seconds']:.0f} s"
-        )
+        waiting = many(sums["waiting"], "event waits", "events wait")
+        since = duration(sums["waiting_seconds"])
+        click.echo(f"{waiting} in the retry store ({sums['waiting_bytes']:,} bytes), the oldest for {since}")
     if sums["joiners_failing"]:
-        click.echo(f"{sums['joiners_failing']} joiners fail and are left alone for a while")
+        click.echo(joiners_failing(sums["joiners_failing"]))
     if sums["worst"]:
         rows = [[row["log"], f"{row['bytes']:,}", f"{row['seconds']:.1f}"] for row in sums["worst"]]
         print_table("log, >bytes behind, >seconds behind", rows)

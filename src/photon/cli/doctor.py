@@ -13,6 +13,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
 from photon.cli.tables import picked, print_table
 from photon.config.errors import PhotonError, UsageError
+from photon.config.words import many
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -132,7 +133,7 @@ def _show(facts: Facts, said: list[Finding]) -> None:
         [[each.area, each.level, each.where, each.what, each.do] for each in said],
     )
     counts = {level: sum(each.level is level for each in said) for level in (Level.PROBLEM, Level.WARNING)}
-    click.echo(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings")
+    click.echo(f"{many(counts[Level.PROBLEM], 'problem')}, {many(counts[Level.WARNING], 'warning')}")
     if facts.here:
         click.echo(f"on this machine: {', '.join(facts.here)}")
 

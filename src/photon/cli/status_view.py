@@ -29,7 +29,7 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
     up = sum(process["up"] for process in said["processes"])
     rows = [
         ("read", f"{rate(flow['read_per_s'])} events, {size(flow['foreign_lag_bytes'])} and "
-                 f"{delay(flow['foreign_lag_s'])} behind in {flow['foreign_logs']:,.0f} logs"),
+                 f"{delay(flow['foreign_lag_s'])} behind in {many(int(flow['foreign_logs']), 'log')}"),
         ("primary", f"{rate(flow['primary_events_per_s'])} events, {size(flow['primary_lag_bytes'])} and "
                     f"{delay(flow['primary_lag_s'])} behind, cache hits {share(flow['hit_ratio'])}"),
         *(
@@ -41,20 +41,25 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
                    f"{rate(verdicts['unmatched'])}, wasted {rate(flow['wasted_per_s'])}"),
         ("latency", f"p50 {delay(latency['p50_s'])}, p90 {delay(latency['p90_s'])}, p99 "
                     f"{delay(latency['p99_s'])} from line to join"),
-        ("queues", f"{flow['pending']:,.0f} events pending (oldest {delay(flow['oldest_pending_s'])}), "
+        ("queues", f"{many(int(flow['pending']), 'event')} pending (oldest {delay(flow['oldest_pending_s'])}), "
                    f"{flow['retry_store_events']:,.0f} in the retry store, {flow['waiting_for_home']:,.0f} left to "
                    f"their home, {flow['joiner_open_ids']:,.0f} being registered"),
         ("output", f"{size(flow['published_bytes'])} published, {size(flow['uncleared_bytes'])} not cleared, "
                    f"{size(flow['unchecked_bytes'])} not checked"),
-        ("watermark", f"{delay(flow['watermark_lag_s'])} ago, exact {delay(flow['exact_watermark_lag_s'])} ago, "
-                      f"{flow['watermark_waiting']:,.0f} events wait, {flow['late_records']:,.0f} records were late"),
+        ("watermark", f"{_ago(flow['watermark_lag_s'])}, exact {_ago(flow['exact_watermark_lag_s'])}, "
+                      f"{many(int(flow['watermark_waiting']), 'event waits', 'events wait')}, "
+                      f"{many(int(flow['late_records']), 'record was late', 'records were late')}"),
         *_copies(said.get("copies", [])),
         ("ledger", ", ".join(f"{name} {count:,}" for name, count in ledger.items()) or NONE),
     ]  # fmt: skip
     age = max(now_s - said["at_s"], 0.0)
     head = f"{said['datacentre']}: {up} of {len(said['processes'])} processes answer"
     head += f" (seen {age:.0f} s ago)" if age > 10 else ""
-    return "\n".join([head, *(f"  {name:<8} {line}" for name, line in rows)])
+    return "\n".join([head, *(f"  {name:<9} {line}" for name, line in rows)])
+
+
+def _ago(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{delay(seconds)} ago"
 
 
 def _copies(copies: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -70,7 +75,7 @@ def _copies(copies: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 def _registry(registry: dict[str, Any]) -> str:
     shards = registry["shards"]
     lines = [
-        f"registry: {registry['replicas_up']} of {registry['replicas']} replicas answer, {len(shards)} shards"
+        f"registry: {registry['replicas_up']} of {registry['replicas']} replicas answer, {many(len(shards), 'shard')}"
         f"{_change(registry['change'])}"
     ]
     for shard in shards[:SHARDS_SHOWN]:
@@ -92,7 +97,7 @@ def _computation(said: dict[str, Any]) -> str:
     lines = [f"compute {said['compute']}: {done if said['running'] else said['problem'] or 'it has not begun'}"]
     lines += [
         f"  stage {each['stage']:<4} {each['computation']:<12} watermark {each['watermark'] or NONE} "
-        f"({delay(each['lag_s'])} ago), {each['waiting']:,} events wait"
+        f"({delay(each['lag_s'])} ago), {many(each['waiting'], 'event waits', 'events wait')}"
         for each in said["stages"]
     ]
     return "\n".join(lines)

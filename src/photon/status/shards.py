@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from photon.config.words import many
+from photon.config.words import joiners_failing, many
 from photon.fleet.numbers import Change, Numbers
 from photon.fleet.polling import Heard
 
@@ -174,9 +174,7 @@ def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
     found += [*_copy_alarms(copies_of(heard, now)), *_upstream_alarms(now), *_table_alarms(heard, now)]
     failing = now.max("photon_dispatcher_joiners_failing")
     if failing:
-        found.append(
-            _alarm("dispatcher", f"{failing:.0f} joiners fail and are left alone for a while", "see their logs")
-        )
+        found.append(_alarm("dispatcher", joiners_failing(int(failing)), "see their logs"))
     return found[:ALARMS_MAX]
 
 

@@ -1,23 +1,19 @@
-"""``-o json`` of the commands that look is a contract: on the same facts they say the same, field by field.
-
-The facts are said by servers of this test, over gRPC as in a deployment. ``python -m tests.unit.fleet.test_contract``
-writes what they say now into ``contract.json``.
-"""
+"""What the commands that look say of a deployment: their ``-o json`` is a contract, and their views are what people
+see. The facts are said by servers of this test, over gRPC as in a deployment."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from photon.adapters.logs.lag import Lag, LogLag
 from photon.cli.main import main
@@ -30,7 +26,6 @@ from photon.dispatcher.status import JoinTimes, Status, details_of, reads
 from photon.joiner.process import details_of as joiner_details
 from photon.supervision.ports import free_ports
 
-CONTRACT = Path(__file__).with_name("contract.json")
 COMMANDS = {
     "status": ("status",),
     "top": ("status", "top", "--every", "0.3", "--sort", "name"),
@@ -40,6 +35,10 @@ COMMANDS = {
     "doctor": ("doctor",),
     "cache": ("status", "cache", "--datacentre", "east"),
 }
+IN_WORDS = ("status", "lag", "lag of west", "ledger", "cache")
+"""Those that show nothing of this machine."""
+SINCE = re.compile(r"[12],?\d\d\d\.\d|3\d min \d+ s")
+"""Of what happened 1990 s ago."""
 VOLATILE = {
     "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",
     "day", "cpu", "memory_bytes", "open_files", "version", "waiting_seconds", "file", "age_s",
@@ -85,13 +84,13 @@ class Engine:
     """Of a dispatcher, as far as it says how it is."""
 
     def __init__(self, **more: Any) -> None:
-        second_ago_ns = SystemClock().now_ns() - 10**9
-        lag = Lag(3, 1, 70, second_ago_ns, (LogLag("c.log", 70, second_ago_ns),))
+        since_ns = SystemClock().now_ns() - 1990 * 10**9
+        lag = Lag(3, 1, 70, since_ns, (LogLag("c.log", 70, since_ns),))
         verdicts = dict.fromkeys(FINAL, 0) | {Verdict.JOINED: 8, Verdict.REJECTED: 1}
         self._status = Status(
             read=10, verdicts=verdicts, reread=1, wasted=2, retimed=0, bytes_read=900, bytes_known=970, in_flight=1,
             stored=1, look_ups=3, attempts=4, oldest_first_read_ns=None, caught_up=False, lag=lag, stored_bytes=50,
-            oldest_stored_ns=second_ago_ns, homes=(HomeStatus("west", True, 5, 4),), **more,
+            oldest_stored_ns=since_ns, homes=(HomeStatus("west", True, 5, 4),), **more,
         )  # fmt: skip
         self.times = JoinTimes()
 
@@ -210,26 +209,26 @@ def _of_this_machine(value: Any) -> bool:
     return isinstance(value, dict) and value.get("area") not in (None, "ports", "certificates")
 
 
-def said(base: Path) -> dict[str, Any]:
-    """What each command says."""
-    found: dict[str, Any] = {}
-    with deployment(base) as at:
-        for name, command in COMMANDS.items():
-            more = () if name != "lag" else ("--datacentre", "east")
-            given = [*command, *more, "--config", str(base / "photon.toml"), "-o", "json"]
-            result = CliRunner().invoke(main, given)
-            assert result.stdout.startswith("{"), (name, result.output, result.exception)
-            found[name] = {"exit": result.exit_code, "json": _steady(json.loads(result.stdout), at)}
-    return found
+def _looked(name: str, base: Path, *more: str) -> Result:
+    only = ("--datacentre", "east") if name == "lag" else ()
+    return CliRunner().invoke(main, [*COMMANDS[name], *only, "--config", str(base / "photon.toml"), *more])
 
 
-def test_the_json_of_the_commands_that_look(tmp_path: Path) -> None:
-    now = said(tmp_path)
-    held = json.loads(CONTRACT.read_text())
-    for name in COMMANDS:
-        assert now[name] == held[name], name
+def test_commands_that_look_in_json_and_in_words(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    found, views = {}, []
+    with deployment(tmp_path) as at:
+        for name in COMMANDS:
+            done = _looked(name, tmp_path, "-o", "json")
+            assert done.stdout.startswith("{"), (name, done.output, done.exception)
+            found[name] = {"exit": done.exit_code, "json": _steady(json.loads(done.stdout), at)}
+        for name in IN_WORDS:
+            shown = _looked(name, tmp_path).stdout
+            for number, address in at.items():
+                shown = shown.replace(address, f"@{number}".ljust(len(address)))
+            views.append(f"$ photon {' '.join(COMMANDS[name])}\n{SINCE.sub(_hidden, shown)}")
+    golden("looking.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    golden("looking.txt", "\n".join(views))
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        CONTRACT.write_text(json.dumps(said(Path(made)), indent=1, ensure_ascii=False) + "\n")
+def _hidden(since: re.Match[str]) -> str:
+    return re.sub(r"\d", "#", since[0])

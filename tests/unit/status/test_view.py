@@ -112,7 +112,7 @@ def test_an_empty_deployment_is_no_error() -> None:
 
 def test_the_terminal_shows_rates_queues_shards_and_alarms() -> None:
     shown = text([_twice()], 120.0)
-    for words in ("east: 5 of 6 processes", "joined   100/s", "100 events pending", "shard 2    r2", "alarms: 3"):
+    for words in ("east: 5 of 6 processes", "joined    100/s", "100 events pending", "shard 2    r2", "alarms: 3"):
         assert words in shown, shown
 
 

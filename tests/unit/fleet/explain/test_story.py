@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from photon.cli import explain
 from photon.fleet.explain.evidence import Evidence, InLog, Record, Searched, Waiting, decode, encode
 from photon.fleet.explain.question import question_of
 from photon.fleet.explain.story import Heard, Story, tell
@@ -169,6 +171,28 @@ def test_what_should_not_be_is_said() -> None:
     assert not told(Evidence(records=[record(durable=False)]), traced=ABSENT).contradictions
     other = told(Evidence(records=[record(token=f"{TOKEN + 1:016x}")]), traced=OWNED)
     assert "under token" in other.contradictions[0]
+
+
+def test_stories_as_they_are_shown(golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    late = record(kind="late", slot="dispatcher", token=None, cleared=None, reason="too old")
+    stories = {
+        "joined": told(Evidence(records=[record()]), Evidence(), traced=OWNED),
+        "late in one datacentre, joined in the other": told(Evidence(records=[late]), Evidence(records=[record()])),
+        "pending": told(Evidence(waiting=[waiting(next_try_ns=2 * 10**18 + 10**9)]), traced=ABSENT),
+        "registered, in the redo log of a slot that is down": told(
+            Evidence(registering=[record(file="", offset=0, cleared=None, redo=True)]), traced=OWNED
+        ),
+        "in the log alone": told(Evidence(in_logs=[InLog(file="c.log", offset=50, read_to=50)]), traced=ABSENT),
+        "unknown, and west does not answer": told(
+            Evidence(searched=[Searched(what="output of east-1", files=3, bytes=99)]), Evidence(), traced=ABSENT,
+            missing="joiner west-1: does not answer",
+        ),
+        "twice": told(Evidence(records=[record()]), Evidence(records=[record(slot="west-1", token="1")])),
+    }  # fmt: skip
+    for name, story in stories.items():
+        print(f"--- {name}")
+        explain._show(story)
+    golden("stories.txt", capsys.readouterr().out)
 
 
 def test_evidence_travels() -> None:
