@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    import msgspec
-
-    DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
-    """What msgspec raises for bytes that are not what they should be; for texts that are no UTF-8 it is Python's."""
-else:
-
-    def __getattr__(name: str) -> object:
-        """The same when it is asked for: a health check needs none of it, and each imports its errors from here."""
-        if name != "DECODE_ERRORS":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import msgspec
-
-        return msgspec.MsgspecError, UnicodeDecodeError
+from typing import Self
 
 
 class PhotonError(Exception):

@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS
 
 
 class _Versioned(Protocol):

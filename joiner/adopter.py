@@ -22,8 +22,9 @@ from typing import NoReturn
 import msgspec
 
 from photon.config.clock import Clock
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot

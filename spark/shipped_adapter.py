@@ -20,7 +20,8 @@ from photon.adapters.contract import Adapter
 from photon.adapters.entry_points import NAME
 from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.loader import SOURCE_BYTES_MAX
-from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Duration, Join, Within
 
 SIDES = ("primary", "foreign")

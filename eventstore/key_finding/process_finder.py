@@ -21,7 +21,7 @@ import msgspec
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
-from photon.config.errors import DECODE_ERRORS
+from photon.config.decoding import DECODE_ERRORS
 from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.key_finding.process import (
     MEMORY_BYTES,

@@ -21,8 +21,9 @@ from pathlib import Path
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 from isal import isal_zlib
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS
 from photon.idregistry.api import Kind
 from photon.joiner.slot.output import FINAL_SUFFIX, SUFFIX, OutputDamaged, OutputFiles
 from photon.joiner.slot.place import DIRECTORY_OF

@@ -13,8 +13,9 @@ from typing import TypeVar
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.idregistry.api import Opened, Registry, Slot
 
 _T = TypeVar("_T")

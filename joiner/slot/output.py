@@ -15,8 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import AppendFile, Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place

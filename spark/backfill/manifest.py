@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.objects.paths import ObjectPath, placed
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 from photon.spark.backfill.batch_names import BackfillPaths

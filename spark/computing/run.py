@@ -25,8 +25,9 @@ from photon.computing.table import NAME, SPARK_NAME
 from photon.computing.topology import Topology
 from photon.computing.wire import ENDED_NS
 from photon.config.clock import Clock, SystemClock
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk, RealDisk
-from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 from photon.outputs.cursor import Cursor
 from photon.outputs.next_read import end_of

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.config.errors import PhotonError, UsageError
 
 VERSION = 1
 

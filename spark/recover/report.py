@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS
 from photon.idregistry.api import DIGEST_BYTES
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched

@@ -27,8 +27,9 @@ from photon.computing.hbase_store import HBaseStore, prefix_of
 from photon.computing.intervals import Interval
 from photon.computing.journal import Status
 from photon.computing.store import fenced
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.errors import UsageError
 from photon.outputs.output_places import EMBEDDED_STATE
 
 FILE_NAME = "hbase.json"

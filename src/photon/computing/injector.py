@@ -18,8 +18,9 @@ import orjson
 
 from photon.computing.model import Record
 from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import OutputBlock, Reader

@@ -16,8 +16,8 @@ import msgspec
 from photon.computing.publisher import LATE_NAME, slot_of
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 from photon.config.clock import NS_PER_S
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS
 from photon.config.metrics.readings import Readings
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace

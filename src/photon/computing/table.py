@@ -24,8 +24,9 @@ import msgspec
 from msgspec.structs import replace
 
 from photon.computing.intervals import Interval, Intervals, Move, even
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.errors import UsageError
 
 NAME = "intervals.json"
 SPARK_NAME = "spark.json"

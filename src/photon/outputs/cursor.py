@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 
 CURSOR_VERSION = 1

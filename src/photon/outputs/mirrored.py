@@ -17,8 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.errors import UsageError
 from photon.objects.api import Meta
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath

@@ -16,8 +16,9 @@ from typing import Protocol
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.config.versioned_file import read_versioned
 
 DURABLE_NAME = "durable.json"

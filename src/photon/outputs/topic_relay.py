@@ -17,8 +17,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.outputs.relay import SAID_NS, CopiedLogs, say_whole
 
 FILE_OFFSETS = 1 << 20

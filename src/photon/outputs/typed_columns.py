@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from photon.config.errors import DECODE_ERRORS
+from photon.config.decoding import DECODE_ERRORS
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.json_types import (
     NOTHING,

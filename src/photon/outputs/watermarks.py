@@ -25,8 +25,9 @@ from pathlib import Path
 import msgspec
 
 from photon.config.clock import NS_PER_S
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import AppendFile, Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor
 
 JOURNAL = Path("verifier") / "watermarks.jsonl"

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.errors import PhotonError, UsageError
 
 VERSION = 1
 """Payloads are JSON text in binary columns, files lie in DIR/KIND."""

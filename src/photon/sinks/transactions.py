@@ -14,7 +14,8 @@ from typing import Protocol
 
 import msgspec
 
-from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.errors import PhotonError, UsageError
 from photon.library import Batch
 from photon.sinks.rolling import Rolling, RollLimits
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.config.structured import get_logger
 
 VERSION = 1

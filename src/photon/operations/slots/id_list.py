@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, Kind
 from photon.idregistry.core.scans import EntryPage
 from photon.joiner.slot.place import DIRECTORY_OF

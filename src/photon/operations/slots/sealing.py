@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, lacking_pairs, read_block
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.idregistry.api import I64, U8, U64, Answer, Digester
 from photon.idregistry.witness import Witness, WitnessLog
