@@ -14,21 +14,21 @@ NETWORK = frozenset({
 """Types of file systems that may change without this machine's kernel. All of FUSE counts as such."""
 
 
+_MOUNT = re.compile(r"^(?:\S+ ){4}(\S+) .*? - (\S+)", re.M)
+"""Place and type."""
+
+
 def type_at(path: str, mountinfo: str) -> str:
     """The type of the file system that an absolute path without links is on; empty where nothing says so.
 
     ``mountinfo``: the text of /proc/self/mountinfo. The last mount at the longest of the fitting places counts.
     """
-    best, kind = -1, ""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields = before.split(" ")
-        if len(fields) < 5 or not after:
-            continue
-        place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4]).rstrip("/")
-        if (path == place or path.startswith(place + "/")) and len(place) >= best:
-            best, kind = len(place), after.split(" ")[0]
-    return kind
+    kinds = {_unescaped(place) if "\\" in place else place: kind for place, kind in _MOUNT.findall(mountinfo)}
+    return next((kinds[place] for place in (path, *map(str, Path(path).parents)) if place in kinds), "")
+
+
+def _unescaped(place: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), place)
 
 
 def is_network(kind: str) -> bool:
