@@ -45,6 +45,8 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.parquet.compression.codec": "zstd",
+    # For each expression, where in Python it was written: of no use to who runs a job, and slow.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """What a session that is made here has, where nobody said otherwise."""
 RUNTIME = (
