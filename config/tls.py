@@ -140,8 +140,8 @@ def unreachable(error: grpc.aio.AioRpcError, *, tls: bool) -> str:
             return meaning
     if code is grpc.StatusCode.UNAVAILABLE and any(sign in details for sign in _CLOSED):
         return _CLOSED_TLS if tls else _CLOSED_PLAIN
-    line = next(iter(details.splitlines()), "").rpartition(_BEFORE_REASON)[2]
-    return " ".join(filter(None, (code.name, line)))
+    line = details.partition("\n")[0]
+    return f"{code.name} {line.rpartition(_BEFORE_REASON)[2]}".rstrip()
 
 
 def caller(context: Any) -> str:

@@ -12,8 +12,6 @@ NETWORK = frozenset({
     "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
 })  # fmt: skip
 """Types of file systems that may change without this machine's kernel. All of FUSE counts as such."""
-
-
 _MOUNT = re.compile(r"^(?:\S+ ){4}(\S+) .*? - (\S+)", re.M)
 """Place and type."""
 

@@ -97,7 +97,7 @@ def _computation(said: dict[str, Any]) -> str:
     lines = [f"compute {said['compute']}: {done if said['running'] else said['problem'] or 'it has not begun'}"]
     lines += [
         f"  stage {each['stage']:<4} {each['computation']:<12} watermark {each['watermark'] or NONE} "
-        f"({delay(each['lag_s'])} ago), {many(each['waiting'], 'event waits', 'events wait')}"
+        f"({_ago(each['lag_s'])}), {many(each['waiting'], 'event waits', 'events wait')}"
         for each in said["stages"]
     ]
     return "\n".join(lines)
