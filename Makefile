@@ -56,8 +56,9 @@ test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP
 test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
 
-test-sim: install        ## SEEDS of each simulation, the same each time, those that found something, a few fresh ones
-	@fresh=$$(date +%s); echo "$(SEEDS) seeds, and fresh ones from $$fresh; to replay one: make sim SEED=..."; \
+test-sim: install        ## SEEDS of each simulation, those that found something, a few new ones for each commit
+	@fresh=$$((0x$$(git rev-parse --short=7 HEAD^{tree} 2> /dev/null || echo 0))); \
+	  echo "$(SEEDS) seeds, and fresh ones from $$fresh; to replay one: make sim SEED=..."; \
 	  PHOTON_SIM_FRESH=$$fresh PHOTON_SIM_SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation -n $(WORKERS)
 
 test-integration: install  ## real processes, real kills

@@ -189,6 +189,7 @@ def wrong_clock(world: World) -> None:
         return
     skew = world.random.choice((-60.0, -20.0, 20.0, 60.0))
     process.place.wrong[process.name] = skew
+    process.place.misled.add(process.name)
     world.say(f"{process.name}: the clock is wrong by {skew:g} s")
 
 

@@ -158,7 +158,7 @@ class WorldWatermarks:
         self._world.loop.later(self._random.uniform(0.0, most_s), act, *args)
 
     def _begin(self, sampler: Sampler) -> None:
-        if any("dispatcher" in name for name in sampler.place.wrong):
+        if any("dispatcher" in name for name in sampler.place.misled):
             return  # nor does one that is wrong by more than S: it is sampled no more
         sampler.begin()
         self._step(sampler, 0)

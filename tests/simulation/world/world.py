@@ -104,6 +104,8 @@ class Place:
     """What its clocks may be wrong by beyond any bound."""
     wrong: dict[str, float] = field(default_factory=dict)
     """Seconds by which the clock of one process is wrong beside."""
+    misled: set[str] = field(default_factory=set)
+    """Processes whose clock was ever wrong by more than S: what they said of times then stays said."""
     rates: dict[str, float] = field(default_factory=dict)
     """Of the monotonic clocks of processes that drift."""
     down: bool = False
