@@ -181,8 +181,9 @@ class SimulatedDisk:
 
     def names(self, directory: Path) -> Sequence[str]:
         here = str(directory)
-        inside = {os.path.split(each)[1] for each in self._now if os.path.split(each)[0] == here and each != here}
-        return sorted(inside | set(self._now.get(here, {})))
+        below = f"{here.rstrip('/')}/"
+        inside = {each[len(below) :] for each in self._now if each.startswith(below) and each != here}
+        return sorted({name for name in inside if "/" not in name} | set(self._now.get(here, {})))
 
     def make_dir(self, directory: Path) -> None:
         self._step()

@@ -61,7 +61,7 @@ def reach(
     """Runs schedules, and takes their stories, until all ``words`` (regular expressions) were told and it is
     ``enough``; fails the test if something was never told. ``what``: which simulation."""
     left, telling = list(words), []
-    for seed in itertools.chain(_known().get(what, ()), seeds):
+    for seed in dict.fromkeys([*_known().get(what, ()), *seeds]):
         text = "\n".join(tell(seed))
         silent = [word for word in left if not re.search(word, text, re.MULTILINE)]
         if len(silent) < len(left):

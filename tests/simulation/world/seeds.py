@@ -3,8 +3,9 @@
 Slow simulations run a share of them, unless PHOTON_SIM_ALL is set (``make sim N=5000``).
 
 `make test-sim` runs the same seeds each time, so that a change is judged by what it changes; those of ``found.json``,
-which once found something in this file; and FRESH of PHOTON_SIM_FRESH, a number made of the commit's tree: each change
-meets new ones, and whoever runs them again meets the same. Test ids, output and failures name them (``conftest``).
+which once found something in this file; and FRESH from PHOTON_SIM_FRESH on, a number made of the commit's tree: each
+change meets new ones, and whoever runs them again meets the same. Test ids, output and failures name them
+(``conftest``).
 """
 
 from __future__ import annotations
