@@ -132,7 +132,7 @@ def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = Non
     return port
 
 
-def unreachable(error: grpc.aio.AioRpcError, *, tls: bool) -> str:
+def unreachable(error: grpc.aio.AioRpcError | grpc.Call, *, tls: bool) -> str:
     """Why a call did not get through, for people; one line. ``tls``: whether it was made over TLS."""
     code, details = error.code(), error.details() or ""
     for sign, meaning in _HANDSHAKE_PROBLEMS.items():

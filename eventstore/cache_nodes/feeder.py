@@ -20,7 +20,7 @@ import numpy as np
 from photon.adapters.contract import LogFile
 from photon.config.hash_ring import HashRing
 from photon.config.rpc import back_off
-from photon.config.tls import Towards, open_blocking_channel
+from photon.config.tls import Towards, open_blocking_channel, unreachable
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.wire import FEED_BYTES_MAX, SEGMENTS_MAX, Piece, piece
 from photon.eventstore.index import I64, U64
@@ -176,7 +176,7 @@ class Feeder:
         self.queue = FeedQueue()
         self.fed_bytes = 0
         self.error = ""  # why the last feed failed; "" when it did not
-        self._source = source
+        self._source, self._tls = source, to is not None
         self._channel = open_blocking_channel(address, OPTIONS, to)
         self._send = wire.CACHE.stub(self._channel, encoded=True).Feed
         self._thread = threading.Thread(target=self._run, name=f"feed-{name}", daemon=True)
@@ -202,11 +202,11 @@ class Feeder:
             try:
                 self._send(message, timeout=FEED_TIMEOUT_SECONDS)
             except grpc.RpcError as err:
-                code = cast(grpc.Call, err).code()
-                self.error = f"{code.name}: {cast(grpc.Call, err).details()}".splitlines()[0][:200]
+                call = cast(grpc.Call, err)
+                self.error = unreachable(call, tls=self._tls)
                 self.queue.away(True)
                 self.queue.rest(RETRY_SECONDS)
-                if code in FOR_GOOD:
+                if call.code() in FOR_GOOD:
                     break
             else:
                 self.error = ""
