@@ -15,6 +15,7 @@ import pytest
 from photon.supervision.control import Request
 from photon.supervision.states import ServiceState
 from tests.integration.commands import photon, running, until
+from tests.integration.hostile.world import copied
 from tests.integration.verified_site import SLOT, WAIT_S, Site, site_in
 
 JOINER, VERIFIER = f"joiner {SLOT}", "verifier east"
@@ -41,7 +42,7 @@ class Slot:
         pid = self._joiner().pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        shutil.copytree(self.state, to, ignore=NO_SOCKETS)
+        copied(self.state, to)
         os.kill(pid, signal.SIGCONT)
 
     def down(self) -> None:
