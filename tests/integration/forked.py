@@ -28,6 +28,7 @@ from typing import IO, Any, NoReturn
 
 import setproctitle
 
+import photon.cli.main  # noqa: F401 (before gRPC, which it tells to be silent)
 from photon.cli import compute
 from photon.supervision import detached, zygote
 from photon.supervision.zygote_main import run
