@@ -2,7 +2,7 @@
 
 A test process makes one such server at its first command. To the test a copy is a process like any other (signals,
 exit code, pipes, environment, working directory); only its parent is the server. Variables that act before the first
-import (LD_PRELOAD, PYTHON…) need a fresh interpreter, and get one.
+import (LD_PRELOAD, PYTHON…) need a fresh interpreter, and get one; ``FIRST`` does not, for what acts later.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -27,6 +28,7 @@ from typing import IO, Any, NoReturn
 
 import setproctitle
 
+import photon.cli.main  # noqa: F401 (before gRPC, which it tells to be silent)
 from photon.cli import compute
 from photon.supervision import detached, zygote
 from photon.supervision.zygote_main import run
@@ -45,6 +47,8 @@ MODULES = (
 """On top of what services import."""
 FRESH = ("LD_", "PYTHON")
 """Variables that begin so act before anything is imported."""
+FIRST = "PHOTON_TEST_FIRST"
+"""A variable: the Python file that a copy runs before all else. Its own copies have what that changed."""
 BEGUN = dict(os.environ)
 """What the process that is copied was begun with."""
 
@@ -310,6 +314,8 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
             del os.environ[name]
     os.environ.update(request["env"])
     sys.argv = [request["module"], *request["arguments"]]
+    if FIRST in request["env"]:
+        runpy.run_path(request["env"][FIRST])
     for module in (zygote, detached, compute):
         module.subprocess = SimpleNamespace(Popen=_Child, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE)  # type: ignore[attr-defined]
     run(request["module"])

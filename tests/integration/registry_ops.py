@@ -18,6 +18,9 @@ from photon.supervision.ports import free_ports
 from tests.integration import commands
 from tests.integration.forked import Process, begin
 
+LOOK_S = 0.3
+"""Between two looks, each of which is a command."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -103,6 +106,7 @@ class Deployment:
         deadline = time.monotonic() + 40
         while (outcome := await self.command(*arguments)).code:
             assert time.monotonic() < deadline, (arguments, outcome)
+            await asyncio.sleep(LOOK_S)
         return outcome
 
     async def settled(self) -> Any:
@@ -118,7 +122,7 @@ class Deployment:
                 ):
                     return said
             assert time.monotonic() < deadline, outcome
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(LOOK_S)
 
 
 async def photon(*arguments: str) -> Outcome:

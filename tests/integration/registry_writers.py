@@ -13,7 +13,7 @@ from tests.integration.registry_processes import Processes, rows
 
 BATCH = 200
 IDS = 40_000  # drawn from: the writers meet on the same ids
-PAUSE_S = 0.05
+PAUSE_S = 0.15
 """Between two batches: a load that never ends, and leaves the processors to what is tested."""
 
 

@@ -21,8 +21,8 @@ from photon.lab.wan.client import WanClient, WanError
 from photon.lab.wan.links import Fault
 from tests.integration.supervised import supervised
 
-CLICKS_A_SECOND = 40
-STEP_S = 0.2
+CLICKS_A_SECOND = 20
+STEP_S = 0.5
 """What comes in such bursts goes through in fewer batches, of which processes live mostly."""
 READY_S = 90.0
 SETTLE_S = 150.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Supervisor, Watching
@@ -15,10 +15,11 @@ from tests.integration.forked import zygotes
 async def supervised(
     deployment: Deployment, watching: Watching | None = None, *, copies: bool = True
 ) -> AsyncIterator[Supervisor]:
-    """Copies of a zygote, unless ``copies`` is false; at the end each stage ends before those that it needs."""
+    """Copies of a zygote, which is a fresh interpreter if ``copies`` is false, by variables that act before the first
+    import; at the end each stage ends before those that it needs."""
     with ExitStack() as ending:
-        with zygotes():
-            made = ending.enter_context(zygote(ALL)) if copies else None
+        with zygotes() if copies else nullcontext():
+            made = ending.enter_context(zygote(ALL))
         supervisor = Supervisor(watching=watching, zygote=made)
         try:
             yield supervisor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import pytest
 
 from photon.lab.demo.check import records
 from tests.integration.commands import Result, photon
+from tests.integration.forked import FIRST
 from tests.integration.join_logs import CONFIG, Logs
 
 FAILED, USAGE, ATTENTION = 1, 2, 3
@@ -265,18 +265,7 @@ def test_ledger_of_what_is_none(tmp_path: Path) -> None:
 # -- files that cannot be read ---------------------------------------------------------------------------------------
 def refused(*command: str | Path) -> Result:
     """Runs a command that permissions hold for: root without the right to pass over them."""
-    import subprocess
-    import sys
-
-    prefix: list[str] = []
-    if os.geteuid() == 0:
-        if shutil.which("setpriv") is None:
-            pytest.skip("root reads everything, and there is no setpriv to give that up")
-        less = "-dac_override,-dac_read_search"
-        prefix = ["setpriv", f"--bounding-set={less}", f"--inh-caps={less}"]
-    words = [*prefix, sys.executable, "-m", "photon", *map(str, command)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-    return Result(done.returncode, done.stdout, done.stderr)
+    return photon(*command, env={FIRST: str(Path(__file__).with_name("less_root.py"))})
 
 
 def test_an_unreadable_foreign_log_is_named_and_read_later(logs: Logs) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from photon.config.errors import UsageError
 from photon.library import Join, Output
-from tests.integration.commands import alive, children, until
+from tests.integration.commands import alive, children, photon, running, until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedding.md"
 CONFIG = """
@@ -144,18 +144,14 @@ def test_what_is_wrong_is_one_line(shop: Path) -> None:
 def test_a_parquet_sink_is_killed_and_goes_on(shop: Path) -> None:
     with joining(shop, once=True) as join:
         join.wait(LONG_S)
-    sink = [sys.executable, "-m", "photon", "sink", "parquet", str(shop / "out"), "--into", str(shop / "lake")]
-    following = subprocess.Popen([*sink, "--follow", "--roll-age", "0.5s"], stdout=subprocess.PIPE)
-    try:
+    sink = ("sink", "parquet", shop / "out", "--into", shop / "lake")
+    with running(*sink, "--follow", "--roll-age", "0.5s", log=shop / "sink.log"):
         until(lambda: records_in(shop / "lake") >= 50, LONG_S, "fifty records are in the lake")
-    finally:
-        following.kill()
-        following.communicate()
     add_clicks(shop, range(50, 70))
     with join:
         join.wait(LONG_S)
-    said = subprocess.run([*sink, "-o", "json"], capture_output=True, check=True, timeout=LONG_S)
-    assert json.loads(said.stdout) == {"files": 1, "records": 20}
+    said = photon(*sink, "-o", "json", timeout=LONG_S)
+    assert (said.code, said.json) == (0, {"files": 1, "records": 20}), said.err
     assert records_in(shop / "lake") == 70
 
 

@@ -69,12 +69,14 @@ for module in (pickle, _pickle):
     module.Unpickler = type("Unpickler", (module.Unpickler,), {"__init__": refuse})
 pickle._Unpickler.__init__ = refuse
 note("armed")
+os.register_at_fork(after_in_child=lambda: note("armed"))
 """
 
 
 @pytest.fixture
 def pickle_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Processes started from now on write a line there when they start, and when they unpickle anything, and fail."""
+    """Processes started from now on, and their copies, write a line there when they start, and when they unpickle
+    anything, and fail."""
     guard = tmp_path / "guard"
     guard.mkdir()
     (guard / "sitecustomize.py").write_text(GUARD)
@@ -87,7 +89,7 @@ def pickle_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_garbage_at_every_port(tmp_path: Path, pickle_log: Path, tls: bool) -> None:
     seed = drawn_seed()
     shape = Shape(datacentres=("east",), joiners=1, caches=1, round_trip_s=0.001, tls=tls)
-    rig = Rig(tmp_path / "deployment", seed, seconds=3.0, shape=shape, copies=False)  # each says that it is armed
+    rig = Rig(tmp_path / "deployment", seed, seconds=3.0, shape=shape, copies=False)  # armed before the first import
     pids: set[int] = set()
 
     async def drill(rig: Rig) -> None:

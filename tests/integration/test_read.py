@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import random
 import select
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 
 from photon.cli.errors import DONE, FAILED, USAGE
 from tests.integration.commands import photon, until
+from tests.integration.forked import Process, begin
 from tests.integration.join_logs import Following, Logs
 
 SEED = int(os.environ.get("PHOTON_SEED", "1"))
@@ -23,18 +24,21 @@ CURSOR = b'{"photon_cursor":'
 KINDS = ("joined", "unmatched", "rejected")
 
 
-def reading(*arguments: str | Path, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+def reading(*arguments: str | Path, stdout: int = PIPE) -> Process:
     """``photon read``. Its output is not buffered here: what was not asked for stays in the pipe."""
-    command = [sys.executable, "-m", "photon", "read", *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, bufsize=0)
+    process = begin("read", *arguments, stdout=stdout, stderr=PIPE)
+    if isinstance(process.stdout, io.BufferedReader):
+        process.stdout = process.stdout.detach()
+    return process
 
 
-def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+def ended(process: Process) -> tuple[int, str]:
     """Its exit code, and what it said."""
-    with process:
-        assert process.stderr is not None
-        said = process.stderr.read().decode()
-    return process.returncode, said
+    assert process.stderr is not None
+    said = process.stderr.read().decode()
+    for pipe in filter(None, (process.stdout, process.stderr)):
+        pipe.close()
+    return process.wait(), said
 
 
 def output_lines(output: Path, kind: str) -> list[bytes]:

@@ -27,6 +27,7 @@ from photon.lab.wan.links import Fault
 from photon.supervision.ports import free_ports
 from photon.supervision.routes import Route, write_routes
 from tests.integration.commands import Result, photon, until
+from tests.integration.forked import Process, begin
 
 ECHO = """
 import asyncio, contextlib, sys
@@ -55,7 +56,7 @@ class Site:
     from_west: int
     target: int
     """Where whoever is the target in both regions has to listen."""
-    process: subprocess.Popen[bytes]
+    process: Process
 
     def wan(self, *arguments: str) -> Result:
         return photon("wan", *arguments, "--control", self.control)
@@ -83,9 +84,7 @@ def proxy(directory: Path, *arguments: str) -> Iterator[Site]:
     address = f"127.0.0.1:{control}"
     command = ["wan", "serve", "--routes", str(routes), "--control", address, *arguments, "--stop-with-parent"]
     with open(directory / "wan.log", "wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "photon", *command], stdin=subprocess.PIPE, stdout=log, stderr=log
-        )
+        process = begin(*command, stdin=subprocess.PIPE, stdout=log, stderr=log)
     try:
         until(lambda: _serving(address), WAIT_S, "the proxy is healthy")
         yield Site(address, from_east, from_west, target, process)

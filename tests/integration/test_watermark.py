@@ -19,6 +19,7 @@ from tests.integration.commands import photon, until
 from tests.integration.verified_site import SLOT, WAIT_S, Site, site_in
 
 KINDS = ("joined", "unmatched")
+STEP_S, A_STEP = 0.25, 5
 
 
 class Feed(threading.Thread):
@@ -30,12 +31,13 @@ class Feed(threading.Thread):
         self.count = 0
 
     def run(self) -> None:
-        while not self.ended.wait(0.02):
-            n = self.count = self.count + 1
-            with open(self.site.clicks, "ab") as clicks:
-                clicks.write(b'{"id":"c%06d","q":"q%06d","t":%.3f}\n' % (n, n, time.time()))
-            with open(self.site.queries, "ab") as queries:
-                queries.write(b'{"q":"q%06d","words":"w"}\n' % (n - 5 if n % 10 else 0))
+        while not self.ended.wait(STEP_S):
+            for _ in range(A_STEP):
+                n = self.count = self.count + 1
+                with open(self.site.clicks, "ab") as clicks:
+                    clicks.write(b'{"id":"c%06d","q":"q%06d","t":%.3f}\n' % (n, n, time.time()))
+                with open(self.site.queries, "ab") as queries:
+                    queries.write(b'{"q":"q%06d","words":"w"}\n' % (n - 5 if n % 10 else 0))
 
     def end(self) -> None:
         self.ended.set()

@@ -25,7 +25,7 @@ SECONDS = float(
         "PHOTON_CHAOS_SECONDS", "180" if os.environ.get("PHOTON_FULL") else "60" if os.environ.get("CI") else "36"
     )
 )
-RATE = 10
+RATE = 4
 TIMEOUT_S = 900
 LONG = {"soak", "mixed"}
 """Run by hand, or as the random run below."""

@@ -12,6 +12,7 @@ import pytest
 
 from photon.lab.demo.check import check
 from tests.integration.commands import Result, photon, until
+from tests.integration.hostile.world import copied
 from tests.integration.join_logs import Logs
 
 STATE = ".photon"
@@ -72,7 +73,7 @@ class Ages:
         with logs.following(*MAX) as process:
             until(lambda: self.shown() > 0, 30, "records are shown")
             process.process.send_signal(signal.SIGSTOP)  # a copy of one moment
-            shutil.copytree(logs.output, self.older, ignore=shutil.ignore_patterns("*.socket"))
+            copied(logs.output, self.older)
             process.process.send_signal(signal.SIGCONT)
             shown = self.shown()
             logs.write(0.8)
@@ -154,7 +155,7 @@ def test_of_a_registry_from_before_the_last_batch(tmp_path: Path) -> None:
             until(lambda logs=logs: 0 < size(logs) == durable(logs), 30, "all is durable")
             before = durable(logs)  # of before the copy: its children go on meanwhile
             process.process.send_signal(signal.SIGSTOP)
-            shutil.copytree(logs.output, older, ignore=shutil.ignore_patterns("*.socket"))
+            copied(logs.output, older)
             process.process.send_signal(signal.SIGCONT)
             logs.write(0.8)
             until(lambda logs=logs, before=before: size(logs) > before, 30, "the last batch is written")

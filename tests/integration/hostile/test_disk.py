@@ -81,13 +81,16 @@ def test_a_disk_that_is_full_while_joining(tmp_path: Path, small_disk: Path) -> 
             return Counter(kind for kind, *_ in _ended(site))
 
         until(lambda: met().keys() >= {*MEET}, WAIT_S, "each that ends by it meets it")
-        # One that came back shows no reason while another, ended again before it, gives it nothing to write.
+        # One that came back shows no reason while another, ended again before it, gives it nothing to write; and all
+        # of them may be up between two looks.
         until(
             lambda: met() and any(NO_ROOM.search(_states(site)[kind]["detail"]) for kind in MEET),
             WAIT_S,
             "photon status processes says why",
         )
-        assert photon("status", "--config", site.file).code == ATTENTION
+        until(
+            lambda: met() and photon("status", "--config", site.file).code == ATTENTION, WAIT_S, "photon status minds"
+        )
         assert _rooms(site) == {"state of east", "output of east", "registry r1"}
 
         empty(small_disk)

@@ -24,12 +24,13 @@ from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.state import Changes, State
 from tests.deployments import deployment
 from tests.integration.commands import Result, alive, interrupt, photon, running, until
+from tests.integration.forked import FIRST
 from tests.integration.hostile.small_disk import mounted
 from tests.integration.join_logs import CONFIG
 
 UP_S = 150.0
 LIMIT_S = 2.0
-BURDEN_S = 1.2
+BURDEN_S = 0.8
 BUSY = 4
 
 
@@ -88,8 +89,8 @@ def test_one_that_is_kept_from_running_is_left_alone_and_one_that_hangs_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = _one_datacentre(tmp_path)
-    (tmp_path / "sitecustomize.py").write_text(BURDEN.format(burden_s=BURDEN_S))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "burden.py").write_text(BURDEN.format(burden_s=BURDEN_S))
+    monkeypatch.setenv(FIRST, str(tmp_path / "burden.py"))
     with _up(file, "--unhealthy-after", str(LIMIT_S), "--no-logs") as log:
         until(lambda: {row["state"] for row in _states(file).values()} == {"up"}, UP_S, "all up")
         before = _states(file)
@@ -118,10 +119,8 @@ time.time_ns = lambda: now_ns() + int(ahead_s * 1e9)
 """
 """The wall clock of every process of a run; but for gRPC, half of which is not written in Python and has another."""
 DIES = """
-import os, photon.joiner.core as core
-from photon.cli.main import main
+import photon.joiner.core as core
 core.SlotCore.redo_synced = lambda self, upto: os.kill(os.getpid(), 9)
-main()
 """
 """A photon that is killed when its first records are logged, and before the registry is asked."""
 DAY_S = 86_400.0
@@ -146,8 +145,8 @@ class Site:
         for name in ("q", "c"):
             (directory / name).mkdir()
         (directory / "join.toml").write_text(JOIN)
-        (directory / "clock").mkdir()
-        (directory / "clock" / "sitecustomize.py").write_text(CLOCK)
+        (directory / "clock.py").write_text(CLOCK)
+        (directory / "dies.py").write_text(CLOCK + DIES)
 
     def write(self, name: str, clicks: int, ago_s: float) -> None:
         """Clicks of which every tenth has no query; their times begin that long ago by the true clock."""
@@ -168,18 +167,11 @@ class Site:
         return photon(*self.command("--once", *arguments), env=self._clock(ahead_s))
 
     def killed(self, ahead_s: float) -> None:
-        done = subprocess.run(
-            [sys.executable, "-c", DIES, *self.command("--once", "--keep-pending")],
-            env={**os.environ, **self._clock(ahead_s)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=120,
-        )
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        done = photon(*self.command("--once", "--keep-pending"), env=self._clock(ahead_s, "dies.py"))
+        assert done.code == -signal.SIGKILL, done.err
 
-    def _clock(self, ahead_s: float) -> dict[str, str]:
-        path = os.pathsep.join([str(self.directory / "clock"), os.environ.get("PYTHONPATH", "")])
-        return {"TEST_CLOCK_AHEAD_S": str(ahead_s), "PYTHONPATH": path}
+    def _clock(self, ahead_s: float, first: str = "clock.py") -> dict[str, str]:
+        return {"TEST_CLOCK_AHEAD_S": str(ahead_s), FIRST: str(self.directory / first)}
 
     def joined(self) -> list[str]:
         """Keys of all joined records, sorted."""

@@ -15,6 +15,7 @@ import pytest
 from photon.supervision.control import Request
 from photon.supervision.states import ServiceState
 from tests.integration.commands import photon, running, until
+from tests.integration.hostile.world import copied
 from tests.integration.verified_site import SLOT, WAIT_S, Site, site_in
 
 JOINER, VERIFIER = f"joiner {SLOT}", "verifier east"
@@ -41,7 +42,7 @@ class Slot:
         pid = self._joiner().pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        shutil.copytree(self.state, to, ignore=NO_SOCKETS)
+        copied(self.state, to)
         os.kill(pid, signal.SIGCONT)
 
     def down(self) -> None:
@@ -61,8 +62,14 @@ class Slot:
         """One line that says so, under photon up and by the command, and nothing is changed."""
         before = self._contents()
         self.site.release(JOINER)
-        until(lambda: self._joiner().exit_code == 1, WAIT_S, "it is refused")
-        said = self._joiner().detail
+        looks: list[ServiceState] = []  # at the next one it may be tried again, and has said nothing yet
+
+        def ended() -> bool:
+            looks.append(self._joiner())
+            return looks[-1].exit_code == 1 and looks[-1].pid is None
+
+        until(ended, WAIT_S, "it is refused")
+        said = looks[-1].detail
         self.site.hold(JOINER)
         assert said.startswith("join clicks: ")
         assert why in said

@@ -6,7 +6,6 @@ Back-off is so long here that only news of a primary's arrival can have an event
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sqlite3
 from collections import Counter
@@ -23,6 +22,7 @@ from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Watching
 from tests.deployments import deployment
 from tests.integration.commands import interrupt, running, soon, until
+from tests.integration.forked import FIRST
 from tests.integration.join_logs import CONFIG
 from tests.integration.rig import READY_S
 from tests.integration.supervised import supervised
@@ -94,10 +94,8 @@ def _append(log: Path, text: str) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    guard = tmp_path / "guard"
-    guard.mkdir()
-    (guard / "sitecustomize.py").write_text(PATIENT)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(guard), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "patient.py").write_text(PATIENT)
+    monkeypatch.setenv(FIRST, str(tmp_path / "patient.py"))
     return Site(tmp_path)
 
 

@@ -23,7 +23,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.integration.commands import Result, photon
-from tests.integration.forked import Process, begin
+from tests.integration.forked import FIRST, Process, begin
 from tests.integration.hostile.oracle import SHAPES, Broken, File, Oracle, published, written
 
 EPOCH_US = 1_760_000_000_000_000
@@ -41,7 +41,7 @@ def grpc():
 time.time = lambda: now() + (0 if grpc() else {0})
 time.time_ns = lambda: now_ns() + {0} * 10**9
 """
-"""What a process imports first whose clock is ``{0}`` seconds ahead; but for gRPC, of which half is not Python."""
+"""What a process does first whose clock is ``{0}`` seconds ahead; but for gRPC, of which half is not Python."""
 REFUSED = (1, 2)
 
 
@@ -428,12 +428,11 @@ class World:
 
     def act_clock(self, random: Random) -> None:
         self.shift_s = random.choice((0, 0, 3600, 86_400, 40 * 86_400, -600, -86_400, -10 * 86_400))
-        (self.base / "clock").mkdir(exist_ok=True)
-        (self.base / "clock" / "sitecustomize.py").write_text(SHIFTED.format(self.shift_s))
+        (self.base / "clock.py").write_text(SHIFTED.format(self.shift_s))
         self.tell(f"clock: {self.shift_s:+} s")
 
     def environment(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(self.base / "clock")} if self.shift_s else {}
+        return {FIRST: str(self.base / "clock.py")} if self.shift_s else {}
 
     # -- runs ------------------------------------------------------------------------------------------------------
     def view(self, side: str) -> dict[str, File]:
