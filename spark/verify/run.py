@@ -358,13 +358,10 @@ def _write_problems(problems: DataFrame, directory: Path) -> None:
 
 def _counts(found: Verification) -> list[ClassCount]:
     """A row for each hour, datacentre and class: of the range's size, not of the input's."""
-    return [
-        ClassCount(row["hour"], row["datacentre"], Class(row["class"]), row["count"])
-        for row in found.counts.groupBy("hour", "datacentre", "class")
-        .sum("count")
-        .toDF(*found.counts.columns)
-        .collect()
-    ]
+    counts = Counter[tuple[int | None, str | None, str]]()
+    for hour, datacentre, kind, count in found.counts.collect():  # what is right may be among suspects, too
+        counts[hour, datacentre, kind] += count
+    return [ClassCount(hour, datacentre, Class(kind), count) for (hour, datacentre, kind), count in counts.items()]
 
 
 def _examples(problems: DataFrame) -> list[ExampleFinding]:
