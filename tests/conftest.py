@@ -28,8 +28,9 @@ _SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER %
 ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
 """Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
 assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel."""
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel. The room for code is as
+with both compilers: in the 48 MiB of the first alone it is swept, and compiled again."""
 _CLASSES = Path(sys.prefix) / "spark.jsa"
 _SHARED = (
     f" -XX:SharedArchiveFile={_CLASSES} -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:disable"

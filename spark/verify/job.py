@@ -105,11 +105,13 @@ def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
     rows = _kept(_narrow_rows(inputs, foreign, question), kept)
     groups = _kept(_groups(rows, question, registry=inputs.registry is not None), kept)
     suspects = groups.where(~col("right")).select("digest", "lines", "records")
-    if suspects.limit(SUSPECTS_BROADCAST_MAX + 1).count() <= SUSPECTS_BROADCAST_MAX:
-        suspects = sql.broadcast(suspects)  # Spark would see how few they are when it has shuffled all rows
-    listed = rows.join(suspects, "digest")
-    found = _listed(listed, question, registry=inputs.registry is not None)
-    found = _kept(found.unionByName(_torn(rows, inputs.noted)), kept)
+    found = _torn(rows, inputs.noted)
+    if count := suspects.limit(SUSPECTS_BROADCAST_MAX + 1).count():
+        if count <= SUSPECTS_BROADCAST_MAX:
+            suspects = sql.broadcast(suspects)  # Spark would see how few they are when it has shuffled all rows
+        listed = _listed(rows.join(suspects, "digest"), question, registry=inputs.registry is not None)
+        found = listed.unionByName(found)
+    found = _kept(found, kept)
     right = groups.where("right").groupBy("hour", "datacentre").count().withColumn("class", lit(str(Class.CORRECT)))
     others = found.groupBy("hour", "datacentre", "class").count()
     return Verification(rows, found, right.select(*others.columns).unionByName(others), kept)

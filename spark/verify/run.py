@@ -31,6 +31,7 @@ from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.tasks import task_directory
 from photon.spark.verify import verdict as report
+from photon.spark.verify.advice import PROBLEMS
 from photon.spark.verify.days import (
     Days,
     Hours,
@@ -223,8 +224,11 @@ class _Night:
     def _collect(self, found: Verification, new: list[ClassCount], problems: Path) -> None:
         figures, days, todo = self._figures, self.days, self.verified
         wanted = within(todo) | col("hour").isNull()
-        _write_problems(found.problems().where(wanted), problems)
-        figures.examples = _examples(found.problems().where(wanted))
+        if any(each.kind in PROBLEMS for each in new):
+            _write_problems(found.problems().where(wanted), problems)
+            figures.examples = _examples(found.problems().where(wanted))
+        else:
+            problems.mkdir()
         cells = {cell: own for cell, own in counted(found.rows).items() if cell[0] is None or _lies_in(cell[0], todo)}
         figures.differences = compare(self._task.ledger, cells, new)
         odd = {each.hour for each in figures.unexplained()}
@@ -354,13 +358,10 @@ def _write_problems(problems: DataFrame, directory: Path) -> None:
 
 def _counts(found: Verification) -> list[ClassCount]:
     """A row for each hour, datacentre and class: of the range's size, not of the input's."""
-    return [
-        ClassCount(row["hour"], row["datacentre"], Class(row["class"]), row["count"])
-        for row in found.counts.groupBy("hour", "datacentre", "class")
-        .sum("count")
-        .toDF(*found.counts.columns)
-        .collect()
-    ]
+    counts = Counter[tuple[int | None, str | None, str]]()
+    for hour, datacentre, kind, count in found.counts.collect():  # what is right may be among suspects, too
+        counts[hour, datacentre, kind] += count
+    return [ClassCount(hour, datacentre, Class(kind), count) for (hour, datacentre, kind), count in counts.items()]
 
 
 def _examples(problems: DataFrame) -> list[ExampleFinding]:
@@ -369,7 +370,8 @@ def _examples(problems: DataFrame) -> list[ExampleFinding]:
 
     order = Window.partitionBy("class").orderBy("hour", "datacentre", "digest")
     few = problems.withColumn("place", sql.row_number().over(order)).where(f"place <= {EXAMPLES_MAX}")
-    return [_example(row.asDict()) for row in few.orderBy("class", "place").collect()]
+    rows = sorted(few.collect(), key=lambda row: (row["class"], row["place"]))  # so few that Spark need not
+    return [_example(row.asDict()) for row in rows]
 
 
 def _example(row: dict[str, Any]) -> ExampleFinding:

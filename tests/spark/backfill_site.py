@@ -21,8 +21,9 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
 from photon.spark.backfill.manifest import Manifest
 from photon.supervision.deployment import Deployment
-from photon.supervision.supervisor import Service, Supervisor
+from photon.supervision.supervisor import Supervisor
 from tests.deployments import deployment, join
+from tests.integration.supervised import supervised
 
 T = 1_760_000_400  # a whole hour
 HOURS = 3
@@ -47,20 +48,14 @@ class Site:
         whole = ["--from", str(T), "--to", str(T + HOURS * 3600)]
         return ["spark", "backfill", "--config", str(self.file), *whole, "--output", str(output), *more]
 
-    def services(self) -> list[Service]:
-        settings = load(self.file, environment={})
-        return Deployment(self.file, settings, self.directory / "run").services()
-
     @asynccontextmanager
     async def running(self, nouns: Sequence[str] = ("registry",)) -> AsyncIterator[Supervisor]:
         """Processes whose labels begin so."""
-        supervisor = Supervisor()
-        try:
-            await supervisor.start([each for each in self.services() if each.name.split()[0] in nouns])
+        deployment = Deployment(self.file, load(self.file, environment={}), self.directory / "run")
+        async with supervised(deployment) as supervisor:
+            await supervisor.start([each for each in deployment.services() if each.name.split()[0] in nouns])
             await supervisor.ready(60)
             yield supervisor
-        finally:
-            await supervisor.stop()
 
     async def owned(self, slot: str) -> int:
         """Ids that a slot owns."""

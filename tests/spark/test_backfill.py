@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from photon.operations.spark_verify import nightly
 from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome
+from tests.integration.forked import Process, begin
 from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
 from tests.spark.cluster import Cluster
 
@@ -93,7 +93,8 @@ async def verified_with_a_moved_output(site: Site, output: Path, moved: Path) ->
     assert await verified(site, moved.parent / "known") == {"correct": events}
     os.rename(output, moved)
     assert (await verified(site, moved.parent / "moved-away")).keys() == {"lost-cleared"}
-    assert await verified(site, moved.parent / "named", moved) == {"correct": events}
+    if os.environ.get("PHOTON_FULL"):  # else the next one says it of all files but one, and the first of that one
+        assert await verified(site, moved.parent / "named", moved) == {"correct": events}
     [file, *_] = [each for each in manifest_of(moved).files if each.kind == "joined"]
     (moved / file.name).write_bytes((moved / file.name).read_bytes()[:-1])
     assert await verified(site, moved.parent / "damaged", moved) == {
@@ -179,26 +180,12 @@ async def test_what_the_registry_has_forgotten_is_compared_with_all_output(
 
 # -- drivers of their own: killed --------------------------------------------------------------------------------
 @contextmanager
-def driver_of(
-    site: Site, output: Path, log: Path, *more: str, master: str = "local[2]"
-) -> Iterator[subprocess.Popen[bytes]]:
+def driver_of(site: Site, output: Path, log: Path, *more: str, master: str = "local[2]") -> Iterator[Process]:
     """The command in a session of its own, with its Java process and workers; killed with them at the end."""
+    backfill = site.arguments(output, "--master", master, "--batch-rows", "100", *more)
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
     with open(log, "ab") as file:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "photon",
-                *site.arguments(output, "--master", master, "--batch-rows", "100", *more),
-                "-o",
-                "json",
-            ],
-            stdout=file,
-            stderr=file,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-        )
+        process = begin(*backfill, "-o", "json", stdout=file, stderr=file, start_new_session=True, env=environment)
     try:
         yield process
     finally:

@@ -19,6 +19,8 @@ from tests.spark.test_outputs import slot_with_lines
 ROOT = Path(__file__).parents[2]
 SMALL = ("msgspec", "orjson", "xxhash", "zstandard")
 """Libraries with compiled parts that a cluster for Spark does not have by itself."""
+ONE = ("--conf", "spark.cores.max=1")
+"""Executor: each costs a Java process; others run on both."""
 DEPLOYMENT = """\
 key_file = "key"
 [join.clicks]
@@ -95,7 +97,7 @@ def test_the_package_and_the_adapter_are_shipped(cluster: Cluster, deployment: P
     half = tmp_path / "half"
     half.write_text(f'#!/bin/sh\ncase "$*" in *pyspark*) exit 7;; esac\nexec {sys.executable} "$@"\n')
     half.chmod(0o755)
-    said = submit(cluster, deployment, python_without(tmp_path / "venv"), str(half))
+    said = submit(cluster, deployment, python_without(tmp_path / "venv"), str(half), more=ONE)
     check(said)
     assert said["source"] == sorted(f"e{n}" for n in range(20))
     assert f"Spark's workers run {str(half)!r}, which does not " in said["wrong"]
@@ -132,7 +134,7 @@ def test_libraries_come_as_an_archive(cluster: Cluster, deployment: Path, tmp_pa
     assert missing.returncode == 1
     archive = packed(tmp_path / "libraries.tar.gz", SMALL)
     more = ("--archives", f"{archive}#libraries", "--conf", "spark.executorEnv.PYTHONPATH=./libraries")
-    check(submit(cluster, deployment, python, more=(*more, "--conf", "spark.cores.max=1")))
+    check(submit(cluster, deployment, python, more=(*more, *ONE)))
 
 
 def test_without_java_one_line_says_what_to_install(tmp_path: Path) -> None:

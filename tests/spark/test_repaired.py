@@ -21,8 +21,8 @@ from photon.spark.verify.job import _torn
 from photon.spark.verify.narrow_rows import NARROW, TORN
 from photon.spark.verify.run import VerifyOutcome
 from photon.supervision.deployment import Deployment
-from photon.supervision.supervisor import Supervisor
 from tests.integration.commands import soon
+from tests.integration.supervised import supervised
 from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
 from tests.integration.test_skip import T, joined
 
@@ -45,9 +45,9 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         write(tmp_path, "queries/q.log", JOINED)
     write(tmp_path, "clicks/c.log", [*JOINED, *UNMATCHED])
     events = len(JOINED) + len(UNMATCHED)
-    supervisor = Supervisor()
-    try:
-        await supervisor.start(list(Deployment(here.file, here.settings, tmp_path / "run").services()))
+    deployment = Deployment(here.file, here.settings, tmp_path / "run")
+    async with supervised(deployment) as supervisor:
+        await supervisor.start(deployment.services())
         await soon(lambda: here.all_done(events), 60, "all is read")
         whole = {"joined": pairs * len(JOINED), "unmatched": len(UNMATCHED)}
         await soon(lambda: held(here) == whole, 60, "all files are final")
@@ -84,8 +84,6 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         assert clean.verdict.counts == {"correct": events}, clean.figures.examples
         assert clean.figures.unexplained() == []
         assert clean.verdict.exit == 0
-    finally:
-        await supervisor.stop()
 
 
 def test_noted_places_are_left_out(spark: SparkSession) -> None:

@@ -61,7 +61,7 @@ def test_a_deployment_without_fault_is_right(spark: SparkSession, tmp_path: Path
     found.close()
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + (20 if os.environ.get("PHOTON_FULL") else 2)))
+@pytest.mark.parametrize("seed", range(SEED, SEED + (20 if os.environ.get("PHOTON_FULL") else 1)))
 def test_planted_defects_are_found_and_nothing_else(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     print(f"PHOTON_SEED={seed}")
     deployment = make(tmp_path, seed)

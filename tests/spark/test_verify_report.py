@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ from photon.spark.verify.figures import HOURS_A_DAY
 from photon.spark.verify.reading import VerifyTask, registry_of_join
 from photon.spark.verify.run import run
 from photon.spark.verify.verdict import ReportRefused
+from tests.integration.commands import photon
 from tests.spark.small_deployment import HOUR_NS, Deployment, Entry, event_of, make
 
 if TYPE_CHECKING:
@@ -110,9 +109,9 @@ def _joined(data: Path, tmp_path: Path, config: str) -> VerifyTask:
     """What ``photon join`` makes of a data set, as sources."""
     example = Path(__file__).parents[2] / "config" / "examples" / f"{config}.toml"
     primary, foreign, out = data / "primary", data / "foreign", tmp_path / "out"
-    command = [sys.executable, "-m", "photon", "join", "--once", "--quiet", "--max-rejected", "1000000"]
-    command += ["--primary", str(primary), "--foreign", str(foreign), "--output", str(out), "--config", str(example)]
-    subprocess.run(command, check=True, timeout=200, stdout=subprocess.DEVNULL)
+    sides = ("--primary", primary, "--foreign", foreign, "--output", out, "--config", example)
+    done = photon("join", "--once", "--quiet", "--max-rejected", "1000000", *sides, timeout=200)
+    assert done.code == 0, done.err
     text = example.read_text() + (
         f'\n[datacentre.local]\njoin = "{_join_name(example)}"\nprimary = "{primary}"\nforeign = "{foreign}"\n'
         f'output = "{out}"\nstate = "{out / ".photon"}"\neventstore = "127.0.0.1:1"\n'
