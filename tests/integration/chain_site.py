@@ -160,6 +160,9 @@ class ChainSite:
         directories = [self.homes[dc] / dc / f"{stage}.output" / kind for dc in self.datacentres]
         return [record for directory in directories for record in output_records(directory)]
 
+    def ids(self, stage: str, kind: str) -> list[str]:
+        return [record["event_id"] for record in self.records(stage, kind)]
+
     def expected(self) -> dict[str, set[tuple[str, ...]]]:
         """Of each stage the ids of all that is in a record."""
         triples = {(p, c, self.pairs[c]) for p, c in self.bought.items() if c in self.pairs}

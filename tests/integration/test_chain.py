@@ -89,20 +89,16 @@ async def test_nothing_is_called_unmatched_for_what_was_joined_and_not_relayed(t
         await supervisor.start(site.deployment.services())
         await supervisor.ready(READY_S)
         site.add("purchases", purchase_id="p0", click_id="none", shop="s")
-        await soon(lambda: ids(site, "purchases", "unmatched") == ["p0"], SETTLE_S, "p0 is hopeless")
+        await soon(lambda: site.ids("purchases", "unmatched") == ["p0"], SETTLE_S, "p0 is hopeless")
 
         supervisor.kill("relay east-purchases", hold=True)
         site.add("queries", query_id="q1")
         site.add("clicks", click_id="c1", query_id="q1")
         site.add("purchases", purchase_id="p1", click_id="c1", shop="s")
-        await soon(lambda: ids(site, "clicks", "joined") == ["c1"], SETTLE_S, "c1 is joined")
+        await soon(lambda: site.ids("clicks", "joined") == ["c1"], SETTLE_S, "c1 is joined")
         await asyncio.sleep(6.0)
-        assert ids(site, "purchases", "unmatched") == ["p0"]
+        assert site.ids("purchases", "unmatched") == ["p0"]
 
         supervisor.release("relay east-purchases")
-        await soon(lambda: ids(site, "purchases", "joined") == ["p1"], SETTLE_S, "p1 is joined")
-        assert ids(site, "purchases", "unmatched") == ["p0"]
-
-
-def ids(site: ChainSite, stage: str, kind: str) -> list[str]:
-    return [record["event_id"] for record in site.records(stage, kind)]
+        await soon(lambda: site.ids("purchases", "joined") == ["p1"], SETTLE_S, "p1 is joined")
+        assert site.ids("purchases", "unmatched") == ["p0"]

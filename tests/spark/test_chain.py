@@ -14,7 +14,6 @@ from photon.cli.main import main
 from tests.integration.chain_site import READY_S, SETTLE_S, ChainSite
 from tests.integration.commands import drawn_seed, soon
 from tests.integration.supervised import supervised
-from tests.integration.test_chain import ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +30,7 @@ async def test_the_nightly_verification_finds_each_stage_right(tmp_path: Path, s
         await site.settled(supervisor)
         hopeless = len(site.bought) - len(site.expected()["purchases"])
         await soon(
-            lambda: len(ids(site, "purchases", "unmatched")) == hopeless,
+            lambda: len(site.ids("purchases", "unmatched")) == hopeless,
             SETTLE_S,
             "all have verdicts",
         )
