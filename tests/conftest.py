@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from photon.supervision import ports
@@ -53,8 +54,10 @@ _TIMES = Times(Path(os.environ["PHOTON_TEST_TIMES"])) if "PHOTON_TEST_TIMES" in 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    began = Times.now()
+    """Afterwards lines are logged as before: a command that a test runs in its own process configures it for good."""
+    began, configured = Times.now(), structlog.get_config()
     result = yield
+    structlog.configure(**configured)
     if _TIMES is not None:
         _TIMES.add(item.location[0], began)
     return result
