@@ -6,6 +6,7 @@ thousands in all, fresh ones. None has a deadline: a busy machine is no failure.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -61,6 +62,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if _TIMES is not None:
         _TIMES.add(item.location[0], began)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, object, object]:
+    """Of the processes that run these tests, one compiles a file, and the others wait for what it wrote: each would
+    take twenty seconds for all, as pytest rewrites every assertion."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_sessionfinish() -> None:
