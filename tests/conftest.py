@@ -7,6 +7,7 @@ thousands in all, fresh ones. None has a deadline: a busy machine is no failure.
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -27,6 +28,7 @@ settings.load_profile("photon")
 _WORKERS_MAX, _PORTS = 5, 500
 _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER % _WORKERS_MAX
+gc.set_threshold(10_000, 10, 10)  # among 7,000 tests looking for garbage would be a tenth of what they take
 ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
 """Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
 assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"
@@ -73,6 +75,10 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, o
     with collector.path.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         return (yield)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
