@@ -58,7 +58,7 @@ _TIMES = Times(Path(os.environ["PHOTON_TEST_TIMES"])) if "PHOTON_TEST_TIMES" in 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Afterwards lines are logged as before: a command that a test runs in its own process configures it for good."""
-    began, configured = Times.now(), structlog.get_config()
+    began, configured = Times.now() if _TIMES else (0.0, 0.0), structlog.get_config()
     result = yield
     structlog.configure(**configured)
     if _TIMES is not None:
