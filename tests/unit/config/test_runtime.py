@@ -19,7 +19,6 @@ def _as_before() -> Iterator[None]:
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 async def _given_up() -> None:
