@@ -6,6 +6,8 @@ thousands in all, fresh ones. None has a deadline: a busy machine is no failure.
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from photon.supervision import ports
@@ -25,6 +28,7 @@ settings.load_profile("photon")
 _WORKERS_MAX, _PORTS = 5, 500
 _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER % _WORKERS_MAX
+gc.set_threshold(50_000, 20, 20)  # among 7,000 tests looking for garbage would be a tenth of what they take
 ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
 """Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
 assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"
@@ -54,11 +58,28 @@ _TIMES = Times(Path(os.environ["PHOTON_TEST_TIMES"])) if "PHOTON_TEST_TIMES" in 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    began = Times.now()
+    """Afterwards lines are logged as before: a command that a test runs in its own process configures it for good."""
+    began, configured = Times.now() if _TIMES else (0.0, 0.0), structlog.get_config()
     result = yield
+    structlog.configure(**configured)
     if _TIMES is not None:
         _TIMES.add(item.location[0], began)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, object, object]:
+    """Of the processes that run these tests, one compiles a file, and the others wait for what it wrote: each would
+    take twenty seconds for all, as pytest rewrites every assertion."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:

@@ -5,9 +5,8 @@ A failure of a seeded one ends with the command that replays it.
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import astuple
 from typing import Any
 
@@ -44,13 +43,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"simulated: {total}")
     if missed := [what for name, what in said if name == "searched"]:
         terminalreporter.write_line(f"no longer shown by its known schedule, make notice: {', '.join(missed)}")
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _seldom_collected() -> Iterator[None]:
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-    yield
-    gc.set_threshold(*before)
-    gc.unfreeze()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,8 @@ def write(base: Path, records: int, seconds: int, seed: int = 1) -> None:
     slot.state = slot.place.state / "slots" / "s0"
     slot.state.mkdir(parents=True)
     times = sorted(BEGIN_NS + int(chance.triangular(0, seconds, seconds * 0.6) * SECOND) for _ in range(records))
-    journal = Journal(RealDisk(), slot.place.state)
-    journal.begin()
+    watermarks = Journal(RealDisk(), slot.place.state)
+    watermarks.begin()
     at, file = 0, 1
     while at < records:
         some = times[at : at + records // 12]
@@ -84,19 +85,27 @@ def write(base: Path, records: int, seconds: int, seed: int = 1) -> None:
             file += 1
         low_ns = times[min(at, records - 1)] // (SECOND // 10) * (SECOND // 10)
         end = end_of([SlotListing(RealDisk(), slot.state).look()])
-        journal.add(Pair(1, low_ns, low_ns, 0, end))
-    journal.close()
+        watermarks.add(Pair(1, low_ns, low_ns, 0, end))
+    watermarks.close()
     (base / "clicks.py").write_text(CLICKS)
 
 
 def move_on(base: Path, seconds: int) -> int:
     """Time goes on, and no record comes: the watermark then."""
-    journal = Journal(RealDisk(), base / "recorded" / "out" / ".photon")
-    last = pairs_of(journal.begin())[-1]
-    at_ns = (last.exact_ns or 0) + seconds * SECOND
-    journal.add(replace(last, exact_ns=at_ns, percentile_ns=at_ns))
-    journal.close()
-    return at_ns
+    with journal(base) as opened:
+        pair = later(pairs_of(opened.begin())[-1], seconds)
+        opened.add(pair)
+    return pair.exact_ns or 0
+
+
+def journal(base: Path) -> AbstractContextManager[Journal]:
+    """Of the watermarks; it is closed afterwards."""
+    return closing(Journal(RealDisk(), base / "recorded" / "out" / ".photon"))
+
+
+def later(pair: Pair, seconds: int) -> Pair:
+    at_ns = (pair.exact_ns or 0) + seconds * SECOND
+    return replace(pair, exact_ns=at_ns, percentile_ns=at_ns)
 
 
 def complete_ns(base: Path) -> int | None:

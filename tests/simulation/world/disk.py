@@ -12,7 +12,6 @@ Every random choice comes from the Random that is passed in.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -158,7 +157,7 @@ class SimulatedDisk:
     # --- Disk -------------------------------------------------------------------------------------------------
 
     def append(self, path: Path) -> SimulatedFile:
-        directory, name = os.path.split(str(path))
+        directory, name = _split(str(path))
         names = self._names(directory)
         inode = names.get(name)
         if inode is None:
@@ -176,7 +175,7 @@ class SimulatedDisk:
         return len(self._find(path).data)
 
     def exists(self, path: Path) -> bool:
-        directory, name = os.path.split(str(path))
+        directory, name = _split(str(path))
         return name in self._now.get(directory, {}) or str(path) in self._now
 
     def names(self, directory: Path) -> Sequence[str]:
@@ -195,8 +194,8 @@ class SimulatedDisk:
     def rename(self, old: Path, new: Path) -> None:
         self._step()
         inode = self._find(old)
-        directory, name = os.path.split(str(new))
-        old_directory, old_name = os.path.split(str(old))
+        directory, name = _split(str(new))
+        old_directory, old_name = _split(str(old))
         if directory != old_directory:
             raise NotImplementedError("renaming over directories is not simulated")
         self._set(directory, f"{old_name}\0{name}", inode)
@@ -204,7 +203,7 @@ class SimulatedDisk:
     def remove(self, path: Path) -> None:
         self._step()
         self._find(path)
-        directory, name = os.path.split(str(path))
+        directory, name = _split(str(path))
         self._set(directory, name, None)
 
     def truncate(self, path: Path, size: int) -> None:
@@ -242,7 +241,7 @@ class SimulatedDisk:
             raise FileNotFoundError(directory) from None
 
     def _find(self, path: Path) -> _Inode:
-        directory, name = os.path.split(str(path))
+        directory, name = _split(str(path))
         try:
             return self._now[directory][name]
         except KeyError:
@@ -251,6 +250,12 @@ class SimulatedDisk:
     def _set(self, directory: str, name: str, inode: _Inode | None) -> None:
         _change(self._now[directory], name, inode)
         self._changes.setdefault(directory, []).append((name, inode))
+
+
+def _split(path: str) -> tuple[str, str]:
+    """As os.path.split, of a plain path: it is asked for most of what a simulation computes."""
+    head, slash, name = path.rpartition("/")
+    return head or slash, name
 
 
 def _change(names: dict[str, _Inode], name: str, inode: _Inode | None) -> None:

@@ -22,7 +22,9 @@ from photon.supervision.routes import write_routes
 from photon.supervision.states import ServiceState
 from photon.supervision.supervisor import Service
 from photon.supervision.up import Up
+from photon.supervision.zygote import zygote
 from tests.unit.refusals import refused
+from tests.unit.supervision.lightest import MODULES
 
 WAIT_S = 120.0
 FAILED, USAGE, ATTENTION = 1, 2, 3
@@ -83,16 +85,17 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """Its processes are up."""
     site, stop = Site(tmp_path), asyncio.Event()
 
-    up = Up(site.load(), say=lambda *_: None, unhealthy_s=None, follow=True, load=site.load)
-    running = asyncio.create_task(up.run(stop))
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while [state.state for state in (await site.states()).values()] != ["up"] * 3:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        yield site
-    finally:
-        stop.set()
-        await running
+    with zygote(MODULES) as made:
+        up = Up(site.load(), say=lambda *_: None, unhealthy_s=None, follow=True, load=site.load, zygote=made)
+        running = asyncio.create_task(up.run(stop))
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while [state.state for state in (await site.states()).values()] != ["up"] * 3:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            yield site
+        finally:
+            stop.set()
+            await running
 
 
 async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:

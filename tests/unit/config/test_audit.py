@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from photon.config import audit
@@ -33,16 +31,6 @@ LOOKS = {
     "/photon.v1.Explain/Event",
     "/photon.v1.Wan/List",
 }
-
-
-@pytest.fixture(autouse=True)
-def plain_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever tests before it have configured, and loggers have cached of that."""
-    configured = structlog.get_config()
-    structlog.reset_defaults()
-    monkeypatch.setattr(audit, "log", structlog.get_logger())
-    yield
-    structlog.configure(**configured)
 
 
 def test_what_an_operator_may_call_either_looks_or_is_audited() -> None:

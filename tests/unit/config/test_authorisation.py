@@ -154,8 +154,8 @@ def test_servers_and_channels_are_made_in_one_place() -> None:
 
 def _made(path: Path) -> set[str]:
     """Makers of gRPC that a file calls."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    found, text = set(), path.read_text()
+    for node in ast.walk(ast.parse(text)) if any(f".{name}(" in text for name in MAKERS) else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MAKERS:
             of = ast.unparse(node.func.value)
             found |= {node.func.attr} if of in {"grpc", "grpc.aio", "aio"} else set()

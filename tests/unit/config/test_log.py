@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,13 +11,6 @@ import structlog
 
 from photon.config import log
 from photon.config.log import BURST, KINDS_MAX, REFILL_S, RateLimit
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 class Flood:

@@ -9,7 +9,6 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from photon.config import runtime
 from photon.config.log import configure
@@ -17,11 +16,9 @@ from photon.config.log import configure
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    configured, thresholds = structlog.get_config(), gc.get_threshold()
+    thresholds = gc.get_threshold()
     yield
-    structlog.configure(**configured)
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 async def _given_up() -> None:

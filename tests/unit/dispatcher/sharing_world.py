@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 import random
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
@@ -202,9 +204,7 @@ class Site:
     def _scan(self) -> None:
         world = self.world
         lines = world.lines
-        seen = self.line
-        while seen < len(lines) and lines[seen][1] <= world.now - self.lag_s:
-            seen += 1
+        seen = bisect_right(lines, world.now - self.lag_s, self.line, key=itemgetter(1))
         unread = (lines[seen - 1][0] if seen else 0) - self.at
         caught_up = self.caught_up and not self.core.queues.long
         unread *= 20  # short lines: as if they were long

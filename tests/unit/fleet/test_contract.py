@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from photon.adapters.logs.lag import Lag, LogLag
@@ -23,6 +24,7 @@ from photon.config.serving import HealthyServer, listen
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import FINAL, HOUR_NS, Verdict, ledger_of
 from photon.dispatcher.status import JoinTimes, Status, details_of, reads
+from photon.fleet import ledger, polling
 from photon.joiner.process import details_of as joiner_details
 from photon.supervision.ports import free_ports
 
@@ -43,6 +45,8 @@ VOLATILE = {
     "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",
     "day", "cpu", "memory_bytes", "open_files", "version", "waiting_seconds", "file", "age_s",
 }  # fmt: skip
+PATIENT_S = 60.0
+"""For an answer: a machine with much to do may leave this process alone for longer than people want to wait."""
 PORTS = ("r1", "wan", "east", "w1", "w2", "east-1", "c1", "store-east", "verifier", "west-1", "store-west", "status")
 FILE = """
 key_file = "key"
@@ -213,7 +217,11 @@ def _looked(name: str, base: Path, *more: str) -> Result:
     return CliRunner().invoke(main, [*COMMANDS[name], "--config", str(base / "photon.toml"), *more])
 
 
-def test_commands_that_look_in_json_and_in_words(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+def test_commands_that_look_in_json_and_in_words(
+    tmp_path: Path, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (polling, ledger):
+        monkeypatch.setattr(module, "ASK_S", PATIENT_S)
     found, views = {}, []
     with deployment(tmp_path) as at:
         for name in COMMANDS:

@@ -18,6 +18,7 @@ from photon.supervision.routes import write_routes
 from photon.supervision.states import LONG_RUN
 from photon.supervision.supervisor import Service, ServiceFailed, Supervisor, Watching
 from photon.supervision.zygote import zygote
+from tests.unit.supervision.lightest import MODULES
 
 READY_S = 180.0
 
@@ -58,7 +59,7 @@ async def _until(condition: Callable[[], object], what: str) -> None:
 @pytest.fixture(params=["afresh", "copies"])
 async def supervisor(request: pytest.FixtureRequest) -> AsyncIterator[Supervisor]:
     """One that looks after its processes often, with a zygote and without."""
-    with zygote(["photon.cli.wan"]) if request.param == "copies" else contextlib.nullcontext() as made:
+    with zygote(MODULES) if request.param == "copies" else contextlib.nullcontext() as made:
         watching = Watching(every_s=0.1, unhealthy_s=None, log_bytes=1000)
         supervisor = Supervisor(policy=LONG_RUN, watching=watching, zygote=made)
         yield supervisor

@@ -18,6 +18,7 @@ from photon.supervision.routes import write_routes
 from photon.supervision.states import LONG_RUN
 from photon.supervision.supervisor import Service, Supervisor
 from photon.supervision.zygote import MESSAGE_BYTES, Zygote, ZygoteGone, zygote
+from tests.unit.supervision.lightest import MODULES
 from tests.unit.supervision.test_supervisor import _supervising
 
 READY_S = 60.0
@@ -25,7 +26,7 @@ READY_S = 60.0
 
 @pytest.fixture
 def made() -> Iterator[Zygote]:
-    with zygote(["photon.cli.wan"]) as made:
+    with zygote(MODULES) as made:
         assert made is not None
         yield made
 
@@ -156,7 +157,7 @@ async def test_where_processes_cannot_be_watched_there_is_none(monkeypatch: pyte
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "pidfd_open", forbidden)
-    with zygote(["photon.cli.wan"]) as made:
+    with zygote(MODULES) as made:
         assert made is None
 
 

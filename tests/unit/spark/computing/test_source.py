@@ -14,6 +14,7 @@ from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.objects import directory
+from photon.outputs.watermarks import pairs_of
 from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of, topology_of
 from photon.spark.computing.run import Wish, _reads_no_more
 from photon.spark.computing.source import IDLE_S, ComputeStream
@@ -91,16 +92,21 @@ def test_time_goes_on_while_no_record_comes(tmp_path: Path) -> None:
     clock = Now()
     stream = ComputeStream(plan(tmp_path, once=False), clock)
     at, low_ns, batches = stream.initialOffset(), 0, list[float]()
-    for second in range(1800):
-        clock.at_s += 1
-        low_ns = recorded.move_on(tmp_path, 1) if second % 30 else low_ns
-        if second == 900:
-            stream = ComputeStream(plan(tmp_path, once=False), clock)
-        end = stream.latestOffset(at, LIMIT)
-        if end != at:
-            batches.append(second)
-        assert low_ns - end["watermark"]["time_ns"] <= (IDLE_S + 1) * recorded.SECOND
-        at = end
+    with recorded.journal(tmp_path) as journal:
+        pair = pairs_of(journal.begin())[-1]
+        for second in range(1800):
+            clock.at_s += 1
+            if second % 30:
+                pair = recorded.later(pair, 1)
+                journal.add(pair)
+                low_ns = pair.exact_ns or 0
+            if second == 900:
+                stream = ComputeStream(plan(tmp_path, once=False), clock)
+            end = stream.latestOffset(at, LIMIT)
+            if end != at:
+                batches.append(second)
+            assert low_ns - end["watermark"]["time_ns"] <= (IDLE_S + 1) * recorded.SECOND
+            at = end
     assert len(batches) < 500
     clock.at_s += IDLE_S
     for _ in range(2):  # the watermark, and its timers
