@@ -86,7 +86,7 @@ async def site(hbase: Standalone, tmp_path: Path) -> AsyncIterator[Site]:
 async def test_hbase_is_killed_while_joining_and_photon_too(hbase: Standalone, site: Site) -> None:
     """First the table is missing; then HBase is killed, and Photon goes on; then Photon is ended while HBase is away,
     and started before it is back."""
-    await site.run("up", site.file, "--detach", "--timeout", "1", code=1)
+    await site.up()
     missing = f"has no table photon_{site.file.parent.name}: photon eventstore init makes it"
     await site.until(lambda: missing in site.said("eventstore-east"), "it says what is missing")
     await site.run("eventstore", "init", "--config", site.file, "--datacentre", "east")

@@ -59,7 +59,10 @@ class KafkaTopic:
     def _asked(self, places: Sequence[Any], what: Any, level: Any) -> dict[int, int]:
         asked = dict.fromkeys(places, what)
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
-        return {place.partition: answer.result(ANSWER_S).offset for place, answer in answers.items()}
+        found = {place.partition: answer.result(ANSWER_S).offset for place, answer in answers.items()}
+        if min(found.values(), default=0) < 0:  # its broker has begun and does not know it yet
+            raise TimeoutError
+        return found
 
     def seek(self, positions: Mapping[int, int]) -> None:
         """As ``Topic``."""

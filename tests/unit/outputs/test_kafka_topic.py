@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 
 from photon.config.disk import RealDisk
 from photon.config.topic_address import TopicAddress
@@ -66,6 +67,25 @@ def test_offsets_are_asked_by_a_client_that_was_told_who_leads_now(brokers: str)
     for _ in range(2):
         topic._admin = Client(topic._admin)
         assert topic.ends()[0] == Ends(0, 2)
+    topic.close()
+
+
+def test_an_end_that_a_broker_does_not_know_yet_is_no_end(brokers: str) -> None:
+    """One that is just being started answers so for a moment."""
+
+    class Client:
+        def __init__(self, real: Any) -> None:
+            self.list_topics = real.list_topics
+
+        def list_offsets(self, asked: Any, **_: Any) -> Any:
+            unknown = SimpleNamespace(offset=OFFSET_INVALID)
+            return {place: SimpleNamespace(result=lambda _: unknown) for place in asked}
+
+    write(brokers, 0, 4)
+    topic = KafkaTopic(TopicAddress(brokers, "clicks"), {})
+    topic._admin = Client(topic._admin)
+    with pytest.raises(TopicUnreachable, match=r"^topic clicks at .*: no answer$"):
+        topic.ends()
     topic.close()
 
 
