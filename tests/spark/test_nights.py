@@ -166,20 +166,20 @@ def shuffled(events: Path, since: int) -> tuple[int, int]:
 def test_a_night_costs_its_day(
     spark: SparkSession, tmp_path: Path, spark_event_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five days are known, and one is new."""
-    known = made(tmp_path / "known", 1, days=6, clicks=480)
-    later = lines_since(known, 5)
+    """Ten days are known, and one is new."""
+    known = made(tmp_path / "known", 1, days=11, clicks=480)
+    later = lines_since(known, 10)
     known.write_outputs()
     verifier = Verifier(spark, known, monkeypatch)
     _, begin = shuffled(spark_event_log, 0)
-    assert verifier.night(5).verdict.exit == 0
+    assert verifier.night(10).verdict.exit == 0
     show_logs(known)
     known.lines = later
     known.write_outputs()
-    five, begin = shuffled(spark_event_log, begin)
-    found = verifier.night(6, name="another")
+    ten, begin = shuffled(spark_event_log, begin)
+    found = verifier.night(11, name="another")
     night, begin = shuffled(spark_event_log, begin)
-    assert (found.verdict.exit, len(found.verdict.reused)) == (0, 5), found.figures.examples
+    assert (found.verdict.exit, len(found.verdict.reused)) == (0, 10), found.figures.examples
     assert found.verdict.counts["correct"] >= len(known.registry)
 
     alone = made(tmp_path / "alone", 2, days=1, clicks=480)
@@ -187,10 +187,10 @@ def test_a_night_costs_its_day(
     one = Verifier(spark, alone, monkeypatch).night(1)
     day, _ = shuffled(spark_event_log, begin)
     assert one.verdict.exit == 0
-    print(f"read {read(found)} of {read(one)}, shuffled {night} of {day} and {five}")
+    print(f"read {read(found)} of {read(one)}, shuffled {night} of {day} and {ten}")
     print(found.verdict.inputs, one.verdict.inputs)
     assert read(found) <= 1.5 * read(one)
-    assert night <= 1.5 * max(day, five / 5)  # a day alone is few enough to be joined without a shuffle
+    assert night <= 1.5 * max(day, ten / 10)  # a day alone is few enough to be joined without a shuffle
 
 
 def test_what_is_wrong_is_found_by_the_next_night(
