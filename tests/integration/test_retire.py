@@ -23,7 +23,7 @@ from photon.lab.demo.check import records
 from photon.lab.demo.deployment import Shape
 from photon.operations.slots.retiring import ALL_INCARNATIONS
 from photon.outputs import OutputPlace, Reader
-from tests.integration.commands import drawn_seed
+from tests.integration.commands import drawn_seed, soon
 from tests.integration.forked import begin
 from tests.integration.rig import SETTLE_S, Rig
 
@@ -56,6 +56,9 @@ class LosingRig(Rig):
         return self._place.state / "slots" / LOST
 
     # -- what happens -----------------------------------------------------------------------------------------------
+    def has_written(self) -> bool:
+        return any((self._place.output / "joined").glob(f"{LOST}-*"))
+
     def take_away(self) -> None:
         """The disk is gone: what was on it is kept for the reckoning, out of everybody's reach."""
         self._take_output("")
@@ -196,6 +199,7 @@ async def copied(rig: Rig) -> None:
     """The same, and a copy of its output is left."""
     assert isinstance(rig, LosingRig)
     await rig.pause(1.0, SECONDS - 1.0)
+    await soon(rig.has_written, SETTLE_S, "there is something to copy")
     rig.supervisor.kill(f"joiner {LOST}", hold=True)
     await rig._gone([f"joiner {LOST}"])
     rig.take_away()

@@ -94,7 +94,7 @@ async def test_look_ups_go_to_the_nearest_and_follow_the_distances() -> None:
 
 async def test_a_replica_that_resets_is_left_at_once_and_taken_again_after_it() -> None:
     async with regions(Cluster(replicas=3)) as there:
-        await there.distance(r1=0.1, r2=0.02, r3=0.06)
+        await there.distance(r1=0.25, r2=0.02, r3=0.06)
         await there.until_asked("r2")
         there.fault("r2", Fault.RESET)
         assert await there.asked() == "r3"
@@ -104,7 +104,7 @@ async def test_a_replica_that_resets_is_left_at_once_and_taken_again_after_it() 
 
 async def test_a_silent_cut_costs_one_try_is_noticed_and_ends() -> None:
     async with regions(Cluster(replicas=3)) as there:
-        await there.distance(r1=0.1, r2=0.02, r3=0.06)
+        await there.distance(r1=0.25, r2=0.02, r3=0.06)
         await there.until_asked("r2")
         there.fault("r2", Fault.DROP)
         cut = time.monotonic()
@@ -118,7 +118,7 @@ async def test_a_silent_cut_costs_one_try_is_noticed_and_ends() -> None:
         assert median(took) < LOOK_UP_SECONDS_MIN  # a busy machine may hold up some
         while there.connected("r2"):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        assert (await there.client.pulse(0.3)).round_trips_s.keys() == {"r1", "r3"}
+        assert (await there.client.pulse(1.0)).round_trips_s.keys() == {"r1", "r3"}
         there.fault("r2", Fault.NONE)
         await there.until_asked("r2")
 
