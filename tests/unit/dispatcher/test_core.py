@@ -214,6 +214,16 @@ def test_an_answer_that_does_not_fit_the_batch_is_no_answer(
     assert ids(batch_of(c, 100.0)) == [word.encode() for word in words]
 
 
+def test_the_line_of_a_late_event_weighs_until_its_stretch_is_written() -> None:
+    c = having("a", "b")
+    before = c.window_bytes
+    reply(c, batch_of(c), Outcome.LATE, Outcome.RETRY)
+    late = c.window_bytes - before
+    reply(c, batch_of(c, 100.0), Outcome.JOINED, now=100.0)
+    assert late == sum(len(export.line) for export in c.changes(0, 100.0).exports) > 0
+    assert c.window_bytes == 0
+
+
 def test_late_and_unreadable_leave_a_line_with_their_place() -> None:
     c = core()
     what = replace(block(b"a k 1\nbad\n"), end=5000, oversized=(OversizedRecord(10, 4000, b"xxx"),))

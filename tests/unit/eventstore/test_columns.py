@@ -30,9 +30,9 @@ def test_a_large_reply_answers_a_prefix(bytes_max: int, count: int) -> None:
 def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "KEYS_MAX", 3)
     monkeypatch.setattr(columns, "KEYS_BYTES_MAX", 10)
-    keys = [b"1", b"2", b"3", b"4", b"x" * 30, b"y" * 9, b"z" * 2]
+    keys = [b"1", b"2", b"3", b"4", b"x" * 30, b"y" * 9, b"z" * 2, b"u" * 8]
     slices = columns.request_slices(keys)
-    assert [keys[s] for s in slices] == [[b"1", b"2", b"3"], [b"4"], [b"x" * 30], [b"y" * 9], [b"z" * 2]]
+    assert [keys[s] for s in slices] == [[b"1", b"2", b"3"], [b"4"], [b"x" * 30], [b"y" * 9], [b"z" * 2, b"u" * 8]]
     assert columns.request_slices([]) == []
     with pytest.raises(columns.WireError, match="at most 3"):
         columns.asked(columns.request("j", [b"k"] * 4, [0] * 4))

@@ -56,6 +56,16 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing_array, "MAPPED_FROM_BYTES", 4096)
 
 
+def test_a_collection_says_how_many_were_cleared_at_once() -> None:
+    table = IdTable(bucket_bits=BITS)
+    add(table, 0, 5)
+    clear(table, 0, 3)
+    assert table.collect(1 << BITS) == 3
+    assert table.collect(1 << BITS) == 0
+    clear(table, 3, 2)
+    assert table.collect(1 << BITS) == 2
+
+
 @pytest.mark.usefixtures("small_segments")
 def test_every_id_is_found_at_every_size() -> None:
     table = IdTable(BITS)
