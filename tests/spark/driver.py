@@ -1,7 +1,7 @@
 """A driver on a cluster whose executors do not have Photon: what is said of shipping in docs/spark.md, done.
 
-Run by ``test_cluster``: arguments are the deployment file, and a Python that does not run on executors; prints
-one line of JSON.
+Run by ``test_cluster``: arguments are the deployment file, a Python that does not run on executors, and one that has
+the libraries by itself, as a data source needs it; prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ def where_is_photon(_: int) -> str | None:
     return None if found is None else found.origin
 
 
-def main(file: Path, wrong: str | None) -> None:
+def main(file: Path, wrong: str, whole: str) -> None:
     """Prints what the executors found."""
     plain = SparkSession.builder.getOrCreate()
     where_is_photon.__module__ = "__main__"
     said: dict[str, object] = {"before": plain.sparkContext.parallelize(range(4), 4).map(where_is_photon).collect()}
-    if wrong is not None:
-        right, plain.sparkContext.pythonExec = plain.sparkContext.pythonExec, wrong
-        try:
-            register(plain)
-        except WorkerPythonWrong as why:
-            said["wrong"] = str(why)
-        plain.sparkContext.pythonExec = right
+    right, plain.sparkContext.pythonExec = plain.sparkContext.pythonExec, wrong
+    try:
+        register(plain)
+    except WorkerPythonWrong as why:
+        said["wrong"] = str(why)
+    plain.sparkContext.pythonExec = right
     spark = session("cluster test")
     said["same"] = spark is plain
     said["after"] = spark.sparkContext.parallelize(range(4), 4).map(where_is_photon).collect()
@@ -51,13 +50,13 @@ def main(file: Path, wrong: str | None) -> None:
     said["clicks"] = sorted(bytes(row.event_id).decode() for row in clicks.select("event_id").collect())
     said["pairs"] = clicks.select("key").join(queries.select("key"), "key").count()
     said["output"] = outputs(spark, sources.outputs, sources.join).where("torn is null").count()
-    if wrong is not None:
-        register(spark)
-        frame = spark.read.format("photon").option("path", str(file)).load()
-        said["source"] = sorted(row.event_id for row in frame.where("hour < 10").select("event_id").collect())
+    spark.sparkContext.pythonExec = whole
+    register(spark)
+    frame = spark.read.format("photon").option("path", str(file)).load()
+    said["source"] = sorted(row.event_id for row in frame.where("hour < 10").select("event_id").collect())
     print(json.dumps(said))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), next(iter(sys.argv[2:]), None))
+    main(Path(sys.argv[1]), *sys.argv[2:])

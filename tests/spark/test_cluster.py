@@ -7,9 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +17,8 @@ from tests.spark.test_outputs import slot_with_lines
 ROOT = Path(__file__).parents[2]
 SMALL = ("msgspec", "orjson", "xxhash", "zstandard")
 """Libraries with compiled parts that a cluster for Spark does not have by itself."""
-ONE = ("--conf", "spark.cores.max=1")
-"""Executor: each costs a Java process; others run on both."""
+ONE = "-Dspark.cores.max=1"
+"""Executor: each costs a Java process; other tests run on both."""
 DEPLOYMENT = """\
 key_file = "key"
 [join.clicks]
@@ -63,42 +61,39 @@ def deployment(tmp_path: Path) -> Path:
     return tmp_path / "photon.toml"
 
 
-def submit(
-    cluster: Cluster, deployment: Path, python: Path, *arguments: str, more: Sequence[str] = ()
-) -> dict[str, Any]:
-    """What the driver of these tests says; Photon is where this Python's is, not where the executors' is."""
-    command = [str(HOME / "bin" / "spark-submit"), "--master", cluster.master, *more]
-    command += [str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), *arguments]
-    done = subprocess.run(
-        command, env=environment(python), cwd=cluster.directory, capture_output=True, text=True, timeout=1500
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return said
-
-
 def environment(python: Path) -> dict[str, str]:
     """``python``: the executors'."""
     pythons = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return bare_environment() | pythons | {"SPARK_HOME": str(HOME)}
+    bare = bare_environment()
+    options = f"{bare['SPARK_SUBMIT_OPTS']} {ONE}"
+    return bare | pythons | {"SPARK_HOME": str(HOME), "SPARK_SUBMIT_OPTS": options}
 
 
-def check(said: dict[str, Any]) -> None:
+def test_package_and_adapter_are_shipped_and_libraries_come_as_an_archive(
+    cluster: Cluster, deployment: Path, tmp_path: Path
+) -> None:
+    """A Python that answers on the driver's machine, and does not come up as a worker, is told before."""
+    python = python_without(tmp_path / "venv", SMALL)
+    missing = subprocess.run([str(python), "-c", "import orjson"], capture_output=True, check=False)
+    assert missing.returncode == 1
+    half = tmp_path / "half"
+    half.write_text(f'#!/bin/sh\ncase "$*" in *pyspark*) exit 7;; esac\nexec {sys.executable} "$@"\n')
+    half.chmod(0o755)
+    archive = packed(tmp_path / "libraries.tar.gz", SMALL)
+    command = [str(HOME / "bin" / "spark-submit"), "--master", cluster.master, "--archives", f"{archive}#libraries"]
+    command += ["--conf", "spark.executorEnv.PYTHONPATH=./libraries", str(ROOT / "tests" / "spark" / "driver.py")]
+    done = subprocess.run(
+        [*command, str(deployment), str(half), str(python_without(tmp_path / "whole"))],
+        env=environment(python), cwd=cluster.directory, capture_output=True, text=True, timeout=1500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+    said = json.loads(done.stdout.splitlines()[-1])
     assert said["before"] == [None] * 4  # else this would show nothing
     for origin in said["after"]:
         assert ".zip" in origin
         assert str(ROOT) not in origin
     assert said["clicks"] == sorted(f"c{n}" for n in range(200))
     assert (said["pairs"], said["output"], said["same"]) == (200, 300, True)
-
-
-def test_the_package_and_the_adapter_are_shipped(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
-    """A Python that answers on the driver's machine, and does not come up as a worker, is told before."""
-    half = tmp_path / "half"
-    half.write_text(f'#!/bin/sh\ncase "$*" in *pyspark*) exit 7;; esac\nexec {sys.executable} "$@"\n')
-    half.chmod(0o755)
-    said = submit(cluster, deployment, python_without(tmp_path / "venv"), str(half), more=ONE)
-    check(said)
     assert said["source"] == sorted(f"e{n}" for n in range(20))
     assert f"Spark's workers run {str(half)!r}, which does not " in said["wrong"]
     assert "on an executor" in said["wrong"]
@@ -126,15 +121,6 @@ def test_the_command_line_runs_as_it_is(cluster: Cluster, deployment: Path, tmp_
     assert "correct" not in counts
     assert sum(count for name, count in counts.items() if name.startswith("lost")) == 200, counts
     assert (report / "report.html").exists()
-
-
-def test_libraries_come_as_an_archive(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
-    python = python_without(tmp_path / "venv", SMALL)
-    missing = subprocess.run([str(python), "-c", "import orjson"], capture_output=True, check=False)
-    assert missing.returncode == 1
-    archive = packed(tmp_path / "libraries.tar.gz", SMALL)
-    more = ("--archives", f"{archive}#libraries", "--conf", "spark.executorEnv.PYTHONPATH=./libraries")
-    check(submit(cluster, deployment, python, more=(*more, *ONE)))
 
 
 def test_without_java_one_line_says_what_to_install(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from tests.spark.cluster import Cluster, bare_environment, python_without
 ROUNDS = int(os.environ.get("PHOTON_SPARK_KILLS", "20" if os.environ.get("PHOTON_FULL") else "3"))
 """How many processes are killed."""
 BATCH_S = 600.0
+ONE = ("--spark", "spark.cores.max=1")
+"""Executor."""
 COMPUTE = [sys.executable, "-m", "photon", "compute", "run", "clicks.py"]
 
 
@@ -37,12 +39,12 @@ class OnSpark:
         self._commits = base / ".photon-compute" / "clicks" / "checkpoint" / "commits"
         self.starts = 0
 
-    def start(self) -> None:
+    def start(self, *more: str) -> None:
         self.starts += 1
         assert self.starts <= 2 * ROUNDS + 6, self.said()
         with (self._base / "log").open("ab") as log, (self._base / "answer").open("wb") as answer:
             self.driver = subprocess.Popen(
-                self._command, cwd=self._base, env=self._environment, stdout=answer, stderr=log
+                [*self._command, *more], cwd=self._base, env=self._environment, stdout=answer, stderr=log
             )
 
     def said(self) -> str:
@@ -90,7 +92,7 @@ class OnSpark:
 
     def once(self) -> None:
         """What is published now is all: what is left to do is done, on one executor."""
-        self._command += ["--once", "--spark", "spark.cores.max=1"]
+        self._command += ["--once", *ONE]
         self.start()
         self.ended()
 
@@ -125,7 +127,7 @@ def test_two_engines_produce_the_same(cluster: Cluster, tmp_path: Path) -> None:
     if ROUNDS > 3:
         idle += (kill_executor, runs.kill_driver)
     mark_ns = recorded.move_on(there, 0)
-    runs.start()
+    runs.start(*ONE)  # until it is killed: what it leaves goes on, on both
     try:
         began = time.monotonic()
         for kill in islice(cycle(kills), ROUNDS):
