@@ -23,12 +23,12 @@ from tests.times import Times
 
 EXAMPLES_MAX = 100
 GOLDEN = Path(__file__).parent / "golden"
+gc.set_threshold(50_000, 20, 20)  # among 7,000 tests looking for garbage would be a tenth of what they take
 settings.register_profile("photon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("photon")
 _WORKERS_MAX, _PORTS = 5, 500
 _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER % _WORKERS_MAX
-gc.set_threshold(50_000, 20, 20)  # among 7,000 tests looking for garbage would be a tenth of what they take
 ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
 """Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
 assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"

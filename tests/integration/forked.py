@@ -40,11 +40,29 @@ FOURTH = 3
 BEGIN_S = 60.0
 MODULES = (
     *(f"photon.cli.{path.stem}" for path in sorted((Path(__file__).parents[2] / "src/photon/cli").glob("[a-z]*.py"))),
+    *(f"photon.cli.registry.{name}" for name in ("backup", "replace", "reshard", "restore", "status")),
+    "encodings.idna",  # of an address, when a connection is opened
+    "photon.assembly.observe",
+    "photon.config.certificate_files",
+    "photon.config.metrics.prometheus",
+    "photon.dispatcher.skipping",
+    "photon.fleet.doctor.gathering",
+    "photon.fleet.explain.inquiry",
+    "photon.fleet.explain.story",
+    "photon.fleet.hbase",
+    "photon.lab.chaos.command",
+    "photon.lab.wan.service",
+    "photon.library",
     "photon.local_join.join",
     "photon.local_join.parts",
+    "photon.operations.register",
+    "photon.operations.slots.operating",
+    "photon.status.process",
     "photon.supervision.up",
+    "photon.tables",
+    "rich._emoji_codes",
 )
-"""On top of what services import."""
+"""On top of what services import: what commands and services import when it is first needed, if that takes long."""
 FRESH = ("LD_", "PYTHON")
 """Variables that begin so act before anything is imported."""
 FIRST = "PHOTON_TEST_FIRST"
