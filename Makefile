@@ -50,8 +50,9 @@ install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and
 
 test: test-unit test-sim test-integration  ## unit, simulation and integration tests
 
-# What the tests of Airflow, object storage, Kubernetes and OpenTelemetry run; each step makes its own where this was not.
-test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
+# What the tests of Spark, Airflow, object storage, Kubernetes and OpenTelemetry run, before any of them; each step makes its
+# own where this was not.
+test-tools: $(VENV)/spark.jsa $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
 
 test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)

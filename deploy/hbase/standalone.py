@@ -223,7 +223,7 @@ class Standalone:
         command = [
             "java", f"-Xmx{part.heap}", "-Xms32m", *_SMALL, *_MODULES, self._mark(),
             f"-Djava.io.tmpdir={self._tmp()}",
-            "-cp", f"{self.directory / 'conf'}:{self._jars}/*", *part.arguments,
+            "-cp", f"{self._jars}/*:{self.directory / 'conf'}", *part.arguments,
         ]  # fmt: skip
         with open(self.directory / f"{part.name}.log", "ab") as log:
             child = subprocess.Popen(

@@ -17,6 +17,7 @@ from photon.config.clock import SystemClock
 from photon.eventstore.hbase.admin import make_table
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.supervision.ports import free_ports
+from tests.hbase import java_classes
 from tests.hbase.maps import TABLE, Maps
 
 START_SECONDS_MAX = 600.0
@@ -29,15 +30,18 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     lacking = standalone.missing()
     if lacking and not os.environ.get("CI"):
         pytest.skip(f"needs a real HBase: {lacking}")
-    directory = tmp_path_factory.mktemp("hbase")
-    server = Standalone(directory, standalone.fetch(), Ports(*free_ports(5)), START_SECONDS_MAX)
+    directory, jars = tmp_path_factory.mktemp("hbase"), standalone.fetch()
+    options = java_classes.shared(jars, tmp_path_factory.mktemp("classes"), START_SECONDS_MAX)
+    server = Standalone(directory, jars, Ports(*free_ports(5)), START_SECONDS_MAX)
     # Idle connections are hung up on after a second, not after a minute as usual.
     server.configure(hbase_thrift_server_socket_read_timeout="1000")
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop(signal.SIGKILL)  # nothing of it is wanted
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(java_classes.JAVA_OPTIONS, options)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop(signal.SIGKILL)  # nothing of it is wanted
 
 
 @pytest.fixture(scope="session")

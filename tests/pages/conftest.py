@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages.canned import Canned
-from tests.pages.chromium import CHROMIUM, Chromium
+from tests.pages.chromium import CHROMIUM, PICTURES, Chromium
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +25,9 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots go: PHOTON_PICTURES, or a temporary directory."""
-    wanted = os.environ.get("PHOTON_PICTURES")
-    if wanted is None:
-        return tmp_path_factory.mktemp("pictures")
-    directory = Path(wanted)
+def pictures() -> Path:
+    """Where screenshots go, if any are taken."""
+    directory = Path(os.environ.get(PICTURES, ""))
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
