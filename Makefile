@@ -23,7 +23,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-tools test-times test-pages test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
+.PHONY: help install docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -50,9 +50,8 @@ install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and
 
 test: test-unit test-sim test-integration  ## unit, simulation and integration tests
 
-# What the tests of Spark, Airflow, object storage, Kubernetes and OpenTelemetry run, before any of them; each step makes its
-# own where this was not.
-test-tools: $(VENV)/spark.jsa $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
+# What the tests of Airflow, object storage, Kubernetes and OpenTelemetry run; each step makes its own where this was not.
+test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
 
 test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
@@ -88,7 +87,8 @@ test-hbase: install      ## the tests that need a real HBase; they start one of 
 test-kafka: install      ## the tests that need a real Kafka; they start one of their own
 	$(BIN)/pytest tests/kafka
 
-# Tests run without it, too.
+# Tests run without it, too. Those of Airflow and object storage use it where it is.
+java-classes: $(VENV)/spark.jsa
 $(VENV)/spark.jsa: $(VENV)/.dev tests/spark/java_classes.py
 	@echo "sharing Spark's Java classes, some seconds ..."
 	-@$(BIN)/python -m tests.spark.java_classes $@ > /dev/null 2>&1
