@@ -36,7 +36,9 @@ def test_every_event_has_one_verdict(batch: list[int]) -> None:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("batch", _batches(share(seeds(SEEDS), 5)), ids=lambda b: f"sets-{b[0]}-{b[-1]}")
+@pytest.mark.parametrize(
+    "batch", _batches(share(seeds(SEEDS, world="sets"), 5)), ids=lambda b: f"sets-{b[0]}-{b[-1]}"
+)
 def test_every_event_is_joined_with_its_whole_set_once(batch: list[int]) -> None:
     for seed in batch:
         run_seed(seed, Variant(sets=True), story="PHOTON_SIM_SEED" in os.environ)
