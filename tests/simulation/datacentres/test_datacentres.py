@@ -32,7 +32,7 @@ def test_every_event_has_one_verdict(batch: list[int]) -> None:
             print("\n".join(world.story or []))
         moved += world.watermarks.moved
         print(f"seed {seed}: {len(world.truth.events)} events, {world.counts}, at rest after {world.rest_s:.0f} s")
-    assert moved or len(batch) < BATCH, "no watermark moved"
+    assert moved or len(batch) < 8, "no watermark moved"  # as many as the gate runs
 
 
 @pytest.mark.seeded
