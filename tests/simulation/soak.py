@@ -21,6 +21,7 @@ from tests.simulation.world.seeds import FOUND, file_of
 PIECE = 20
 """Seeds at a time: a failure is told within minutes."""
 _REPLAY = re.compile(r"SEED=(\d+)|\bseed (\d+)")
+_WORLD = re.compile(r"\[([a-z]+)-\d")
 
 
 def main(hours: float, workers: int, base: int) -> int:
@@ -60,13 +61,15 @@ def _piece(base: int, workers: int, report: Path) -> bool:
 
 
 def _failures(report: Path) -> Iterator[tuple[str, int, str]]:
-    """(file, seed, what it found)."""
+    """(file, and which of its worlds; seed; what it found)."""
     for case in ElementTree.parse(report).iter("testcase"):
         for failure in (*case.iter("failure"), *case.iter("error")):
             said = f"{failure.get('message')}\n{failure.text}"
             if named := _REPLAY.search(said):
                 what = (failure.get("message") or "").partition("\n")[0]
-                yield file_of(case.get("classname", "")), int(named[1] or named[2]), what
+                world = _WORLD.search(case.get("name", ""))
+                file = file_of(case.get("classname", "")) + (f" {world[1]}" if world else "")
+                yield file, int(named[1] or named[2]), what
 
 
 def _keep(file: str, seed: int) -> None:

@@ -61,11 +61,10 @@ class Heard:
 class Gatherer:
     """Asks all at once, each for a bounded time, and keeps a channel to each. On one event loop."""
 
-    def __init__(self, tls: Tls | None, timeout: float | None = None, *, details: bool = True) -> None:
-        """``tls``: what is shown; None: plain text is spoken. ``timeout``: seconds for an answer; None: ASK_S.
-        ``details``: also what they report besides their metrics."""
-        self._tls, self._request = tls, pb.MetricsRequest(details=details)
-        self._timeout = ASK_S if timeout is None else timeout
+    def __init__(self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True) -> None:
+        """``tls``: what is shown; None: plain text is spoken. ``timeout``: seconds for an answer. ``details``: also
+        what they report besides their metrics."""
+        self._tls, self._timeout, self._request = tls, timeout, pb.MetricsRequest(details=details)
         self._channels: dict[Process, grpc.aio.Channel] = {}
 
     async def gather(self, processes: Iterable[Process]) -> list[Heard]:

@@ -35,7 +35,11 @@ def test_computed_is_what_follows_from_the_joined_output_alone(batch: list[int])
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("batch", _batches(share(_SEEDS, 20)), ids=lambda b: f"everything-{b[0]}-{b[-1]}")
+@pytest.mark.parametrize(
+    "batch",
+    _batches(share(seeds(SEEDS, base=60_000, world="everything"), 20)),
+    ids=lambda b: f"everything-{b[0]}-{b[-1]}",
+)
 def test_so_is_it_over_slots_that_are_adopted_and_shards_that_change(batch: list[int]) -> None:
     for seed in batch:
         run_seed(seed, kind=EverythingWorld)

@@ -32,11 +32,13 @@ def test_every_event_has_one_verdict(batch: list[int]) -> None:
             print("\n".join(world.story or []))
         moved += world.watermarks.moved
         print(f"seed {seed}: {len(world.truth.events)} events, {world.counts}, at rest after {world.rest_s:.0f} s")
-    assert moved or len(batch) < BATCH, "no watermark moved"
+    assert moved or len(batch) < 8, "no watermark moved"  # as many as the gate runs
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("batch", _batches(share(seeds(SEEDS), 5)), ids=lambda b: f"sets-{b[0]}-{b[-1]}")
+@pytest.mark.parametrize(
+    "batch", _batches(share(seeds(SEEDS, world="sets"), 5)), ids=lambda b: f"sets-{b[0]}-{b[-1]}"
+)
 def test_every_event_is_joined_with_its_whole_set_once(batch: list[int]) -> None:
     for seed in batch:
         run_seed(seed, Variant(sets=True), story="PHOTON_SIM_SEED" in os.environ)

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 FOUND = Path(__file__).parents[1] / "found.json"
-"""File of a simulation -> its seeds that found something: ``make soak`` adds to it."""
+"""File of a simulation, and which of its worlds if not the first -> seeds that found something there: ``make soak``
+adds to it."""
 FRESH = 3
 Method = TypeVar("Method", bound=Any)
 
@@ -29,8 +30,9 @@ class Seeds(list[int]):
     found: Sequence[int] = ()
 
 
-def seeds(default: int = 50, *, base: int = 0, module: str | None = None) -> Seeds:
-    """Seeds to run, all different for each base. ``module``: the simulation's, if it is not the caller's."""
+def seeds(default: int = 50, *, base: int = 0, module: str | None = None, world: str = "") -> Seeds:
+    """Seeds to run, all different for each base. ``module``: the simulation's, if it is not the caller's.
+    ``world``: which of the file's, as the ids of its tests begin."""
     one = os.environ.get("PHOTON_SIM_SEED")
     if one is not None:
         return Seeds([int(one)])
@@ -41,7 +43,7 @@ def seeds(default: int = 50, *, base: int = 0, module: str | None = None) -> See
         drawn += range(fresh, fresh + FRESH)
     if "PHOTON_SIM_BASE" not in os.environ:
         file = file_of(module or sys._getframe(1).f_globals["__name__"])
-        found = json.loads(FOUND.read_text()).get(file, [])
+        found = json.loads(FOUND.read_text()).get(f"{file} {world}".strip(), [])
         drawn = Seeds([*(seed for seed in drawn if seed not in found), *found])
         drawn.found = found
     return drawn

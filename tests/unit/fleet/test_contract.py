@@ -24,7 +24,8 @@ from photon.config.serving import HealthyServer, listen
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import FINAL, HOUR_NS, Verdict, ledger_of
 from photon.dispatcher.status import JoinTimes, Status, details_of, reads
-from photon.fleet import ledger, polling
+from photon.fleet import ledger
+from photon.fleet.polling import Gatherer
 from photon.joiner.process import details_of as joiner_details
 from photon.supervision.ports import free_ports
 
@@ -220,8 +221,8 @@ def _looked(name: str, base: Path, *more: str) -> Result:
 def test_commands_that_look_in_json_and_in_words(
     tmp_path: Path, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (polling, ledger):
-        monkeypatch.setattr(module, "ASK_S", PATIENT_S)
+    monkeypatch.setattr(Gatherer.__init__, "__defaults__", (PATIENT_S,))
+    monkeypatch.setattr(ledger, "ASK_S", PATIENT_S)
     found, views = {}, []
     with deployment(tmp_path) as at:
         for name in COMMANDS:

@@ -152,5 +152,5 @@ def test_model_knows_unknown_callers() -> None:
     assert batch([Row(1)]).callers == [(1, 1)]
 
 
-AnswerTable.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
+AnswerTable.TestCase.settings = settings(deadline=None, max_examples=25, stateful_step_count=40)
 TestAnswerTable = AnswerTable.TestCase

@@ -97,7 +97,7 @@ def records_of(types: LineTypes, batch: pa.RecordBatch) -> list[Any]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(known=st.lists(payloads, max_size=4), new=st.lists(payloads, max_size=4), grows=st.booleans())
 @example([{"a": 1 << 70}, {"a": 1}], [{"a": "x"}], True)
 @example([{"a": {}}, {"b": []}], [{"a": {"b": 1}}], True)
@@ -116,7 +116,7 @@ def test_columns_and_rest_are_the_record_again(known: list[Any], new: list[Any],
         assert {path: kind for path, kind in leaves(types.payloads) if path in before} == before, "types stay"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(known=st.lists(payloads, min_size=1, max_size=4), new=st.lists(payloads, max_size=4))
 def test_flat_columns_have_every_leaf_or_its_rest(known: list[Any], new: list[Any]) -> None:
     types = LineTypes(flat=True)

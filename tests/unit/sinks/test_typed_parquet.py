@@ -99,7 +99,7 @@ def test_new_fields_and_changed_types_are_told_and_nothing_is_lost(tmp_path: Pat
     assert len(said) == 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     records=st.lists(payloads, min_size=1, max_size=12),
     ends=st.lists(st.integers(0, 14), max_size=3),

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from photon.supervision.ports import free_ports
 from photon.supervision.routes import write_routes
 from photon.supervision.states import LONG_RUN
 from photon.supervision.supervisor import Service, ServiceFailed, Supervisor, Watching
-from photon.supervision.zygote import zygote
+from photon.supervision.zygote import Zygote, zygote
 from tests.unit.supervision.lightest import MODULES
 
 READY_S = 180.0
@@ -56,14 +56,25 @@ async def _until(condition: Callable[[], object], what: str) -> None:
         await asyncio.sleep(0.02)
 
 
-@pytest.fixture(params=["afresh", "copies"])
-async def supervisor(request: pytest.FixtureRequest) -> AsyncIterator[Supervisor]:
+@pytest.fixture(scope="module")
+def imported() -> Iterator[Zygote | None]:
+    with zygote(MODULES) as made:
+        yield made
+
+
+@pytest.fixture
+def copies(imported: Zygote | None) -> Zygote | None:
+    """That of the whole file, on the event loop of one test."""
+    return imported and Zygote(imported._process, imported._requests)
+
+
+@pytest.fixture(params=["afresh", "copies"] if os.environ.get("PHOTON_FULL") else ["copies"])
+async def supervisor(request: pytest.FixtureRequest, copies: Zygote | None) -> AsyncIterator[Supervisor]:
     """One that looks after its processes often, with a zygote and without."""
-    with zygote(MODULES) if request.param == "copies" else contextlib.nullcontext() as made:
-        watching = Watching(every_s=0.1, unhealthy_s=None, log_bytes=1000)
-        supervisor = Supervisor(policy=LONG_RUN, watching=watching, zygote=made)
-        yield supervisor
-        await supervisor.stop()
+    watching = Watching(every_s=0.1, unhealthy_s=None, log_bytes=1000)
+    supervisor = Supervisor(policy=LONG_RUN, watching=watching, zygote=copies if request.param == "copies" else None)
+    yield supervisor
+    await supervisor.stop()
 
 
 @contextlib.asynccontextmanager
@@ -81,6 +92,7 @@ def _state(supervisor: Supervisor, name: str) -> str:
     return {state.name: state.state for state in supervisor.states()}[name]
 
 
+@pytest.mark.parametrize("supervisor", ["afresh", "copies"], indirect=True)
 async def test_what_an_operator_may_do(tmp_path: Path, supervisor: Supervisor) -> None:
     """kill, hold, release, pause, resume, restart: by name, and what ``states`` says meanwhile."""
     await supervisor.start(_proxies(tmp_path, 3))
@@ -143,9 +155,9 @@ async def test_a_process_is_another_one_from_its_next_start_and_goes(tmp_path: P
     await supervisor.ready(READY_S, ["p1"])
 
 
-async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path: Path) -> None:
+async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path: Path, copies: Zygote | None) -> None:
     async with _supervising(
-        _proxies(tmp_path, 1), policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=1.5)
+        _proxies(tmp_path, 1), policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=1.5), zygote=copies
     ) as supervisor:
         await _until(lambda: _state(supervisor, "p0") == "up", "up")
         pid = supervisor.pause("p0")
@@ -160,10 +172,15 @@ async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path:
 
 
 @pytest.mark.parametrize(("hang", "said"), [("while True: pass", "ran for"), ("time.sleep(1000)", "ran for 0 s")])
-async def test_a_loop_that_spins_and_one_that_stands_still_are_killed(tmp_path: Path, hang: str, said: str) -> None:
+async def test_a_loop_that_spins_and_one_that_stands_still_are_killed(
+    tmp_path: Path, copies: Zygote | None, hang: str, said: str
+) -> None:
     heard: list[str] = []
     supervisor = Supervisor(
-        policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=1.5), tell=lambda _, what: heard.append(what)
+        policy=LONG_RUN,
+        watching=Watching(every_s=0.1, unhealthy_s=1.5),
+        tell=lambda _, what: heard.append(what),
+        zygote=copies,
     )
     (tmp_path / "sitecustomize.py").write_text(
         f"import signal, time\ndef hang(*_):\n    {hang}\nsignal.signal(signal.SIGUSR1, hang)\n"
@@ -182,7 +199,7 @@ async def test_a_loop_that_spins_and_one_that_stands_still_are_killed(tmp_path: 
         await supervisor.stop()
 
 
-async def test_where_many_hang_one_is_killed_at_a_time(tmp_path: Path) -> None:
+async def test_where_many_hang_one_is_killed_at_a_time(tmp_path: Path, copies: Zygote | None) -> None:
     unhealthy_s = 1.5
     killed: list[float] = []
 
@@ -191,7 +208,11 @@ async def test_where_many_hang_one_is_killed_at_a_time(tmp_path: Path) -> None:
             killed.append(asyncio.get_running_loop().time())
 
     async with _supervising(
-        _proxies(tmp_path, 2), policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=unhealthy_s), tell=tell
+        _proxies(tmp_path, 2),
+        policy=LONG_RUN,
+        watching=Watching(every_s=0.1, unhealthy_s=unhealthy_s),
+        tell=tell,
+        zygote=copies,
     ) as supervisor:
         await _until(lambda: [state.state for state in supervisor.states()] == ["up", "up"], "up")
         for name in supervisor.names():
@@ -201,8 +222,8 @@ async def test_where_many_hang_one_is_killed_at_a_time(tmp_path: Path) -> None:
         assert killed[1] - killed[0] > unhealthy_s
 
 
-async def test_without_watching_nobody_is_killed(tmp_path: Path) -> None:
-    async with _supervising(_proxies(tmp_path, 1)) as supervisor:
+async def test_without_watching_nobody_is_killed(tmp_path: Path, copies: Zygote | None) -> None:
+    async with _supervising(_proxies(tmp_path, 1), zygote=copies) as supervisor:
         await supervisor.ready(READY_S)
         pid = supervisor.pid("p0")
         os.kill(pid, signal.SIGSTOP)
@@ -266,9 +287,9 @@ async def test_one_whose_port_another_process_has_is_not_up(tmp_path: Path, supe
     await supervisor.ready(READY_S)
 
 
-async def test_stages_are_stopped_one_after_the_other(tmp_path: Path) -> None:
+async def test_stages_are_stopped_one_after_the_other(tmp_path: Path, copies: Zygote | None) -> None:
     heard: list[str] = []
-    supervisor = Supervisor(tell=lambda name, what: heard.append(f"{name} {what}"))
+    supervisor = Supervisor(tell=lambda name, what: heard.append(f"{name} {what}"), zygote=copies)
     await supervisor.start(_proxies(tmp_path, 3))
     await supervisor.ready(READY_S)
     pids = [supervisor.pid(name) for name in supervisor.names()]

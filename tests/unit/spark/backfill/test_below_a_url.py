@@ -182,7 +182,7 @@ def test_two_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second finds an event more. It comes between two requests of the first, and the rest of that between two of
     its own. What either won is there once."""
     for first_stop in range(1, 400):
-        for second_stop in range(1 + first_stop % 12, 60, 12):
+        for second_stop in range(1 + first_stop % 24, 60, 24):
             model = KnownRegistry().model
             runs = [Run(model, 5, first_stop), Run(model, 6, second_stop)]
 
