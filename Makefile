@@ -180,7 +180,7 @@ test-full: install       ## the long rounds, N seeds (300) of each simulation; h
 	@failed=; for layer in $(LAYERS); do echo "== $$layer"; \
 	  case $$layer in unit|docs|simulation|integration) workers="-n $(WORKERS)";; \
 	  spark) workers="-n $(WORKERS) --dist loadgroup --no-loadscope-reorder";; *) workers=;; esac; \
-	  PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=10 PHOTON_FULL=1 \
+	  PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=25 PHOTON_FULL=1 \
 	  $(BIN)/pytest tests/$$layer $$workers --timeout 86400 || failed="$$failed $$layer"; \
 	done; test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }
 
