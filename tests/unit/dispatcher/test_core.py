@@ -265,6 +265,16 @@ def test_a_full_window_goes_to_the_store_at_once_and_a_full_store_stops_reading(
     assert not c.room()
 
 
+def test_no_more_stretches_go_to_the_store_at_a_time_than_have_its_rows() -> None:
+    c = having("a", "b", limits=Limits(hold_s=1.0, spill_rows=2), patience=LIVE)
+    take(c, block(lines("c"), 12))
+    take(c, block(lines("d"), 18))
+    reply(c, batch_of(c), *[Outcome.NOT_YET] * 4)
+    assert len(c.changes(0, HELD_LONG).stored) == 2
+    c.committed()
+    assert len(c.changes(0, HELD_LONG).stored) == 2
+
+
 def test_with_once_reading_pauses_before_anything_is_stored() -> None:
     c = having("a", "b", "c", limits=Limits(window_bytes=1000, spill_bytes=500, hold_s=1.0, hold_once_s=60.0))
     reply(c, batch_of(c), *[Outcome.NOT_YET] * 3)

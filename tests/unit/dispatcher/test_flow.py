@@ -95,6 +95,16 @@ def test_a_failing_joiner_is_left_alone_for_a_while_then_tried_with_one_batch(an
     assert (f.ejected, f.most_events(bad)) == (0, 1000)
 
 
+def test_an_overloaded_joiner_is_left_alone_for_twice_as_long_each_time() -> None:
+    f = Flow(1, in_flight=8, random=lambda: 1.0)
+    waits = []
+    for answer in [BUSY] * 6 + [GOOD, BUSY]:
+        now = f.targets[0].away_until
+        f.answered(send(f, now), 1, answer, now, now)
+        waits.append(f.targets[0].away_until - now)
+    assert waits == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.0, 0.02])
+
+
 def test_what_the_registry_or_a_few_events_are_to_blame_for_is_no_failure() -> None:
     f = flow(2)
     unknown = JoinAnswers.alike(100, Outcome.RETRY, UNKNOWN_REASON)
