@@ -221,6 +221,31 @@ def test_a_living_client_s_lock_is_a_conflict_for_writers(tables: Tables) -> Non
         put(tables, "a", x=1)
 
 
+@pytest.mark.parametrize(("each_ms", "shown_ms"), [(3000, [0]), (4000, [0, 4000]), (-4000, [0, -4000])])
+def test_a_commit_that_takes_long_shows_that_it_goes_on(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, each_ms: int, shown_ms: list[int]
+) -> None:
+    """Where its lock is a third of its age old; a clock may go back."""
+    at, shown = tables.around.wall_ms(), []
+    monkeypatch.setattr(transaction, "AT_ONCE", 1)
+    monkeypatch.setattr(type(tables.around), "wall_ms", lambda _: at + now_ms)
+    mutate, now_ms = tables.around.store.mutate, 0
+
+    def slow(mutations: Sequence[Mutation], **named: Any) -> Any:
+        nonlocal now_ms
+        for each in mutations:
+            if each.cell == A and isinstance(lock := read_meta(each.meta), Lock):
+                shown.append(lock.wall_ms - at)
+        now_ms = each_ms
+        return mutate(mutations, **named)
+
+    monkeypatch.setattr(tables.around.store, "mutate", slow)
+    with tables.transaction() as t:
+        for key in "ab":
+            t.table("t").row(key).set("x", 1)
+    assert shown == shown_ms
+
+
 def test_one_who_was_taken_for_dead_is_told_a_conflict(tables: Tables) -> None:
     t = tables.begin()
     t.table("t").row("a").set("x", 1)
