@@ -177,7 +177,9 @@ class ConfigMachine:
                     return None
                 if holder != slot:
                     return f"incarnation {incarnation} belongs to slot {holder}, not to {slot}"
-            known = self._slots[slot]
+            known = self._slots.get(slot)
+            if known is None:  # opened after the backup, and not since
+                return None
             wanted.add(known.newest)
             if len(wanted) > c.MAX_ANNOUNCED:
                 return f"slot {slot} carries tokens of {len(wanted)} incarnations, at most {c.MAX_ANNOUNCED} may be"

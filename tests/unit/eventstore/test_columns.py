@@ -38,6 +38,8 @@ def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         columns.asked(columns.request("j", [b"k"] * 4, [0] * 4))
     with pytest.raises(columns.WireError, match="as_of"):
         columns.asked(pb.EventLookUpRequest(keys=[b"k"], as_of=b"1234"))
+    with pytest.raises(columns.WireError, match="20 bytes of rows for 4 keys"):
+        columns.sought_of(columns.seek_reply([0, 1, 2, 3, 3]), 4)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from photon.tables.store.sqlite import SqliteRows
 def test_ranges_follow_each_other_over_a_snapshot() -> None:
     machine = OracleMachine()
     assert machine.apply(1, allocate(10)) == Range(1, 11)
-    assert machine.apply(2, b"something else") is None
+    for other_command in (b"something else", b"A2 5", b"A1 many"):
+        assert machine.apply(2, other_command) is None
     other = OracleMachine()
     other.restore(machine.snapshot())
     assert other.apply(3, allocate(5)) == Range(11, 16)

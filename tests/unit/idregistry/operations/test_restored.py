@@ -142,6 +142,10 @@ def test_incarnations_given_out_after_the_backup_are_not_given_again() -> None:
     assert opened(again, "b", 3, b"3").incarnation == 103
     assert opened(again, "a", 200, b"4").reason  # nobody can have been given that
     assert opened(again, "c", 0, b"5").incarnation == 104
+    # Restored once more, from a backup of then: what was given out after the first one may still come.
+    again.begin_restored(100)
+    assert again.announcement("c", [5, 104]) is not None
+    assert again.announcement("unheard-of", [5]) is None
 
 
 def test_a_restore_that_would_use_up_all_incarnations_is_refused() -> None:
