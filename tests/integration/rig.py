@@ -177,14 +177,14 @@ class Rig:
         await asyncio.sleep(seconds)
         await self.wan.heal()
 
-    async def kill_each_kind(self) -> None:
-        """kill -9 of every process but two replicas, in random order at random moments."""
+    async def kill_each_kind(self, within_s: float | None = None) -> None:
+        """kill -9 of every process but two replicas, in random order at random moments; None: while events come."""
         names = [service.name for service in self.demo.deployment.services()]
         replicas = [name for name in names if name.startswith("registry")]
         victims = [self.random.choice(replicas), *(name for name in names if name not in replicas)]
         self.random.shuffle(victims)
         for victim in victims:
-            await self.pause(0.0, 1.2 * self.seconds / len(victims))
+            await self.pause(0.0, (within_s or 1.2 * self.seconds) / len(victims))
             await self.kill(victim)
 
     async def forget(self, datacentre: str) -> None:

@@ -27,7 +27,8 @@ COMMAND_S = 90.0
 LEAD_S = 4.0
 FEED_S = 40.0
 """At most, which is long enough for all changes on a busy machine: one after the last event would show nothing."""
-
+KILLS_S = 20.0
+"""At most, half of it as a rule: while three changes are made and come into force."""
 
 LOOKS = {"status": ("status", "shards"), "verify": ("registry", "verify", "--shards")}
 
@@ -144,24 +145,26 @@ async def kill_the_leader_within(rig: Rig) -> None:
 
 async def whoever_is_killed(rig: Rig) -> None:
     """2 -> 3 -> 5 -> 2 while processes of every kind are killed; what is aborted is begun again."""
-    killing = asyncio.create_task(rig.kill_each_kind())
+    killing = asyncio.create_task(rig.kill_each_kind(KILLS_S))
     try:
         for count in (3, 5, 2):
-            await until_there_are(rig, count)
+            starts_ns = await until_there_are(rig, count)
     finally:
         await killing
+    await reached(rig, starts_ns)
     await rig.supervisor.ready(COMMAND_S)
     await all_is_well(rig)
 
 
-async def until_there_are(rig: Rig, count: int) -> None:
+async def until_there_are(rig: Rig, count: int) -> int:
+    """From which time on."""
     deadline = time.monotonic() + COMMAND_S
     while True:
         await reshard(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))
         process = started(rig, "status")
         status = await said(process, codes=(0, 1, 3))
         if process.returncode == 0 and status["ranges"] and len(status["ranges"][-1]["shards"]) == count:
-            return
+            return int(status["ranges"][-1]["from_ns"])
         assert time.monotonic() < deadline, status
 
 

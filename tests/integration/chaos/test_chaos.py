@@ -1,7 +1,7 @@
 """photon chaos with real processes: mixed random faults, and every event has exactly one verdict afterwards.
 
-A minute of them in CI, half a minute else, three with PHOTON_FULL, or as long as PHOTON_CHAOS_SECONDS says; the
-scenarios one by one with PHOTON_FULL, which is what `make chaos` runs.
+A fault in each nine of 36 seconds, or in each 15 of three minutes with PHOTON_FULL, or as long as
+PHOTON_CHAOS_SECONDS says; the scenarios one by one with PHOTON_FULL, which is what `make chaos` runs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,17 @@ from photon.lab.chaos.processes import libfaketime
 from photon.lab.chaos.scenario import load, names
 from tests.integration.commands import drawn_seed, photon
 
-SECONDS = float(
-    os.environ.get(
-        "PHOTON_CHAOS_SECONDS", "180" if os.environ.get("PHOTON_FULL") else "60" if os.environ.get("CI") else "36"
-    )
-)
+FULL = bool(os.environ.get("PHOTON_FULL"))
+SECONDS = float(os.environ.get("PHOTON_CHAOS_SECONDS", "180" if FULL else "36"))
+DENSE = """
+version = 1
+about = "as many random faults in 36 s as --random has in a minute"
+seconds = 36
+
+[random]
+every = "9s"
+longest = "6s"
+"""
 RATE = 4
 TIMEOUT_S = 900
 LONG = {"soak", "mixed"}
@@ -43,7 +49,10 @@ async def verdict(*arguments: str, directory: Path) -> dict[str, Any]:
 
 @pytest.mark.timeout(TIMEOUT_S + SECONDS)
 async def test_random_faults_lose_and_double_nothing(tmp_path: Path) -> None:
-    words = f"--random --minutes {SECONDS / 60:.3f} --rate {RATE} --joiners 1 --seed {drawn_seed()}"
+    dense = tmp_path / "dense.toml"
+    dense.write_text(DENSE)
+    faults = "--random" if FULL else str(dense)
+    words = f"{faults} --minutes {SECONDS / 60:.3f} --rate {RATE} --joiners 1 --seed {drawn_seed()}"
     report = await verdict(*words.split(), directory=tmp_path / "run")
     assert report["good"] is True
     assert report["events"] == int(SECONDS * RATE)

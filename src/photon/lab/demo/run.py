@@ -78,7 +78,7 @@ class DemoOptions:
     """How long, how much, and whether anything is killed."""
 
     directory: Path
-    seconds: float = 30.0
+    seconds: float = 20.0
     rate: int = 500
     """Clicks a second; there are ten times as many queries."""
     seed: int = 1
