@@ -128,7 +128,8 @@ def read_slot(disk: Disk, state: Path) -> SlotOutput:
 def slot_states(disk: Disk, slots: Path) -> list[Path]:
     """State directories of all slots below a pipeline's ``slots`` directory, in order of their names."""
     marks = (DURABLE_NAME, RETIRED_NAME)
-    return [slots / name for name in disk.names(slots) if any(disk.exists(slots / name / mark) for mark in marks)]
+    states = (slots / name for name in disk.names(slots))
+    return [state for state in states if any(disk.exists(state / mark) for mark in marks)]
 
 
 def name_of(kind: str, slot: str, number: int) -> str:
@@ -171,6 +172,9 @@ class SlotListing:
         """``kinds``: only files of these; None: of all."""
         self._disk = disk
         self._state = state
+        self._manifest = state / MANIFEST_NAME
+        self._growing = state / DURABLE_NAME
+        self._taken_away = state / RETIRED_NAME
         self._kinds = kinds
         self._output = state / OUTPUT_NAME if disk.exists(state / COPY_NAME) else None
         self._final: dict[str, OutputFile] = {}
@@ -197,7 +201,7 @@ class SlotListing:
         rolled = set(durable.rolled)
         files = dict(self._final)
         for name, length in durable.files.items():
-            if name not in files and self._wanted(name, self._state / DURABLE_NAME):
+            if name not in files and self._wanted(name, self._growing):
                 files[name] = OutputFile(name, length, name in rolled, False)
         return SlotOutput(durable.slot, ordered(files), output=self._output)
 
@@ -212,11 +216,11 @@ class SlotListing:
         return self._kinds is None or name.partition("/")[0] in self._kinds
 
     def _durable(self) -> _Durable | None:
-        return read_versioned(self._disk, self._state / DURABLE_NAME, _Durable, DURABLE_VERSION, PublishedDamaged)
+        return read_versioned(self._disk, self._growing, _Durable, DURABLE_VERSION, PublishedDamaged)
 
     def _read_manifest(self) -> bool:
         """Takes up what was listed since; False: nothing. A last line that is torn was never relied on."""
-        path = self._state / MANIFEST_NAME
+        path = self._manifest
         size = self._disk.size(path) if self._disk.exists(path) else 0
         if size < self._read_to:  # its end was lost with the power, and the files are growing ones again
             self._final.clear()
@@ -243,14 +247,13 @@ class SlotListing:
             self._final[name] = OutputFile(name, entry.uncompressed_bytes, True, True, entry.first_ns, entry.last_ns)
 
     def _retired(self) -> SlotOutput | None:
-        path = self._state / RETIRED_NAME
-        retired = read_versioned(self._disk, path, _Retired, RETIRED_VERSION, PublishedDamaged)
+        retired = read_versioned(self._disk, self._taken_away, _Retired, RETIRED_VERSION, PublishedDamaged)
         if retired is None:
             return None
         sealed = {
             name: OutputFile(name, length, True, False)
             for name, length in (retired.files or {}).items()
-            if self._wanted(name, self._state / RETIRED_NAME)
+            if self._wanted(name, self._taken_away)
         }
         output = None if retired.output is None else Path(retired.output)
         return SlotOutput(retired.slot, ordered(sealed), True, output)

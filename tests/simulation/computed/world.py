@@ -96,13 +96,13 @@ class Outputs:
     def _do(self, what: str, path: Path, *args: Any) -> Any:
         sampler = self._reached(path)
         _, name, root, kind, *rest = path.parts
-        disk: Any
+        disk: Any  # it takes strings: paths would be a tenth of a seed's time
         if kind == JOURNAL.parent.name:
-            disk, there = sampler.place.disks[f"{name}-watermarks"], Path("/", JOURNAL)
+            disk, there = sampler.place.disks[f"{name}-watermarks"], f"/{JOURNAL}"
         else:
             slot = rest[-1].rpartition("-")[0] if root == "out" else rest[0]
             disk, state = self._states(name)[slot]
-            there = Path(f"/{slot}/out", kind, *rest) if root == "out" else state.joinpath(*rest[1:])
+            there = "/".join((f"/{slot}/out", kind, *rest) if root == "out" else (str(state), *rest[1:]))
         return getattr(disk, what)(there, *args)
 
     def _states(self, name: str) -> dict[str, tuple[Any, Path]]:

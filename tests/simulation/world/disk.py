@@ -175,8 +175,8 @@ class SimulatedDisk:
         return len(self._find(path).data)
 
     def exists(self, path: Path) -> bool:
-        directory, name = _split(str(path))
-        return name in self._now.get(directory, {}) or str(path) in self._now
+        directory, name = _split(here := str(path))
+        return name in self._now.get(directory, ()) or here in self._now
 
     def names(self, directory: Path) -> Sequence[str]:
         here = str(directory)
@@ -186,6 +186,8 @@ class SimulatedDisk:
 
     def make_dir(self, directory: Path) -> None:
         self._step()
+        if str(directory) in self._now:
+            return
         for each in (directory, *directory.parents):
             if str(each) not in self._now:
                 self._now[str(each)] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from photon.supervision.routes import write_routes
 from photon.supervision.states import ServiceState
 from photon.supervision.supervisor import Service
 from photon.supervision.up import Up
-from photon.supervision.zygote import zygote
+from photon.supervision.zygote import Zygote, zygote
 from tests.unit.refusals import refused
 from tests.unit.supervision.lightest import MODULES
 
@@ -80,22 +80,28 @@ class Site:
         return {name: state.pid for name, state in (await self.states()).items()}
 
 
+@pytest.fixture(scope="module")
+def imported() -> Iterator[Zygote | None]:
+    with zygote(MODULES) as made:
+        yield made
+
+
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, imported: Zygote | None) -> AsyncIterator[Site]:
     """Its processes are up."""
     site, stop = Site(tmp_path), asyncio.Event()
 
-    with zygote(MODULES) as made:
-        up = Up(site.load(), say=lambda *_: None, unhealthy_s=None, follow=True, load=site.load, zygote=made)
-        running = asyncio.create_task(up.run(stop))
-        try:
-            async with asyncio.timeout(WAIT_S):
-                while [state.state for state in (await site.states()).values()] != ["up"] * 3:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-            yield site
-        finally:
-            stop.set()
-            await running
+    copies = imported and Zygote(imported._process, imported._requests)  # on the event loop of one test
+    up = Up(site.load(), say=lambda *_: None, unhealthy_s=None, follow=True, load=site.load, zygote=copies)
+    running = asyncio.create_task(up.run(stop))
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while [state.state for state in (await site.states()).values()] != ["up"] * 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        yield site
+    finally:
+        stop.set()
+        await running
 
 
 async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:
