@@ -233,9 +233,8 @@ def test_a_commit_that_takes_long_shows_that_it_goes_on(
 
     def slow(mutations: Sequence[Mutation], **named: Any) -> Any:
         nonlocal now_ms
-        for each in mutations:
-            if each.cell == A and isinstance(lock := read_meta(each.meta), Lock):
-                shown.append(lock.wall_ms - at)
+        metas = [read_meta(each.meta) for each in mutations if each.cell == A]
+        shown.extend(meta.wall_ms - at for meta in metas if isinstance(meta, Lock))
         now_ms = each_ms
         return mutate(mutations, **named)
 
