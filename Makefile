@@ -61,7 +61,8 @@ test-sim: install        ## SEEDS of each simulation, those that found something
 	  echo "$(SEEDS) seeds, and fresh ones from $$fresh; to replay one: make sim SEED=..."; \
 	  PHOTON_SIM_FRESH=$$fresh PHOTON_SIM_SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation -n $(WORKERS)
 
-test-integration: install  ## real processes, real kills
+test-integration: WORKERS = 3
+test-integration: install  ## real processes, real kills; it waits for most of the time
 	$(BIN)/pytest tests/integration -n $(WORKERS)
 
 test-pages: install      ## the status page in headless Chromium; PHOTON_PICTURES=DIR keeps its screenshots
