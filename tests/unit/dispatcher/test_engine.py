@@ -299,9 +299,8 @@ async def test_batches_in_flight_are_bounded_and_reading_stops(world: World) -> 
             await asyncio.sleep(0.05)
             assert joiner.most == 8
             assert engine.status().bytes_read <= 3 << 20
-            read = engine.status().read
             joiner.gate.set()
-            await until(lambda: engine.status().verdicts and engine.status().read > read + 5_000)
+            await until(lambda: engine.status().verdicts and engine.status().read > 50_000)
 
 
 async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
