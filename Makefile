@@ -48,7 +48,10 @@ $(VENV)/.%: pyproject.toml deploy/docker/build-requirements.txt | $(BIN)/python
 
 install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and all that its developers use
 
-test: test-unit test-sim test-integration  ## unit, simulation and integration tests
+# One run: what computes fills what integration tests leave while they wait.
+test: WORKERS = 4
+test: install            ## unit, simulation and integration tests
+	$(SCHEDULES) $(BIN)/pytest tests/integration tests/simulation tests/unit tests/docs -n $(WORKERS) --dist worksteal
 
 # What the tests of Airflow, object storage, Kubernetes and OpenTelemetry run; each step makes its own where this was not.
 test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
@@ -56,10 +59,9 @@ test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP
 test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
 
+SCHEDULES = PHOTON_SIM_FRESH=$$((0x$$(git rev-parse --short=7 HEAD^{tree} 2> /dev/null || echo 0))) PHOTON_SIM_SEEDS=$(SEEDS)
 test-sim: install        ## SEEDS of each simulation, those that found something, a few new ones for each commit
-	@fresh=$$((0x$$(git rev-parse --short=7 HEAD^{tree} 2> /dev/null || echo 0))); \
-	  echo "$(SEEDS) seeds, and fresh ones from $$fresh; to replay one: make sim SEED=..."; \
-	  PHOTON_SIM_FRESH=$$fresh PHOTON_SIM_SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation -n $(WORKERS)
+	$(SCHEDULES) $(BIN)/pytest tests/simulation -n $(WORKERS)
 
 test-integration: WORKERS = 3
 test-integration: install  ## real processes, real kills; it waits for most of the time
