@@ -5,6 +5,7 @@ Hooks of mkdocs. What is said here is said there first: a command's help, a comm
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 import click
+import griffe
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
@@ -51,6 +53,25 @@ PUBLIC = {
     "photon.adapters.contract": "What an adapter is ([Adapters](../adapters.md))",
     "photon.eventid": "Event ids for servers that write events ([Event ids](../eventid.md))",
 }
+
+_submodules = griffe.ModuleFinder.submodules
+
+
+def _needed(finder: griffe.ModuleFinder, module: griffe.Module) -> list[tuple[tuple[str, ...], Path]]:
+    """Of Photon's modules those of rooms that the Python page is of, or that these import: all would take twice as
+    long to parse as the rest of the site."""
+    return [each for each in _submodules(finder, module) if module.path != "photon" or each[0][0] in _rooms_needed()]
+
+
+@functools.cache
+def _rooms_needed() -> set[str]:
+    paths = [ROOT / "src" / Path(*name.split(".")) for name in PUBLIC]
+    texts = [(path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text() for path in paths]
+    return {name.split(".")[1] for name in PUBLIC} | set(re.findall(r"from photon\.(\w+)", "".join(texts)))
+
+
+def on_startup(**_: object) -> None:
+    griffe.ModuleFinder.submodules = _needed  # type: ignore[method-assign]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -160,6 +160,10 @@ class Zygote:
         self._requests = requests
         self._turn = asyncio.Lock()
 
+    def on_another_loop(self) -> Zygote:
+        """The same one, for the event loop that comes after this one's."""
+        return Zygote(self._process, self._requests)
+
     async def begin(self, arguments: Sequence[str], log: BinaryIO) -> Child:
         """A copy that becomes ``photon ARGUMENTS``; its standard input ends with this process. Raises ZygoteGone."""
         data = msgspec.json.encode(Request(list(arguments)))

@@ -91,7 +91,7 @@ async def site(tmp_path: Path, imported: Zygote | None) -> AsyncIterator[Site]:
     """Its processes are up."""
     site, stop = Site(tmp_path), asyncio.Event()
 
-    copies = imported and Zygote(imported._process, imported._requests)  # on the event loop of one test
+    copies = imported and imported.on_another_loop()
     up = Up(site.load(), say=lambda *_: None, unhealthy_s=None, follow=True, load=site.load, zygote=copies)
     running = asyncio.create_task(up.run(stop))
     try:

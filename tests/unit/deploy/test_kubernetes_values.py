@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -65,8 +66,6 @@ def test_sinks_and_computations_are_services_of_the_datacentre_that_they_read(tm
     (tmp_path / "photon.toml").write_text(one_datacentre())
     (tmp_path / "spend.py").write_text("# a topology\n")
     found = made(tmp_path / "photon.toml", tmp_path / "values.yaml")
-    import jsonschema  # two seconds, as it makes parsers: not of every test process
-
     jsonschema.validate({"deployment": found}, json.loads((HELM / "photon" / "values.schema.json").read_text()))
     own = {each["kind"]: each for each in found["services"]}
     for kind, name, port in (("sink", "lake", 7600), ("compute", "spend", 7500)):

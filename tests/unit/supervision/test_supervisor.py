@@ -65,7 +65,7 @@ def imported() -> Iterator[Zygote | None]:
 @pytest.fixture
 def copies(imported: Zygote | None) -> Zygote | None:
     """That of the whole file, on the event loop of one test."""
-    return imported and Zygote(imported._process, imported._requests)
+    return imported and imported.on_another_loop()
 
 
 @pytest.fixture(params=["afresh", "copies"] if os.environ.get("PHOTON_FULL") else ["copies"])
