@@ -5,10 +5,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MetricsRequest(_message.Message):
-    __slots__ = ("details",)
+    __slots__ = ("details", "no_text")
     DETAILS_FIELD_NUMBER: _ClassVar[int]
+    NO_TEXT_FIELD_NUMBER: _ClassVar[int]
     details: bool
-    def __init__(self, details: _Optional[bool] = ...) -> None: ...
+    no_text: bool
+    def __init__(self, details: _Optional[bool] = ..., no_text: _Optional[bool] = ...) -> None: ...
 
 class MetricsReply(_message.Message):
     __slots__ = ("text", "details")

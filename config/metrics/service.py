@@ -21,4 +21,5 @@ class MetricsService:
 
     async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802
         details = await self._metrics.details() if request.details else b""
-        return pb.MetricsReply(text=await self._metrics.text(), details=details)
+        text = b"" if request.no_text else await self._metrics.text()
+        return pb.MetricsReply(text=text, details=details)

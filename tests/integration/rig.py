@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import time
@@ -21,8 +22,9 @@ from photon.lab.wan.client import WanClient, WanError
 from photon.lab.wan.links import Fault
 from tests.integration.supervised import supervised
 
-CLICKS_A_SECOND = 20
-STEP_S = 0.5
+FULL = bool(os.environ.get("PHOTON_FULL"))
+CLICKS_A_SECOND = 20 if FULL else 8
+STEP_S = 0.5 if FULL else 1.0
 """What comes in such bursts goes through in fewer batches, of which processes live mostly."""
 READY_S = 90.0
 SETTLE_S = 150.0

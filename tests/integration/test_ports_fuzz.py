@@ -115,12 +115,11 @@ async def attacked(rig: Rig, draw: random.Random, certificates: Path | None) -> 
         for where in _addresses(rig, services):
             await asyncio.to_thread(held.hold, where, HELD_EACH)
         for _ in range(ROUNDS):
-            for service in services:
-                await asyncio.to_thread(_attack, service, random.Random(draw.random()), certificates)
-                await _all_well(rig, services, pids, before)
+            attacks = [partial(_attack, service, random.Random(draw.random()), certificates) for service in services]
             for route in rig.demo.deployment.routes:
-                await asyncio.to_thread(_raw_attacks, [partial(plain, route.listen)], draw)
-        await _all_well(rig, services, pids, before)
+                attacks.append(partial(_raw_attacks, [partial(plain, route.listen)], random.Random(draw.random())))
+            await asyncio.gather(*map(asyncio.to_thread, attacks))  # one after the other all would run for long
+            await _all_well(rig, services, pids, before)
     finally:
         held.close()
     return {pid for pid in pids.values() if pid is not None}

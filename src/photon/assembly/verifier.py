@@ -104,7 +104,7 @@ async def serve_verifier(room: Room) -> None:
             of_slot = SlotRecovery(disk, place.state, registry.recovery)
             return lambda: of_slot.run_once(clock.monotonic())
 
-        gatherer = Gatherer(tls)
+        gatherer = Gatherer(tls, text=False)
         closing.push_async_callback(gatherer.close)
         slots = SlotsShown(
             disk,

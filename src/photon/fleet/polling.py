@@ -61,10 +61,11 @@ class Heard:
 class Gatherer:
     """Asks all at once, each for a bounded time, and keeps a channel to each. On one event loop."""
 
-    def __init__(self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True) -> None:
+    def __init__(self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True, text: bool = True) -> None:
         """``tls``: what is shown; None: plain text is spoken. ``timeout``: seconds for an answer. ``details``: also
-        what they report besides their metrics."""
-        self._tls, self._timeout, self._request = tls, timeout, pb.MetricsRequest(details=details)
+        what they report besides their metrics; ``text``: these."""
+        self._tls, self._timeout = tls, timeout
+        self._request = pb.MetricsRequest(details=details, no_text=not text)
         self._channels: dict[Process, grpc.aio.Channel] = {}
 
     async def gather(self, processes: Iterable[Process]) -> list[Heard]:

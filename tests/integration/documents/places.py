@@ -103,6 +103,7 @@ class Documents:
             "photon.toml": file,
             "/etc/photon/photon.toml": file,
             "/tmp/chaos/photon.toml": file,
+            "10s": "2s",
             "out/": str(self.joined),
             "lake/clicks": str(self.base / "lake/clicks"),
             "lake/east": str(self.base / "lake/east"),

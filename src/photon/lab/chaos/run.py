@@ -32,7 +32,7 @@ SETTLE_S = 300.0
 UP_S = 180.0
 POLL_S = 0.5
 QUERIES_PER_CLICK = 2
-EVENTS_A_STEP = 2
+EVENTS_A_STEP = 4
 """Of a slow stream: what comes alone would go through in batches of its own, of which processes live mostly."""
 NEAR_S = 2.0
 """A datacentre is at the head of its logs with less than so much of the traffic unread."""

@@ -90,10 +90,12 @@ async def test_every_server_answers() -> None:
             stub = METRICS_SERVICE.stub(channel)
             plain = await stub.Read(pb.MetricsRequest())
             detailed = await stub.Read(pb.MetricsRequest(details=True))
+            alone = await stub.Read(pb.MetricsRequest(details=True, no_text=True))
     finally:
         await server.stop(0)
     assert b"photon_build_info" in plain.text
     assert (plain.details, detailed.details) == (b"", b'{"a":1}')
+    assert (alone.text, alone.details) == (b"", b'{"a":1}')
 
 
 async def test_a_process_says_its_time() -> None:
