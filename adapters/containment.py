@@ -30,9 +30,6 @@ from typing import TypeVar
 from photon.adapters.contract import Adapter, BadRecord
 from photon.adapters.faults import describe, is_own
 from photon.batch.records import PrimaryRecord, Records
-from photon.config.structured import get_logger
-
-log = get_logger(__name__)
 
 TICKS = 4
 """So many ticks without progress are a time-out: it comes after the time limit, at most a quarter later."""
@@ -142,7 +139,9 @@ class Guard:
 
     def _late(self) -> Fault:
         reason = f"the adapter did not come back within {self.limit_s:g} s{self.where}"
-        log.warning(reason)
+        from photon.config.structured import get_logger  # each of Spark's workers imports this module, and none logs
+
+        get_logger(__name__).warning(reason)
         return Fault(reason, hung=True)
 
 

@@ -23,9 +23,6 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import API_VERSION, Adapter, AdapterError
 from photon.adapters.entry_points import NAME, adapter_class, checked_class
 from photon.adapters.faults import MODULE_PREFIX
-from photon.config.structured import get_logger
-
-log = get_logger(__name__)
 
 CONFIGURED = "configured"
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
@@ -65,7 +62,9 @@ def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path
     except Exception as error:
         raise _raised(error, path, f"{class_name} cannot be made from its options") from error
     if adapter.api_version != API_VERSION:
-        log.warning(
+        from photon.config.structured import get_logger  # each of Spark's workers imports this module, and none logs
+
+        get_logger(__name__).warning(
             "the adapter is written for an older version of the contract, which will be refused some day; "
             "docs/adapters.md says what to change",
             adapter=class_name,

@@ -20,6 +20,9 @@ ALL_BUT_ENDS_NS = NEVER_NS - 1
 """As ``read_past_ns``: with --once all there is has been read, but last lines that may be half written. A primary
 event may stand there, so nothing is ABSENT for ever in this run."""
 
+SET_MAX = 1000  # records of one key that an event may be joined with
+SET_BYTES_MAX = 16 << 20  # bytes of theirs: what one answer of a store can carry
+
 
 class LookUpCode(enum.IntEnum):
     UNAVAILABLE = 0  # it cannot say now (a log is missing, a map is down): try again

@@ -30,7 +30,7 @@ from photon.config.disk import Disk
 from photon.config.stopping import until
 from photon.config.telemetry.spans import span
 from photon.config.tls import Towards
-from photon.eventstore.api import Details, EventLookUps, Forgotten, KeyArrivals, LookUpCode, Progress
+from photon.eventstore.api import SET_MAX, Details, EventLookUps, Forgotten, KeyArrivals, LookUpCode, Progress
 from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
 from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFinder
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache, HedgedLookUps
@@ -58,7 +58,7 @@ from photon.eventstore.segments import CACHE_BYTES_MAX, CacheCounts, CacheEventS
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, UnavailableLogs
-from photon.eventstore.whole_sets import SET_MAX, WholeSets
+from photon.eventstore.whole_sets import WholeSets
 from photon.outputs.relay import whole_ns
 
 LOOK_UP_THREADS = 2

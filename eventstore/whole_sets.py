@@ -11,14 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from photon.eventstore.api import EventLookUps, LookUpCode
+from photon.eventstore.api import SET_BYTES_MAX, SET_MAX, EventLookUps, LookUpCode
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import hash_keys
 from photon.eventstore.places_to_read import PlacesToRead
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore, confirmed_by_map
-
-SET_MAX = 1000  # records of one key that an event may be joined with
-SET_BYTES_MAX = 16 << 20  # bytes of theirs: what one answer of a store can carry
 
 
 class WholeSets(TieredEventStore):

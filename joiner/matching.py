@@ -15,8 +15,7 @@ from photon.adapters.containment import Fault, Guard, primary_keys_of
 from photon.adapters.contract import BadRecord, Matching
 from photon.batch.events import Events
 from photon.batch.records import PrimaryRecord, Records
-from photon.eventstore.api import EventLookUps, LookUpCode
-from photon.eventstore.whole_sets import SET_BYTES_MAX, SET_MAX
+from photon.eventstore.api import SET_BYTES_MAX, SET_MAX, EventLookUps, LookUpCode
 from photon.joiner.api import WAIT_NS
 
 TOO_MANY_REASON = f"more than {SET_MAX:,} primary events, or {SET_BYTES_MAX >> 20} MiB of them, have its key"

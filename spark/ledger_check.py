@@ -1,5 +1,4 @@
-"""Compares the dispatchers' own counts with what a verification has counted in logs and outputs. Pure but for
-``counted``.
+"""Compares the dispatchers' own counts with what a verification has counted in logs and outputs. Pure.
 
 They are counted at different moments by different code, so a difference is no finding as long as something explains
 it; the explanation says at most how much it may explain. What is left is a finding: somebody miscounts, or something
@@ -11,9 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from photon.spark.backfill.batch_names import HOUR_PREFIX, SLOT_PREFIX
 from photon.spark.classes import Class
 from photon.spark.verify.figures import ClassCount, LedgerDifference, LedgerLine
 from photon.spark.verify.narrow_rows import LINE, RECORD
@@ -141,10 +139,6 @@ def _difference(
     return [LedgerDifference(hour, datacentre, name, told, there, some, left)]
 
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-
 class CountedGroup(NamedTuple):
     """Rows of NARROW that agree in all of this. ``hour`` None: of records without a time."""
 
@@ -156,16 +150,6 @@ class CountedGroup(NamedTuple):
     fresh: bool | None
     backfilled: bool | None
     rows: int
-
-
-def counted(rows: DataFrame) -> dict[Cell, CountedHour]:
-    """``rows``: NARROW of everything (``verify.job.Verification.rows``), which Spark keeps. A set of pairs counts
-    once, as in the ledger."""
-    names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled"]
-    events = rows.where("judged AND hour IS NOT NULL AND (pairs IS NULL OR pair = pairs)")
-    judged = events.selectExpr("*", f"file LIKE '%/{HOUR_PREFIX}%' OR file LIKE '%/{SLOT_PREFIX}%' AS backfilled")
-    groups = judged.groupBy(*names).count().select(*names, "count")
-    return folded(CountedGroup(*row) for row in groups.collect())
 
 
 def folded(groups: Iterable[CountedGroup]) -> dict[Cell, CountedHour]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from photon.eventstore.whole_sets import SET_BYTES_MAX, SET_MAX
+from photon.eventstore.api import SET_BYTES_MAX, SET_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

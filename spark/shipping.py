@@ -1,16 +1,19 @@
 """Photon's own code on executors that do not have it: the installed package as a zip, sent with the application.
 
-A wheel under its own name is shipped by ``addPyFile`` but not imported from; a zip is. It holds Python sources and
-nothing else: the libraries with compiled parts that Photon needs must be there (docs/spark.md, Shipping).
+A wheel under its own name is shipped by ``addPyFile`` but not imported from; a zip is. It holds Python sources, and
+what Python has compiled of them here: the libraries with compiled parts that Photon needs must be there
+(docs/spark.md, Shipping).
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from hashlib import blake2b
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 _shipped: set[str] = set()
 """Applications of this process that have it."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_UNCHECKED = struct.pack("<L", 1)
+"""Flag of compiled code that is taken as it is."""
 SOURCE_SUFFIXES = (".py", ".pyi", ".typed", ".proto", ".html", ".css", ".svg", ".json")
 
 
@@ -58,7 +63,7 @@ def _same_process(master: str) -> bool:
 
 
 def package_zip(directory: Path) -> Path:
-    """``photon-VERSION-HASH.zip`` with the package ``photon`` as it is installed; same sources, same bytes.
+    """``photon-VERSION-HASH.zip`` with the package ``photon`` as it is installed; same sources, same name.
 
     Raises ShippingFailed.
     """
@@ -73,9 +78,22 @@ def package_zip(directory: Path) -> Path:
             data = path.read_bytes()
             digest.update(f"{name}\0{len(data)}\0".encode() + data)
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+            if name.endswith(".py") and (code := _compiled(path, data)) is not None:
+                archive.writestr(zipfile.ZipInfo(f"{name}c", _EPOCH), code, zipfile.ZIP_DEFLATED)
     named = directory / f"photon-{photon.__version__}-{digest.hexdigest()}.zip"
     target.rename(named)
     return named
+
+
+def _compiled(path: Path, source: bytes) -> bytes | None:
+    """What Python keeps of a module that was imported here: from a zip of sources alone every one of Spark's Python
+    processes would compile a hundred of them. Another version of Python passes it over."""
+    try:
+        code, stat = Path(cache_from_source(path)).read_bytes(), path.stat()
+    except (OSError, NotImplementedError):
+        return None
+    fresh = MAGIC_NUMBER + struct.pack("<LLL", 0, int(stat.st_mtime) & 0xFFFFFFFF, stat.st_size & 0xFFFFFFFF)
+    return MAGIC_NUMBER + _UNCHECKED + source_hash(source) + code[16:] if code.startswith(fresh) else None
 
 
 def _sources(root: Path, directory: Path) -> list[tuple[str, Path]]:

@@ -38,7 +38,7 @@ assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel. The room for code is as
 with both compilers: in the 48 MiB of the first alone it is swept, and compiled again."""
-_CLASSES = Path(sys.prefix) / "spark.jsa"
+SPARK_HOME, _CLASSES = Path(sys.prefix) / "spark-home", Path(sys.prefix) / "spark.jsa"
 _SHARED = (
     f" -XX:SharedArchiveFile={_CLASSES} -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -Xlog:disable"
 )
@@ -53,6 +53,8 @@ _SPARK = {
     "driver.bindAddress": "127.0.0.1",
 }
 """Of every driver that a test starts, whatever command does."""
+if SPARK_HOME.exists():
+    os.environ.setdefault("SPARK_HOME", str(SPARK_HOME))
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join([_JAVA, *(f'"-Dspark.{k}={v}"' for k, v in _SPARK.items())]))
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", _JAVA)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)

@@ -8,7 +8,8 @@ gone; only what is left is listed and classified (``classify.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark import StorageLevel
@@ -17,15 +18,17 @@ from pyspark.sql import functions as sql
 from pyspark.sql.functions import col, lit
 
 from photon.adapters.contract import Adapter
-from photon.eventstore.whole_sets import SET_MAX
+from photon.eventstore.api import SET_MAX
 from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
 from photon.spark.primary_sets import whole_sets
 from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
 from photon.spark.verify.days import merged
+from photon.spark.verify.figures import ClassCount
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
 from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, WAITING
+from photon.spark.verify.row_totals import RowTotals, row_totals
 
 LISTED_MAX = 64
 """Rows of each role that are listed of one id; the rest is counted."""
@@ -59,6 +62,8 @@ class VerifyInputs:
     """Datacentres whose dispatchers' places are known."""
     opened: DataFrame | None = None
     """``datacentre string, log string`` (without rotation suffix): the foreign logs that were read. None: all."""
+    since: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(datacentre, file) -> from where on an output file is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +87,11 @@ class Verification:
 
     rows: DataFrame
     """NARROW, of everything."""
+    totals: RowTotals
     found: DataFrame
     """FOUND, of all suspects and torn lines, the good ones among them too."""
-    counts: DataFrame
-    """hour, datacentre, class, count: of every id."""
+    counts: list[ClassCount]
+    """Of every id: of the range's size, not of the input's."""
     kept: list[DataFrame] = field(default_factory=list)
 
     def problems(self) -> DataFrame:
@@ -99,22 +105,31 @@ class Verification:
 
 
 def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
-    """Plans the verification; what is expensive is done once, and kept by Spark until ``close``."""
+    """What is expensive is done once, and kept by Spark until ``close``."""
     kept: list[DataFrame] = []
     foreign = _kept(_with_unread(inputs), kept)
     rows = _kept(_narrow_rows(inputs, foreign, question), kept)
+    totals = row_totals(rows, inputs.since)
     groups = _kept(_groups(rows, question, registry=inputs.registry is not None), kept)
-    suspects = groups.where(~col("right")).select("digest", "lines", "records")
+    counts, suspected = Counter[tuple[int | None, str | None, str]](), 0
+    for hour, datacentre, right, count in groups.groupBy("hour", "datacentre", "right").count().collect():
+        if right:
+            counts[hour, datacentre, str(Class.CORRECT)] += count
+        else:
+            suspected += count
     found = _torn(rows, inputs.noted)
-    if count := suspects.limit(SUSPECTS_BROADCAST_MAX + 1).count():
-        if count <= SUSPECTS_BROADCAST_MAX:
+    if suspected:
+        suspects = groups.where(~col("right")).select("digest", "lines", "records")
+        if suspected <= SUSPECTS_BROADCAST_MAX:
             suspects = sql.broadcast(suspects)  # Spark would see how few they are when it has shuffled all rows
         listed = _listed(rows.join(suspects, "digest"), question, registry=inputs.registry is not None)
-        found = listed.unionByName(found)
-    found = _kept(found, kept)
-    right = groups.where("right").groupBy("hour", "datacentre").count().withColumn("class", lit(str(Class.CORRECT)))
-    others = found.groupBy("hour", "datacentre", "class").count()
-    return Verification(rows, found, right.select(*others.columns).unionByName(others), kept)
+        found = listed.unionByName(found) if totals.torn else listed
+    if suspected or totals.torn:
+        found = _kept(found, kept)
+        for hour, datacentre, kind, count in found.groupBy("hour", "datacentre", "class").count().collect():
+            counts[hour, datacentre, kind] += count  # what is right may be among suspects, too
+    classes = [ClassCount(hour, at, Class(kind), count) for (hour, at, kind), count in counts.items()]
+    return Verification(rows, totals, found, classes, kept)
 
 
 def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
@@ -133,13 +148,13 @@ def _narrow_rows(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuest
         parts.append(_shaped(inputs.waiting, {"digest": col("digest"), "role": lit(WAITING)}))
     rows = parts[0]
     for part in parts[1:]:
-        rows = rows.unionByName(part)
+        rows = rows.unionByName(part, allowMissingColumns=True)
     return rows
 
 
 def _shaped(frame: DataFrame, columns: dict[str, Column]) -> DataFrame:
-    """NARROW with these columns, all others null."""
-    return frame.select(*(columns.get(name, lit(None)).cast(kind).alias(name) for name, kind in TYPES.items()))
+    """These columns of NARROW; all others are null, which Spark adds in a union."""
+    return frame.select(*(columns[name].cast(kind).alias(name) for name, kind in TYPES.items() if name in columns))
 
 
 def _in_range(question: VerifyQuestion) -> Column:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,7 +29,15 @@ from photon.spark.tasks import partition_bytes
 from photon.spark.verify.days import ABSENT_MAX, EVENT_SIDES, Days, Hours, Name, Span, merged, name_of
 from photon.spark.verify.figures import HOURS_A_DAY, LedgerLine
 from photon.spark.verify.job import VerifyInputs, within
-from photon.spark.verify.narrow_rows import ENTRY, LINE, RECORD, TORN
+from photon.spark.verify.narrow_rows import LINE
+from photon.spark.verify.row_totals import (
+    FileEnds,
+    IdsOfHour,
+    RowTotals,
+    ends_of,
+    print_of_id,
+    with_since,
+)
 from photon.spark.verify.verdict import InputFile
 
 if TYPE_CHECKING:
@@ -136,6 +144,7 @@ def inputs(
         places=_read_to(spark, task),
         places_of=task.places_of,
         opened=_opened(spark, days.files, read),
+        since=days.since("output"),
     )
     return found, read
 
@@ -259,28 +268,17 @@ def look_into(
     if not written:
         return _found(notes, [], days, [])
     lines = written_output(spark, sources.outputs, task.backfills, sources.join, written)
-    return _found(notes, _ends(lines.select("datacentre", "file", "hour", "offset"), days), days, files)
+    files_of = with_since(lines.select("datacentre", "file", "hour", "offset"), days.since("output"))
+    ends = files_of.groupBy("datacentre", "file").agg(*ends_of("offset")).collect()
+    return _found(notes, (FileEnds(*each) for each in ends), days, files)
 
 
-def hours_read(rows: DataFrame, days: Days, read: Sequence[InputFile], notes: ReadNotes) -> FoundHours:
-    """Of files that were read for a verification. ``rows``: NARROW."""
-    written = rows.where(f"role IN ({RECORD}, {TORN})").selectExpr(
-        "datacentre", "file", "hour", "file_offset AS offset"
-    )
-    return _found(notes, _ends(written, days), days, read)
+def hours_read(totals: RowTotals, days: Days, read: Sequence[InputFile], notes: ReadNotes) -> FoundHours:
+    """Of files that were read for a verification."""
+    return _found(notes, totals.ends, days, read)
 
 
-def _ends(lines: DataFrame, days: Days) -> list[Any]:
-    """Of each file: first and last hour, whether no line lacks one; first and last hour of what is new in it."""
-    since = [(*name, at) for name, at in days.since("output").items()]
-    known = lines.sparkSession.createDataFrame(since, "datacentre string, file string, since bigint")
-    joined = lines.join(sql.broadcast(known), ["datacentre", "file"], "left")
-    fresh, hour = sql.when(col("offset") >= col("since"), col("hour")), col("hour")
-    ends = (sql.min(hour), sql.max(hour), sql.every(hour.isNotNull()), sql.min(fresh), sql.max(fresh))
-    return joined.groupBy("datacentre", "file").agg(*ends).collect()
-
-
-def _found(notes: ReadNotes, ends: Iterable[Any], days: Days, read: Iterable[InputFile]) -> FoundHours:
+def _found(notes: ReadNotes, ends: Iterable[FileEnds], days: Days, read: Iterable[InputFile]) -> FoundHours:
     """A file that was read and has no lines has no events."""
     noted = notes.all()
     spans = {name: Span(*span) for name, span in hours_of_logs(noted).items()}
@@ -288,11 +286,11 @@ def _found(notes: ReadNotes, ends: Iterable[Any], days: Days, read: Iterable[Inp
     names = [name_of(each) for each in read if each.what == "output"]
     spans |= {name: Span(None, None, True) for name in names}
     fresh |= {name: Span(None, None, True) for name in names if name in days.grown}
-    for datacentre, file, first, last, whole, fresh_first, fresh_last in ends:
-        name = ("output", datacentre, file)
-        spans[name] = Span(first, last, whole)
+    for each in ends:
+        name = ("output", each.datacentre, each.file)
+        spans[name] = Span(each.first, each.last, each.whole)
         if name in days.grown:
-            fresh[name] = Span(fresh_first, fresh_last, whole)
+            fresh[name] = Span(each.fresh_first, each.fresh_last, each.whole)
     return FoundHours(spans, fresh)
 
 
@@ -311,33 +309,33 @@ def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes:
 def registry_prints(spark: SparkSession, task: VerifyTask, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
     """Number and hash of the ids of each piece, in an export."""
     entries = registry_of_join(spark, task, _window(min(pieces)[0], max(pieces)[1]))
-    return dict.fromkeys(pieces, (0, 0)) if entries is None else _prints(entries, pieces)
+    if entries is None:
+        return dict.fromkeys(pieces, (0, 0))
+    rows = entries.groupBy("hour").agg(sql.count("*"), sql.bit_xor(print_of_id())).collect()
+    return prints((IdsOfHour(*row) for row in rows), pieces)
 
 
-def prints_of_rows(rows: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
-    """The same, from the rows that were verified."""
-    return _prints(rows.where(f"role = {ENTRY}"), pieces)
-
-
-def _prints(entries: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
-    """That an id was cleared since changes nothing; that it was given up does."""
-    reopened = (sql.col("state") == "reopened").cast("int")
-    each = sql.bit_xor(sql.xxhash64("digest", "token", "kind", "event_time_ns", reopened))
-    rows = entries.groupBy("hour").agg(sql.count("*"), each).collect()
+def prints(entries: Iterable[IdsOfHour], pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
+    """The same, of ids that were counted by hour."""
     found = dict.fromkeys(pieces, (0, 0))
     starts = {hour: piece for piece in pieces for hour in range(*piece)}
-    for hour, count, print_ in rows:
+    for hour, count, print_ in entries:
         if hour in starts:
             before = found[starts[hour]]
             found[starts[hour]] = (before[0] + count, before[1] ^ print_)
     return found
 
 
-def absent_keys(rows: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, bytes | None]:
-    """Of each piece the hashes of keys that have no primary event; None where they are too many."""
+def absent_keys(rows: DataFrame, lines: int, pieces: Sequence[Hours]) -> dict[Hours, bytes | None]:
+    """Of each piece the hashes of keys that have no primary event; None where they are too many. ``lines``: of how
+    many lines they are at most."""
+    if not lines:
+        return dict.fromkeys(pieces, b"")
     kept = rows.where(f"role = {LINE} AND judged AND kind = 'unmatched' AND key IS NOT NULL").where(within(pieces))
-    hashed = sql.shiftrightunsigned(sql.xxhash64("key"), 64 - HASH_BITS).alias("hash")
-    found = kept.select("hour", hashed).distinct().limit(ABSENT_MAX + 1).toArrow()
+    keys = kept.select("hour", sql.shiftrightunsigned(sql.xxhash64("key"), 64 - HASH_BITS).alias("hash"))
+    if lines > ABSENT_MAX:
+        keys = keys.distinct().limit(ABSENT_MAX + 1)
+    found = keys.toArrow()
     if len(found) > ABSENT_MAX:
         return dict.fromkeys(pieces)
     hours, hashes = found["hour"].to_numpy(), found["hash"].to_numpy().astype(np.uint64)

@@ -24,7 +24,7 @@ from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
 from photon.spark.classes import Class
 from photon.spark.key_index import stale
-from photon.spark.ledger_check import compare, counted
+from photon.spark.ledger_check import compare
 from photon.spark.notes_accumulator import ReadNotes
 from photon.spark.read_notes import hours_of_logs
 from photon.spark.schemas import PROBLEM
@@ -64,7 +64,7 @@ from photon.spark.verify.reading import (
     is_old,
     look_for_primaries,
     look_into,
-    prints_of_rows,
+    prints,
     registry_prints,
     window_of,
 )
@@ -201,8 +201,8 @@ class _Night:
         given, read = inputs(self._spark, task, days, todo, sample, self._notes)
         found = verify(given, _question(task, parts))
         try:
-            counts = _counts(found)
-            self._learn(hours_read(found.rows, days, read, self._notes), read)
+            counts = found.counts
+            self._learn(hours_read(found.totals, days, read, self._notes), read)
             still = {each.hours for each in days.good((each.hours for each in good), self._registry)}
             again = {each.hours for each in good} - still
             new = [each for each in counts if each.hour is None or _lies_in(each.hour, todo)]
@@ -229,10 +229,11 @@ class _Night:
             figures.examples = _examples(found.problems().where(wanted))
         else:
             problems.mkdir()
-        cells = {cell: own for cell, own in counted(found.rows).items() if cell[0] is None or _lies_in(cell[0], todo)}
+        cells = {cell: own for cell, own in found.totals.cells.items() if cell[0] is None or _lies_in(cell[0], todo)}
         figures.differences = compare(self._task.ledger, cells, new)
         odd = {each.hour for each in figures.unexplained()}
-        registry, absent = prints_of_rows(found.rows, todo), absent_keys(found.rows, todo)
+        registry = prints(found.totals.entries, todo)
+        absent = absent_keys(found.rows, found.totals.unmatched, todo)
         for at, counts in counts_by_piece(todo, new).items():
             if any(hour in odd for hour in range(*at)):
                 continue  # it is looked at again
@@ -354,14 +355,6 @@ def _write_problems(problems: DataFrame, directory: Path) -> None:
     day = sql.coalesce(sql.date_format(sql.timestamp_seconds(sql.col("hour") * 3600), "yyyy-MM-dd"), sql.lit("none"))
     rows = problems.select(*columns).withColumn("day", day)
     rows.write.partitionBy("day").parquet(directory.absolute().as_uri())
-
-
-def _counts(found: Verification) -> list[ClassCount]:
-    """A row for each hour, datacentre and class: of the range's size, not of the input's."""
-    counts = Counter[tuple[int | None, str | None, str]]()
-    for hour, datacentre, kind, count in found.counts.collect():  # what is right may be among suspects, too
-        counts[hour, datacentre, kind] += count
-    return [ClassCount(hour, datacentre, Class(kind), count) for (hour, datacentre, kind), count in counts.items()]
 
 
 def _examples(problems: DataFrame) -> list[ExampleFinding]:

@@ -19,7 +19,7 @@ import pyspark
 from photon.supervision.ports import free_ports
 
 START_S = 600.0
-HOME = Path(pyspark.__file__).parent
+HOME = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
 HOST = "127.0.0.1"
 KEPT = (
     "PATH",
@@ -27,10 +27,13 @@ KEPT = (
     "HOME",
     "LANG",
     "TMPDIR",
+    "SPARK_HOME",
     *(f"SPARK_{each}_OPTS" for each in ("SUBMIT", "DAEMON_JAVA", "LAUNCHER")),
 )
 """Of the environment: nothing that tells where Photon is."""
 WORKERS = 2
+ONE = "-Dspark.cores.max=1"
+"""Executor: each costs a Java process; other tests run on both."""
 
 
 def bare_environment() -> dict[str, str]:

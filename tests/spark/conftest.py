@@ -26,9 +26,9 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process has the cluster; of all else it has whole files."""
+    """One process has the cluster, another one the session: a Java process's first verification costs three others."""
     for item in items:
-        group = "cluster" if "cluster" in getattr(item, "fixturenames", ()) else item.path.stem
+        group = "cluster" if "cluster" in getattr(item, "fixturenames", ()) else "session"
         item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.cluster import HOME, Cluster, bare_environment, packed, python_without
+from tests.spark.cluster import HOME, ONE, Cluster, bare_environment, packed, python_without
 from tests.spark.test_outputs import slot_with_lines
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("msgspec", "orjson", "xxhash", "zstandard")
 """Libraries with compiled parts that a cluster for Spark does not have by itself."""
-ONE = "-Dspark.cores.max=1"
-"""Executor: each costs a Java process; other tests run on both."""
 DEPLOYMENT = """\
 key_file = "key"
 [join.clicks]

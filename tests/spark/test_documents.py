@@ -27,7 +27,7 @@ from photon.supervision.ports import free_ports
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
 from tests.integration.commands import interrupt, running, until
 from tests.spark.backfill_site import Site, in_thread, make_site, manifest_of
-from tests.spark.cluster import HOST, bare_environment
+from tests.spark.cluster import HOST, ONE, bare_environment
 from tests.spark.conftest import require_spark
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def test_from_the_installation_to_a_chart(tmp_path: Path) -> None:
     script = cluster.replace(":7077", f":{port}") + "wait\n"
     started = subprocess.Popen(["bash", "-euc", script], cwd=tmp_path, env=environment, start_new_session=True)
     try:
-        said = run(["bash", "-euc", chart.replace(":7077", f":{port}")], tmp_path, more={"SPARK_LOCAL_IP": HOST})
+        more = {"SPARK_LOCAL_IP": HOST, "SPARK_SUBMIT_OPTS": f"{environment['SPARK_SUBMIT_OPTS']} {ONE}"}
+        said = run(["bash", "-euc", chart.replace(":7077", f":{port}")], tmp_path, more=more)
     finally:
         os.killpg(started.pid, signal.SIGTERM)
         started.wait(60)

@@ -251,7 +251,7 @@ def _rot(nights: Nights, day: int) -> str:
 
 
 def test_many_hours_apart_are_one_condition(spark: SparkSession) -> None:
-    hours = spark.range(4000).withColumnRenamed("id", "hour")
-    assert hours.where(within([(hour, hour + 1) for hour in range(0, 4000, 2)])).count() == 2000
-    assert hours.where(within([(hour, hour + 1) for hour in range(4000)])).count() == 4000
+    hours = spark.range(2000).withColumnRenamed("id", "hour")
+    assert hours.where(within([(hour, hour + 1) for hour in range(0, 2000, 2)])).count() == 1000
+    assert hours.where(within([(hour, hour + 1) for hour in range(2000)])).count() == 2000
     assert hours.where(within([])).count() == 0

@@ -53,8 +53,8 @@ def test_a_deployment_without_fault_is_right(spark: SparkSession, tmp_path: Path
     found = verified(spark, deployment)
     assert [row.asDict() for row in found.problems().collect()] == []
     counts = Counter[str]()
-    for row in found.counts.collect():
-        counts[row["class"]] += row["count"]
+    for each in found.counts:
+        counts[str(each.kind)] += each.count
     rejected = sum(1 for each in deployment.lines if each.kind == "rejected")
     assert rejected > 0
     assert counts == {"correct": len(deployment.registry) + rejected}

@@ -8,9 +8,9 @@ import pytest
 
 from photon.adapters.logs.identity import log_name
 from photon.eventstore import columns
-from photon.eventstore.api import EventLookUps, LookUpCode
+from photon.eventstore.api import SET_MAX, EventLookUps, LookUpCode
 from photon.eventstore.tiered import NOTHING_READ_NS
-from photon.eventstore.whole_sets import SET_MAX, WholeSets
+from photon.eventstore.whole_sets import WholeSets
 from tests.unit.eventstore.helpers import Filled, Store
 
 FOUND, NOT_YET, ABSENT = LookUpCode.FOUND, LookUpCode.NOT_YET, LookUpCode.ABSENT

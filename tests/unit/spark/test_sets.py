@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.adapters.contract import Matching
-from photon.eventstore.whole_sets import SET_MAX
+from photon.eventstore.api import SET_MAX
 from photon.idregistry.api import Kind
 from photon.joiner.matching import ESCAPED_BYTES
 from photon.spark.classes import Class

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import py_compile
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -117,7 +120,25 @@ def test_the_package_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
         for path in (root / room).glob("*.py"):
             assert f"photon/{room}/{path.name}" in names
     assert {"photon/__init__.py", "photon/py.typed"} <= names
-    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_what_is_compiled_here_is_taken_as_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for what is older than its source."""
+    package = tmp_path / "photon"
+    package.mkdir()
+    for name in ("__init__.py", "changed.py"):
+        (package / name).write_text("x = 1\n")
+        py_compile.compile(str(package / name))
+    (package / "changed.py").write_text("x = 10\n")
+    monkeypatch.setattr(photon, "__file__", str(package / "__init__.py"))
+    zipped = package_zip(tmp_path)
+    with zipfile.ZipFile(zipped) as archive:
+        assert archive.namelist() == ["photon/__init__.py", "photon/__init__.pyc", "photon/changed.py"]
+    script = f"import sys; sys.path.insert(0, {str(zipped)!r}); import photon.changed as it, photon\n"
+    script += "print(photon.__file__, photon.x, it.__file__, it.x)"
+    told = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == [f"{zipped}/photon/__init__.pyc", "1", f"{zipped}/photon/changed.py", "10"]
 
 
 def test_schemas_without_columns() -> None:

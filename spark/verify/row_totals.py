@@ -1,0 +1,101 @@
+"""What is counted of all narrow rows beside findings: one aggregate, for each one is planned and reads them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.functions import col
+
+from photon.spark.backfill.batch_names import HOUR_PREFIX, SLOT_PREFIX
+from photon.spark.ledger_check import Cell, CountedGroup, CountedHour, folded
+from photon.spark.verify.classify import REOPENED, UNMATCHED
+from photon.spark.verify.narrow_rows import ENTRY, LINE, TORN
+
+OutputFiles = Mapping[tuple[str, str], int]
+"""(datacentre, file) -> from where on it is new."""
+
+
+class FileEnds(NamedTuple):
+    """First and last hour of an output file, whether no line lacks one; first and last hour of what is new in it."""
+
+    datacentre: str
+    file: str
+    first: int | None
+    last: int | None
+    whole: bool
+    fresh_first: int | None
+    fresh_last: int | None
+
+
+class IdsOfHour(NamedTuple):
+    """Ids of the registry, and the hash of all of them."""
+
+    hour: int
+    ids: int
+    print: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowTotals:
+    cells: dict[Cell, CountedHour]
+    """What the ledger is compared with. A set of pairs counts once, as there."""
+    ends: list[FileEnds]
+    entries: list[IdsOfHour]
+    """One hour may come several times."""
+    torn: int
+    unmatched: int
+    """Lines of the range without a primary event."""
+
+
+def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
+    """``rows``: NARROW of everything, which Spark keeps."""
+    counted = sql.expr("judged AND hour IS NOT NULL AND (pairs IS NULL OR pair = pairs)")
+    backfilled = sql.expr(f"file LIKE '%/{HOUR_PREFIX}%' OR file LIKE '%/{SLOT_PREFIX}%'")
+    names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled"]
+    marked = with_since(rows, since).withColumn("backfilled", backfilled)
+    sets = marked.groupingSets([names, ["datacentre", "file"]], *names, "file").agg(
+        sql.count_if(counted), sql.count("*"), sql.bit_xor(sql.when(col("role") == ENTRY, print_of_id())),
+        *ends_of("file_offset"),
+    )  # fmt: skip
+    cells: list[CountedGroup] = []
+    ends: list[FileEnds] = []
+    entries: list[IdsOfHour] = []
+    torn = unmatched = 0
+    for row in sets.collect():
+        group, (file, judged, count, print_), hours = row[:7], row[7:11], row[11:]
+        hour, datacentre, role, kind = group[:4]
+        if role is None:
+            if file is not None:
+                ends.append(FileEnds(datacentre, file, *hours))
+            continue
+        if judged:
+            cells.append(CountedGroup._make((*group, judged)))
+        if role == ENTRY:
+            entries.append(IdsOfHour(hour, count, print_))
+        torn += count if role == TORN else 0
+        unmatched += judged if (role, kind) == (LINE, UNMATCHED) else 0
+    return RowTotals(folded(cells), ends, entries, torn, unmatched)
+
+
+def print_of_id() -> Column:
+    """That an id was cleared since changes nothing; that it was given up does."""
+    return sql.xxhash64("digest", "token", "kind", "event_time_ns", (col("state") == REOPENED).cast("int"))
+
+
+def with_since(lines: DataFrame, since: OutputFiles) -> DataFrame:
+    """With ``since``; null where all or nothing of a file is new."""
+    if not since:
+        return lines.withColumn("since", sql.lit(None).cast("bigint"))
+    rows = [(*name, at) for name, at in since.items()]
+    known = lines.sparkSession.createDataFrame(rows, "datacentre string, file string, since bigint")
+    return lines.join(sql.broadcast(known), ["datacentre", "file"], "left")
+
+
+def ends_of(offset: str) -> list[Column]:
+    """All but the first two of FileEnds."""
+    hour, fresh = col("hour"), sql.when(col(offset) >= col("since"), col("hour"))
+    return [sql.min(hour), sql.max(hour), sql.every(hour.isNotNull()), sql.min(fresh), sql.max(fresh)]
