@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from photon.idregistry.raft import rules
+from photon.idregistry.raft import rules, snapshot
 from photon.idregistry.raft.api import GroupState
 from photon.idregistry.raft.identity import group_directory
 from photon.idregistry.raft.options import RaftOptions
@@ -17,6 +17,12 @@ from tests.simulation.world.cluster import DIRECTORY, Node
 from tests.simulation.world.raft import GROUP, World, draw_options
 
 SEEDS = range(8 if os.environ.get("PHOTON_FULL") else 3)
+
+
+@pytest.fixture(autouse=True)
+def few_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of snapshots, which hold all that was ever proposed: three of four rounds would write some."""
+    monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 2_000)
 
 
 def world_with_leader(
@@ -46,7 +52,7 @@ def run_with_clients(world: World, seconds: float, stop: Callable[[], bool] | No
     def client() -> None:
         world.propose_everywhere()
         if world.now < end:
-            world.later(0.02, client)
+            world.later(0.03, client)
 
     client()
     return world.run_until(end, stop)

@@ -25,12 +25,15 @@ class Machine:
         self._world = world
         self._name = name
         self.history: list[tuple[int, bytes]] = []
+        self._records: list[bytes] = []
+        """Of ``history``: snapshots come all the time."""
 
     def apply(self, index: int, command: bytes) -> int:
         self._world.applied(self._name, index, command)
         if self.history and index <= self.history[-1][0]:
             raise Violation(f"{self._name} applied entry {index} after {self.history[-1][0]}")
         self.history.append((index, command))
+        self._records.append(_RECORD.pack(index, len(command)) + command)
         return index
 
     def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
@@ -38,17 +41,17 @@ class Machine:
             self.apply(index, command)
 
     def snapshot(self) -> Iterable[bytes]:
-        for index, command in self.history:
-            yield _RECORD.pack(index, len(command)) + command
+        return self._records
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        self.history = []
+        self.history, self._records = [], []
         for chunk in chunks:
             index, _ = _RECORD.unpack_from(chunk)
             command = chunk[_RECORD.size :]
             if self._world.by_index.get(index) != command:
                 raise Violation(f"{self._name} restores entry {index} as nobody ever applied it")
             self.history.append((index, command))
+            self._records.append(chunk)
 
 
 def draw_options(random: Random) -> RaftOptions:
