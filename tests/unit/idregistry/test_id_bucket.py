@@ -99,6 +99,7 @@ def test_equal_ids_of_one_batch_while_segments_split() -> None:
 
 
 def test_an_id_takes_52_bytes_at_most_and_48_at_a_real_size() -> None:
+    assert Bucket(number=0).resident_bytes == 8  # the sum of its rows
     table = IdTable()
     for first in range(0, 400_000, 10_000):
         add(table, first, 10_000)
