@@ -54,7 +54,7 @@ test: test-unit test-sim test-integration  ## unit, simulation and integration t
 test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
 
 test-unit: install       ## seconds
-	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
+	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS) --dist loadfile
 
 test-sim: install        ## SEEDS of each simulation, those that found something, a few new ones for each commit
 	@fresh=$$((0x$$(git rev-parse --short=7 HEAD^{tree} 2> /dev/null || echo 0))); \
