@@ -57,7 +57,7 @@ test: install            ## unit, simulation and integration tests
 test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
 
 test-unit: install       ## seconds
-	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
+	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS) --dist loadfile
 
 SCHEDULES = PHOTON_SIM_FRESH=$$((0x$$(git rev-parse --short=7 HEAD^{tree} 2> /dev/null || echo 0))) PHOTON_SIM_SEEDS=$(SEEDS)
 test-sim: install        ## SEEDS of each simulation, those that found something, a few new ones for each commit

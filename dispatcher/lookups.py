@@ -66,11 +66,11 @@ class Behind:
 
 
 Lines = Set[tuple[bytes, int]]  # digests and ``line_tag``s
-_KINDS = np.array(list(Kind), np.uint8)
+_IS_KIND = np.isin(np.arange(256), list(Kind))
 
 
 def is_present(found: Verdicts) -> Mask:
-    present: Mask = (found.outcomes == Answer.PRESENT) & np.isin(found.owner_kinds, _KINDS)
+    present: Mask = (found.outcomes == Answer.PRESENT) & _IS_KIND[found.owner_kinds]
     return present
 
 

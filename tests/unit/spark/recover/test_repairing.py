@@ -200,9 +200,9 @@ async def test_killed_anywhere_and_begun_again(tmp_path: Path, round_: int) -> N
 async def test_without_the_memory_of_what_was_asked_ids_are_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rule's ablation: some seed must show it."""
+    """The rule's ablation: some seed must show it, as 3 does now."""
     monkeypatch.setattr(Repairing, "_before", lambda *_: EarlierRepairs.NOT_ASKED)
-    for seed in range(60):
+    for seed in sorted(range(60), key=lambda each: each != 3):
         site = Site(tmp_path / str(seed), seed, 120, 0.3)
         site.clock.now, site.world.may_collect = OLD_NS, True
         await _until_done(site)
