@@ -20,6 +20,7 @@ MASK = int(
     flags.MODIFY | flags.ATTRIB | flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO
     | flags.DELETE_SELF | flags.MOVE_SELF | flags.EXCL_UNLINK
 )  # fmt: skip
+ATTRIBUTES = int(flags.ATTRIB)
 ANYWHERE = int(flags.Q_OVERFLOW | flags.UNMOUNT)
 DELETE = int(flags.DELETE)
 LEFT = int(flags.DELETE | flags.MOVED_FROM)
@@ -30,8 +31,12 @@ MOVED_FROM, MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
 class InotifyWatcher:
     """Implements watching.Watcher. Raises OSError when there can be no further inotify instance."""
 
-    def __init__(self, directory: Path, *, foreign: Callable[[str], bool] = lambda kind: False) -> None:
-        """``foreign``: whether a file system of this type changes unnoticed; meeting one, the watcher has failed."""
+    def __init__(
+        self, directory: Path, *, foreign: Callable[[str], bool] = lambda kind: False, attributes: bool = True
+    ) -> None:
+        """``foreign``: whether a file system of this type changes unnoticed; meeting one, the watcher has failed.
+        ``attributes``: whether a change of a file's owner, rights or times counts."""
+        self._mask = MASK if attributes else MASK & ~ATTRIBUTES
         self._directory = directory
         self._foreign = foreign
         self._inotify = INotify(nonblocking=True)
@@ -58,7 +63,7 @@ class InotifyWatcher:
             return
         place = self._directory / path
         try:
-            wd = self._inotify.add_watch(place, MASK)
+            wd = self._inotify.add_watch(place, self._mask)
             device = os.stat(place).st_dev
         except OSError as err:
             if err.errno in (errno.ENOSPC, errno.ENOMEM):

@@ -51,8 +51,11 @@ class Watcher(Protocol):
     def close(self) -> None: ...
 
 
-def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -> Watcher | None:
-    """None: the directory has to be polled. ``report`` receives a line where that is unexpected.
+def open_watcher(
+    directory: Path, watch: Watch, report: Callable[[str], None], *, attributes: bool = True
+) -> Watcher | None:
+    """None: the directory has to be polled. ``report`` receives a line where that is unexpected. ``attributes``: see
+    InotifyWatcher.
 
     Raises LogDirectoryError.
     """
@@ -66,7 +69,8 @@ def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -
     from photon.adapters.logs.inotify import InotifyWatcher  # not on every system
 
     try:
-        return InotifyWatcher(directory, foreign=is_network if watch is Watch.AUTO else lambda kind: False)
+        foreign = is_network if watch is Watch.AUTO else lambda kind: False
+        return InotifyWatcher(directory, foreign=foreign, attributes=attributes)
     except OSError as err:
         report(
             f"{directory}: the system does not notify of changes ({err.strerror}), so it is polled; "

@@ -116,8 +116,10 @@ async def attacked(rig: Rig, draw: random.Random, certificates: Path | None) -> 
             await asyncio.to_thread(held.hold, where, HELD_EACH)
         for _ in range(ROUNDS):
             attacks = [partial(_attack, service, random.Random(draw.random()), certificates) for service in services]
-            for route in rig.demo.deployment.routes:
-                attacks.append(partial(_raw_attacks, [partial(plain, route.listen)], random.Random(draw.random())))
+            attacks += [
+                partial(_raw_attacks, [partial(plain, route.listen)], random.Random(draw.random()))
+                for route in rig.demo.deployment.routes
+            ]
             await asyncio.gather(*map(asyncio.to_thread, attacks))  # one after the other all would run for long
             await _all_well(rig, services, pids, before)
     finally:

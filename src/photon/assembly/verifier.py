@@ -33,6 +33,8 @@ from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
 from photon.verifier.watermark_keeper import GAP_S, WatermarkKeeper, within_ns
 
+COMMIT_S = 0.05
+"""All changes of one commit come within this, or its last ones wake the keeper of watermarks once more."""
 READ_BEFORE_S = 3600.0
 """Beyond its patience: what an event may wait for joiners and the registry until its line is made."""
 
@@ -59,12 +61,16 @@ def limits_of(settings: Settings) -> ServiceLimits:
 def _wakes(own: VerifiedPipeline, watch: Watch, woken: asyncio.Event) -> Callable[[], None]:
     """Sets it whenever something is committed in the dispatcher's state; what is returned ends that."""
     own.own.mkdir(parents=True, exist_ok=True)
-    watcher, loop = open_watcher(own.state, watch, log.warning), asyncio.get_running_loop()
+    # Not by attributes: as root, SQLite gives its files their owner whenever they are opened, to be read as well.
+    watcher, loop = open_watcher(own.state, watch, log.warning, attributes=False), asyncio.get_running_loop()
     if watcher is None:
         return lambda: None
     watcher.enter("")
+    later: asyncio.TimerHandle | None = None
 
     def end() -> None:
+        if later is not None:
+            later.cancel()
         loop.remove_reader(watcher.fileno())
         watcher.close()
 
@@ -73,14 +79,20 @@ def _wakes(own: VerifiedPipeline, watch: Watch, woken: asyncio.Event) -> Callabl
             loop.add_reader(watcher.fileno(), noted)
 
     def noted() -> None:
-        """A commit is several changes, and nobody looks more often than this."""
+        """A commit is several changes, of which the last one counts: they have come a moment later."""
+        nonlocal later
+        loop.remove_reader(watcher.fileno())
+        later = loop.call_later(COMMIT_S, told)
+
+    def told() -> None:
+        """Nobody looks more often than this."""
+        nonlocal later
         watcher.changed()
         woken.set()
         if watcher.failed:
             end()
         else:
-            loop.remove_reader(watcher.fileno())
-            loop.call_later(GAP_S, listen)
+            later = loop.call_later(GAP_S, listen)
 
     listen()
     return lambda: None if watcher.failed else end()

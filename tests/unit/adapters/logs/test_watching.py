@@ -237,7 +237,7 @@ def test_who_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_further_instance_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(directory: Path, *, foreign: object) -> None:
+    def none(directory: Path, *, foreign: object, attributes: bool) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(inotify_module, "InotifyWatcher", none)
