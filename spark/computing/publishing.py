@@ -153,7 +153,9 @@ class Publishing:
     def publish(self) -> bool:
         """What is staged of batches that are committed. Whether there was any. Raises OSError, PhotonError; then the
         process must end."""
-        staged, last = _numbers(self.staged, ".json"), self.committed()
+        if not (staged := _numbers(self.staged, ".json")):
+            return False
+        last = self.committed()
         ready = sorted(batch for batch in staged if batch <= last)
         for batch in ready:
             _sync(self._checkpoint / "commits" / str(batch))

@@ -44,7 +44,7 @@ JAVA_LOCK = "java.lock"
 """Held by Spark's Java process."""
 JAVA_S = 60.0
 VERSION = 1
-POLL_S = 0.05
+POLL_S = 0.1
 TRIGGER = "500 milliseconds"
 """At least so long from batch to batch: watermarks move several times a second, though no record comes."""
 SAY_S = 1.0
@@ -57,6 +57,8 @@ SETTINGS = {
     # The source makes a batch whenever the watermark has moved: each has a marker.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "100ms",
+    # Each look at the query brings all of them: more than come between two looks, of which BEHIND_MAX is the bound.
+    "spark.sql.streaming.numRecentProgressUpdates": "16",
     "spark.sql.streaming.minBatchesToRetain": "100",  # publishing.BEHIND_MAX
     "spark.sql.streaming.stopTimeout": "60s",
 }

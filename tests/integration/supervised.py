@@ -8,7 +8,10 @@ from contextlib import ExitStack, asynccontextmanager, nullcontext
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Supervisor, Watching
 from photon.supervision.zygote import ALL, zygote
+from tests.integration.commands import soon
 from tests.integration.forked import zygotes
+
+ENDED_S = 240.0
 
 
 @asynccontextmanager
@@ -25,3 +28,11 @@ async def supervised(
             yield supervisor
         finally:
             await supervisor.stop([[each.name for each in stage] for stage in reversed(deployment.stages())])
+
+
+async def only_registry(supervisor: Supervisor, deployment: Deployment) -> None:
+    """A verification needs none of the others, and they take more of the processors than it."""
+    others = [each.name for each in deployment.services() if not each.name.startswith("registry")]
+    for name in others:
+        supervisor.hold(name)
+    await soon(lambda: not any(map(supervisor.pid, others)), ENDED_S, "only the registry runs")

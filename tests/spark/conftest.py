@@ -26,9 +26,10 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process has the cluster, another one the session: a Java process's first verification costs three others."""
+    """One process has the session, as the first verification of a Java process costs as three; another one has the
+    cluster, and what needs neither."""
     for item in items:
-        group = "cluster" if "cluster" in getattr(item, "fixturenames", ()) else "session"
+        group = "session" if {"spark", "joined"}.intersection(getattr(item, "fixturenames", ())) else "cluster"
         item.add_marker(pytest.mark.xdist_group(group))
 
 

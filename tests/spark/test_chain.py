@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from photon.cli.main import main
 from tests.integration.chain_site import READY_S, SETTLE_S, ChainSite
 from tests.integration.commands import drawn_seed, soon
-from tests.integration.supervised import supervised
+from tests.integration.supervised import only_registry, supervised
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,10 +35,7 @@ async def test_the_nightly_verification_finds_each_stage_right(tmp_path: Path, s
             "all have verdicts",
         )
         await soon(lambda: not any(tmp_path.glob("east/*.output/*/*.jsonl")), SETTLE_S, "all is cleared and final")
-        others = [each.name for each in site.deployment.services() if not each.name.startswith("registry")]
-        for name in others:  # the verification needs none of them, and they take more of the processors than it
-            supervisor.hold(name)
-        await soon(lambda: not any(map(supervisor.pid, others)), SETTLE_S, "only the registry runs")
+        await only_registry(supervisor, site.deployment)
         for stage in ("purchases", "receipts"):
             done = await asyncio.to_thread(verified, site.file, stage, tmp_path / stage)
             assert done.exit_code == 0, done.output

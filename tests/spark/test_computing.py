@@ -62,7 +62,7 @@ class OnSpark:
             if self.driver.poll() is not None:
                 self.start()
             assert time.monotonic() < until, self.said()
-            time.sleep(0.05)
+            time.sleep(0.2)
         return True
 
     def after_a_batch(self) -> bool:

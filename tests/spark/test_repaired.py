@@ -22,7 +22,7 @@ from photon.spark.verify.narrow_rows import NARROW, TORN
 from photon.spark.verify.run import VerifyOutcome
 from photon.supervision.deployment import Deployment
 from tests.integration.commands import soon
-from tests.integration.supervised import supervised
+from tests.integration.supervised import only_registry, supervised
 from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
 from tests.integration.test_skip import T, joined
 
@@ -80,6 +80,7 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         await soon(lambda: held(here)["joined"] == lines, 60, "all files are final again")
         again = lost + len(UNMATCHED)
         await soon(lambda: sum(read_ledger(state)["reread"] for state in here.states) >= again, 60, "all is counted")
+        await only_registry(supervisor, deployment)
         clean = await verified(here)
         assert clean.verdict.counts == {"correct": events}, clean.figures.examples
         assert clean.figures.unexplained() == []
