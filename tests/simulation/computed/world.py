@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -75,8 +75,9 @@ class Outputs:
         return {name: OutputPlace(Path(f"/{name}/out"), Path(f"/{name}/state")) for name in self._samplers}
 
     def names(self, directory: Path) -> list[str]:
-        self._reached(directory)
-        return sorted(self._states(directory.parts[1])) if directory.name == "slots" else []
+        name = directory.parts[1]
+        self._reached(name)
+        return sorted(self._states(name)) if directory.name == "slots" else []
 
     def exists(self, path: Path) -> bool:
         return self._do("exists", path)
@@ -87,22 +88,21 @@ class Outputs:
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         return self._do("read", path, offset, length)
 
-    def _reached(self, path: Path) -> Sampler:
-        sampler = self._samplers[path.parts[1]]
+    def _reached(self, name: str) -> Sampler:
+        sampler = self._samplers[name]
         if self._far and sampler.place.down:
-            raise OSError(f"simulated: {path} cannot be reached")
+            raise OSError(f"simulated: {name} cannot be reached")
         return sampler
 
     def _do(self, what: str, path: Path, *args: Any) -> Any:
-        sampler = self._reached(path)
-        _, name, root, kind, *rest = path.parts
+        name, slot, there = _parted(path)
+        sampler = self._reached(name)
         disk: Any  # it takes strings: paths would be a tenth of a seed's time
-        if kind == JOURNAL.parent.name:
-            disk, there = sampler.place.disks[f"{name}-watermarks"], f"/{JOURNAL}"
+        if not slot:
+            disk = sampler.place.disks[f"{name}-watermarks"]
         else:
-            slot = rest[-1].rpartition("-")[0] if root == "out" else rest[0]
             disk, state = self._states(name)[slot]
-            there = "/".join((f"/{slot}/out", kind, *rest) if root == "out" else (str(state), *rest[1:]))
+            there = there if there.startswith("/") else f"{state}/{there}"
         return getattr(disk, what)(there, *args)
 
     def _states(self, name: str) -> dict[str, tuple[Any, Path]]:
@@ -112,6 +112,18 @@ class Outputs:
             found = {slot_of(path): (disk, path) for disk, path in self._samplers[name].states()}
             self._known[name] = self._world.loop.now, found
         return found
+
+
+@lru_cache(4096)
+def _parted(path: Path) -> tuple[str, str, str]:
+    """Datacentre, slot, and where on the slot's disk; relative to its state directory. No slot: the journal."""
+    _, name, root, kind, *rest = path.parts
+    if kind == JOURNAL.parent.name:
+        return name, "", f"/{JOURNAL}"
+    if root == "out":
+        slot = rest[-1].rpartition("-")[0]
+        return name, slot, "/".join((f"/{slot}/out", kind, *rest))
+    return name, rest[0], "/".join(rest[1:])
 
 
 def slot_of(state: Path) -> str:
@@ -653,12 +665,15 @@ class ComputingWorld(World):
     """Over two datacentres. What a lost slot had shown may be given up, and what was computed of it is not taken
     back: none is lost here."""
 
+    watching: Sequence[int] = range(SITES)
+    """Which machines do."""
+
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.patches = (*self.patches, *PATCHES)
         for sampler in self.watermarks.samplers:
             sampler.keep = Verified(sampler, Random(f"{self.seed} {sampler.place.name}")).keep
-        self.sites = [Site(self, number) for number in range(SITES)]
+        self.sites = [Site(self, number) for number in self.watching]
         self.checks.append(computed)
 
     def _draw(self) -> None:
@@ -710,3 +725,10 @@ def run_seed(
 ) -> ComputingWorld:
     """Runs one schedule; raises Violation, with the seed in it."""
     return run_world(seed, variant, story=story, kind=kind)
+
+
+def run_site(seed: int, variant: Variant) -> None:
+    """One machine over a schedule of the join: where a rule is missing one shows it, and eight cost more than the
+    join. Raises Violation."""
+    of_the_join, number = divmod(seed, SITES)
+    run_seed(of_the_join, variant, kind=type("OneSite", (ComputingWorld,), {"watching": (number,)}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import cache, partial
 
 import pytest
 
@@ -33,15 +34,18 @@ def test_every_event_has_one_verdict_whatever_goes_on_at_once(batch: list[int]) 
         print(f"seed {seed}: {len(world.truth.events)} events, {dict(world.counts)}, {world.speed}")
 
 
+_ran = cache(partial(run_seed, story=True))
+"""The same world for all who only look at it."""
+
+
 def test_a_seed_replays_exactly() -> None:
-    one, other = run_seed(8, story=True), run_seed(8, story=True)
-    assert one.story == other.story
+    assert _ran(0).story == run_seed(0, story=True).story
 
 
 def test_schedules_reach_what_they_are_for() -> None:
     """In the first of them, together."""
     wanted = ("adopted", "changes", "replaced", "sealed", "pauses", "cuts")
-    reach("joined", range(60), lambda seed: +Counter(run_seed(seed).counts), wanted)
+    reach("joined", range(60), lambda seed: +Counter(_ran(seed).counts), wanted)
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

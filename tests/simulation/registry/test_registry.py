@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -54,8 +54,12 @@ def test_the_promises_hold(batch: list[int]) -> None:
         assert answers > 20 * len(batch)  # or nothing was tested
 
 
+_ran = cache(partial(run, story=True))
+"""The same world for all who only look at it."""
+
+
 def test_a_seed_replays() -> None:
-    first, second = run(3, story=True), run(3, story=True)
+    first, second = _ran(0), run(0, story=True)
     assert first.story == second.story
     assert first.history.asked == second.history.asked
 
@@ -67,7 +71,7 @@ def test_schedules_reach_what_they_are_for() -> None:
 
     def told(seed: int) -> list[str]:
         nonlocal moved, wrong, removed
-        world = run(seed, story=True)
+        world = _ran(seed)
         told = [f"heard {Answer(each.answer).name}" for each in world.history.asked]
         for group in world.history.logs:
             for entry in world.history.log(group):

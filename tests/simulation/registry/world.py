@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from photon.config.clock import NS_PER_S
 from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.raft import snapshot
 from photon.idregistry.replica import server as registry_server
 from tests.simulation.world import holders, replacing, replica, resharding, site_faults
 from tests.simulation.world.cluster import SMALL
@@ -62,6 +63,7 @@ class RegistryWorld(RaftWorld):
     common_faults = (*REPLICAS, *HOLDERS, *CLOCKS, *SLOTS)
     patches: tuple[Patch, ...] = (
         *SMALL,
+        (snapshot, "SNAPSHOT_SLICE_BYTES", 200),
         (ShardMachine, "__init__", _small_buckets),
         (registry_server, "BOUNDARY_STEP_NS", NS_PER_S),
         (registry_server, "CARETAKER_SECONDS", 0.8),

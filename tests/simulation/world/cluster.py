@@ -29,10 +29,11 @@ SMALL = (
     (driver, "ENTRIES_MAX", 3),
     (journal, "FRAME_TARGET", 150),
     (journal, "SLICE_BYTES", 200),
-    (snapshot, "SNAPSHOT_SLICE_BYTES", 200),
+    (snapshot, "SNAPSHOT_SLICE_BYTES", 600),
     (snapshot, "TRANSFER_BYTES", 300),
 )
-"""Snapshots and logs of a few hundred bytes, and a few entries, still take several slices and messages."""
+"""Snapshots of a few thousand bytes, logs of a few hundred, and a few entries still take several slices and
+messages."""
 SKEW_MAX = 4.0
 """Seconds that a wall clock is wrong by while nothing is wrong with it; below S of the registry."""
 
