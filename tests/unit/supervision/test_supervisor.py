@@ -178,7 +178,7 @@ async def test_a_loop_that_spins_and_one_that_stands_still_are_killed(
     heard: list[str] = []
     supervisor = Supervisor(
         policy=LONG_RUN,
-        watching=Watching(every_s=0.1, unhealthy_s=1.0),
+        watching=Watching(every_s=0.1, unhealthy_s=1.5),
         tell=lambda _, what: heard.append(what),
         zygote=copies,
     )
