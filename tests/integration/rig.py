@@ -22,9 +22,8 @@ from photon.lab.wan.client import WanClient, WanError
 from photon.lab.wan.links import Fault
 from tests.integration.supervised import supervised
 
-FULL = bool(os.environ.get("PHOTON_FULL"))
-CLICKS_A_SECOND = 20 if FULL else 8
-STEP_S = 0.5 if FULL else 1.0
+CLICKS_A_SECOND = 20 if os.environ.get("PHOTON_FULL") else 8
+STEP_S = 0.5
 """What comes in such bursts goes through in fewer batches, of which processes live mostly."""
 READY_S = 90.0
 SETTLE_S = 150.0
