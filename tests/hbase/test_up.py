@@ -17,10 +17,10 @@ from photon.lab.demo.feed import Feed, Logs
 from photon.lab.demo.generator import Disorder, Generator
 from photon.lab.demo.observe import Observer
 from tests.integration.commands import photon
+from tests.integration.rig import STEP_S
 
 SECONDS = 6.0
 WAIT_S = 120.0
-STEP_S = 0.5
 SHAPE = Shape(("east",), joiners=1, round_trip_s=None, shards=1, replicas={"r1": "east"}, cache="1B")
 
 
