@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import TimeoutExpired
 
@@ -19,10 +20,13 @@ from photon.config.disk import RealDisk
 from photon.fleet.ledger import balances
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.joiner.slot.place import KINDS as WITNESSED
 from photon.lab.demo.check import records
 from photon.lab.demo.deployment import Shape
 from photon.operations.slots.retiring import ALL_INCARNATIONS
 from photon.outputs import OutputPlace, Reader
+from photon.outputs.published import name_of
 from tests.integration.commands import drawn_seed, soon
 from tests.integration.forked import begin
 from tests.integration.rig import SETTLE_S, Rig
@@ -71,17 +75,22 @@ class LosingRig(Rig):
             for path in (self._place.output / kind).glob(f"{LOST}-*"):
                 path.rename(self.lost / kind / f"{prefix}{path.name}")
 
-    def save(self) -> None:
-        """A copy of its output survived: a byte-wise prefix that has all that readers were shown."""
+    async def save(self) -> None:
+        """A copy of its output survived: a byte-wise prefix that has all that the registry knows of. It hears of it
+        before readers are shown it."""
         self.with_copy = True
-        durable = msgspec.json.decode((self.lost / "state" / "durable.json").read_bytes())
+        async with self._registry() as client:
+            slots = await client.recovery.list_slots(timeout=5)
+        assert not isinstance(slots, Refusal)
+        (witness,) = (each.witness for each in slots if each.name == LOST)
+        logs = zip((DIRECTORY_OF[kind] for kind in WITNESSED), witness, strict=False)
+        known = {name_of(kind, LOST, log.number): log.length for kind, log in logs}
         for kind in DIRECTORIES:
             (self.copied / kind).mkdir(parents=True)
             for path in (self.lost / kind).iterdir():
-                shown = durable["files"].get(f"{kind}/{path.name}", 0)
-                data = path.read_bytes()
-                cut = self.random.randint(shown, len(data))
-                print(f"the copy of {kind}/{path.name}: {cut} bytes of {len(data)}, {shown} were shown")
+                least, data = known.get(f"{kind}/{path.name}", 0), path.read_bytes()
+                cut = self.random.randint(least, len(data))
+                print(f"the copy of {kind}/{path.name}: {cut} bytes of {len(data)}, {least} are known")
                 (self.copied / kind / path.name).write_bytes(data[:cut])
         shutil.rmtree(self.lost)
 
@@ -116,15 +125,19 @@ class LosingRig(Rig):
         async with asyncio.timeout(SETTLE_S):
             while any(each["read"] != lines or each["pending"] for each in self.observer.ledgers().values()):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
+        async with self._registry() as client, asyncio.timeout(REST_S):
+            while left := await self._unrest(client):
+                print(left)
+                await asyncio.sleep(0.5)
+        self._take_output("woken-")  # what a process that slept may have written after it woke up
+
+    @asynccontextmanager
+    async def _registry(self) -> AsyncIterator[RegistryClient]:
         client = RegistryClient(self.demo.replicas, clock=SystemClock())
         try:
-            async with asyncio.timeout(REST_S):
-                while left := await self._unrest(client):
-                    print(left)
-                    await asyncio.sleep(0.5)
+            yield client
         finally:
             await client.close()
-        self._take_output("woken-")  # what a process that slept may have written after it woke up
 
     async def _unrest(self, client: RegistryClient) -> str:
         slots = await client.recovery.list_slots(timeout=5)
@@ -203,7 +216,7 @@ async def copied(rig: Rig) -> None:
     rig.supervisor.kill(f"joiner {LOST}", hold=True)
     await rig._gone([f"joiner {LOST}"])
     rig.take_away()
-    rig.save()
+    await rig.save()
     await rig.retire()
 
 
