@@ -21,7 +21,6 @@ from photon.config.disk import Disk
 from photon.config.metrics.readings import Readings
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import within
 from photon.outputs.watermarks import Journal, Late, Pair, decode, pairs_of
 
 STATUS_SUFFIX = ".status.json"
@@ -137,7 +136,7 @@ class PublishedWatermark:
     def _found_late(self) -> Iterator[Late]:
         """All of each slot."""
         for state in self._place.states(self._disk):
-            if self._disk.exists(path := within(state, LATE_NAME)):
+            if self._disk.exists(path := state / LATE_NAME):
                 yield from (each for each in decode(self._disk.read(path)) if isinstance(each, Late))
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ def has_ended(disk: Disk, directory: Path, sender: str) -> bool:
 
 
 def _state(directory: Path, sender: str) -> Path:
-    return directory.joinpath(EMBEDDED_STATE, SLOTS_DIRECTORY, sender)
+    return directory / EMBEDDED_STATE / SLOTS_DIRECTORY / sender
 
 
 def slot_of(file: str) -> str:

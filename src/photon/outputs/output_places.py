@@ -17,7 +17,7 @@ from photon.outputs.cursor import Cursor
 from photon.outputs.next_read import end_of
 from photon.outputs.published import COPY_NAME as COPY_NAME
 from photon.outputs.published import OUTPUT_NAME as OUTPUT_NAME
-from photon.outputs.published import RETIRED_NAME, Listing, SlotListing, SlotOutput, slot_states, within
+from photon.outputs.published import RETIRED_NAME, Listing, SlotListing, SlotOutput, slot_states
 
 COPIES_NAME = "copies"
 SEALED_NAME = "sealed.json"
@@ -70,14 +70,14 @@ class OutputPlace:
 
     def states(self, disk: Disk) -> list[Path]:
         """State directories of all that publish, slots first."""
-        own = slot_states(disk, within(self.state, SLOTS_DIRECTORY))
+        own = slot_states(disk, self.state / SLOTS_DIRECTORY)
         names = {state.name for state in own}
         for directory in self.copies:
             mark = COPY_NAME if self.live else RETIRED_NAME
             found = [name for name in disk.names(directory) if disk.exists(directory / name / mark)]
             own += [directory / name for name in found if name not in names]
             names.update(found)
-        return [*own, *slot_states(disk, within(self.state, EXPORTS_DIRECTORY))]
+        return [*own, *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
 
     def is_slot(self, state: Path) -> bool:
         """Whether ``state`` is a joiner's. Dispatchers register nothing, so nothing of theirs is cleared."""

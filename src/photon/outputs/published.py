@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -129,14 +128,8 @@ def read_slot(disk: Disk, state: Path) -> SlotOutput:
 def slot_states(disk: Disk, slots: Path) -> list[Path]:
     """State directories of all slots below a pipeline's ``slots`` directory, in order of their names."""
     marks = (DURABLE_NAME, RETIRED_NAME)
-    states = (within(slots, name) for name in disk.names(slots))
-    return [state for state in states if any(disk.exists(within(state, mark)) for mark in marks)]
-
-
-@lru_cache(4096)
-def within(directory: Path, name: str) -> Path:
-    """``directory / name``: whoever looks at what is published, again and again, asks for the same ones."""
-    return directory / name
+    states = (slots / name for name in disk.names(slots))
+    return [state for state in states if any(disk.exists(state / mark) for mark in marks)]
 
 
 def name_of(kind: str, slot: str, number: int) -> str:
@@ -179,11 +172,11 @@ class SlotListing:
         """``kinds``: only files of these; None: of all."""
         self._disk = disk
         self._state = state
-        self._manifest = within(state, MANIFEST_NAME)
-        self._growing = within(state, DURABLE_NAME)
-        self._taken_away = within(state, RETIRED_NAME)
+        self._manifest = state / MANIFEST_NAME
+        self._growing = state / DURABLE_NAME
+        self._taken_away = state / RETIRED_NAME
         self._kinds = kinds
-        self._output = state / OUTPUT_NAME if disk.exists(within(state, COPY_NAME)) else None
+        self._output = state / OUTPUT_NAME if disk.exists(state / COPY_NAME) else None
         self._final: dict[str, OutputFile] = {}
         self._read_to = 0  # of the manifest: bytes, and lines
         self._lines = 0
