@@ -22,18 +22,8 @@ def installed(folder: Path, place: Path) -> Path:
     python = place / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
     (site / "seen.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-compile",
-        "--disable-pip-version-check",
-    ]
-    offline = ["--no-index", "--no-deps", "--no-build-isolation", str(folder)]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-compile", "--no-index", "--no-deps", "--no-build-isolation", str(folder)]
     subprocess.run([*pip, *offline], check=True, timeout=120)
     return python
 
