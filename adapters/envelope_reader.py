@@ -17,9 +17,10 @@ import orjson
 
 from photon.adapters.formats.json_check import are_json, is_json
 
-_STRING = rb'"((?:[^"\\]|\\.)*+)"'
+_TEXT = rb'[^"\\]*+(?:(?>\\.[^"\\]*+))*+'
+_STRING = rb'"(' + _TEXT + rb')"'
 _LINE = re.compile(
-    rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(?:_raw_base64)?":"(?:[^"\\]|\\.)*+","event_time_ns":'
+    rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(?:_raw_base64)?":"' + _TEXT + rb'","event_time_ns":'
     rb'(-?[0-9]{1,19}),("reason":)?.*[}"]\}\n'
 )
 _TAIL = re.compile(rb',"token":"([0-9a-f]{16})"\}\n')

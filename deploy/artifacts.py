@@ -102,7 +102,8 @@ def _placed(made: Path, out: Path) -> Path:
 
 def _unpack(archive: Path, place: Path) -> None:
     with tarfile.open(archive) as opened:
-        opened.extractall(place, filter="data")
+        opened.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+        opened.extractall(place)
 
 
 def _hatchling(target: str, source: Path, out: Path, environment: dict[str, str]) -> Path:

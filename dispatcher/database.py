@@ -291,6 +291,10 @@ def opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
     try:
+        if path.with_name(f"{path.name}-journal").exists():
+            # Its dispatcher was killed before WAL mode: what that one had begun is undone by a reader who may write.
+            with closing(sqlite3.connect(path, timeout=BUSY_S)) as writer:
+                writer.execute("PRAGMA user_version")
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=BUSY_S)
         ) as db:

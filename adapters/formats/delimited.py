@@ -197,4 +197,4 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
 def _field_pattern(delimiter: bytes, quote: bytes) -> re.Pattern[bytes]:
     """One field from where it begins: group 1 quoted, or 2 plain; group 3 the delimiter, absent behind the last."""
     d, q = re.escape(delimiter), re.escape(quote)
-    return re.compile(rb"(?:%b((?:[^%b]++|%b%b)*+)%b|([^%b]*+))(?:(%b)|\Z)" % (q, q, q, q, q, d, d))
+    return re.compile(rb"(?:%b([^%b]*+(?:(?>%b%b[^%b]*+))*+)%b|([^%b]*+))(?:(%b)|\Z)" % (q, q, q, q, q, q, d, d))

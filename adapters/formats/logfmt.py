@@ -23,7 +23,7 @@ from photon.adapters.formats.json_scan import CHUNK_BYTES, I64, Mask, cut_lines
 
 _SPACE, _TAB, _QUOTE, _NEWLINE, _RETURN = b' \t"\n\r'
 _NAME = re.compile(rb'[^\s="\\]+')
-_FIELD = re.compile(rb'([^\s="]++)(?:=(?:"((?:[^"\\]++|\\.)*+)"|([^\s"]*+)))?(?:[ \t]++|\Z)')
+_FIELD = re.compile(rb'([^\s="]++)(?:=(?:"([^"\\]*+(?:(?>\\.[^"\\]*+))*+)"|([^\s"]*+)))?(?:[ \t]++|\Z)')
 _ESCAPE = re.compile(rb'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _SURROGATES = re.compile(rb"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _SHORT = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}

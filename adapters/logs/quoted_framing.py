@@ -32,15 +32,16 @@ class QuotedLines:
         self._quote = framing.quote
         self._max_record = max_record
         q, d = re.escape(framing.quote), re.escape(framing.delimiter)
-        inside = rb"(?:[^%b]++|%b%b)*+" % (q, q, q)
+        inside = rb"[^%b]*+(?:(?>%b%b[^%b]*+))*+" % (q, q, q, q)
         plain = rb"(?!%b)[^%b\n]*+" % (q, d)
         field = rb"(?:%b%b%b|%b)" % (q, inside, q, plain)
-        one_line = rb"(?:%b(?:[^%b\n]++|%b%b)*+%b|%b)" % (q, q, q, q, q, plain)
-        self._open = re.compile(rb"(?:%b%b)*+%b(?:[^%b\n]++|%b%b)*+\n" % (one_line, d, q, q, q, q))
+        on_a_line = rb"[^%b\n]*+(?:(?>%b%b[^%b\n]*+))*+" % (q, q, q, q)
+        one_line = rb"(?:%b%b%b|%b)" % (q, on_a_line, q, plain)
+        self._open = re.compile(rb"(?:(?>%b%b))*+%b%b\n" % (one_line, d, q, on_a_line))
         self._delimiter = framing.delimiter
-        self._record = re.compile(rb"%b(?:%b%b)*+\r?\n" % (field, d, field))
-        self._begun = re.compile(rb"(?:%b%b)*+(?:%b%b(?:%b\r?)?|%b)\Z" % (field, d, q, inside, q, plain))
-        self._last = re.compile(rb"%b(?:%b%b)*+\r?\Z" % (field, d, field))
+        self._record = re.compile(rb"%b(?:(?>%b%b))*+\r?\n" % (field, d, field))
+        self._begun = re.compile(rb"(?:(?>%b%b))*+(?:%b%b(?:%b\r?)?|%b)\Z" % (field, d, q, inside, q, plain))
+        self._last = re.compile(rb"%b(?:(?>%b%b))*+\r?\Z" % (field, d, field))
 
     def marked(self, data: bytes, *, final: bool = False) -> bytes:
         """``data``, which begins at a record's begin, with the line ends inside fields marked.

@@ -15,7 +15,7 @@ from photon.adapters.logs.framing import Piece
 
 HEADER_BYTES_MAX = 1 << 18
 """A header that grows longer is dropped: Zeek writes no such header."""
-_HEADER_LINES = re.compile(rb"(?:#[^\n]*+\n)++")
+_HEADER_LINES = re.compile(rb"(?:(?>#[^\n]*+\n))++")
 _KEPT = (b"#fields", b"#types", b"#set_separator", b"#empty_field", b"#unset_field")
 
 

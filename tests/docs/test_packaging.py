@@ -27,7 +27,8 @@ def test_the_wheel_holds_what_git_knows(tmp_path: Path) -> None:
     subprocess.run([*build, "-t", "sdist"], cwd=ROOT, check=True, capture_output=True)
     [sdist] = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "from-sdist", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+        archive.extractall(tmp_path / "from-sdist")
     [unpacked] = (tmp_path / "from-sdist").iterdir()
     subprocess.run([*build, "-t", "wheel"], cwd=unpacked, check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")

@@ -120,6 +120,11 @@ def test_a_datacentre_that_does_not_answer_is_named(site: tuple[Site, str]) -> N
     assert (table.code, "missing  west" in table.out) == (3, True)
 
 
+def _all_up(url: str) -> bool:
+    code, status = _get(url)
+    return code == 200 and {each["up"] for each in status["processes"]} == {True}
+
+
 def test_the_status_page_tells_the_same_over_mutual_tls(site: tuple[Site, str]) -> None:
     """The page shows its own certificate, status-east, to every process; ``photon status`` the operator's."""
     here, url = site
@@ -132,8 +137,7 @@ def test_the_status_page_tells_the_same_over_mutual_tls(site: tuple[Site, str]) 
     assert story["steps"] == same["steps"]
     assert _get(f"{url}/explain.json?{urllib.parse.urlencode({'id': 'c999999'})}")[1]["verdict"] == "unknown"
     assert _get(f"{url}/explain.json?id=")[0] == 400
-    until(lambda: _get(f"{url}/status.json")[0] == 200, WAIT_S, "the page has its first figures")
-    assert {each["up"] for each in _get(f"{url}/status.json")[1]["processes"]} == {True}
+    until(lambda: _all_up(f"{url}/status.json"), WAIT_S, "the page has figures of all processes")
     told = photon("status", "--config", here.file, "-o", "json")
     assert told.code == 0, told.err + told.out
     (east,) = json.loads(told.out)["datacentres"]

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import orjson
 
-_STRING = rb'("(?:[^"\\]|\\.)*+")'
+_STRING = rb'("[^"\\]*+(?:(?>\\.[^"\\]*+))*+")'
 _HEAD = re.compile(
     rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(_raw_base64)?":' + _STRING + rb',"event_time_ns":'
     rb'(-?[0-9]{1,19}),(?:"reason":' + _STRING + rb",)?"

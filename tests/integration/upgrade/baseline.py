@@ -63,7 +63,8 @@ def unpacked(archive: Path) -> Iterator[Site]:
     """The site as it was left."""
     with place() as base:
         with tarfile.open(archive) as opened:
-            opened.extractall(base, filter="data")
+            opened.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+            opened.extractall(base)
         yield Site(base)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,24 @@ def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
     assert state.ledger().total.balance == 0
     assert state.waits_for_something(SETTLED_NS)
     state.close()
+
+
+def test_read_after_a_kill_before_it_was_in_wal_mode(tmp_path: Path) -> None:
+    path, used = tmp_path / "state.db", tmp_path / "used.db"
+    State(used).close()
+    with closing(sqlite3.connect(used, isolation_level=None)) as db:
+        db.executescript("PRAGMA journal_mode=DELETE; PRAGMA cache_size=1; BEGIN IMMEDIATE;")
+        db.executemany("INSERT INTO ledger VALUES (?, 0, 1)", [(hour,) for hour in range(4000)])  # spills
+        for tail in ("", "-journal"):
+            shutil.copy(f"{used}{tail}", f"{path}{tail}")
+    with (
+        pytest.raises(sqlite3.OperationalError, match="readonly"),
+        closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as reader,
+    ):
+        reader.execute("PRAGMA user_version")
+    assert read_ledger(path).total.balance == 0
+    assert not read_ledger(path).hours
+    State(path).close()
 
 
 def test_rows_change_and_go(state: State) -> None:
