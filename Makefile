@@ -51,7 +51,7 @@ install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and
 # One run: what computes fills what integration tests leave while they wait.
 test: WORKERS = 4
 test: install            ## unit, simulation and integration tests
-	$(SCHEDULES) $(BIN)/pytest tests/integration tests/simulation tests/unit tests/docs -n $(WORKERS) --dist worksteal
+	$(SCHEDULES) $(BIN)/pytest tests/integration tests/simulation tests/unit tests/docs -n $(WORKERS) --no-loadscope-reorder
 
 # What the tests of Airflow, object storage, Kubernetes and OpenTelemetry run; each step makes its own where this was not.
 test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector
