@@ -48,10 +48,10 @@ $(VENV)/.%: pyproject.toml deploy/docker/build-requirements.txt | $(BIN)/python
 
 install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and all that its developers use
 
-# One run: what computes fills what integration tests leave while they wait.
+# One run in more processes than processors: integration tests, which wait, come first.
 test: WORKERS = 4
 test: install            ## unit, simulation and integration tests
-	$(SCHEDULES) $(BIN)/pytest tests/integration tests/simulation tests/unit tests/docs -n $(WORKERS) --no-loadscope-reorder
+	$(SCHEDULES) $(BIN)/pytest tests/integration tests/simulation tests/unit tests/docs -n $(WORKERS)
 
 # What the tests of Airflow, object storage, Kubernetes and OpenTelemetry run; each step makes its own where this was not.
 test-tools: $(AIRFLOW)/.installed $(OBJECTS)/versitygw $(KUBERNETES)/helm $(OTLP)/collector

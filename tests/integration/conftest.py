@@ -1,13 +1,11 @@
-"""How these tests are spread over test processes, with ``-n``, and what runs with them.
+"""How these tests are spread over test processes, with ``-n``.
 
 Those of a file with a deployment for all of it stay together, all others go wherever there is room; the longest begin
-first, so that none of them is left for the end. Tests of other rooms, which compute, come evenly between these, which
-wait.
+first, so that none of them is left for the end.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 from tests.integration.forked import SUBPROCESS
 
 ROOT = Path(__file__).parents[2]
-TESTS = ROOT / "tests"
 LONG = ("test_chaos", "test_reshard", "test_datacentres", "test_verifier_service", "test_kill9_services")
 
 
@@ -39,17 +36,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONG)
-    rooms = Counter(_room(item) for item in items)
-    seen: Counter[str] = Counter()
-    places = {}
-    for item in items:
-        places[item] = seen[_room(item)] / rooms[_room(item)]
-        seen[_room(item)] += 1
-    items.sort(key=places.__getitem__)
-
-
-def _room(item: pytest.Item) -> str:
-    return item.path.relative_to(TESTS).parts[0]
 
 
 @pytest.fixture(autouse=True)

@@ -79,12 +79,7 @@ class LosingRig(Rig):
         """A copy of its output survived: a byte-wise prefix that has all that the registry knows of. It hears of it
         before readers are shown it."""
         self.with_copy = True
-        async with self._registry() as client:
-            slots = await client.recovery.list_slots(timeout=5)
-        assert not isinstance(slots, Refusal)
-        (witness,) = (each.witness for each in slots if each.name == LOST)
-        logs = zip((DIRECTORY_OF[kind] for kind in WITNESSED), witness, strict=False)
-        known = {name_of(kind, LOST, log.number): log.length for kind, log in logs}
+        known = await self._known()
         for kind in DIRECTORIES:
             (self.copied / kind).mkdir(parents=True)
             for path in (self.lost / kind).iterdir():
@@ -93,6 +88,21 @@ class LosingRig(Rig):
                 print(f"the copy of {kind}/{path.name}: {cut} bytes of {len(data)}, {least} are known")
                 (self.copied / kind / path.name).write_bytes(data[:cut])
         shutil.rmtree(self.lost)
+
+    async def holds_something(self) -> bool:
+        """Whether it has written what readers are not shown yet: then it has to ask the registry."""
+        known = await self._known()
+        lines = [(f"{kind}/{path.name}", path) for kind in DIRECTORIES for path in (self.lost / kind).iterdir()]
+        return any(path.stat().st_size > known.get(name, 0) for name, path in lines)
+
+    async def _known(self) -> dict[str, int]:
+        """Bytes of its output that the registry knows of, by file."""
+        async with self._registry() as client:
+            slots = await client.recovery.list_slots(timeout=5)
+        assert not isinstance(slots, Refusal)
+        (witness,) = (each.witness for each in slots if each.name == LOST)
+        logs = zip((DIRECTORY_OF[kind] for kind in WITNESSED), witness, strict=False)
+        return {name_of(kind, LOST, log.number): log.length for kind, log in logs}
 
     async def retire(self) -> None:
         """Killed at random moments and begun again, until it says that it is done."""
@@ -221,18 +231,20 @@ async def copied(rig: Rig) -> None:
 
 
 async def stopped(rig: Rig) -> None:
-    """SIGSTOP; retired meanwhile. When it wakes up it ends, and writes no record that stands elsewhere unlisted."""
+    """SIGSTOP; retired meanwhile. It writes no record that stands elsewhere unlisted, and ends when it wakes up, but
+    where nothing is left to do: nobody asks it any more."""
     assert isinstance(rig, LosingRig)
     await rig.pause(0.5, SECONDS - 1.0)
     name = f"joiner {LOST}"
     pid = rig.supervisor.pause(name)
     rig.take_away()
+    must_end = await rig.holds_something()
     await rig.retire()
     if FULL:
         await asyncio.sleep(rig.random.uniform(0, LONGER_THAN_EVERY_TIME_OUT_S))
     rig.supervisor.resume(name)
     async with asyncio.timeout(GONE_S):
-        while rig.supervisor.pid(name) == pid:  # noqa: ASYNC110
+        while must_end and rig.supervisor.pid(name) == pid:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     rig.supervisor.kill(name, hold=True)
 
