@@ -45,6 +45,7 @@ DATACENTRES = {"east": 8081, "west": 8082}
 HEALTHY_SECONDS_MAX = 600.0
 """From the start of the first container; 60 s is usual on two idle cores."""
 FLOW_SECONDS_MAX = 180.0
+LEAVE_SECONDS_MAX = 30.0
 SETTLE = "180s"
 POLL_SECONDS = 2.0
 
@@ -254,8 +255,18 @@ class Stack:
         return found
 
     def down(self, *, keep: bool = False) -> None:
-        """Ends all of it."""
-        self.run("down", "--remove-orphans", *([] if keep else ["-v"]))
+        """Ends all of it. Raises Failed."""
+        until = time.monotonic() + LEAVE_SECONDS_MAX
+        while True:
+            try:
+                self.run("down", "--remove-orphans", *([] if keep else ["-v"]))
+            except Failed as failed:
+                # A container is gone a moment before it has left its networks, which cannot be removed until then.
+                if "active endpoints" not in str(failed) or time.monotonic() > until:
+                    raise
+                time.sleep(POLL_SECONDS)
+            else:
+                return
 
 
 def _service(container: dict[str, Any]) -> str:

@@ -148,6 +148,7 @@ async def _skipped_by_mistake(here: Site, supervisor: Supervisor) -> None:
     """Both datacentres leave out the same part of their logs: nobody registers it."""
     for name in DISPATCHERS:
         supervisor.kill(name, hold=True)
+    await supervisor.gone(DISPATCHERS)
     write(here.directory, "queries/q.log", SKIPPED)
     write(here.directory, "clicks/c.log", SKIPPED)
     for own, other in (("east", "west"), ("west", "east")):

@@ -36,3 +36,22 @@ def test_a_restarted_process_is_waited_for_alone(stack: Stack, monkeypatch: pyte
     assert stack.unhealthy("cache-east") == ""
     with pytest.raises(Failed, match="not up within 0 s: registry-r1 restarting"):
         stack.wait("up", stack.unhealthy, 0.0)
+
+
+def test_networks_are_removed_once_the_containers_have_left_them(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = ["network east has active endpoints", "network east has active endpoints", ""]
+
+    def run(*arguments: str) -> str:
+        assert arguments == ("down", "--remove-orphans", "-v")
+        if why := fails.pop(0):
+            raise Failed(why)
+        return ""
+
+    monkeypatch.setattr(stack, "run", run)
+    stack.down()
+    assert fails == []
+    fails.append("no daemon")
+    with pytest.raises(Failed, match="no daemon"):
+        stack.down()
