@@ -38,9 +38,7 @@ def test_a_restarted_process_is_waited_for_alone(stack: Stack, monkeypatch: pyte
         stack.wait("up", stack.unhealthy, 0.0)
 
 
-def test_networks_are_removed_once_containers_have_left_them(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_are_removed_once_containers_have_left_them(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     fails = ["network east has active endpoints", "network east has active endpoints", ""]
 
     def run(*arguments: str) -> str:
