@@ -116,6 +116,11 @@ async def test_a_leader_is_elected_replaced_and_reached_over_a_distance(tmp_path
         every.check()
 
 
+def lead_moves(every: RegionProcesses) -> list[int]:
+    """How often each replica has handed a lead over; an election, which a busy machine may hold, is none."""
+    return [every.output(name).count("registry.lead_moves") for name in every.peers]
+
+
 @pytest.mark.timeout(180)
 async def test_the_lead_moves_to_those_who_insert_and_stays_where_two_share_the_work(tmp_path: Path) -> None:
     near = {name: [name] for name in ("r1", "r2", "r3")}
@@ -132,9 +137,10 @@ async def test_the_lead_moves_to_those_who_insert_and_stays_where_two_share_the_
         while await leads(caller) != caller.slot.name:
             assert time.monotonic() < until, every.output(first)
         assert "registry.lead_moves" in every.output(first)
-        both = time.monotonic()
+        moves, both = lead_moves(every), time.monotonic()
         while time.monotonic() - both < 4 * PERIOD_S:
-            assert await leads(caller, other) == caller.slot.name
+            await leads(caller, other)
+        assert lead_moves(every) == moves, every.output(caller.slot.name)
         every.kill(caller.slot.name)  # nobody near is left: it stays with the one that is elected
         elected = await leads(other)
         assert elected != caller.slot.name
