@@ -197,4 +197,9 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
 def _field_pattern(delimiter: bytes, quote: bytes) -> re.Pattern[bytes]:
     """One field from where it begins: group 1 quoted, or 2 plain; group 3 the delimiter, absent behind the last."""
     d, q = re.escape(delimiter), re.escape(quote)
-    return re.compile(rb"(?:%b([^%b]*+(?:(?>%b%b[^%b]*+))*+)%b|([^%b]*+))(?:(%b)|\Z)" % (q, q, q, q, q, q, d, d))
+    return re.compile(rb"(?:%b(%b)%b|([^%b]*+))(?:(%b)|\Z)" % (q, quoted_text(q), q, d, d))
+
+
+def quoted_text(quote: bytes, never: bytes = b"") -> bytes:
+    """A pattern of what stands between two quotes: doubled they are text. All are patterns; ``never``: no text."""
+    return rb"[^%b%b]*+(?:(?>%b%b[^%b%b]*+))*+" % (quote, never, quote, quote, quote, never)

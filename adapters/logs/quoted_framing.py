@@ -14,7 +14,7 @@ import re
 import numpy as np
 
 from photon.adapters.contract import Framing
-from photon.adapters.formats.delimited import LINE_END_MARK, in_order
+from photon.adapters.formats.delimited import LINE_END_MARK, in_order, quoted_text
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.logs.forward import ForwardBytes
 from photon.adapters.logs.reader import Source
@@ -32,10 +32,9 @@ class QuotedLines:
         self._quote = framing.quote
         self._max_record = max_record
         q, d = re.escape(framing.quote), re.escape(framing.delimiter)
-        inside = rb"[^%b]*+(?:(?>%b%b[^%b]*+))*+" % (q, q, q, q)
+        inside, on_a_line = quoted_text(q), quoted_text(q, rb"\n")
         plain = rb"(?!%b)[^%b\n]*+" % (q, d)
         field = rb"(?:%b%b%b|%b)" % (q, inside, q, plain)
-        on_a_line = rb"[^%b\n]*+(?:(?>%b%b[^%b\n]*+))*+" % (q, q, q, q)
         one_line = rb"(?:%b%b%b|%b)" % (q, on_a_line, q, plain)
         self._open = re.compile(rb"(?:(?>%b%b))*+%b%b\n" % (one_line, d, q, on_a_line))
         self._delimiter = framing.delimiter

@@ -256,17 +256,18 @@ class Stack:
 
     def down(self, *, keep: bool = False) -> None:
         """Ends all of it. Raises Failed."""
-        until = time.monotonic() + LEAVE_SECONDS_MAX
-        while True:
+
+        def still() -> str:
             try:
                 self.run("down", "--remove-orphans", *([] if keep else ["-v"]))
             except Failed as failed:
                 # A container is gone a moment before it has left its networks, which cannot be removed until then.
-                if "active endpoints" not in str(failed) or time.monotonic() > until:
+                if "active endpoints" not in str(failed):
                     raise
-                time.sleep(POLL_SECONDS)
-            else:
-                return
+                return str(failed)
+            return ""
+
+        self.wait("down", still, LEAVE_SECONDS_MAX)
 
 
 def _service(container: dict[str, Any]) -> str:
