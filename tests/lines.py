@@ -5,28 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from photon.adapters.contract import Joined, Payloads
+from photon.adapters.contract import Joined, LogFile, Payloads
 from photon.adapters.envelope import Envelope
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import PrimaryRecord, Records
 
+CLICKS = LogFile("a/clicks.log")
 
-def events_of(events: Sequence[Any]) -> Events:
-    """``events``: whatever has the fields that stand in a line."""
-    return Events.of(
-        [ForeignEvent(e.event_id, bytes(16), e.event_time_ns, e.key, e.record, e.file, e.offset, 0) for e in events]
-    )
+
+def event_of(
+    event_id: bytes = b"c1",
+    key: bytes = b"q1",
+    event_time_ns: int = 123,
+    record: bytes = b'{"c":1}',
+    file: LogFile = CLICKS,
+    offset: int = 42,
+) -> ForeignEvent:
+    """What stands in a line of it."""
+    return ForeignEvent(event_id, bytes(16), event_time_ns, key, record, file, offset, 0)
 
 
 def joined_lines(
-    envelope: Envelope, events: Sequence[Any], primaries: Sequence[Any], payloads: Sequence[Joined], **more: Any
+    envelope: Envelope,
+    events: Sequence[ForeignEvent],
+    primaries: Sequence[PrimaryRecord],
+    payloads: Sequence[Joined],
+    **more: Any,
 ) -> list[bytes]:
     """``Envelope.joined``."""
-    records = Records.of([PrimaryRecord(each.record, each.file, each.offset) for each in primaries])
     made = Payloads.of(payloads)
-    return envelope.joined(events_of(events), records, made.foreign, made.primary, **more)
+    return envelope.joined(Events.of(events), Records.of(primaries), made.foreign, made.primary, **more)
 
 
-def undone_lines(envelope: Envelope, events: Sequence[Any], reasons: Sequence[str], **more: Any) -> list[bytes]:
+def undone_lines(
+    envelope: Envelope, events: Sequence[ForeignEvent], reasons: Sequence[str], **more: Any
+) -> list[bytes]:
     """``Envelope.undone``."""
-    return envelope.undone(events_of(events), reasons, **more)
+    return envelope.undone(Events.of(events), reasons, **more)

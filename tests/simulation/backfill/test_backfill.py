@@ -15,7 +15,6 @@ from photon.batch.ids import Ids
 from photon.idregistry.api import Answer, Kind, Slot, token_of
 from tests.simulation.backfill.ablations import ABLATIONS
 from tests.simulation.world import backfill, check, site_faults
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.process import Process, main
 from tests.simulation.world.seeds import seeds, share
@@ -127,7 +126,7 @@ def test_the_simulator_notices_a_missing_rule(name: str) -> None:
     tried = range(SEEDS_OF_AN_ABLATION)
     notice(
         f"backfill: {name}", tried, lambda seed: run_seed(seed, ablation.variant, kind=BackfillWorld),
-        ablation.finds, Violation,
+        ablation.finds,
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.replica import server as registry_server
 from tests.simulation.datacentres.ablations import ABLATIONS
 from tests.simulation.world import clocks, site_faults
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.process import Replica
 from tests.simulation.world.seeds import seeds
@@ -84,4 +83,4 @@ def test_schedules_reach_what_they_are_for() -> None:
 def test_without_the_objection_the_simulation_sees_a_boundary_in_the_future() -> None:
     trusting = ABLATIONS["clocks: any leader's moves the boundary"].variant
     run = partial(run_seed, variant=trusting, kind=ClocksWorld)
-    notice("clocks: objections are not heard", range(20), run, "moved the boundary", Violation)
+    notice("clocks: objections are not heard", range(20), run, "moved the boundary")

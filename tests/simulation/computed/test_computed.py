@@ -10,7 +10,6 @@ import pytest
 
 from tests.simulation.computed.ablations import ABLATIONS
 from tests.simulation.computed.world import SITES, EverythingWorld, run_seed, run_site
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds, share
 
@@ -69,5 +68,4 @@ def test_the_world_notices_a_missing_rule(name: str) -> None:
         range(SEEDS_OF_AN_ABLATION * SITES),
         lambda seed: run_site(seed, ablation.variant),
         ablation.finds,
-        Violation,
     )

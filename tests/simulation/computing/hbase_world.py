@@ -4,13 +4,14 @@ come later, as may one whose answer is lost."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from photon.computing.hbase_store import HBaseStore, prefix_of
 from photon.computing.intervals import Interval
 from photon.computing.store import Store
-from tests.simulation.computing.world import Killed, Process, Variant, Violation, World
+from tests.simulation.computing.world import Killed, Process, Variant, World
+from tests.simulation.world.violation import of_seed
 from tests.unit.computing.fake_thrift import FakeHBase
 
 NAME = "world"
@@ -119,11 +120,6 @@ class _Killable(HBaseStore):
 def run_hbase_seed(seed: int, variant: Variant | None = None) -> HBaseWorld:
     variant = variant or Variant()
     world = HBaseWorld(seed, variant)
-    with variant.applied():
-        try:
-            world.run()
-        except Violation as violation:
-            raise Violation(f"seed {seed}: {violation}") from violation
-        finally:
-            world.rows.close()
+    with variant.applied(), closing(world.rows), of_seed(seed):
+        world.run()
     return world

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.computing.ablations import ABLATIONS
-from tests.simulation.computing.world import Violation, run_seed
+from tests.simulation.computing.world import run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds
 
@@ -42,5 +42,4 @@ def test_the_world_notices_a_missing_rule(name: str) -> None:
         range(SEEDS_OF_AN_ABLATION),
         lambda seed: run_seed(seed, ablation.variant),
         ablation.finds,
-        Violation,
     )

@@ -11,9 +11,10 @@ from photon.computing.hbase_rows import VersionedRows
 from photon.computing.hbase_store import HBaseStore
 from photon.computing.store import Commit
 from tests.simulation.computing.hbase_world import run_hbase_seed
-from tests.simulation.computing.world import Variant, Violation
+from tests.simulation.computing.world import Variant
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds
+from tests.simulation.world.violation import Violation
 from tests.unit.computing.fake_thrift import FakeHBase
 
 SEEDS_OF_AN_ABLATION = 400

@@ -30,16 +30,13 @@ from photon.computing.wire import (
     decode_ack,
     decode_message,
 )
+from tests.simulation.world.violation import Violation, of_seed
 
 WINDOW_NS = 10 * SECOND_NS
 SHARED = ("east", "west")
 OWN = "local"
 STEPS = 260
 ROUNDS_MAX = 400
-
-
-class Violation(AssertionError):
-    pass
 
 
 class Killed(Exception):
@@ -563,9 +560,6 @@ def _same(what: str, truth: Counter[Any], found: Counter[Any]) -> None:
 
 def run_seed(seed: int, variant: Variant = Variant()) -> World:
     world = World(seed, variant)
-    with variant.applied():
-        try:
-            world.run()
-        except Violation as violation:
-            raise Violation(f"seed {seed}: {violation}") from violation
+    with variant.applied(), of_seed(seed):
+        world.run()
     return world

@@ -11,9 +11,9 @@ from photon.idregistry.api import Answer
 from photon.idregistry.core.outcomes import Refusal
 from photon.operations.slots import sealing
 from tests.simulation.copies.keeper import KEPT
-from tests.simulation.joiner.world import Violation
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.registry import Call, SimulatedRegistry
+from tests.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.copies.process import CopySite

@@ -10,7 +10,6 @@ import structlog
 from tests.simulation.copies.ablations import ABLATIONS
 from tests.simulation.copies.process import CopyVariant
 from tests.simulation.copies.world import CopyWorld, run_seed
-from tests.simulation.joiner.world import Violation
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 
@@ -49,7 +48,7 @@ def test_a_seed_replays_exactly() -> None:
 def test_the_simulator_notices_a_missing_rule(name: str) -> None:
     ablation = ABLATIONS[name]
     seeds = range(SEEDS_OF_AN_ABLATION)
-    notice(f"copies: {name}", seeds, lambda seed: run_seed(seed, ablation.variant), ablation.finds, Violation)
+    notice(f"copies: {name}", seeds, lambda seed: run_seed(seed, ablation.variant), ablation.finds)
 
 
 def test_schedules_reach_what_they_are_for() -> None:

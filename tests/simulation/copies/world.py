@@ -16,9 +16,10 @@ from tests.simulation.copies.operator import Operator
 from tests.simulation.copies.process import CopyProcess, CopySite, CopyVariant
 from tests.simulation.joiner.process import OUTPUT, STATE, Process, Site
 from tests.simulation.joiner.tail import Tail, _OneSlot
-from tests.simulation.joiner.world import Violation, World
+from tests.simulation.joiner.world import World
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.registry import Entry, Message, ModelRegistry
+from tests.simulation.world.violation import Violation, of_seed
 
 FOR_EVER_S = 1e9
 STEPS = 500
@@ -395,9 +396,6 @@ class CopyWorld(World):
 def run_seed(seed: int, variant: CopyVariant | None = None, *, story: bool = False) -> CopyWorld:
     """Runs one schedule; raises Violation, with the seed in it."""
     world = CopyWorld(seed, variant or CopyVariant(), story=story)
-    try:
+    with of_seed(seed, world.story):
         world.run()
-    except Violation as violation:
-        told = "\n".join(world.story or [])
-        raise Violation(f"seed {seed}: {violation}\n{told}") from None
     return world

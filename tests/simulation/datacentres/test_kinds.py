@@ -16,10 +16,10 @@ from photon.joiner.verdicts import Decided, Judge
 from tests.simulation.datacentres.ablations import ABLATIONS as OF_ALL_JOINS
 from tests.simulation.world import settings
 from tests.simulation.world.check import records
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.truth import HOUR_S, Fate, Fates, KindsAdapter, make_truth
+from tests.simulation.world.violation import of_seed
 from tests.simulation.world.world import DATACENTRES, Variant, World
 
 SEEDS = 3
@@ -58,10 +58,8 @@ class Unbounded(KindsWorld):
 def run_kinds(seed: int, variant: Variant | None = None, kind: type[KindsWorld] = KindsWorld) -> Counter[Kind]:
     """How many events came to what. Raises Violation."""
     world = kind(seed, variant)
-    try:
+    with of_seed(seed):
         world.run()
-    except Violation as violation:
-        raise Violation(f"seed {seed}: {violation}") from violation
     return Counter(record.kind for record in records(world))
 
 
@@ -89,16 +87,16 @@ class OutOfBoundsWaits(Judge):
 def test_the_simulator_notices_that_bounds_are_not_checked() -> None:
     notice(
         "kinds: bounds are not checked", range(ABLATION_SEEDS), lambda seed: run_kinds(seed, kind=Unbounded),
-        "wrong verdict: .* is JOINED, not UNPAIRED", Violation,
+        "wrong verdict: .* is JOINED, not UNPAIRED",
     )  # fmt: skip
 
 
 def test_the_simulator_notices_that_what_is_out_of_bounds_waits() -> None:
     waits = Variant(patches=((joiner_engine, "Judge", OutOfBoundsWaits),))
-    notice("kinds: out of bounds waits", range(ABLATION_SEEDS), lambda seed: run_kinds(seed, waits), ".", Violation)
+    notice("kinds: out of bounds waits", range(ABLATION_SEEDS), lambda seed: run_kinds(seed, waits), ".")
 
 
 def test_the_simulator_notices_that_what_is_out_of_bounds_is_not_registered() -> None:
     [name] = [each for each in OF_ALL_JOINS if "unmatched" in each and "regist" in each]
     variant = OF_ALL_JOINS[name].variant
-    notice("kinds: not registered", range(ABLATION_SEEDS), lambda seed: run_kinds(seed, variant), "twice", Violation)
+    notice("kinds: not registered", range(ABLATION_SEEDS), lambda seed: run_kinds(seed, variant), "twice")

@@ -23,11 +23,11 @@ from photon.eventstore.awaited_keys import RING_KEYS, AwaitedKeys
 from photon.idregistry.api import Kind
 from tests.simulation.world import settings, site_faults
 from tests.simulation.world.check import Record, records
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.process import DispatcherProcess, JoinerProcess, Process
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.truth import EPOCH_NS, Fate, Fates, make_truth
+from tests.simulation.world.violation import Violation
 from tests.simulation.world.world import DATACENTRES, Place, Variant, World, run_seed
 
 SEEDS = 6
@@ -230,4 +230,4 @@ def test_the_simulator_notices_that_a_late_primary_is_found_by_back_off(name: st
     def run(seed: int) -> None:
         run_late(seed, ABLATIONS[name], RestartedWorld)
 
-    notice(f"late: {name}", range(ABLATION_SEEDS), run, "late", Violation)
+    notice(f"late: {name}", range(ABLATION_SEEDS), run, "late")

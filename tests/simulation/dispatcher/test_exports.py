@@ -21,13 +21,10 @@ from photon.dispatcher.state import Changes, State
 from photon.outputs import OutputPlace
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import run_each
+from tests.simulation.world.violation import Violation, of_seed
 
 STEPS = 12
 SEEDS_OF_THE_ABLATION = 50
-
-
-class Violation(Exception):
-    """Readers were shown what is not there any more."""
 
 
 class CutWithoutAPlace(Exports):
@@ -96,11 +93,8 @@ class Schedule:
 
 
 def run_seed(seed: int, exports: type[Exports] = Exports) -> None:
-    with TemporaryDirectory() as directory:
-        try:
-            Schedule(Path(directory), seed, exports).run()
-        except Violation as violation:
-            raise Violation(f"seed {seed}: {violation}") from None
+    with TemporaryDirectory() as directory, of_seed(seed):
+        Schedule(Path(directory), seed, exports).run()
 
 
 @pytest.mark.seeded
@@ -110,4 +104,4 @@ def test_what_was_shown_stays() -> None:
 
 def test_the_simulator_notices_exports_that_are_cut_without_a_place() -> None:
     seeds = range(SEEDS_OF_THE_ABLATION)
-    notice("exports: cut without a place", seeds, lambda seed: run_seed(seed, CutWithoutAPlace), "shown", Violation)
+    notice("exports: cut without a place", seeds, lambda seed: run_seed(seed, CutWithoutAPlace), "shown")

@@ -37,6 +37,7 @@ from photon.joiner.api import JoinAnswers
 from tests.simulation.world.loop import Owner, VirtualLoop, bury
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import run_each
+from tests.simulation.world.violation import Violation, of_seed
 from tests.unit.dispatcher.test_engine import FakeLookUps
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words, looked_up
 
@@ -46,10 +47,6 @@ OPTIONS = Options(once=True, commit_s=0.01, scan_s=0.002, progress_s=0.002, stop
 LAST_S = 600.0
 """A run that takes longer does not end."""
 SEEDS_OF_AN_ABLATION = 200
-
-
-class Violation(Exception):
-    """A line was counted twice or not at all, or a run does not end."""
 
 
 class LookedUp(FakeLookUps):
@@ -222,10 +219,8 @@ class History:
 def run_seed(seed: int) -> list[str]:
     with TemporaryDirectory() as directory:
         history = History(Path(directory), seed)
-        try:
+        with of_seed(seed, history.story):
             history.run()
-        except Violation as violation:
-            raise Violation(f"seed {seed}: {violation}\n" + "\n".join(history.story)) from None
         return history.story
 
 
@@ -260,4 +255,4 @@ ABLATIONS: dict[str, tuple[type, str, Callable[..., object]]] = {
 def test_the_simulator_notices(name: str) -> None:
     owner, method, instead = ABLATIONS[name]
     with patch.object(owner, method, instead):
-        notice(f"replaced: {name}", range(SEEDS_OF_AN_ABLATION), run_seed, "counted", Violation)
+        notice(f"replaced: {name}", range(SEEDS_OF_AN_ABLATION), run_seed, "counted")

@@ -5,7 +5,8 @@ holds, drains, rolls and lets go, at any moment; the owner comes back when the l
 from __future__ import annotations
 
 from tests.simulation.joiner.process import Process, Site, Variant
-from tests.simulation.joiner.world import Violation, World
+from tests.simulation.joiner.world import World
+from tests.simulation.world.violation import of_seed
 
 AT_ONCE_MAX = 3
 
@@ -67,9 +68,6 @@ class AdoptingWorld(World):
 def run_seed(seed: int, *, locked: bool = True, story: bool = False) -> AdoptingWorld:
     """Runs one schedule; raises Violation, with the seed in it."""
     world = AdoptingWorld(seed, locked=locked, story=story)
-    try:
+    with of_seed(seed, world.story):
         world.run()
-    except Violation as violation:
-        told = "\n".join(world.story or [])
-        raise Violation(f"seed {seed}: {violation}\n{told}") from None
     return world

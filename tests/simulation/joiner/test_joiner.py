@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.joiner.ablations import ABLATIONS
 from tests.simulation.joiner.process import Variant
-from tests.simulation.joiner.world import OUTPUT, Violation, World, run_seed
+from tests.simulation.joiner.world import OUTPUT, World, run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 
@@ -69,7 +69,7 @@ def test_a_seed_replays_exactly() -> None:
 def test_the_simulator_notices_a_missing_rule(name: str) -> None:
     ablation = ABLATIONS[name]
     seeds = range(SEEDS_OF_AN_ABLATION)
-    notice(f"joiner: {name}", seeds, lambda seed: run_seed(seed, ablation.variant), ablation.finds, Violation)
+    notice(f"joiner: {name}", seeds, lambda seed: run_seed(seed, ablation.variant), ablation.finds)
 
 
 def test_schedules_reach_what_they_are_for() -> None:

@@ -37,12 +37,9 @@ from tests.simulation.world.disk import Copy, PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.registry import CONFIG_CALLS, ModelRegistry, Network
 from tests.simulation.world.seeds import placeless
+from tests.simulation.world.violation import Violation, of_seed
 
 QUIET_STEPS_MAX = 1500
-
-
-class Violation(Exception):
-    """The protocol's promise is broken."""
 
 
 class PairAdapter(Adapter):
@@ -583,9 +580,6 @@ class World:
 def run_seed(seed: int, variant: Variant | None = None, *, story: bool = False) -> World:
     """Runs one schedule; raises Violation, with the seed in it."""
     world = World(seed, variant or Variant(), story=story)
-    try:
+    with of_seed(seed, world.story):
         world.run()
-    except Violation as violation:
-        told = "\n".join(world.story or [])
-        raise Violation(f"seed {seed}: {violation}\n{told}") from None
     return world

@@ -15,8 +15,9 @@ from random import Random
 from photon.idregistry.operate.seeding import GroupSeed, write_group
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import Identity, Membership, group_directory, membership
-from tests.simulation.world.cluster import DIRECTORY, Node, SimulatedNetwork, Violation
+from tests.simulation.world.cluster import DIRECTORY, Node, SimulatedNetwork
 from tests.simulation.world.raft import GROUP, World
+from tests.simulation.world.violation import Violation
 
 NEW = "z"
 EPOCH = 2

@@ -22,8 +22,9 @@ import pysyncobj.pickle
 import pysyncobj.syncobj as library
 from pysyncobj.node import Node as LibraryNode
 
-from tests.simulation.world.cluster import Cluster, Violation
+from tests.simulation.world.cluster import Cluster
 from tests.simulation.world.raft import World
+from tests.simulation.world.violation import Violation
 
 TICK_SECONDS = 0.05
 """The library's default."""

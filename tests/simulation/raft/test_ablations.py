@@ -8,7 +8,6 @@ import pytest
 
 from tests.simulation.raft.ablations import ABLATIONS, Ablation
 from tests.simulation.world import raft as world
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 
 
@@ -19,7 +18,7 @@ def test_the_simulator_notices_a_missing_protection(name: str) -> None:
         ablation.patch(patched)
         seeds, lies_about = range(ablation.seeds), ablation.lies_about
         run = partial(_run, ablation=ablation, lies_about=lies_about)
-        found = notice(f"raft: {name}", seeds, run, ablation.finds, Violation)
+        found = notice(f"raft: {name}", seeds, run, ablation.finds)
     _run(found, ablation, lies_about=None)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from photon.idregistry.raft.identity import Identity
 from tests.simulation.world import changing_groups as world
-from tests.simulation.world.cluster import Violation, ViolationInCallback
 from tests.simulation.world.seeds import seeds, share
+from tests.simulation.world.violation import Violation, ViolationInCallback
 
 BATCH = 5
 

@@ -8,9 +8,9 @@ import pytest
 from photon.idregistry.raft.identity import Identity
 from photon.idregistry.raft.transport import Hello, Refused
 from tests.simulation.raft.replacing import NEW, Skips, run
-from tests.simulation.world.cluster import Violation, ViolationInCallback
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
+from tests.simulation.world.violation import Violation, ViolationInCallback
 
 FOUND = (Violation, ViolationInCallback)
 

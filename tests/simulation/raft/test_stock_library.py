@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation.raft import stock
 from tests.simulation.world import raft as world
-from tests.simulation.world.cluster import Violation
+from tests.simulation.world.violation import Violation
 
 COMPACTION_ENTRIES = 20
 NO_COMPACTION = 1 << 40

@@ -28,7 +28,6 @@ from photon.idregistry.replica.shard_server import ShardServer
 from tests.simulation.joined.ablations import nobody_asked
 from tests.simulation.registry.world import CHANGES, CLOCKS, HOLDERS, REPLICAS, Faults, run
 from tests.simulation.world import holders, replica, site_faults
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.world import Variant
@@ -257,4 +256,4 @@ SEEDS_OF_AN_ABLATION = 1000
 def test_the_simulator_notices_a_missing_rule(name: str) -> None:
     ablation = ABLATIONS[name]
     one = partial(run, variant=Variant(patches=ablation.patches), kinds=ablation.kinds)
-    notice(f"registry: {name}", range(SEEDS_OF_AN_ABLATION), one, ablation.finds, Violation)
+    notice(f"registry: {name}", range(SEEDS_OF_AN_ABLATION), one, ablation.finds)

@@ -17,8 +17,8 @@ from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
 from photon.idregistry.core.sharding import shards_of, single_range
 from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.holders import digest_of
+from tests.simulation.world.violation import Violation
 
 CONFIG_GROUP = 0
 SECOND = 1_000_000_000

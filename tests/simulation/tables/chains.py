@@ -22,8 +22,8 @@ from photon.tables.locks import ThreadLocks
 from photon.tables.observing import Worker, observer
 from photon.tables.tables import Snapshot, Tables, TransactionFace
 from photon.tables.transaction import Transaction
-from tests.simulation.tables.history import Violation
 from tests.simulation.tables.world import Variant, World
+from tests.simulation.world.violation import Violation
 
 RECORDS = 14
 AT_ONCE = 3

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from tests.simulation.world.violation import Violation
+
 Cell = tuple[str, str, str]
-
-
-class Violation(AssertionError):
-    """A promise is broken."""
 
 
 @dataclass

@@ -11,10 +11,11 @@ import pytest
 
 from tests.simulation.tables.ablations import ABLATIONS
 from tests.simulation.tables.chains import Chain
-from tests.simulation.tables.history import Ran, Violation, check
+from tests.simulation.tables.history import Ran, check
 from tests.simulation.tables.workload import Races, Schedule, run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
+from tests.simulation.world.violation import Violation
 
 SEEDS_OF_AN_ABLATION = 6000
 
@@ -44,7 +45,7 @@ def test_the_simulator_notices_a_missing_rule(name: str) -> None:
     ablation = ABLATIONS[name]
     seeds = range(SEEDS_OF_AN_ABLATION)
     run = lambda seed: run_seed(seed, ablation.variant, ablation.kind)  # noqa: E731
-    notice(f"tables: {name}", seeds, run, ablation.finds, Violation)
+    notice(f"tables: {name}", seeds, run, ablation.finds)
 
 
 def test_schedules_reach_what_they_are_for() -> None:

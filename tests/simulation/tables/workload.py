@@ -15,8 +15,9 @@ from photon.tables.locks import StoreLocks, ThreadLocks
 from photon.tables.observing import Worker, observer
 from photon.tables.tables import Tables, TransactionFace
 from tests.simulation.tables.chains import Chain
-from tests.simulation.tables.history import Ran, Violation, check
+from tests.simulation.tables.history import Ran, check
 from tests.simulation.tables.world import LIMITS, Faults, SimulatedStore, Variant, World
+from tests.simulation.world.violation import Violation, of_seed
 
 ACCOUNTS = 6
 BALANCE = 100
@@ -334,9 +335,8 @@ def run_seed(seed: int, variant: Variant | None = None, kind: type[S] = Schedule
     try:
         for where, name, value in schedule.variant.patched:
             setattr(where, name, value)
-        schedule.run_all()
-    except Violation as violation:
-        raise Violation(f"seed {seed}: {violation}") from violation
+        with of_seed(seed):
+            schedule.run_all()
     finally:
         for where, name, value in patched:
             setattr(where, name, value)

@@ -20,7 +20,7 @@ from photon.tables.oracle import Allocate, Answer, Confirm, OracleLeader, Oracle
 from photon.tables.store.memory import MemoryRows
 from photon.tables.surroundings import Limits, Surroundings
 from photon.tables.tables import Tables
-from tests.simulation.tables.history import Violation
+from tests.simulation.world.violation import Violation
 
 LIMITS = Limits(lock_age_s=1.0, grace_s=4.0, patience_s=8.0)
 

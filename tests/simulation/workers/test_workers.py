@@ -13,9 +13,10 @@ from photon.dispatcher.log_leases import LogLeases
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes
 from photon.dispatcher.undecided import Statement, WorkerClaims
-from tests.simulation.workers.world import Sea, Variant, Violation
+from tests.simulation.workers.world import Sea, Variant
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds, share
+from tests.simulation.world.violation import of_seed
 
 SEEDS = 25
 _SEEDS = share(seeds(SEEDS), 8, least=6)
@@ -26,10 +27,8 @@ ABLATION_SEEDS = 60
 def run(seed: int, directory: Path, variant: Variant | None = None) -> Sea:
     directory.mkdir()
     sea = Sea(seed, directory, variant or Variant())
-    try:
+    with of_seed(seed):
         sea.run()
-    except Violation as violation:
-        raise Violation(f"seed {seed}: {violation} (replay with: make sim SEED={seed})") from violation
     return sea
 
 
@@ -108,4 +107,4 @@ ABLATIONS = {
 def test_what_is_taken_out_is_found(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     variant, finds = ABLATIONS[name]
     one = lambda seed: run(seed, tmp_path_factory.mktemp("sea") / "it", variant)  # noqa: E731
-    notice(f"workers: {name}", range(ABLATION_SEEDS), one, finds, Violation)
+    notice(f"workers: {name}", range(ABLATION_SEEDS), one, finds)

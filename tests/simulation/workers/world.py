@@ -40,6 +40,7 @@ from photon.dispatcher.undecided import WorkerClaims, undecided
 from photon.idregistry.api import Kind
 from photon.joiner.api import JoinAnswers
 from photon.outputs.output_places import OutputPlace
+from tests.simulation.world.violation import Violation
 from tests.unit.dispatcher import world
 
 LIMITS = Limits(batch_events=4, hold_s=3.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
@@ -52,10 +53,6 @@ LAST_LINE_AFTER_S = 60.0
 ONCE_STEPS, ONCE_STEP_S = 25, 0.8
 """A run with ``--once`` is broken off after so many."""
 WORDS = world.Words({})
-
-
-class Violation(Exception):
-    """A promise is broken."""
 
 
 @dataclass(frozen=True)

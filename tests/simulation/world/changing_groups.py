@@ -14,8 +14,9 @@ from photon.idregistry.raft.api import Applied, ProposalOutcome, StateMachine
 from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.raft.options import RaftStopped
 from tests.simulation.world import faults
-from tests.simulation.world.cluster import DIRECTORY, Cluster, Node, Violation, ViolationInCallback
+from tests.simulation.world.cluster import DIRECTORY, Cluster, Node
 from tests.simulation.world.raft import PROPOSAL_SECONDS, draw_options, strict
+from tests.simulation.world.violation import Violation, ViolationInCallback
 
 FIRST = 1
 """The group that is there from the start."""

@@ -23,6 +23,7 @@ from tests.simulation.world.clock import SimulatedClock
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.speed import Speed
+from tests.simulation.world.violation import Violation
 
 DIRECTORY = Path("/data/raft")
 SMALL = (
@@ -36,14 +37,6 @@ SMALL = (
 messages."""
 SKEW_MAX = 4.0
 """Seconds that a wall clock is wrong by while nothing is wrong with it; below S of the registry."""
-
-
-class Violation(AssertionError):
-    """The system broke a promise."""
-
-
-class ViolationInCallback(BaseException):
-    """A Violation on its way out through code under test that logs what a callback raises and goes on."""
 
 
 class SimulatedNetwork:

@@ -24,7 +24,7 @@ from photon.idregistry.core.id_table import BUCKET_BITS
 from photon.idregistry.core.shard_snapshot import ShardReading
 from photon.idregistry.core.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
 from photon.idregistry.raft.api import StateMachine
-from tests.simulation.world.cluster import Violation
+from tests.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.world.process import Clock

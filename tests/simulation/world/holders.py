@@ -25,12 +25,12 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.id_bucket import REOPENED
 from photon.idregistry.core.outcomes import Description, Refusal
 from tests.simulation.world import settings
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.process import Process
 from tests.simulation.world.replica import leader, propose
 from tests.simulation.world.retiring import ALL, LostSlot
 from tests.simulation.world.truth import EPOCH_NS
+from tests.simulation.world.violation import Violation
 from tests.simulation.world.world import Place
 
 if TYPE_CHECKING:

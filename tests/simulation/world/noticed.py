@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.world.violation import Violation
+
 KNOWN = Path(__file__).parents[1] / "noticed.json"
 """Ablation -> the seed that shows it; simulation -> the seeds that tell of all faults."""
 searched: list[str] = []
@@ -30,7 +32,7 @@ def notice(
     seeds: Iterable[int],
     run: Callable[[int], object],
     finds: str,
-    violations: type[BaseException] | tuple[type[BaseException], ...],
+    violations: type[BaseException] | tuple[type[BaseException], ...] = Violation,
 ) -> int:
     """Runs schedules until one of ``violations`` says ``finds`` (a regular expression). Returns its seed; fails the
     test if none of ``seeds`` does. ``what``: which test, which rule."""

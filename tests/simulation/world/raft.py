@@ -11,7 +11,8 @@ from random import Random
 from photon.idregistry.raft.api import Applied, ProposalOutcome, StateMachine, Unknown
 from photon.idregistry.raft.options import RaftOptions
 from tests.simulation.world import faults
-from tests.simulation.world.cluster import Cluster, Node, Violation, ViolationInCallback
+from tests.simulation.world.cluster import Cluster, Node
+from tests.simulation.world.violation import Violation, ViolationInCallback
 
 GROUP = 1
 PROPOSAL_SECONDS = 1.0

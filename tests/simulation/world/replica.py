@@ -22,11 +22,11 @@ from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.raft.options import DiskFull, RaftOptions, RaftStopped
 from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver
 from photon.idregistry.replica.server import Machines, shards_to_open
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.history import History, Watched, WatchedShard
 from tests.simulation.world.loop import Handle
 from tests.simulation.world.process import Process, ProcessDisk, Replica
+from tests.simulation.world.violation import Violation
 from tests.simulation.world.world import Place, World
 
 if TYPE_CHECKING:

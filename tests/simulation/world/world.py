@@ -37,7 +37,6 @@ from photon.joiner.slot.output import OutputLimits
 from photon.verifier.verifier import Verifier
 from tests.simulation.world import check, clocks, settings, site_faults, state
 from tests.simulation.world.backfill import Backfill
-from tests.simulation.world.cluster import Violation
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.history import History
 from tests.simulation.world.loop import StandStill, VirtualLoop, bury
@@ -55,6 +54,7 @@ from tests.simulation.world.process import (
 from tests.simulation.world.retiring import LostSlot, Operator, lose_slot
 from tests.simulation.world.speed import Speed
 from tests.simulation.world.truth import RACES, PairAdapter, make_truth
+from tests.simulation.world.violation import Violation, of_seed
 from tests.simulation.world.watermarks import Sampler, WorldWatermarks
 
 DATACENTRES = ("east", "west")
@@ -498,11 +498,6 @@ def run_seed(
 ) -> W:
     """Runs one schedule; raises Violation, with the seed in it, and with the story where it was asked for."""
     world = kind(seed, variant, story=story, races=races)
-    try:
+    with of_seed(seed, world.story):
         world.run()
-    except Violation as violation:
-        told = "\n".join(["", *world.story]) if world.story else ""
-        raise Violation(
-            f"seed {seed}: {violation} (replay with PHOTON_SIM_SEED={seed}){told}"
-        ) from violation.__cause__
     return world

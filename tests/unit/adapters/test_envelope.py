@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
 
 import orjson
 import pytest
@@ -15,35 +14,20 @@ from photon.adapters.contract import Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import EnvelopeError, OutputRef, read_block, read_line
 from photon.adapters.faults import payload_fault
-from tests.lines import joined_lines, undone_lines
+from photon.batch.events import ForeignEvent
+from photon.batch.records import PrimaryRecord
+from tests.lines import event_of, joined_lines, undone_lines
 
 TOKEN = 5 << 40 | 17
 AT = 1_588_206_048_592_985_999
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    event_id: bytes
-    key: bytes
-    event_time_ns: int
-    record: bytes
-    file: LogFile
-    offset: int
+EVENT = event_of(b"10.0.0.1:7:99")
+PRIMARY = PrimaryRecord(b'{"q":1}', LogFile("queries.log"), 7)
 
 
-@dataclass(frozen=True, slots=True)
-class Primary:
-    record: bytes
-    file: LogFile
-    offset: int
-
-
-EVENT = Event(b"10.0.0.1:7:99", b"q1", 123, b'{"c":1}', LogFile("a/clicks.log"), 42)
-PRIMARY = Primary(b'{"q":1}', LogFile("queries.log"), 7)
-
-
-def one(event: Event = EVENT, payload: Joined | None = None, **settings: bool) -> bytes:
+def one(event: ForeignEvent = EVENT, payload: Joined | None = None, **settings: bool) -> bytes:
     payload = payload or Joined(event.record, PRIMARY.record)
     (line,) = joined_lines(Envelope(**settings), [event], [PRIMARY], [payload], token=TOKEN, at_ns=AT)
     return line
@@ -69,7 +53,7 @@ def test_time_and_token_can_be_left_out() -> None:
 
 
 def test_what_is_not_utf8_becomes_base64() -> None:
-    event = replace(EVENT, event_id=b"\xff1", key=b"\xfe", record=b"\xfd raw")
+    event = EVENT._replace(event_id=b"\xff1", key=b"\xfe", record=b"\xfd raw")
     line = one(event, Joined(None, None))
     got = orjson.loads(line)
     assert {name: base64.b64decode(value) for name, value in got.items() if name.endswith("_raw_base64")} == {
@@ -91,13 +75,12 @@ def test_what_is_not_utf8_becomes_base64() -> None:
 def test_reader_finds_what_was_written(rows: list[tuple[bytes, bytes, int, str]], token: int, with_at: bool) -> None:
     envelope = Envelope(with_joined_at=with_at)
     events = [
-        Event(event_id, key, time, orjson.dumps({"token": path}), LogFile(path), 1)
+        event_of(event_id, key, time, orjson.dumps({"token": path}), LogFile(path))
         for event_id, key, time, path in rows
     ]
     payloads = [Joined(event.record, event.record) for event in events]
-    lines = joined_lines(
-        envelope, events, [Primary(b"", LogFile(e.file.path), 2) for e in events], payloads, token=token, at_ns=AT
-    )
+    primaries = [PrimaryRecord(b"", event.file, 2) for event in events]
+    lines = joined_lines(envelope, events, primaries, payloads, token=token, at_ns=AT)
     for event, line in zip(events, lines, strict=True):
         assert read_line(line) == OutputRef(event.event_id, token, event.event_time_ns)
         got = orjson.loads(line)
@@ -134,7 +117,7 @@ def test_faults_of_adapters(payload: object, fault: str | None) -> None:
 
 def test_lines_of_the_other_logs() -> None:
     envelope = Envelope()
-    odd = replace(EVENT, record=b"\xff", key="é".encode())
+    odd = EVENT._replace(record=b"\xff", key="é".encode())
     lines = undone_lines(
         envelope, [EVENT, odd], ["no primary", 'said "no"'], token=TOKEN, at_ns=AT, primaries=[None, PRIMARY]
     )

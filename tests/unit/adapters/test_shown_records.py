@@ -13,7 +13,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.shaping import shaped_adapter
 from photon.adapters.shown_records import shown, shown_record
-from tests.lines import undone_lines
+from tests.lines import event_of, undone_lines
 
 SECRET = "ada@example.org"
 REDACT = {"foreign.mail": "drop", "foreign.user.card": "mask", "primary.name": "drop"}
@@ -32,32 +32,24 @@ def redacting(options: dict[str, Any] = JSONL, redact: dict[str, str] = REDACT) 
     return shaped_adapter(ConfiguredAdapter(options), {"redact": redact}, "shape", Path())
 
 
-class Event:
-    event_id, key, event_time_ns, offset, file = b"c1", b"q1", 7, 30, FILE
-
-    def __init__(self, record: bytes) -> None:
-        self.record = record
-
-
 RECORD = orjson.dumps(
     {"id": "c1", "q": "q1", "t": 1, "mail": SECRET, "user": {"card": "4111111111111234"}, "n": 12345678901234567890}
 )
 
 
 def test_an_event_that_is_not_joined_shows_its_record_without_what_is_redacted() -> None:
-    lines = undone_lines(
-        Envelope(adapter=redacting()), [Event(RECORD)], ["no primary event has this key"], token=1, at_ns=0
-    )
+    envelope = Envelope(adapter=redacting())
+    lines = undone_lines(envelope, [event_of(record=RECORD)], ["no primary event has this key"], token=1, at_ns=0)
     line = orjson.loads(lines[0])
     assert orjson.loads(line["record"]) == {
         "id": "c1", "q": "q1", "t": 1, "user": {"card": "****1234"}, "n": 12345678901234567890,
     }  # fmt: skip
-    assert (line["event_id"], line["source"]) == ("c1", {"file": "a.log", "offset": 30})
+    assert (line["event_id"], line["source"]) == ("c1", {"file": "a/clicks.log", "offset": 42})
 
 
 def test_without_a_redaction_of_the_foreign_side_a_record_stands_as_it_is() -> None:
     for adapter in (None, redacting(redact={"primary.name": "drop"}), redacting(redact={})):
-        lines = undone_lines(Envelope(adapter=adapter), [Event(RECORD)], ["why"], token=1, at_ns=0)
+        lines = undone_lines(Envelope(adapter=adapter), [event_of(record=RECORD)], ["why"], token=1, at_ns=0)
         assert orjson.loads(lines[0])["record"].encode() == RECORD
 
 

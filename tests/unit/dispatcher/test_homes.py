@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.dispatcher.homes import (
+    ANSWER_S,
     FIRST_S,
     GRACE_S,
     LEAST_S,
@@ -205,6 +206,14 @@ def test_the_head_start_grows_with_what_own_events_take_and_with_what_was_wasted
     for _ in range(100):
         h.observe(STRETCH_EVENTS, 0)
     assert h.seconds == pytest.approx(0.1)
+
+
+def test_a_joiner_may_take_some_commits_and_a_moment_at_least() -> None:
+    h = settled()
+    h.measured(0.05)
+    assert h.answer_s == ANSWER_S
+    h.measured(0.4)
+    assert h.answer_s == pytest.approx(3 * 0.4)
 
 
 def test_what_is_yielded_waits_for_what_own_events_usually_take_not_for_the_slowest() -> None:

@@ -11,7 +11,7 @@ from photon.batch.ids import Ids
 from photon.idregistry.api import Answer
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
-from photon.idregistry.replica.batching import QUEUED_IDS_MAX, Batcher, Waiting
+from photon.idregistry.replica.batching import QUEUED_IDS_MAX, QUEUED_REQUESTS_MAX, Batcher, Waiting
 from tests.unit.idregistry.groups import inserts
 from tests.unit.idregistry.model import ALL_OF_TIME
 
@@ -83,6 +83,12 @@ def test_the_queue_is_bounded() -> None:
     entry, _ = batcher.take(0.0)
     assert sum(len(each.ids) for each in entry.inserts) == c.MAX_ENTRY_IDS
     assert batcher.offer(insert("y", [1]))
+
+
+def test_so_is_the_number_of_requests_however_small() -> None:
+    batcher: Batcher[str] = Batcher()
+    assert all(batcher.offer(insert("x", [1])) for _ in range(QUEUED_REQUESTS_MAX))
+    assert not batcher.offer(insert("y", [1]))
 
 
 def test_entries_respect_the_limit() -> None:

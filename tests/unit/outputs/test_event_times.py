@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from photon.adapters.envelope import Envelope
 from photon.outputs.event_times import EventTimes
-from tests.lines import undone_lines
-from tests.unit.spark.test_output_lines import Event, Joined, joined
+from tests.lines import event_of, undone_lines
+from tests.unit.spark.test_output_lines import Joined, joined
 
 TIMES = st.integers(-(2**63), 2**63 - 1)
 PAYLOADS = (b"{}", b'{"event_time_ns":5,"x":1}', b'{"event_time_ns":"5"}', b'["\\"event_time_ns\\":7,"]')
@@ -23,7 +23,7 @@ IDS = (b"e", b'"event_time_ns":3,', b"\xff")
 def test_the_span_is_that_of_the_lines(rows: list[tuple[int, bytes, bytes, bool]], piece: int) -> None:
     lines = []
     for time_ns, payload, name, is_joined in rows:
-        event = Event(event_id=name, key=name, event_time_ns=time_ns, record=payload)
+        event = event_of(event_id=name, key=name, event_time_ns=time_ns, record=payload)
         if is_joined:
             lines.append(joined(Joined(payload, payload), event) + b"\n")
         else:
@@ -38,5 +38,5 @@ def test_the_span_is_that_of_the_lines(rows: list[tuple[int, bytes, bytes, bool]
 
 def test_a_line_without_a_time_leaves_the_span_open() -> None:
     times = EventTimes()
-    times.add(joined(Joined(b"{}", b"{}"), Event()) + b'\n{"reason":"why","record":"{\\"event_time_ns\\":5,}"}\n')
+    times.add(joined(Joined(b"{}", b"{}")) + b'\n{"reason":"why","record":"{\\"event_time_ns\\":5,}"}\n')
     assert times.span() == (None, None)

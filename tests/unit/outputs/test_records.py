@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from photon.adapters.contract import Joined, LogFile
 from photon.adapters.envelope import Envelope
+from photon.batch.records import PrimaryRecord
 from photon.outputs import decode
-from tests.lines import joined_lines, undone_lines
+from tests.lines import CLICKS, event_of, joined_lines, undone_lines
 
-CLICKS, QUERIES = LogFile("clicks.log"), LogFile("queries.log")
+QUERIES = LogFile("queries.log")
 NOT_UTF8 = b"\xff\xfe"
 
 
-@dataclass
-class Event:
-    event_id: bytes
-    key: bytes
-    event_time_ns: int
-    record: bytes
-    file: LogFile = CLICKS
-    offset: int = 7
-
-
-@dataclass
-class Primary:
-    record: bytes
-    file: LogFile = QUERIES
-    offset: int = 9
-
-
 def test_a_joined_line() -> None:
-    events = [Event(b"a", b"k", 5, b"{}"), Event(b'"\n\xc3\xa9', NOT_UTF8, -5, NOT_UTF8)]
-    primaries = [Primary(b"{}"), Primary(NOT_UTF8)]
+    events = [event_of(b"a", b"k", 5, b"{}"), event_of(b'"\n\xc3\xa9', NOT_UTF8, -5, NOT_UTF8)]
+    primaries = [PrimaryRecord(b"{}", QUERIES, 9), PrimaryRecord(NOT_UTF8, QUERIES, 9)]
     payloads = [Joined(b'{"f": 1}', b"[ 2 ]"), Joined(None, None)]
     lines = joined_lines(Envelope(), events, primaries, payloads, token=255, at_ns=0)
     found = decode(b"".join(lines), 100)
@@ -42,8 +26,8 @@ def test_a_joined_line() -> None:
     assert found.event_time_ns == [5, -5]
     assert found.foreign == [b'{"f": 1}', b'"//4="']
     assert found.primary == [b"[ 2 ]", b'"//4="']
-    assert found.source_file == ["clicks.log"] * 2
-    assert found.source_offset == [7, 7]
+    assert found.source_file == ["a/clicks.log"] * 2
+    assert found.source_offset == [42, 42]
     assert found.primary_file == ["queries.log"] * 2
     assert found.primary_offset == [9, 9]
     assert found.pair == found.pairs == [None, None]
@@ -54,10 +38,9 @@ def test_a_joined_line() -> None:
 
 def test_lines_that_are_no_join_and_bad_ones() -> None:
     envelope = Envelope()
-    [undone] = undone_lines(
-        envelope, [Event(b"a", b"k", 5, NOT_UTF8)], ["why"], token=None, at_ns=0, primaries=[Primary(b"")]
-    )
-    unreadable = envelope.unreadable(b"junk", LogFile("clicks.log"), 3, "not JSON", at_ns=0)
+    event, primary = event_of(b"a", b"k", 5, NOT_UTF8), PrimaryRecord(b"", QUERIES, 9)
+    [undone] = undone_lines(envelope, [event], ["why"], token=None, at_ns=0, primaries=[primary])
+    unreadable = envelope.unreadable(b"junk", CLICKS, 3, "not JSON", at_ns=0)
     bad = [b"{\n", b'{"event_id":"x"}\n', b'{"event_id_raw_base64":"!","source":{"file":"f","offset":1}}\n', b"{\0"]
     found = decode(b"".join([undone, unreadable, *bad]))
     assert found.event_id == [b"a", None, None, None, None, None]

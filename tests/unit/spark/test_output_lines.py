@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from photon.adapters.contract import Joined, LogFile
 from photon.adapters.envelope import Envelope
+from photon.batch.events import ForeignEvent
+from photon.batch.records import PrimaryRecord
 from photon.spark.output_lines import NoRecord, OutputLine, read_output_line, read_output_lines
-from tests.lines import joined_lines, undone_lines
+from tests.lines import event_of, joined_lines, undone_lines
 
 AT_NS = 1_700_000_000_123_456_000
 TIME = "2023-11-14T22:13:20.123456Z"
+EVENT = event_of()
+PRIMARY = PrimaryRecord(b"1", LogFile("queries.log"), 99)
 
 
-CLICKS = LogFile("a/click.log")
-
-
-@dataclass(frozen=True)
-class Event:
-    event_id: bytes = b"e1"
-    key: bytes = b"k1"
-    event_time_ns: int = 12345
-    record: bytes = b'{"a":1}'
-    file: LogFile = CLICKS
-    offset: int = 77
-
-
-def joined(payload: Joined, event: Event = Event(), *, token: int = 0xAB) -> bytes:
-    (line,) = joined_lines(Envelope(), [event], [Event(offset=99)], [payload], token=token, at_ns=AT_NS)
+def joined(payload: Joined, event: ForeignEvent = EVENT, *, token: int = 0xAB) -> bytes:
+    (line,) = joined_lines(Envelope(), [event], [PRIMARY], [payload], token=token, at_ns=AT_NS)
     return line.removesuffix(b"\n")
 
 
@@ -38,23 +27,23 @@ def joined(payload: Joined, event: Event = Event(), *, token: int = 0xAB) -> byt
 )
 def test_payloads_are_cut_out_as_they_stand(payload: bytes) -> None:
     line = read_output_line(joined(Joined(payload, b"{ }")), "joined")
-    places = ("a/click.log", 77), ("a/click.log", 99)
-    assert line == OutputLine(b"e1", b"k1", 12345, payload, b"{ }", None, None, *places, TIME, f"{0xAB:016x}")
+    places = ("a/clicks.log", 42), ("queries.log", 99)
+    assert line == OutputLine(b"c1", b"q1", 123, payload, b"{ }", None, None, *places, TIME, f"{0xAB:016x}")
 
 
 def test_what_is_no_text_stands_as_base64() -> None:
-    event = Event(event_id=b"\xff\x00", key=b"k\xff", record=b"\xfe\xfd")
+    event = event_of(event_id=b"\xff\x00", key=b"k\xff", record=b"\xfe\xfd")
     line = read_output_line(joined(Joined(None, b"1"), event), "joined")
     assert (line.event_id, line.key, line.foreign) == (b"\xff\x00", b"k\xff", b'"/v0="')
 
 
 @pytest.mark.parametrize("kind", ["unmatched", "filtered", "rejected", "late"])
 def test_lines_that_are_no_join(kind: str) -> None:
-    event = Event(record=b'not "json" \xc3\xa4')
+    event = event_of(record=b'not "json" \xc3\xa4')
     (made,) = undone_lines(Envelope(), [event], ["why"], token=None, at_ns=AT_NS)
     line = read_output_line(made.removesuffix(b"\n"), kind)
     assert (line.record, line.reason, line.token, line.foreign) == (event.record, "why", None, None)
-    assert (line.event_id, line.event_time_ns, line.written_at) == (b"e1", 12345, TIME)
+    assert (line.event_id, line.event_time_ns, line.written_at) == (b"c1", 123, TIME)
 
 
 def test_a_record_without_id_or_time() -> None:

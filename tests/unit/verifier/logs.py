@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LINES, Adapter, Joined, LogFile
 from photon.adapters.envelope import Envelope
+from photon.batch.events import ForeignEvent
+from photon.batch.records import PrimaryRecord
 from photon.verifier.source_finder import SourceSide
-from tests.lines import joined_lines, undone_lines
+from tests.lines import event_of, joined_lines, undone_lines
 
 ADAPTER = ConfiguredAdapter(
     {
@@ -21,23 +22,6 @@ ADAPTER = ConfiguredAdapter(
 FOREIGN, PRIMARY = "clicks.log", "queries.log"
 TOKEN = 1 << 40 | 7
 AT_NS = 1_700_000_000 * 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    event_id: bytes
-    key: bytes
-    event_time_ns: int
-    record: bytes
-    file: LogFile
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    record: bytes
-    file: LogFile
-    offset: int
 
 
 def foreign_record(n: int) -> bytes:
@@ -74,13 +58,13 @@ class Logs:
     def sides(self) -> tuple[SourceSide, SourceSide]:
         return side(self.foreign), side(self.primary)
 
-    def event(self, n: int) -> Event:
+    def event(self, n: int) -> ForeignEvent:
         record = self.foreign_records[n]
         time_ns = (1_600_000_000 + n) * 10**9
-        return Event(b"c%d" % n, b"q%d" % n, time_ns, record, LogFile(FOREIGN), offset_of(self.foreign_records, n))
+        return event_of(b"c%d" % n, b"q%d" % n, time_ns, record, LogFile(FOREIGN), offset_of(self.foreign_records, n))
 
-    def primary_of(self, n: int) -> Record:
-        return Record(self.primary_records[n], LogFile(PRIMARY), offset_of(self.primary_records, n))
+    def primary_of(self, n: int) -> PrimaryRecord:
+        return PrimaryRecord(self.primary_records[n], LogFile(PRIMARY), offset_of(self.primary_records, n))
 
     def joined(self, *numbers: int, adapter: Adapter = ADAPTER, token: int = TOKEN) -> list[bytes]:
         events, primaries = [self.event(n) for n in numbers], [self.primary_of(n) for n in numbers]

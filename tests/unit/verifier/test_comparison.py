@@ -19,7 +19,7 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.shaping import shaped_adapter
 from photon.verifier.comparison import SourceRecord, differences, header_of, id_of, is_foreign, is_primary
 from photon.verifier.published_lines import NotPublished, RecordPlace, read_published
-from tests.lines import joined_lines, undone_lines
+from tests.lines import event_of, joined_lines, undone_lines
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
 TIME = {"field": "t", "unit": "s"}
@@ -85,9 +85,8 @@ def test_a_payload_that_looks_like_a_source(logs: Logs) -> None:
     assert compare(logs, line, 0) == []
 
 
-def test_names_and_ids_that_need_escapes(logs: Logs) -> None:
-    event = logs.event(1)
-    odd = type(event)(b'a"\\\xff', "k\n\u00e9".encode(), 5, b"\xff\x00", LogFile('d/"odd\\ name".log'), 3)
+def test_names_and_ids_that_need_escapes() -> None:
+    odd = event_of(b'a"\\\xff', "k\n\u00e9".encode(), 5, b"\xff\x00", LogFile('d/"odd\\ name".log'), 3)
     (line,) = undone_lines(Envelope(), [odd], ['why "so"'], token=None, at_ns=AT_NS)
     seen = read_published(line)
     assert (seen.event_id, seen.key) == (odd.event_id, odd.key)
@@ -220,9 +219,7 @@ def test_what_the_adapter_says_now(logs: Logs) -> None:
     (raises,) = wrong("raise")
     assert raises.startswith("the adapter has no answer now: the adapter raised KeyError")
     event = logs.event(1)
-    own = type(event)(
-        b"f" * 32 + b":%d" % event.offset, event.key, event.event_time_ns, event.record, event.file, event.offset
-    )
+    own = event._replace(event_id=b"f" * 32 + b":%d" % event.offset)
     (filtered,) = undone_lines(Envelope(), [own], ["small"], token=1, at_ns=0, primaries=[logs.primary_of(1)])
     assert wrong("filter", "filtered", filtered) == []
     assert wrong("", "filtered", filtered) == ["the adapter's answer now is Joined, not Filtered"]

@@ -1,0 +1,26 @@
+"""What simulations find, and the schedule that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+
+class Violation(AssertionError):
+    """The system broke a promise."""
+
+
+class ViolationInCallback(BaseException):
+    """A Violation on its way out through code under test that logs what a callback raises and goes on."""
+
+
+@contextmanager
+def of_seed(seed: int, story: Sequence[str] | None = None) -> Iterator[None]:
+    """A Violation says how it is replayed and, where this was kept, what happened until then."""
+    try:
+        yield
+    except Violation as violation:
+        violation.args = (
+            "\n".join([f"seed {seed}: {violation} (replay with: make sim SEED={seed})", *(story or ())]),
+        )
+        raise
