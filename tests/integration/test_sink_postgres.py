@@ -5,24 +5,17 @@ Without PostgreSQL's server these tests skip and say so; with CI=true nothing sk
 
 from __future__ import annotations
 
-import json
 import os
-import random
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from photon.cli.errors import DONE, FAILED, USAGE
-from tests.integration.commands import photon, running, until
+from tests.integration.commands import photon
+from tests.integration.killed_sink import line, survive
 from tests.integration.postgres import Postgres, programs
 from tests.unit.outputs.helpers import written_output
-
-SEED = int(os.environ.get("PHOTON_SEED", "1"))
-WAIT_S = 60.0
-MORE = 300
-KILLS = 8
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +34,6 @@ def postgres() -> Iterator[Postgres]:
 
 
 def test_each_record_once_whatever_is_killed(postgres: Postgres, tmp_path: Path) -> None:
-    chance = random.Random(SEED)
-    slot = written_output(tmp_path)
-    command = ["sink", "postgres", slot.place.output, "--into", postgres.address, "--table", "clicks",
-               "--follow", "--commit-age", "0.05"]  # fmt: skip
-    log = tmp_path / "sink.log"
-    total = 0
 
     def there() -> int:
         if postgres.rows("SELECT to_regclass('clicks')") == [(None,)]:
@@ -54,42 +41,15 @@ def test_each_record_once_whatever_is_killed(postgres: Postgres, tmp_path: Path)
         (count,) = postgres.rows("SELECT count(*) FROM clicks")[0]
         return int(count)
 
-    def write() -> None:
-        nonlocal total
-        slot.append(total // MORE + 1, b"".join(line(n) for n in range(total, total + MORE)))
-        slot.roll(total // MORE + 1)
-        total += MORE
-
-    for kill in range(KILLS):
-        with running(*command, log=log) as sink:
-            write()
-            until(lambda: there() > total - MORE, WAIT_S, "the sink has begun with it")
-            write()
-            if kill % 2:
-                postgres.kill()
-                write()
-                postgres.start()
-                until(lambda: there() == total, WAIT_S, "it goes on by itself once the server is back")
-            elif chance.random() < 0.5:
-                until(lambda: there() > total - MORE, WAIT_S, "it has begun")
-            assert sink.poll() is None, log.read_text()
-            sink.send_signal(signal.SIGKILL)
-            sink.wait()
-    done = photon(*[word for word in command if word != "--follow"])
-    assert (done.code, done.err) == (DONE, "")
+    into = ("--into", postgres.address, "--table", "clicks", "--commit-age", "0.05")
+    total = survive(tmp_path, "postgres", *into, server=postgres, there=there, kills=8, of_server=range(1, 8, 2))
     rows = postgres.rows("SELECT event_id, key, record->'foreign'->>'n', event_time_ns, kind, line FROM clicks")
     assert sorted(rows, key=lambda row: int(row[2])) == [
         (f"c{n}", "k", str(n), n * 1000, "joined", None) for n in range(total)
     ]
     (stored,) = postgres.rows("SELECT committed::jsonb->>'records' FROM photon_sinks WHERE into_table = 'clicks'")
     assert stored == (str(total),)
-    assert "trying again" in log.read_text()
-
-
-def line(number: int) -> bytes:
-    said = {"event_id": f"c{number}", "key": "k", "event_time_ns": number * 1000, "foreign": {"n": number},
-            "primary": {"w": "ä\t\\N"}, "source": {"file": "a.log", "offset": number}, "token": "0a"}  # fmt: skip
-    return json.dumps(said).encode() + b"\n"
+    assert "trying again" in (tmp_path / "sink.log").read_text()
 
 
 def test_what_jsonb_cannot_hold_stands_as_text(postgres: Postgres, tmp_path: Path) -> None:

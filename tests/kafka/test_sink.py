@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import socket
 from collections import Counter
 from pathlib import Path
@@ -17,57 +15,20 @@ from photon.config.topic_address import topic_address
 from photon.library import Batch
 from photon.sinks.kafka import KafkaTarget
 from photon.sinks.transactions import Committed, TakenOver, Unreachable
-from tests.integration.commands import photon, running, until
+from tests.integration.commands import photon
+from tests.integration.killed_sink import line, survive
 from tests.kafka.broker import Broker
 from tests.unit.outputs.helpers import written_output
 
-SEED = int(os.environ.get("PHOTON_SEED", "1"))
-WAIT_S = 90.0
-MORE = 200
-KILLS = 6
 PARTITIONS = 3
 
 
-def line(number: int) -> bytes:
-    said = {"event_id": f"c{number}", "key": "k", "event_time_ns": number * 1000, "foreign": {"n": number},
-            "primary": {"w": "ä"}, "source": {"file": "a.log", "offset": number}, "token": "0a"}  # fmt: skip
-    return json.dumps(said).encode() + b"\n"
-
-
 def test_each_record_once_whatever_is_killed(broker: Broker, tmp_path: Path) -> None:
-    chance = random.Random(SEED)
-    slot = written_output(tmp_path)
-    into = broker.make("joined", PARTITIONS)
-    command = ["sink", "kafka", slot.place.output, "--into", into, "--follow", "--commit-age", "0.1"]
-    log = tmp_path / "sink.log"
-    total = 0
-
     def there() -> int:
         return sum(1 for _ in broker.read("joined", PARTITIONS))
 
-    def write() -> None:
-        nonlocal total
-        slot.append(total // MORE + 1, b"".join(line(n) for n in range(total, total + MORE)))
-        slot.roll(total // MORE + 1)
-        total += MORE
-
-    for kill in range(KILLS):
-        with running(*command, log=log) as sink:
-            write()
-            until(lambda: there() > total - MORE, WAIT_S, "the sink has begun with it")
-            write()
-            if kill == KILLS // 2:
-                broker.kill()
-                write()
-                broker.start()
-                until(lambda: there() == total, WAIT_S, "it goes on by itself once the broker is back")
-            elif chance.random() < 0.5:
-                until(lambda: there() > total - MORE, WAIT_S, "it has begun")
-            assert sink.poll() is None, log.read_text()
-            sink.send_signal(signal.SIGKILL)
-            sink.wait()
-    done = photon(*[word for word in command if word != "--follow"])
-    assert (done.code, done.err) == (DONE, "")
+    into = ("--into", broker.make("joined", PARTITIONS), "--commit-age", "0.1")
+    total = survive(tmp_path, "kafka", *into, server=broker, there=there, kills=6, of_server=[3])
     messages = list(broker.read("joined", PARTITIONS))
     seen = Counter(json.loads(each.value())["foreign"]["n"] for each in messages)
     assert seen == Counter(range(total))
