@@ -17,18 +17,13 @@ PAUSE_S = 0.15
 """Between two batches: a load that never ends, and leaves the processors to what is tested."""
 
 
-class Writer:
-    """A joiner's part towards the registry: a slot, batches, and retries under the same tokens until it knows."""
+class Owner:
+    """A slot, and what it came to own."""
 
-    def __init__(self, name: str, client: RegistryClient, ids: Iterator[list[int]]) -> None:
-        self.slot = Slot(name, f"dc-{name}")
+    def __init__(self, slot: Slot, client: RegistryClient) -> None:
+        self.slot = slot
         self.client = client
-        self.batches = enumerate(ids)
         self.owned: dict[int, int] = {}
-        self.taken: dict[int, int] = {}
-        self.decided = 0
-        self.unknown = 0
-        self.stopped = False
 
     async def open(self) -> None:
         opened = None
@@ -37,6 +32,18 @@ class Writer:
         assert opened.incarnation, opened.reason
         self.incarnation = opened.incarnation
         self.client.announce(self.slot, [opened.incarnation])
+
+
+class Writer(Owner):
+    """A joiner's part towards the registry: batches, and retries under the same tokens until it knows."""
+
+    def __init__(self, name: str, client: RegistryClient, ids: Iterator[list[int]]) -> None:
+        super().__init__(Slot(name, f"dc-{name}"), client)
+        self.batches = enumerate(ids)
+        self.taken: dict[int, int] = {}
+        self.decided = 0
+        self.unknown = 0
+        self.stopped = False
 
     async def run(self) -> None:
         for number, ids in self.batches:

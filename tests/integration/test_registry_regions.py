@@ -19,6 +19,7 @@ from photon.idregistry.core.sharding import shards_of, single_range
 from photon.idregistry.replica.lead_placement import PERIOD_S
 from photon.lab.wan.client import WanClient
 from tests.integration.registry_processes import SHARDS, RegionProcesses, client_of, leader_of, regions, rows
+from tests.integration.registry_writers import Owner
 
 SHARD = 1
 ROUND_TRIPS_S = [0.03, 0.1, 0.2] if os.environ.get("PHOTON_FULL") else [0.1]
@@ -33,22 +34,12 @@ def shard_of(number: int) -> int:
     return int(shard)
 
 
-class Caller:
+class Caller(Owner):
     """Registers new ids of the shard, one by one."""
 
     def __init__(self, name: str, client: RegistryClient, start: int) -> None:
-        self.slot = Slot(name, name)
-        self.client = client
+        super().__init__(Slot(name, name), client)
         self.ids = (number for number in count(start) if shard_of(number) == SHARD)
-        self.owned: dict[int, int] = {}
-
-    async def open(self) -> None:
-        opened = None
-        while opened is None:
-            opened = await self.client.open_slot(self.slot, 0, b"nonce of " + self.slot.name.encode())
-        assert opened.incarnation, opened.reason
-        self.incarnation = opened.incarnation
-        self.client.announce(self.slot, [opened.incarnation])
 
     async def one(self, timeout: float = PATIENCE_S) -> float:
         """Registers the next id; seconds it took until that was known. The same token until then, as a joiner."""
