@@ -8,63 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from photon.config.disk import AppendFile, RealDisk
+from photon.config.disk import RealDisk
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.previous import copy_state
 from photon.dispatcher.state import Changes, State
 from photon.outputs import OutputPlace, Reader
-
-
-class Killed(Exception):
-    """The process ends here."""
-
-
-class DyingDisk(RealDisk):
-    """Dies at the n-th operation; a write dies half-way."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Killed
-
-    def append(self, path: Path) -> AppendFile:
-        self.step()
-        return DyingFile(self, super().append(path))
-
-    def sync_dir(self, directory: Path) -> None:
-        self.step()
-        super().sync_dir(directory)
-
-    def truncate(self, path: Path, size: int) -> None:
-        self.step()
-        super().truncate(path, size)
-
-
-class DyingFile:
-    def __init__(self, disk: DyingDisk, file: AppendFile) -> None:
-        self.disk, self.file = disk, file
-
-    @property
-    def size(self) -> int:
-        return self.file.size
-
-    def write(self, *chunks: bytes) -> None:
-        data = b"".join(chunks)
-        self.file.write(data[: len(data) // 2])
-        self.disk.step()
-        self.file.write(data[len(data) // 2 :])
-
-    def sync(self) -> None:
-        self.disk.step()
-        self.file.sync()
-        self.disk.step()
-
-    def close(self) -> None:
-        self.file.close()
+from tests.dying_disk import DyingDisk, Killed
 
 
 def content(output: Path, log: str) -> bytes:

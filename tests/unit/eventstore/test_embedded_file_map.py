@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.logs.identity import log_name
-from photon.config.disk import AppendFile, RealDisk
+from photon.config.disk import RealDisk
 from photon.eventstore.embedded_file_map import EmbeddedFileMap
 from photon.eventstore.file_map import FileMap, FileMapBusy, FileMapError, MapKind, MapSettings
 from photon.eventstore.index import hash_keys, merge_slices, sorted_run
+from tests.dying_disk import DyingDisk, Killed
 
 from .file_map_contract import FileMapContract, places
 from .helpers import block, open_map, open_or_rebuild
@@ -24,50 +26,6 @@ from .helpers import block, open_map, open_or_rebuild
 class TestEmbedded(FileMapContract):
     def open(self, directory: Path, kind: MapKind, window_micros: int = 1000, window_bytes: int = 100) -> FileMap:
         return open_map(directory / "map", kind, window_micros=window_micros, window_bytes=window_bytes)
-
-
-class Crash(Exception):
-    """The process died here."""
-
-
-class CrashingDisk(RealDisk):
-    """Dies at the n-th operation that changes something."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def step(self) -> None:
-        if self.left == 0:
-            raise Crash
-        self.left -= 1
-
-    def append(self, path: Path) -> AppendFile:
-        self.step()
-        return _CrashingFile(super().append(path), self)  # type: ignore[return-value]
-
-    def remove(self, path: Path) -> None:
-        self.step()
-        super().remove(path)
-
-    def sync_dir(self, directory: Path) -> None:
-        self.step()
-        super().sync_dir(directory)
-
-
-class _CrashingFile:
-    def __init__(self, file: AppendFile, disk: CrashingDisk) -> None:
-        self._file, self._disk = file, disk
-
-    def write(self, *chunks: bytes) -> None:
-        self._disk.step()
-        self._file.write(*chunks)
-
-    def sync(self) -> None:
-        self._disk.step()
-        self._file.sync()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def fill(file_map: FileMap, rounds: range) -> None:
@@ -84,13 +42,13 @@ def test_a_crash_at_any_step_loses_nothing_that_is_not_read_again(tmp_path: Path
     finished = False
     while not finished:
         directory = tmp_path / f"crash-{step}"
-        disk = CrashingDisk(10**9)
+        disk = DyingDisk(math.inf)
         file_map = EmbeddedFileMap(directory, MapSettings(b""), log_name, disk)
         disk.left = step
         try:
             fill(file_map, range(rounds))
             finished = True
-        except Crash:
+        except Killed:
             pass
         file_map.close()
         again = open_map(directory, rule=b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import shutil
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from photon.outputs.next_read import CursorLost
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.published import RETIRED_NAME
 from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken, follow
+from tests.dying_disk import DyingDisk, Killed
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 from tests.unit.outputs.helpers import WrittenSlot
 
@@ -384,35 +386,11 @@ def test_a_file_that_lacks_what_was_published_is_told(bucket: MemoryBucket, tmp_
     assert not bucket.data
 
 
-class Ends(Exception):
-    """The process ends here."""
-
-
-class EndingDisk(RealDisk):
-    """Ends before its ``left``-th change, counted with the bucket's requests."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def step(self, request: str = "") -> None:
-        self.left -= 1
-        if not self.left:
-            raise Ends
-
-    def replace(self, path: Path, data: bytes) -> None:
-        self.step()
-        super().replace(path, data)
-
-    def remove(self, path: Path) -> None:
-        self.step()
-        super().remove(path)
-
-
 def test_local_files_go_once_they_are_there_whatever_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ended before each step: what was published is read from here and there, to its end, by every next reader."""
     for left in range(1, 40):
-        slot, disk = WrittenSlot(tmp_path / str(left)), EndingDisk(left)
-        made = MemoryBucket(disk.step)  # type: ignore[arg-type]
+        slot, disk = WrittenSlot(tmp_path / str(left)), DyingDisk(left)
+        made = MemoryBucket(disk.step)
         monkeypatch.setattr(module, "opener", lambda url, made=made: made)
         monkeypatch.setattr(module, "_buckets", {})
         for number in range(4):
@@ -420,9 +398,9 @@ def test_local_files_go_once_they_are_there_whatever_ends_it(monkeypatch: pytest
         ended = False
         try:
             ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
-        except Ends:
+        except Killed:
             ended = True
-        disk.left = 0
+        disk.left = math.inf
         lines = [b'{"n":%d}' % number for number in range(4)]
         assert lines_of(Output(slot.place)) == lines
         ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()

@@ -20,6 +20,7 @@ from photon.sinks import manifest
 from photon.sinks.manifest import Header, ManifestDamaged
 from photon.sinks.parquet import ParquetSink, pour
 from photon.sinks.rolling import Rolling, RollLimits
+from tests.dying_disk import DyingDisk, Killed
 
 SMALL = RollLimits(bytes=2_000, age_s=60.0)
 
@@ -111,47 +112,14 @@ def test_an_old_file_rolls_though_nothing_comes(tmp_path: Path) -> None:
     assert shown(tmp_path) == ["c0", "c1"]
 
 
-class Broken(Exception):
-    """The process ends here."""
-
-
-class BreakingDisk(RealDisk):
-    """Ends at the n-th thing that it is to do durably."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def _step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Broken
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._step()
-        super().rename(old, new)
-        self._step()
-
-    def sync_dir(self, directory: Path) -> None:
-        self._step()
-        super().sync_dir(directory)
-
-    def make_dir(self, directory: Path) -> None:
-        self._step()
-        super().make_dir(directory)
-
-    def remove(self, path: Path) -> None:
-        self._step()
-        super().remove(path)
-
-
 @settings(max_examples=60, deadline=None)
-@given(ends=st.lists(st.integers(0, 12), min_size=1, max_size=4), torn=st.integers(0, 30))
+@given(ends=st.lists(st.integers(0, 120), min_size=1, max_size=4), torn=st.integers(0, 30))
 def test_each_record_once_over_ends_at_any_step(
     tmp_path_factory: pytest.TempPathFactory, ends: list[int], torn: int
 ) -> None:
     directory = tmp_path_factory.mktemp("sink")
     for left in ends:
-        with contextlib.suppress(Broken), sink_in(directory, disk=BreakingDisk(left)) as sink:
+        with contextlib.suppress(Killed), sink_in(directory, disk=DyingDisk(left)) as sink:
             for batch in batches(sink.cursor):
                 sink.add(batch)
         path = directory / "manifest.jsonl"

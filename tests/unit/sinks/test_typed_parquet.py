@@ -20,8 +20,9 @@ from photon.library import Batch
 from photon.sinks import manifest
 from photon.sinks.parquet import Form, ParquetSink, by_hour, pour
 from photon.sinks.rolling import RollLimits
+from tests.dying_disk import DyingDisk, Killed
 from tests.unit.outputs.test_typed_columns import bare, laid_over, payloads
-from tests.unit.sinks.test_parquet import SMALL, BreakingDisk, Broken, Now
+from tests.unit.sinks.test_parquet import SMALL, Now
 
 HOUR_NS = 3_600_000_000_000
 STRUCT = Form("struct")
@@ -102,7 +103,7 @@ def test_new_fields_and_changed_types_are_told_and_nothing_is_lost(tmp_path: Pat
 @settings(max_examples=15, deadline=None)
 @given(
     records=st.lists(payloads, min_size=1, max_size=12),
-    ends=st.lists(st.integers(0, 14), max_size=3),
+    ends=st.lists(st.integers(0, 150), max_size=3),
     flat=st.booleans(),
     hours=st.booleans(),
 )
@@ -118,7 +119,7 @@ def test_each_record_once_and_whole_over_ends_at_any_step(
         return [batch(n + 1, line(n, records[n], time_ns=n % 3 * HOUR_NS)) for n in range(begin, len(records))]
 
     for left in ends:
-        with contextlib.suppress(Broken), sink(directory, form, limits=limits, disk=BreakingDisk(left)) as files:
+        with contextlib.suppress(Killed), sink(directory, form, limits=limits, disk=DyingDisk(left)) as files:
             for each in rest(files.cursor):
                 files.add(each)
     with sink(directory, form, limits=limits) as files:

@@ -16,35 +16,12 @@ from photon.verifier.alarms import AlarmKind, AlarmLog, open_alarms
 from photon.verifier.checker import Checker, LineFinding
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import OutputShort, VerifierDamaged
+from tests.dying_disk import DyingDisk, Killed
 from tests.unit.objects.fakes import MemoryBucket
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
 S = 10**9
 JOINED = "joined/s0-000001.jsonl"
-
-
-class Crash(Exception):
-    """The process is dead from here on."""
-
-
-class CrashingDisk:
-    """Ends everything at the n-th change on disk."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(RealDisk(), name)
-        if name not in ("append", "replace", "rename", "truncate", "make_dir"):
-            return real
-
-        def counted(*arguments: Any) -> Any:
-            if self.left == 0:
-                raise Crash
-            self.left -= 1
-            return real(*arguments)
-
-        return counted
 
 
 class Setup:
@@ -182,15 +159,15 @@ def test_killed_at_any_write_everything_is_told_once(tmp_path: Path, monkeypatch
         lines[n] = lines[n].replace(b'"b%d"' % n, b'"b%s"' % (b"X" * len(str(n))))
     setup.publish(joined=b"".join(lines))
     expected = [len(b"".join(lines[:n])) for n in (0, 5, 11)]
-    for crash in range(40):
+    for crash in range(200):
         for path in (setup.state / "verifier").iterdir():
             path.unlink()
-        disk: Any = CrashingDisk(crash)
+        disk = DyingDisk(crash)
         crashed = False
         for attempt in (disk, RealDisk()):
             try:
                 _run(setup, attempt)
-            except Crash:
+            except Killed:
                 crashed = True
         stand = open_alarms(RealDisk(), setup.state / "verifier")
         assert [each.offset for each in stand] == expected, crash
@@ -217,14 +194,14 @@ def test_alarms_are_carried_over_though_it_is_killed_at_any_write(tmp_path: Path
     for crash in range(200):
         directory = tmp_path / str(crash)
         directory.mkdir()
-        disk: Any = CrashingDisk(crash)
+        disk = DyingDisk(crash)
         crashed = False
         for attempt in (disk, RealDisk()):
             try:
                 alarms = AlarmLog(attempt, directory, "s0", bytes_max=2500)
                 for n in range(12):
                     alarms.tell(AlarmKind.TORN, "x" * 250, n, file="f", offset=n)
-            except Crash:
+            except Killed:
                 crashed = True
         stand = open_alarms(RealDisk(), directory)
         assert [each.offset for each in stand] == list(range(12)), crash
