@@ -9,12 +9,13 @@ from photon.idregistry.api import Digester
 from photon.spark.exports import registry
 from photon.spark.outputs import outputs
 from photon.spark.sources import OutputSource, RegistrySource
+from tests.lines import event_of
 from tests.spark.test_logs import KEY, join_source
 from tests.unit.idregistry.model import Row, digest, time_of
 from tests.unit.idregistry.operations.test_files import written
 from tests.unit.outputs.helpers import WrittenSlot
-from tests.unit.spark.test_output_lines import Event, joined
 from tests.unit.spark.test_output_lines import Joined as Payloads
+from tests.unit.spark.test_output_lines import joined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ HOUR_NS = 3_600_000_000_000
 
 
 def line(n: int) -> bytes:
-    event = Event(event_id=b"e%d" % n, key=b"k%d" % (n % 7), event_time_ns=n * HOUR_NS // 2)
+    event = event_of(event_id=b"e%d" % n, key=b"k%d" % (n % 7), event_time_ns=n * HOUR_NS // 2)
     return joined(Payloads(b'{"n" : %d}' % n, b"{}"), event) + b"\n"
 
 

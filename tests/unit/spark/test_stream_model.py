@@ -21,8 +21,9 @@ from photon.outputs.next_read import end_of
 from photon.outputs.published import SlotListing
 from photon.outputs.watermarks import Journal, Pair
 from photon.spark.data_source import OutputReader, OutputStream, read_options
+from tests.lines import event_of
 from tests.unit.outputs.helpers import WrittenSlot
-from tests.unit.spark.test_output_lines import Event, Joined, joined
+from tests.unit.spark.test_output_lines import Joined, joined
 
 SCHEMA = StructType([StructField("event_id", StringType()), StructField("hour", LongType())])
 STEPS = 25
@@ -30,7 +31,7 @@ HOUR_NS = 3_600_000_000_000
 
 
 def line(n: int) -> bytes:
-    event = Event(event_id=b"e%d" % n, event_time_ns=n * HOUR_NS)
+    event = event_of(event_id=b"e%d" % n, event_time_ns=n * HOUR_NS)
     return joined(Joined(b'{"n":%d,"pad":"%s"}' % (n, b"x" * (n % 50)), b"{}"), event) + b"\n"
 
 

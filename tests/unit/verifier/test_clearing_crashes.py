@@ -11,8 +11,8 @@ from photon.verifier.alarms import NAME, AlarmLog, open_alarms, read_lines
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_work import LineFindings
 from photon.verifier.verifier import Verifier, VerifierLimits
+from tests.dying_disk import DyingDisk, Killed
 from tests.unit.joiner.helpers import DIGESTER
-from tests.unit.verifier.test_checker import Crash, CrashingDisk
 from tests.unit.verifier.test_service import Setup
 
 GOOD = [b"a", b"b", b"c", b"d"]
@@ -22,10 +22,10 @@ async def test_killed_at_any_write_everything_is_cleared_and_told_once(tmp_path:
     for crash in range(60):
         setup = _planted(tmp_path / str(crash))
         crashed = False
-        for disk in (CrashingDisk(crash), RealDisk()):
+        for disk in (DyingDisk(crash), RealDisk()):
             try:
                 await _pass(setup, disk)
-            except Crash:
+            except Killed:
                 crashed = True
         own = setup.pipeline.slots / "s0/verifier"
         stand = sorted((each.finding, each.event_id) for each in open_alarms(RealDisk(), own))
