@@ -24,6 +24,7 @@ import numpy as np
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LINES, Joined, LogFile
 from photon.adapters.envelope import Envelope
+from photon.batch.records import PrimaryRecord
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Answer, Digester
@@ -33,8 +34,7 @@ from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_work import LineFindings
 from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.verifier import Verifier
-from tests.lines import joined_lines
-from tests.unit.verifier.logs import Event, Record
+from tests.lines import event_of, joined_lines
 
 SIDE = {"format": "jsonl", "key": "q"}
 FOREIGN = {**SIDE, "id": "id", "time": {"field": "t", "unit": "us"}}
@@ -82,11 +82,11 @@ def write(base: Path, count: int, *, packed: bool) -> tuple[Path, Path]:
         for begin in range(0, count, BATCH):
             rows = range(begin, min(begin + BATCH, count))
             events = [
-                Event(b"10.0.1.1:9:%d" % (T_US + n), b"10.0.0.1:77:%d" % (T_US + order[n]), (T_US + n) * 1000,
-                      clicks[n], LogFile("clicks.log"), places[0][n])
+                event_of(b"10.0.1.1:9:%d" % (T_US + n), b"10.0.0.1:77:%d" % (T_US + order[n]), (T_US + n) * 1000,
+                         clicks[n], LogFile("clicks.log"), places[0][n])
                 for n in rows
             ]  # fmt: skip
-            primaries = [Record(queries[order[n]], LogFile("queries.log"), places[1][order[n]]) for n in rows]
+            primaries = [PrimaryRecord(queries[order[n]], LogFile("queries.log"), places[1][order[n]]) for n in rows]
             payloads = [Joined(each.record, other.record) for each, other in zip(events, primaries, strict=True)]
             token = 1 << 40 | begin
             file.writelines(joined_lines(envelope, events, primaries, payloads, token=token, at_ns=time.time_ns()))
