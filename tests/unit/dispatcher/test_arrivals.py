@@ -171,6 +171,15 @@ def test_rows_are_tried_when_their_primary_comes_however_many_there_are(tmp_path
     stored.state.close()
 
 
+def test_a_row_whose_primary_came_goes_before_those_whose_next_try_has_come(tmp_path: Path) -> None:
+    due = [row(n, b"k%d" % n)._replace(next_try_ns=READ_PAST_NS) for n in range(3)]
+    stored = Stored(tmp_path / "s", [*due, row(3, b"k")])
+    stored.loader._next_look = 0.0
+    stored.loader.arrived([b"k"])
+    assert stored.tried() == [b"id3", b"id0", b"id1", b"id2"]
+    stored.state.close()
+
+
 def test_a_row_that_was_woken_in_vain_waits_on(tmp_path: Path) -> None:
     stored = Stored(tmp_path / "s", [row(1, b"k")])
     stored.loader.arrived([b"k"])

@@ -12,6 +12,7 @@ from photon.idregistry.core import digest_index, growing_array, id_bucket
 from photon.idregistry.core.growing_array import GrowingArray
 from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, Bucket
 from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
+from photon.idregistry.core.shard_snapshot import VERSION
 from tests.unit.idregistry.shard import thawed
 
 BITS = 20
@@ -180,6 +181,14 @@ def test_sums_are_the_same_in_any_order_and_differ_for_any_difference() -> None:
     for changed in ({"state": OWNED}, {"token": 4}, {"kind": 2}, {"tag": 8}, {"generation": 5}):
         other.put(digests_of(2_000, 1), 5, replace(entry, **changed))
         assert one.sum() != other.sum(), changed
+
+
+def test_a_sum_changes_only_with_the_version_of_snapshots() -> None:
+    """By which replicas of two releases know whether theirs can be compared."""
+    table = IdTable(BITS)
+    add(table, 0, 3, token=77)
+    table.put(digests_of(9, 1), 1 << BITS, Entry(REOPENED, 3, 1, 9, 4))
+    assert (VERSION, table.sum()) == (2, 16_709_544_673_826_621_524)
 
 
 def test_sums_follow_collection() -> None:

@@ -247,14 +247,19 @@ def test_a_worker_takes_some_rows_at_once_and_leaves_some_to_others(tables: Tabl
     forget = store.forget
     store.forget = lambda gone: (forgot.append(len(gone)), forget(gone))[1]  # type: ignore[method-assign]
     taken = tables.around.locks.acquire("clicks", ["k00", "k03"], 2)
-    worker = Worker(tables)
+    worker, woken = Worker(tables), []
+    worker._wake = lambda: woken.append(True)  # type: ignore[method-assign]
     assert worker.step() == BATCH
     assert forgot == [BATCH], "in one call"
+    assert woken == [True], "there is something left for another thread"
     assert {each.row for each in store.dirty("clicks", "", 2)} == set(taken)
     tables.around.locks.release("clicks", taken)
     while worker.step():
         pass
     assert counted(tables) == {f"c{n}": 1 for n in range(2 * BATCH + 3)}
+    woken.clear()
+    click(tables, "last", "c0")
+    assert (worker.step(), woken) == (1, [])
 
 
 def test_two_observers_of_one_name_are_refused(tables: Tables) -> None:
