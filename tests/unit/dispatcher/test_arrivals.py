@@ -22,6 +22,7 @@ from photon.dispatcher.queues import Queues, Shares
 from photon.dispatcher.retry import FAILED_HELD, RETRY_BACKOFF, SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes, State
+from photon.dispatcher.waiting import ArrivedKeys
 from photon.eventstore.api import KeyArrivals
 from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher import world
@@ -105,6 +106,13 @@ def test_an_event_that_was_woken_is_held_no_longer_than_others(tmp_path: Path) -
     reply(c, batch, Outcome.JOINED)
     assert len(c.changes(READ_PAST_NS, 100.0).deleted) == 1
     state.close()
+
+
+def test_what_came_since_is_what_came_since() -> None:
+    keys = ArrivedKeys()
+    keys.add([b"a", b"b"])
+    assert keys.since([b"a", b"b", b"c"], 0).tolist() == [True, True, False]
+    assert keys.since([b"a", b"b", b"c"], 1).tolist() == [False, True, False]
 
 
 def test_an_attempt_on_its_way_as_the_store_forgot_all_is_made_again() -> None:

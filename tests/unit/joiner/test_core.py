@@ -109,6 +109,16 @@ def test_unknown_rows_are_asked_for_again_under_their_token_until_known() -> Non
     assert core.output_synced(2) == [Release((number,))]
 
 
+def test_what_stays_unknown_is_asked_for_ever_more_seldom() -> None:
+    core = SlotCore(1, CoreLimits(retry_first_s=1.0, retry_max_s=5.0, answer_after_s=100.0))
+    number, now = inserted(core, [b"a"], deadline=100.0), 0.0
+    for delay in (1.0, 2.0, 4.0, 5.0, 5.0):
+        core.answered(number, answers_of([U]), now)
+        assert core.tick(now + delay - 0.01) == []
+        now += delay
+        assert [type(each) for each in core.tick(now)] == [Insert]
+
+
 def test_what_is_known_is_not_held_back_by_what_is_not() -> None:
     core = SlotCore(1, CoreLimits(retry_first_s=10.0, sync_output_after_s=100.0, answer_after_s=0.5))
     number = inserted(core, deadline=30.0)

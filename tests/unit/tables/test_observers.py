@@ -193,6 +193,21 @@ def test_an_end_of_work_waits_for_other_workers_and_names_what_raises(tables: Ta
         Worker(tables).drain()
 
 
+def test_a_row_at_which_another_worker_is_met_comes_last_once_more(tables: Tables) -> None:
+    tried = []
+
+    @observer(tables, table="clicks", column="campaign")
+    def contended(t: Any, row: Any) -> None:
+        tried.append(row.key)
+        if tried == ["a"]:
+            raise Conflict("another worker commits")
+
+    for key in ("a", "b"):
+        click(tables, key, "c")
+    assert Worker(tables).step() == 2
+    assert (tried, tables.counts["observers_met"]) == (["a", "b", "a"], 1)
+
+
 def test_a_cell_locked_anew_is_waited_for_and_not_spun_at(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     counting(tables)
     click(tables, "k", "c")
@@ -212,6 +227,17 @@ def test_a_cell_locked_anew_is_waited_for_and_not_spun_at(tables: Tables, monkey
     assert worker.drain() == 0
     assert counted(tables) == {"c": 1}
     assert tables.around.store.dirty("clicks", "", 10) == []
+
+
+def test_who_runs_is_heard_of_by_every_writer(tables: Tables) -> None:
+    other = program_beside(tables)
+    counting(other)
+    stop = threading.Event()
+    stop.set()
+    Worker(other).run(stop)
+    tables.system.look()
+    click(tables, "k", "c")
+    assert [each.row for each in tables.around.store.dirty("clicks", "", 10)] == ["k"]
 
 
 def test_threads_share_the_work(tables: Tables) -> None:
