@@ -197,6 +197,13 @@ def test_an_incarnation_belongs_to_one_slot() -> None:
     assert not shard.machine.knows([9])
 
 
+@pytest.mark.parametrize(
+    ("newest", "retired", "heard"), [(0, False, True), (1, False, True), (2, False, False), (1, True, False)]
+)
+def test_what_a_shard_has_heard_of_a_slot(newest: int, retired: bool, heard: bool) -> None:
+    assert Shard().machine.has_heard(("a", "dc1", newest, retired)) is heard
+
+
 def test_ids_of_another_shard_are_refused() -> None:
     shard = Shard(configured=False)
     shard.do(c.Announce("a", "dc1", [1]))

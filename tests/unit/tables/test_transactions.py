@@ -20,7 +20,17 @@ from photon.tables import (
     transaction,
 )
 from photon.tables.api import SYSTEM, Cell, Mutation
-from photon.tables.cell import Commit, Lock, commit_meta, lock_meta, primary_line, read_meta
+from photon.tables.cell import (
+    Commit,
+    Lock,
+    commit_meta,
+    lock_meta,
+    primary_line,
+    read_meta,
+    start_of,
+    value_of,
+    version_of,
+)
 
 A, B = Cell("t", "a", "x"), Cell("t", "b", "x")
 
@@ -62,6 +72,12 @@ def test_a_transaction_sees_what_it_has_written(tables: Tables) -> None:
         assert table.row("b").get("x") is None
     with tables.snapshot() as now:
         assert [row.key for row in now.table("t").scan(columns=["x"])] == ["a", "c"]
+
+
+@pytest.mark.parametrize("value", [None, b"", b"=", b"7-=7"])
+def test_a_version_says_what_was_written_and_when_it_began(value: bytes | None) -> None:
+    version = version_of(1234, value)
+    assert (start_of(version), value_of(version)) == (1234, value)
 
 
 def test_a_block_that_raises_writes_nothing(tables: Tables) -> None:
