@@ -11,7 +11,7 @@ import argparse
 import ast
 import copy
 import difflib
-import importlib
+import importlib.util
 import multiprocessing
 import os
 import random
@@ -224,8 +224,7 @@ def stages(mutant: Mutant) -> Iterator[list[str]]:
 
 def noticed_by(mutant: Mutant, place: Path) -> str:
     """Which tests fail; empty: none does."""
-    file = place / mutant.path
-    file.write_text(mutant.after)
+    _put(place / mutant.path, mutant.after)
     try:
         for arguments in stages(mutant):
             code, said = tested(place, arguments)
@@ -234,7 +233,13 @@ def noticed_by(mutant: Mutant, place: Path) -> str:
                 return failed[0] if failed else f"exit code {code}"
         return ""
     finally:
-        file.write_text(mutant.before)
+        _put(place / mutant.path, mutant.before)
+
+
+def _put(file: Path, text: str) -> None:
+    """Without what it was compiled to: of the same size within the same second it would stand for what is new."""
+    file.write_text(text)
+    Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
 
 
 def tested(place: Path, arguments: Sequence[str]) -> tuple[int, str]:

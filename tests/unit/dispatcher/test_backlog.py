@@ -416,6 +416,7 @@ def test_what_was_read_before_becomes_rows_before_its_lines_are_read_again() -> 
 @pytest.mark.parametrize(("high", "seen_to", "end"), [(8, 6, b"\n"), (10, 10, b"\n"), (9, 9, b"\n"), (5, 5, b"\r\n")])
 def test_a_line_that_went_on_is_another_line(high: int, seen_to: int, end: bytes) -> None:
     assert core(high=high).begin(world.block(DATA.replace(b"\n", end)), 0.0).seen_to == seen_to
+    assert core(high=5).begin(world.block(b"\n" + DATA), 0.0).seen_to == 1
 
 
 class Knows(FakeLookUps):

@@ -114,7 +114,9 @@ def test_replies_that_do_not_fit_are_refused() -> None:
     for field in ("owner_of", "owner_datacentres", "same_lines", "kinds", "reasons"):
         wrong.append((wire.reply(ANSWERS), 3))
         wrong[-1][0].ClearField(field)
-    for message, n in wrong:
+    of_nothing = wire.reply(answers_of([Outcome.JOINED]))
+    of_nothing.owner_datacentres.append("dc1")
+    for message, n in (*wrong, (of_nothing, 1)):
         with pytest.raises(wire.WireError):
             wire.answered(message, n)
 
