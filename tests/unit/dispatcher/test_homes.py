@@ -71,6 +71,11 @@ def test_every_event_has_one_home_and_all_agree() -> None:
         assert (others == np.argmin(ranks, axis=0)[place.ranks > 0]).all()
 
 
+def test_all_releases_agree_on_the_homes_of_events() -> None:
+    """Else two of them would take the same events at once while a deployment is upgraded."""
+    assert homes("east", THREE).place(digests(8)).ranks.tolist() == [0, 1, 2, 0, 0, 1, 1, 2]
+
+
 def test_half_of_the_events_is_each_one_s_of_two() -> None:
     some = digests(20_000)
     east, west = homes("east").place(some), homes("west").place(some)

@@ -232,7 +232,8 @@ def test_a_lock_without_its_primary_fences_it(tables: Tables) -> None:
 
 
 def test_a_living_client_s_lock_is_a_conflict_for_writers(tables: Tables) -> None:
-    lock(tables, A, A, tables.around.timestamp(), wall_ms=tables.around.wall_ms())
+    young_ms = int(tables.around.limits.lock_age_s * 100)
+    lock(tables, A, A, tables.around.timestamp(), wall_ms=tables.around.wall_ms() - young_ms)
     with pytest.raises(Conflict):
         put(tables, "a", x=1)
 
