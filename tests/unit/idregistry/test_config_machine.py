@@ -10,6 +10,7 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import INCARNATION_MAX, MAGIC, ConfigMachine
 from photon.idregistry.core.shard_snapshot import SnapshotError
 from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import MAX_DATACENTRES
 
 
 @pytest.fixture
@@ -64,6 +65,13 @@ def test_numbers_run_out_cleanly(machine: ConfigMachine) -> None:
     machine._last_incarnation = INCARNATION_MAX - 1
     assert opened(machine, "a", 0, b"n1").incarnation == INCARNATION_MAX
     assert "used up" in opened(machine, "a", INCARNATION_MAX, b"n2").reason
+
+
+def test_there_are_so_many_datacentres_and_no_more(machine: ConfigMachine) -> None:
+    for n in range(MAX_DATACENTRES):
+        assert opened(machine, f"s{n}", 0, b"n", f"dc{n}").incarnation
+    assert opened(machine, "of another", 0, b"n", "another").reason == f"more than {MAX_DATACENTRES} datacentres"
+    assert opened(machine, "of one of them", 0, b"n", "dc7").incarnation
 
 
 def test_the_first_set_up_wins(machine: ConfigMachine) -> None:

@@ -11,7 +11,7 @@ import pytest
 from photon.idregistry.api import Answer, Kind
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.shard_snapshot import SnapshotError
-from photon.idregistry.core.state_machine import UNKNOWN_CALLER, WRONG_SHARD, ShardMachine
+from photon.idregistry.core.state_machine import MAX_DATACENTRES, UNKNOWN_CALLER, WRONG_SHARD, ShardMachine
 from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch, reopen
 from tests.unit.idregistry.shard import Shard
 
@@ -195,6 +195,15 @@ def test_an_incarnation_belongs_to_one_slot() -> None:
     shard = Shard()
     assert "belongs to slot a" in shard.do(c.Announce("b", "dc2", [1, 9]))
     assert not shard.machine.knows([9])
+
+
+def test_there_are_so_many_datacentres_and_no_more() -> None:
+    shard = Shard()
+    for n in range(3, MAX_DATACENTRES + 1):
+        assert shard.do(c.Announce(f"s{n}", f"dc{n}", [n])) == ""
+    another = shard.do(c.Announce("of another", "another", [1000]))
+    assert another == f"more than {MAX_DATACENTRES} datacentres"
+    assert shard.do(c.Announce("of one of them", "dc7", [1001])) == ""
 
 
 @pytest.mark.parametrize(
