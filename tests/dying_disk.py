@@ -17,12 +17,13 @@ def _change(method: Callable[..., None]) -> Callable[..., None]:
     def dying(disk: DyingDisk, *arguments: Any) -> None:
         disk.step()
         method(disk, *arguments)
+        disk.step()
 
     return dying
 
 
 class DyingDisk(RealDisk):
-    """``left`` changes are made; the process ends at the next, within it if it is a write."""
+    """The process ends after so many steps: each change has one before and one after it, a write one within."""
 
     def __init__(self, left: float) -> None:
         self.left = left
@@ -56,3 +57,4 @@ class DyingFile(RealAppendFile):
     def sync(self) -> None:
         self.disk.step()
         super().sync()
+        self.disk.step()
