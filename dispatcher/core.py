@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 
 import numpy as np
 
@@ -160,9 +160,7 @@ class Core:
 
     def _alike(self, unit: str) -> list[str]:
         first = unit.partition(ALIKE_MARK)[0]
-        others = takewhile(
-            self._logs.__contains__, (numbered(first, number) for number in range(1, len(self._logs) + 1))
-        )
+        others = takewhile(self._logs.__contains__, (numbered(first, number) for number in count(1)))
         return [*([first] if first in self._logs else ()), *others]
 
     def back(self, block: Block) -> bool:

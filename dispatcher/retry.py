@@ -88,7 +88,7 @@ class Patience:
     @property
     def ends(self) -> bool:
         """By time: not for ever, nor when all is read."""
-        return WAIT_NS < self.as_of_ns(0) < NEVER_NS
+        return self.unmatched_after_ns is not None and not (self.once or self.keep_pending)
 
     def as_of_ns(self, first_read_ns: int) -> int:
         """ABSENT as of then makes it unmatched; WAIT_NS: never."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from photon.dispatcher.queues import CALM_S, SMALL_EVENTS, TRICKLE_EVENTS, Shares
+from photon.dispatcher.limits import Limits
+from photon.dispatcher.queues import CALM_S, SMALL_EVENTS, TRICKLE_EVENTS, Queues, Shares
+from tests.unit.dispatcher.world import StoredRow, opened
+from tests.unit.joiner.helpers import event
 
 BATCH = 1000
 
@@ -58,6 +61,18 @@ def test_where_little_is_sent_a_few_of_them_go_now_and_then() -> None:
             s.sent_behind(count, now, fresh_wait=True)
             went.append((now, count))
     assert went == [(float(second), TRICKLE_EVENTS) for second in range(10)]
+
+
+@pytest.mark.parametrize(("row_id", "batches"), [(0, 4), (1, 2)])
+def test_a_row_of_the_retry_store_costs_three_fresh_events_of_their_share(row_id: int, batches: int) -> None:
+    s = shares(0.5)
+    s.sent_fresh(BATCH, 0.0)  # so much may go of those behind
+    table, rows = opened([StoredRow(event(b"id%d" % n, b"k"), 0, row_id=row_id and n + 1) for n in range(2 * BATCH)])
+    table.behind[rows] = True
+    queues = Queues(table, Limits(batch_wait_s=0.0), None, s)
+    queues.take(rows, 0.0)
+    went = [len(batch) for _ in range(10) if len(batch := queues.next_batch(0.0, flush=False))]
+    assert went == [SMALL_EVENTS] * batches
 
 
 def test_a_long_calm_gives_no_credit_for_a_flood() -> None:

@@ -7,6 +7,7 @@ import pytest
 from photon.idregistry.api import BATCH_BITS, Answer, Kind, incarnation_of
 from photon.joiner.api import Outcome
 from photon.joiner.core import (
+    CARRY_ROWS_MAX,
     SMALL_ROWS,
     Append,
     CoreLimits,
@@ -246,6 +247,23 @@ def test_many_small_frames_are_carried_over_together() -> None:
     core.answered(append.frame, answers_of([U] * 5), 1.0)
     assert not any(isinstance(each, Append) for each in core.tick(9.0)), "one frame alone is not logged again"
     assert insert.inserts.tokens.tolist() == append.rows.tokens.tolist()
+
+
+def test_what_is_not_far_behind_is_not_carried_over_with_what_is() -> None:
+    core = SlotCore(1, CoreLimits(carry_over_behind_bytes=100))
+    for ids in ([b"%d" % n for n in range(20)], [b"near"]):
+        core.answered(inserted(core, ids, deadline=0.5), answers_of([U] * len(ids)), 0.0)
+    (append,) = (each for each in core.tick(0.01) if isinstance(each, Append))
+    assert append.rows.tokens.tolist() == [1 << 40 | 1] * 20
+
+
+def test_one_frame_carries_over_a_bounded_number_of_rows() -> None:
+    core = SlotCore(1, CoreLimits(carry_over_behind_bytes=0))
+    for frame in range(3):
+        ids = [b"%d %d" % (frame, n) for n in range(CARRY_ROWS_MAX // 2)]
+        core.answered(inserted(core, ids, deadline=0.5), answers_of([U] * len(ids)), 0.0)
+    (append,) = (each for each in core.tick(0.01) if isinstance(each, Append))
+    assert len(append.rows.lines) == CARRY_ROWS_MAX
 
 
 @pytest.mark.parametrize(("count", "logged"), [(SMALL_ROWS, True), (SMALL_ROWS + 1, False)])

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
+from photon.batch.columns import split_digests
 from photon.batch.events import Events, ForeignEvent
 from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace, PrimaryRecord
 from photon.idregistry.api import Kind
-from photon.joiner.api import WAIT_NS, Outcome
+from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, Outcome
 from photon.joiner.verdicts import HUNG_TIMES, Decided, Judge
 
 FILE = LogFile("a.log")
@@ -151,6 +152,20 @@ def test_an_event_that_hangs_is_retried_and_then_rejected(cls: type[Adapter]) ->
     assert (found.joined().tolist(), undone(found)) == ([0, 2], {1: Kind.REJECTED})
     assert found.reasons[1].startswith("the adapter did not come back within 0.1 s (")
     assert "test_judge.py:" in found.reasons[1]
+
+
+def test_beside_one_that_is_being_registered_the_others_are_joined_with_their_own_primaries() -> None:
+    events = events_of([b"ok"] * 3)
+    found = EventLookUps.of([LookUpCode.FOUND] * 3, [PrimaryRecord(b"k", LogFile(name), 0) for name in "abc"])
+    seen: list[str] = []
+
+    class Seeing(Alone):
+        def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined:
+            seen.append(primary_file.path)
+            return Joined(b"{}", b"{}")
+
+    made = Judge(Seeing({}), check_payloads=True).decide(events, found, {split_digests(events.digests)[1]})
+    assert (made.joined().tolist(), seen, made.reasons) == ([0, 2], ["a", "c"], {1: UNKNOWN_REASON})
 
 
 @pytest.mark.parametrize("rule", ["first", "last", "reject"])
