@@ -60,7 +60,7 @@ def test_ambiguous_keys_are_among_the_found(change: dict[str, list[int]]) -> Non
         ("answers", bytes([9])),
         ("answers", b""),
         ("offsets", b""),
-        ("file_indexes", (len(columns.reply(FOUND).files)).to_bytes(4, "little") * 3),
+        ("file_indexes", len(columns.reply(FOUND).files).to_bytes(4, "little") * 3),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(name: str, value: bytes) -> None:

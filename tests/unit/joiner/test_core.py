@@ -33,6 +33,11 @@ def inserted(core: SlotCore, ids: list[bytes] = IDS, *, deadline: float = 10.0) 
     return number
 
 
+def without_answers(core: SlotCore, ids: list[bytes]) -> None:
+    """Adds a frame that the registry was asked about and did not answer for."""
+    core.answered(inserted(core, ids), answers_of([U] * len(ids)), 0.0)
+
+
 def test_nothing_is_inserted_before_the_log_is_synced() -> None:
     core = SlotCore(1)
     number, instructions = core.submit(rows_for(IDS, core.take_token()), 10.0)
@@ -252,7 +257,7 @@ def test_many_small_frames_are_carried_over_together() -> None:
 def test_what_is_not_far_behind_is_not_carried_over_with_what_is() -> None:
     core = SlotCore(1, CoreLimits(carry_over_behind_bytes=100))
     for ids in ([b"%d" % n for n in range(20)], [b"near"]):
-        core.answered(inserted(core, ids, deadline=0.5), answers_of([U] * len(ids)), 0.0)
+        without_answers(core, ids)
     (append,) = (each for each in core.tick(0.01) if isinstance(each, Append))
     assert append.rows.tokens.tolist() == [1 << 40 | 1] * 20
 
@@ -260,8 +265,7 @@ def test_what_is_not_far_behind_is_not_carried_over_with_what_is() -> None:
 def test_one_frame_carries_over_a_bounded_number_of_rows() -> None:
     core = SlotCore(1, CoreLimits(carry_over_behind_bytes=0))
     for frame in range(3):
-        ids = [b"%d %d" % (frame, n) for n in range(CARRY_ROWS_MAX // 2)]
-        core.answered(inserted(core, ids, deadline=0.5), answers_of([U] * len(ids)), 0.0)
+        without_answers(core, [b"%d %d" % (frame, n) for n in range(CARRY_ROWS_MAX // 2)])
     (append,) = (each for each in core.tick(0.01) if isinstance(each, Append))
     assert len(append.rows.lines) == CARRY_ROWS_MAX
 
@@ -271,7 +275,7 @@ def test_frames_with_many_open_rows_are_not_logged_again_for_their_number(count:
     core = SlotCore(1, CoreLimits(open_frames_max=1))
     many = [b"%d" % n for n in range(count)]
     for rows in (many, [b"x" + each for each in many]):
-        core.answered(inserted(core, rows), answers_of([U] * len(rows)), 0.0)
+        without_answers(core, rows)
     assert any(isinstance(each, Append) for each in core.tick(0.01)) is logged
 
 
