@@ -33,7 +33,7 @@ from photon.dispatcher.replay.coverage import unknown_from
 from photon.dispatcher.replay.reading import next_line
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import Digester
-from photon.joiner.foreign_columns import events_of, records_of
+from photon.joiner.foreign_columns import headers_of, records_of
 
 PROBE_BYTES = 1 << 16  # looked at in one place to tell its time, and how long its records are
 BLOCK_BYTES = 1 << 20
@@ -79,13 +79,13 @@ class Skip:
         return LogPosition(known.identity, known.path, self.to, known.header, self.proof)
 
 
-def times_of(adapter: Adapter, digester: Digester, log: Log) -> Times:
+def times_of(adapter: Adapter, log: Log) -> Times:
     file = LogFile(log.position.path, log.position.header)
 
     def times(offset: int, data: bytes) -> list[tuple[int, int]]:
-        block = Block(log.position.identity, file, offset, data, offset + len(data))
-        events, _ = events_of(block, *records_of(block), adapter, digester)
-        return list(zip(events.offsets.tolist(), events.times.tolist(), strict=True))
+        records, offsets = records_of(Block(log.position.identity, file, offset, data, offset + len(data)))
+        _, times, _, others = headers_of(records, file, adapter)
+        return [(at, times[row]) for row, at in enumerate(offsets) if row not in others]
 
     return times
 
@@ -270,9 +270,7 @@ def locked_state(
         yield state
 
 
-def plan_skips(
-    places: Places, adapter: Adapter, digester: Digester, known: Sequence[LogPosition], to_ns: int | None
-) -> Skips:
+def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], to_ns: int | None) -> Skips:
     """What would be left out of each log; changes nothing. ``to_ns`` None: all that is there.
 
     Raises LogDirectoryError.
@@ -300,7 +298,7 @@ def plan_skips(
                 if before and before.proof not in (b"", proof_of_whole(each.key), proof_at(source, offset)):
                     log = replace(log, position=replace(position, offset=0))  # another log, read from its start
                 header = header_before(source, head.fingerprint_at) if framing.kind == "zeek" else head.header
-                times = times_of(adapter, digester, replace(log, position=replace(log.position, header=header)))
+                times = times_of(adapter, replace(log, position=replace(log.position, header=header)))
                 planned.skips.append(plan(log, source, times, to_ns, max_record=places.max_record))
         except OSError as error:
             planned.problems.append(f"{each.path}: cannot be read ({error.strerror})")
@@ -374,7 +372,7 @@ def begin(places: Places, join: str, adapter: Adapter, digester: Digester, begin
         if beginning.read_from is Place.BEGINNING:
             return Skips()
         to_ns = None if isinstance(beginning.read_from, Place) else beginning.read_from
-        skips = plan_skips(places, adapter, digester, [], to_ns)
+        skips = plan_skips(places, adapter, [], to_ns)
         commit_skips(state, skips)
         return skips
 

@@ -5,9 +5,10 @@ Dispatchers read with it, and Spark's jobs: an id is derived in one place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import cast
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile, Skipped
 from photon.adapters.logs.api import Block
+from photon.adapters.logs.place_ids import place_ids
 from photon.batch.events import Events
 from photon.idregistry.api import Digester
 
@@ -51,14 +53,7 @@ def events_of(
 
     ``as_of_ns``: of all of them (``Events.as_of``).
     """
-    headers = _headers(adapter, records, block.file)
-    if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
-        headers = _checked(headers)
-    keys, times, ids, others = headers
-    if times and not -_INT64 <= min(times) <= max(times) < _INT64:
-        late = "the event time is out of range"
-        beyond = (at for at, time_ns in enumerate(times) if not -_INT64 <= time_ns < _INT64)
-        others = {**dict.fromkeys(beyond, BadRecord(late)), **others}
+    keys, times, ids, others = headers_of(records, block.file, adapter)
     unreadable = []
     if others:
         bad = [(at, other) for at, other in sorted(others.items()) if not isinstance(other, Skipped)]
@@ -66,11 +61,9 @@ def events_of(
         kept = [at for at in range(len(records)) if at not in others]
         records, offsets = [records[at] for at in kept], [offsets[at] for at in kept]
         keys, times, ids = [keys[at] for at in kept], [times[at] for at in kept], [ids[at] for at in kept]
-    identity = block.identity.encode()
-    own = [
-        event_id if event_id is not None else b"%b:%d" % (identity, offset)
-        for event_id, offset in zip(ids, offsets, strict=True)
-    ]
+    if None in ids:
+        ids = _with_places(block, records, offsets, ids)
+    own = cast("list[bytes]", ids)
     count = len(own)
     events = Events(
         files=(block.file,),
@@ -85,6 +78,33 @@ def events_of(
         generations=np.zeros(count, np.uint32),
     )
     return events, unreadable
+
+
+def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers:
+    """Keys, times and ids as the adapter reads them; what the contract does not allow is among ``others``."""
+    headers = _headers(adapter, records, file)
+    if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
+        headers = _checked(headers)
+    times = headers.times
+    if times and not -_INT64 <= min(times) <= max(times) < _INT64:
+        late = "the event time is out of range"
+        beyond = (at for at, time_ns in enumerate(times) if not -_INT64 <= time_ns < _INT64)
+        headers = headers._replace(others={**dict.fromkeys(beyond, BadRecord(late)), **headers.others})
+    return headers
+
+
+def _with_places(
+    block: Block, records: list[bytes], offsets: list[int], ids: Sequence[bytes | None]
+) -> list[bytes | None]:
+    """Ids with those of records that carry none."""
+    rows = [row for row, event_id in enumerate(ids) if event_id is None]
+    made = place_ids(
+        block.data, block.offset, block.before, [records[row] for row in rows], [offsets[row] for row in rows]
+    )
+    filled = list(ids)
+    for row, event_id in zip(rows, made, strict=True):
+        filled[row] = event_id
+    return filled
 
 
 def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:

@@ -61,6 +61,8 @@ class Block:
     """The unit of the ``LogPart`` that was read; empty where the log was read on."""
     proof: bytes = b""
     """Proof of the position ``end``."""
+    before: bytes = b""
+    """``place_ids.CONTEXT_BYTES`` in front of ``offset``, or all where there are fewer."""
     anew: bool = False
     """The first of a log that was read on somewhere, and turned out to hold other bytes before that place."""
 

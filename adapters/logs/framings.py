@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from photon.adapters.contract import Framing, LogFile
@@ -64,18 +63,12 @@ def headed_blocks(log: TrackedLog, piece: Piece, source: Source | None) -> list[
     ]
 
 
-def headed_pieces(
-    source: Source, pieces: Sequence[tuple[int, bytes]], framing: Framing, header: bytes
-) -> list[Headed]:
-    """(offset, whole records) in ascending order, each under its header. Raises OSError."""
-    out: list[Headed] = []
-    for offset, data in pieces:
-        piece = Piece(offset, data, offset + len(data))
-        if framing.kind == "zeek":
-            out += split_headers(piece, header_before(source, offset))[0]
-        else:
-            out.append(Headed(piece, header))
-    return out
+def headed_pieces(source: Source, offset: int, data: bytes, framing: Framing, header: bytes) -> list[Headed]:
+    """Whole records, each run under its header. Raises OSError."""
+    piece = Piece(offset, data, offset + len(data))
+    if framing.kind != "zeek":
+        return [Headed(piece, header)]
+    return split_headers(piece, header_before(source, offset))[0]
 
 
 def header_before(source: Source, offset: int) -> bytes:

@@ -34,12 +34,16 @@ class ReadBytes:
     before: bytes
     data: bytes
 
-    def proof(self, at: int) -> bytes:
-        """The proof of a position within the data, or at its end."""
+    def ahead_of(self, at: int) -> bytes:
+        """The PROOF_BYTES in front of a position within the data, or at its end."""
         stop = at - self.begin
         if stop >= PROOF_BYTES:
-            return proof_of(self.data[stop - PROOF_BYTES : stop])
-        return proof_of((self.before + self.data[:stop])[-PROOF_BYTES:])
+            return self.data[stop - PROOF_BYTES : stop]
+        return (self.before + self.data[:stop])[-PROOF_BYTES:]
+
+    def proof(self, at: int) -> bytes:
+        """The proof of a position within the data, or at its end."""
+        return proof_of(self.ahead_of(at))
 
 
 class LogReader:
@@ -129,11 +133,15 @@ class LogReader:
         """What is handed out of a piece that was read."""
         if not self._headed:
             proof = log.proof if piece.end == log.next else self._last.proof(piece.end)
-            return [log.block(piece, proof)]
+            return [log.block(piece, proof, self._last.ahead_of(piece.offset))]
         try:
             blocks = headed_blocks(log, piece, self._source(log))
             anew, log.anew = log.anew, log.anew and not blocks
-            return [replace(block, proof=self._last.proof(block.end), anew=anew) for block in blocks]
+            last = self._last
+            return [
+                replace(block, proof=last.proof(block.end), before=last.ahead_of(block.offset), anew=anew)
+                for block in blocks
+            ]
         except OSError as err:
             log.next, log.proof, log.long, log.done = piece.offset, b"", None, None
             if isinstance(err, BlockingIOError):

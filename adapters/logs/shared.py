@@ -203,6 +203,7 @@ class SharedFollower(Follower):
                 piece.oversized,
                 part.unit,
                 read.proof(piece.end),
+                read.ahead_of(piece.offset),
             )
             for piece in framed.pieces
         ]

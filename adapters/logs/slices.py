@@ -20,9 +20,11 @@ from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
 from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, numbered, read_head
+from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
-from photon.adapters.logs.zeek_framing import split_headers
+from photon.adapters.logs.reading import ReadBytes
+from photon.adapters.logs.zeek_framing import Headed, split_headers
 from photon.config.errors import PhotonError
 
 READ_BYTES = 1 << 20
@@ -184,6 +186,7 @@ class _SliceReader:
         self._lines = Lines(reading.framing, reading.max_record)
         self._in_force = b""  # of Zeek's logs
         self._long: LongRecord | None = None
+        self._read = ReadBytes(part.begin, b"", b"")
         self.at = part.begin
         """What was read so far ends here."""
 
@@ -216,9 +219,10 @@ class _SliceReader:
 
     def _step(self) -> tuple[list[Piece], bool, str]:
         """The next records, whether that was all, and why what follows cannot be read."""
-        want = READ_BYTES
+        want, front = READ_BYTES, min(CONTEXT_BYTES, self.at)
         while True:
-            data = self._source.read(self.at, want)
+            raw = self._source.read(self.at - front, front + want)
+            data = raw[front:]
             at_end = len(data) < want
             if at_end or self._long or want > self._reading.max_record or self._lines.has_record(data):
                 break
@@ -227,19 +231,19 @@ class _SliceReader:
         final = (self._reading.final or is_final(self._path)) and at_end and not broken
         lines = self._lines.marked(data, inside=self._long is not None, final=final)
         framed = frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
+        self._read = ReadBytes(self.at, raw[:front], lines)
         self.at, self._long = framed.next, framed.long
         return framed.pieces, at_end, broken
 
     def _made(self, piece: Piece) -> Iterator[Block]:
-        log = self._part.log
-        if self._reading.framing.kind != "zeek":
-            yield Block(
-                log.identity, LogFile(log.path, log.header), piece.offset, piece.data, piece.end, piece.oversized
-            )
-            return
-        headed, self._in_force = split_headers(piece, self._in_force)
+        log, headed = self._part.log, [Headed(piece, self._part.log.header)]
+        if self._reading.framing.kind == "zeek":
+            headed, self._in_force = split_headers(piece, self._in_force)
         for each, header in headed:
-            yield Block(log.identity, LogFile(log.path, header), each.offset, each.data, each.end, each.oversized)
+            yield Block(
+                log.identity, LogFile(log.path, header), each.offset, each.data, each.end, each.oversized,
+                before=self._read.ahead_of(each.offset),
+            )  # fmt: skip
 
 
 def _beginning_before(piece: Piece, end: int) -> Piece | None:

@@ -74,12 +74,20 @@ class TrackedLog:
         proof = b"" if self.long else self.proof
         return LogPosition(self.identity, self.path, self.resume_at(), header, proof)
 
-    def block(self, piece: Piece, proof: bytes) -> Block:
+    def block(self, piece: Piece, proof: bytes, before: bytes) -> Block:
         """The next block to hand out."""
         file = LogFile(self.path, self.header)
         anew, self.anew = self.anew, False
         return Block(
-            self.identity, file, piece.offset, piece.data, piece.end, piece.oversized, proof=proof, anew=anew
+            self.identity,
+            file,
+            piece.offset,
+            piece.data,
+            piece.end,
+            piece.oversized,
+            proof=proof,
+            before=before,
+            anew=anew,
         )
 
     def is_done(self, *, final: bool = False) -> bool:

@@ -103,7 +103,7 @@ def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) 
             found.fault = found.fault or "holds no record"
             return found
         whole = data if data.endswith(b"\n") else data + b"\n"
-        pieces = headed_pieces(source, [(head.data_start, whole[head.data_start :])], framing, head.header)
+        pieces = headed_pieces(source, head.data_start, whole[head.data_start :], framing, head.header)
     finally:
         source.close()
     for piece, header in pieces:

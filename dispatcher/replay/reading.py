@@ -15,7 +15,9 @@ from photon.adapters.logs.elsewhere import is_final, key_at
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, read_head
 from photon.adapters.logs.log_finder import LogFound, find_logs
+from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.reader import Source
+from photon.adapters.logs.reading import ReadBytes
 from photon.dispatcher.replay.coverage import Chunk
 
 PROBE_BYTES = 1 << 16
@@ -72,12 +74,15 @@ class LogFiles:
             if opened is None:
                 return None
             log, source = opened
-            pieces = list(records_between(source, log.head.data_start, chunk.begin, chunk.end, self.max_record))
-            headed = headed_pieces(source, pieces, self.framing, log.head.header)
-        return [
-            Block(chunk.identity, LogFile(log.file.path, header), piece.offset, piece.data, piece.end)
-            for piece, header in headed
-        ]
+            reads = list(records_between(source, log.head.data_start, chunk.begin, chunk.end, self.max_record))
+            return [
+                Block(
+                    chunk.identity, LogFile(log.file.path, header), piece.offset, piece.data, piece.end,
+                    before=read.ahead_of(piece.offset),
+                )
+                for read in reads
+                for piece, header in headed_pieces(source, read.begin, read.data, self.framing, log.head.header)
+            ]  # fmt: skip
 
     def _find(self) -> dict[str, LogFound]:
         return find_logs(self.directory, self.patterns, has_header=self.has_header, framing=self.framing)
@@ -121,35 +126,35 @@ class LogFiles:
         return head is not None and head.identity == identity.partition(ALIKE_MARK)[0]
 
 
-def records_between(
-    source: Source, data_start: int, begin: int, end: int, max_record: int
-) -> Iterator[tuple[int, bytes]]:
-    """(offset, whole records) of those that begin in a part of a log; forwards only, as compressed files like it.
+def records_between(source: Source, data_start: int, begin: int, end: int, max_record: int) -> Iterator[ReadBytes]:
+    """The whole records that begin in a part of a log; forwards only, as compressed files like it.
 
     Records longer than ``max_record`` are left out, as the follower leaves them to be rejected. A last line without
     line end is given one.
     """
     at = _line_begin(source, max(begin, data_start), data_start)
     while at is not None and at < end:
-        data = source.read(at, BLOCK_BYTES)
+        front = min(CONTEXT_BYTES, at)
+        raw = source.read(at - front, front + BLOCK_BYTES)
+        before, data = raw[:front], raw[front:]
         if not data:
             return
         whole = data.rfind(b"\n") + 1
         if not whole:
-            record = _long_record(source, at, max_record)
+            record = _long_record(source, at, front, max_record)
             if record:
-                yield at, record
+                yield ReadBytes(at, before, record)
             at = next_line(source, at + max(len(record) - 1, 0))
             continue
         if at + whole > end:
             whole = data.find(b"\n", max(end - 1 - at, 0)) + 1
-        yield at, data[:whole]
+        yield ReadBytes(at, before, data[:whole])
         at += whole
 
 
-def _long_record(source: Source, at: int, max_record: int) -> bytes:
+def _long_record(source: Source, at: int, front: int, max_record: int) -> bytes:
     """A record that ends behind one block, or with the log; empty when it is longer than the limit."""
-    data = source.read(at, max_record + 2)
+    data = source.read(at - front, front + max_record + 2)[front:]
     newline = data.find(b"\n")
     if newline >= 0:
         return data[: newline + 1]
@@ -162,9 +167,12 @@ def _line_begin(source: Source, at: int, data_start: int) -> int | None:
 
 
 def next_line(source: Source, at: int) -> int | None:
-    while data := source.read(at, PROBE_BYTES):
-        newline = data.find(b"\n")
+    while True:
+        front = min(CONTEXT_BYTES, at)  # a compressed file keeps what ids by place are made of
+        data = source.read(at - front, front + PROBE_BYTES)
+        newline = data.find(b"\n", front)
         if newline >= 0:
-            return at + newline + 1
-        at += len(data)
-    return None
+            return at - front + newline + 1
+        if len(data) <= front:
+            return None
+        at += len(data) - front

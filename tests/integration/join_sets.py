@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+from xxhash import xxh3_128_hexdigest
 
 RECORD_MAX = 300
 """``limits.record`` of these sets."""
@@ -216,6 +217,7 @@ class Record:
     raw: bytes
     fields: dict[str, Any] | None
     oversized: bool
+    before: bytes
 
     @property
     def source(self) -> tuple[str, int]:
@@ -260,7 +262,8 @@ def read_records(directory: Path) -> list[Record]:
                 head = len(LOG_NAMES[file]).to_bytes(4, "little") + LOG_NAMES[file].encode() + raw
                 identity = identity or blake2b(head, digest_size=16).hexdigest()
                 oversized = len(line) > RECORD_MAX
-                found.append(Record(LOG_NAMES[file], identity, file, at, raw, _fields(raw), oversized))
+                before = data[max(at - 4096, 0) : at]
+                found.append(Record(LOG_NAMES[file], identity, file, at, raw, _fields(raw), oversized, before))
             at += len(line) + 1
     return found
 
@@ -312,7 +315,8 @@ def reference(primary: Path, foreign: Path, *, with_id: bool) -> Expected:
     for record in read_records(foreign):
         expected.read += 1
         key, time_ns = record.name("key"), record.time_ns
-        event_id = record.name("id") if with_id else f"{record.identity}:{record.offset}".encode()
+        digest = xxh3_128_hexdigest(record.before + record.raw)
+        event_id = record.name("id") if with_id else f"{digest}:{record.offset}".encode()
         if record.oversized or key is None or time_ns is None or event_id is None:
             expected.rejected.add(record.place)
         else:

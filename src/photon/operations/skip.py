@@ -76,7 +76,7 @@ def skip(
     adapter = adapter_of(settings, pipeline.join, base)
     digester = Digester(read_key(key_path(settings, base)), pipeline.join)
     with locked_state(places, pipeline.join, adapter, digester, create=apply) as state:
-        skips = plan_skips(places, adapter, digester, state.without_gaps() if state else [], to_ns)
+        skips = plan_skips(places, adapter, state.without_gaps() if state else [], to_ns)
         if apply and state is not None:
             commit_skips(state, skips)
     return SkipAnswer(datacentre, skips, readers, apply, refusal)

@@ -6,7 +6,7 @@ the published one must have the same bytes, but for when it was made and by whom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair, Unpaired
 from photon.adapters.envelope import NONE_INLINE, Envelope
 from photon.adapters.faults import payload_fault
+from photon.adapters.logs.place_ids import place_id
 from photon.batch.columns import DIGEST_BYTES
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import PrimaryRecord, Records
@@ -36,7 +37,7 @@ class SourceRecord:
     record: bytes
     file: LogFile
     offset: int
-    identity: str  # of the log that holds it
+    read: Callable[[int, int], bytes]  # (offset, length) -> bytes of the log that holds it
 
 
 def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
@@ -49,9 +50,8 @@ def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
 
 
 def id_of(header: ForeignHeader, source: SourceRecord) -> bytes:
-    """An event without an id of its own has its log's identity and its offset."""
     own = header.event_id
-    return own if own is not None else b"%b:%d" % (source.identity.encode(), source.offset)
+    return own if own is not None else place_id(source.record, source.offset, source.read)
 
 
 def is_foreign(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> bool:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import msgspec
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing, LogFile
+from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.log_finder import LogFinder, LogFound
+from photon.adapters.logs.reader import Source
 from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
 from photon.eventstore.file_map import MappedLog
@@ -73,6 +75,8 @@ class SourceLogs:
         self._finder = LogFinder(side.directory, side.patterns, has_header=side.has_header, framing=side.framing)
         self._logs: dict[str, LogFound] = {}
         self._named: dict[str, list[str]] = {}
+        self._newest: list[str] = []
+        self._open: tuple[str, Source] | None = None  # the file whose bytes were asked for last
         self._store: LogsEventStore | None = None
         self._by_path: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
@@ -82,6 +86,9 @@ class SourceLogs:
         if self._store is not None:
             self._store.close()
             self._store = None
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
 
     def names(self) -> dict[str, list[str]]:
         """Log name -> identities of the logs that are there, by the last look."""
@@ -97,6 +104,7 @@ class SourceLogs:
         for identity, found in newest_first:
             named.setdefault(name_of(found.file.path), []).append(identity)
         self._named = named
+        self._newest = [identity for identity, _ in newest_first[:CANDIDATES_MAX]]
         self._by_path = {_plain(found.file.path): identity for identity, found in self._logs.items()}
 
     def _opened(self) -> LogsEventStore:
@@ -113,6 +121,16 @@ class SourceLogs:
     def _path(self, identity: str) -> str | None:
         found = self._logs.get(identity)
         return None if found is None else found.file.path
+
+    def _bytes(self, path: str, offset: int, length: int) -> bytes:
+        """Bytes of a log, for ids by place. Raises OSError."""
+        if self._open is None or self._open[0] != path:
+            if self._open is not None:
+                self._open[1].close()
+                self._open = None
+            side = self._side
+            self._open = path, open_anywhere(side.directory / path, side.framing, side.record_max)
+        return self._open[1].read(offset, length)
 
     def find(self, places: Sequence[RecordPlace], fits: Fits) -> list[SourceRecord | None]:
         """Aligned with ``places``; None: no log of that name has a record there that fits.
@@ -154,14 +172,15 @@ class SourceLogs:
         return hopeless
 
     def _candidate(self, place: RecordPlace, tried: set[str]) -> str | None:
-        """First what has the name that the line gives, as most logs keep theirs; then all of that log name."""
+        """First the log with the name that the line gives, as most logs keep theirs; then all of that log name; then
+        any other, as a log may have been moved."""
         if len(tried) >= CANDIDATES_MAX:
             return None
         same = self._by_path.get(_plain(place.file))
         if same is not None and same not in tried:
             return same
         named = self._named.get(name_of(place.file), ())
-        return next((identity for identity in named if identity not in tried), None)
+        return next((identity for identity in (*named, *self._newest) if identity not in tried), None)
 
     def _prefer(self, identity: str) -> None:
         named = self._named[name_of(self._logs[identity].file.path)]
@@ -183,7 +202,8 @@ class SourceLogs:
         read, _ = self._opened().read([PlaceToRead(b"", log, places[row].offset, 0, 0) for row in rows]).told()
         for at, (record, file, _) in zip(read.rows.tolist(), read.records.rows(), strict=True):
             row = rows[at]
-            source = SourceRecord(record, LogFile(places[row].file, file.header), places[row].offset, identity)
+            place, named = places[row], LogFile(places[row].file, file.header)
+            source = SourceRecord(record, named, place.offset, partial(self._bytes, found.file.path))
             if record and fits(row, source):
                 out[row] = source
 

@@ -90,7 +90,14 @@ class SharedSite:
         if due <= self.read:
             return
         data = b"".join(b"f%d k %d\n" % (n, self._wall()) for n in range(self.read, due))
-        block = Block("log1", LogFile("new.log"), self.offset, data, self.offset + len(data))
+        block = Block(
+            "log1",
+            LogFile("new.log"),
+            self.offset,
+            data,
+            self.offset + len(data),
+            before=bytes(min(self.offset, 4096)),
+        )
         self.offset, self.read = block.end, due
         for _ in self.core.take(block, self._wall(), self.now):
             pass

@@ -55,7 +55,8 @@ class SimulatedFollower:
                 stop = min(self._visible[number], start + self._random.choice((1, 3, 50)))
                 self._next[number] = stop
                 data = _bytes_of(self._world, self._place, log, log.lines[start:stop])
-                return [Block(log.name, log.file, log.offset_at(start), data, log.offset_at(stop))]
+                at, end = log.offset_at(start), log.offset_at(stop)
+                return [Block(log.name, log.file, at, data, end, before=_before(log, at))]
         return []
 
     def caught_up(self) -> bool:
@@ -81,6 +82,11 @@ class SimulatedFollower:
         return None
 
 
+def _before(log: GrowingLog, at: int) -> bytes:
+    """Bytes that stand for those before a block: the log's own, and the same in all copies."""
+    return log.name.encode().ljust(at, b".")[:at]
+
+
 def _bytes_of(world: World, place: Place, log: GrowingLog, lines: Sequence[Line]) -> bytes:
     return b"".join(world.truth.in_copy(log.name, place.name, line.record) + b"\n" for line in lines)
 
@@ -99,7 +105,10 @@ class SimulatedReads:
         there = log.lines[: log.visible(self._place.name, world.loop.now)]
         lines = [line for line in there if chunk.begin <= line.offset < chunk.end]
         data = _bytes_of(world, self._place, log, lines)
-        return [Block(log.name, log.file, lines[0].offset, data, lines[0].offset + len(data))] if lines else []
+        if not lines:
+            return []
+        at = lines[0].offset
+        return [Block(log.name, log.file, at, data, at + len(data), before=_before(log, at))]
 
     async def live(self) -> set[str]:
         return {log.name for log in self._world.truth.foreign}

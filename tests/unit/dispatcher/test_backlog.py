@@ -72,7 +72,7 @@ def blocks_of(records: list[bytes], ending: bytes, oversized: bool) -> list[Bloc
     tail = (long,) if oversized else ()
     one = world.block(first)
     two = world.block(second, len(first))
-    return [one, Block(two.identity, two.file, two.offset, two.data, two.end + 50 * oversized, tail)]
+    return [one, replace(two, end=two.end + 50 * oversized, oversized=tail)]
 
 
 def found_for(
@@ -173,11 +173,12 @@ class Run(test_crashes.Run):
         taken: list[Block] = []
         for _ in range(self.random.randrange(1, 4)):
             identity = self.random.choice(list(self.logs))
-            rest = b"".join(self.logs[identity])[self.at[identity] :]
+            whole, at = b"".join(self.logs[identity]), self.at[identity]
+            rest = whole[at:]
             some = rest.split(b"\n")[:-1][: self.random.randrange(1, 12)]
             if some and self.core.room():
                 data = b"\n".join(some) + b"\n"
-                taken.append(world.block(data, self.at[identity], identity=identity, path=identity))
+                taken.append(world.block(data, at, identity=identity, path=identity, before=whole[:at]))
                 self.at[identity] += len(data)
                 for _ in self.backlog.take(taken[-1], self.wall(), self.now):
                     pass

@@ -14,6 +14,7 @@ import orjson
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from photon.adapters.logs.place_ids import place_id
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
@@ -72,11 +73,12 @@ class Run:
 
     def read(self) -> None:
         identity = self.random.choice(list(self.logs))
-        rest = b"".join(self.logs[identity])[self.at[identity] :]
+        whole, at = b"".join(self.logs[identity]), self.at[identity]
+        rest = whole[at:]
         lines = rest.split(b"\n")[:-1][: self.random.randrange(1, 12)]
         if lines and self.core.room():
             data = b"\n".join(lines) + b"\n"
-            block = world.block(data, self.at[identity], identity=identity, path=identity)
+            block = world.block(data, at, identity=identity, path=identity, before=whole[:at])
             world.take(self.core, block, self.wall(), self.now)
             self.at[identity] += len(data)
 
@@ -145,12 +147,16 @@ class Run:
         counts: Counter[Verdict] = Counter()
         exported: Counter[str] = Counter()
         seen: set[bytes] = set()
-        for identity, lines in self.logs.items():
-            at = 0
+        for lines in self.logs.values():
+            at, whole = 0, b"".join(lines)
+
+            def read(offset: int, length: int, whole: bytes = whole) -> bytes:
+                return whole[offset : offset + length]
+
             for line in lines:
                 words = line.split()
                 if len(words) == 3:
-                    event_id = words[0] if words[0] != b"-" else b"%b:%d" % (identity.encode(), at)
+                    event_id = words[0] if words[0] != b"-" else place_id(line.rstrip(b"\n"), at, read)
                     counts[Verdict.READ] += 1
                     owner = self.registry.owners.get(event_id)
                     if event_id in self.registry.late:

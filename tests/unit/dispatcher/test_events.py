@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.logs.api import Block
+from photon.adapters.logs.place_ids import place_ids
 from photon.batch.events import ForeignEvent
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from tests.unit.dispatcher.world import DIGESTER, Words, block
@@ -37,9 +38,10 @@ def test_ids_digests_and_times() -> None:
     (one, two), unreadable = parsed(what, Words({}), 77)
     assert not unreadable
     assert (one.event_id, one.key, one.event_time_ns, one.offset) == (b"i1", b"k1", 5 * 3_600_000_000_000, 100)
-    assert (two.event_id, two.offset, two.record) == (b"log1:108", 108, b"- k2 -3")
+    (placed,) = place_ids(what.data, what.offset, what.before, [b"- k2 -3"], [108])
+    assert (two.event_id, two.offset, two.record) == (placed, 108, b"- k2 -3")
     assert one.digest == DIGESTER.digest(b"i1")
-    assert two.digest == DIGESTER.digest(b"log1:108")
+    assert two.digest == DIGESTER.digest(placed)
     assert one.unmatched_as_of_ns == 77
 
 

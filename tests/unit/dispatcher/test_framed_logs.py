@@ -90,14 +90,14 @@ def test_a_skip_lands_on_a_record_and_what_follows_is_read_right(site: tuple[Pla
     everything = ids_of(adapter, followed(places, adapter, []))
     assert everything == list(range(1, ROWS))
     for to_s in (ROWS // 4, 3 * ROWS // 4):
-        plan = plan_skips(places, adapter, DIGESTER, [], to_s * 10**9)
+        plan = plan_skips(places, adapter, [], to_s * 10**9)
         assert plan.problems == []
         (skip,) = plan.skips
         left = ids_of(adapter, followed(places, adapter, [skip.position()]))
         assert left == everything[ROWS - 1 - len(left) :]
         assert min(left) <= to_s, "nothing newer is left out"
         assert min(left) > 1, "something is"
-    (whole,) = plan_skips(places, adapter, DIGESTER, [], None).skips
+    (whole,) = plan_skips(places, adapter, [], None).skips
     assert followed(places, adapter, [whole.position()]) == []
 
 

@@ -53,7 +53,7 @@ def planned(path: Path, to_hour: int | None, *, offset: int = 0, data_start: int
     source = open_source(path)
     try:
         to_ns = None if to_hour is None else to_hour * HOUR
-        return plan(log, source, times_of(ADAPTER, DIGESTER, log), to_ns, max_record=MAX_RECORD)
+        return plan(log, source, times_of(ADAPTER, log), to_ns, max_record=MAX_RECORD)
     finally:
         source.close()
 
@@ -132,7 +132,7 @@ def test_little_is_read_of_a_large_file(tmp_path: Path, monkeypatch: pytest.Monk
     source = open_source(path)
     read = 0
     log = Log(LogPosition("log1", path.name, 0), 0, path.stat().st_size)
-    times = times_of(ADAPTER, DIGESTER, log)
+    times = times_of(ADAPTER, log)
 
     def counted(offset: int, data: bytes) -> list[tuple[int, int]]:
         nonlocal read
@@ -181,7 +181,7 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
         assert state is None
         assert not places.state.exists(), "showing makes nothing"
-    first = plan_skips(places, ADAPTER, DIGESTER, [], None)
+    first = plan_skips(places, ADAPTER, [], None)
     by_path = {each.log.position.path: each for each in first.skips}
     assert sorted(by_path) == ["a.log", "a.log.1", "d.log", "deep/c.log.gz"]
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
@@ -201,7 +201,7 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
             locked_state(places, "clicks", ADAPTER, DIGESTER, create=False),
         ):
             pass
-        skips = plan_skips(places, ADAPTER, DIGESTER, state.positions(), 20 * HOUR)
+        skips = plan_skips(places, ADAPTER, state.positions(), 20 * HOUR)
         assert skips.problems == []
         begins = {each.log.position.path: (each.log.begin, each.skipped) for each in skips.skips}
         assert begins["a.log"] == (offsets[30], 0), "never back"
@@ -224,7 +224,7 @@ def test_what_is_not_skipped_is_read_and_the_ledger_stays_as_it_was(places: Plac
 
 def test_what_workers_left_unread_of_a_huge_log_is_left_out_with_the_rest(places: Places) -> None:
     offsets = written(places.foreign / "a.log", [line(n, n) for n in range(50)])
-    (skip,) = plan_skips(places, ADAPTER, DIGESTER, [], None).skips
+    (skip,) = plan_skips(places, ADAPTER, [], None).skips
     identity = skip.log.position.identity
     parts = [LogPart(f"{identity}@{at}", identity, offsets[at], offsets[at + 20], offsets[at + 5]) for at in (0, 20)]
     insert = "INSERT INTO parts (unit, identity, begin, end, offset, proof) VALUES (?, ?, ?, ?, ?, ?)"
@@ -232,9 +232,9 @@ def test_what_workers_left_unread_of_a_huge_log_is_left_out_with_the_rest(places
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
         state.commit(Changes(positions={identity: LogPosition(identity, "a.log", offsets[40])}, also=list(rows)))
         assert [position.offset for position in state.without_gaps()] == [offsets[5]]
-        commit_skips(state, plan_skips(places, ADAPTER, DIGESTER, state.without_gaps(), 5 * HOUR))
+        commit_skips(state, plan_skips(places, ADAPTER, state.without_gaps(), 5 * HOUR))
         assert state.parts() == parts, "nothing is older"
-        commit_skips(state, plan_skips(places, ADAPTER, DIGESTER, state.without_gaps(), 30 * HOUR))
+        commit_skips(state, plan_skips(places, ADAPTER, state.without_gaps(), 30 * HOUR))
         assert [position.offset for position in state.positions()] == [offsets[30]]
         assert state.parts() == []
 
@@ -255,10 +255,10 @@ def test_headers_truncated_files_and_unreadable_ones(places: Places, monkeypatch
 
     adapter = Headed({})
     (places.foreign / "a.log").write_bytes(b"\xef\xbb\xbfid key hour\nid1 k 1\nid2 k 2\n")
-    (skip_,) = plan_skips(places, adapter, DIGESTER, [], 2 * HOUR).skips
+    (skip_,) = plan_skips(places, adapter, [], 2 * HOUR).skips
     assert (skip_.log.begin, skip_.to, skip_.position().header) == (15, 23, b"id key hour")
     far = LogPosition(skip_.log.position.identity, "a.log", 500)
-    (skip_,) = plan_skips(places, adapter, DIGESTER, [far], None).skips
+    (skip_,) = plan_skips(places, adapter, [far], None).skips
     assert (skip_.log.begin, skip_.to) == (15, 31)
     (places.foreign / "b.log.lz4").write_bytes(b"id1 k 1\n")
 
@@ -266,6 +266,6 @@ def test_headers_truncated_files_and_unreadable_ones(places: Places, monkeypatch
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("photon.dispatcher.skipping.open_anywhere", refused)
-    found = plan_skips(places, adapter, DIGESTER, [], None)
+    found = plan_skips(places, adapter, [], None)
     assert found.skips == []
     assert sorted(problem.split(":")[0] for problem in found.problems) == ["a.log", "b.log.lz4"]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
+from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.batch.columns import RowIndexes
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
@@ -68,8 +69,12 @@ def looked_up(
     return Verdicts(codes, np.zeros(len(codes), np.uint64), kind, tag, owner, names, time)
 
 
-def block(data: bytes, offset: int = 0, *, identity: str = "log1", path: str = "a.log") -> Block:
-    return Block(identity, LogFile(path), offset, data, offset + len(data))
+def block(
+    data: bytes, offset: int = 0, *, identity: str = "log1", path: str = "a.log", before: bytes | None = None
+) -> Block:
+    """``before``: the bytes in front of it; ``None`` means any, the same for all blocks of a log."""
+    front = identity.encode().ljust(min(offset, CONTEXT_BYTES), b".") if before is None else before[-CONTEXT_BYTES:]
+    return Block(identity, LogFile(path), offset, data, offset + len(data), before=front)
 
 
 def core(

@@ -6,6 +6,7 @@ import os
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import BadRecord, Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
+from photon.adapters.logs.place_ids import place_id
 from photon.adapters.shaping import shaped_adapter
 from photon.verifier.comparison import SourceRecord, differences, header_of, id_of, is_foreign, is_primary
 from photon.verifier.published_lines import NotPublished, RecordPlace, read_published
@@ -31,11 +33,15 @@ def logs(tmp_path: Path) -> Logs:
     return Logs(tmp_path, 4)
 
 
+def no_bytes(offset: int, length: int) -> bytes:
+    return b"." * length
+
+
 def sources(logs: Logs, n: int) -> tuple[SourceRecord, SourceRecord]:
     event, primary = logs.event(n), logs.primary_of(n)
     return (
-        SourceRecord(event.record, event.file, event.offset, "f" * 32),
-        SourceRecord(primary.record, primary.file, primary.offset, "p" * 32),
+        SourceRecord(event.record, event.file, event.offset, no_bytes),
+        SourceRecord(primary.record, primary.file, primary.offset, no_bytes),
     )
 
 
@@ -150,7 +156,7 @@ def test_which_record_is_meant(logs: Logs) -> None:
     others = sources(logs, 2)
     assert not is_foreign(ADAPTER, others[0], published)
     assert not is_primary(ADAPTER, others[1], published)
-    broken = SourceRecord(b"\xff{", LogFile("clicks.log"), 0, "f" * 32)
+    broken = SourceRecord(b"\xff{", LogFile("clicks.log"), 0, no_bytes)
     assert not is_foreign(ADAPTER, broken, published)
     assert not is_primary(ADAPTER, broken, published)
 
@@ -205,7 +211,8 @@ def test_an_id_that_is_a_place(logs: Logs) -> None:
     foreign, _ = sources(logs, 1)
     header = header_of(Placed(), foreign)
     assert header is not None
-    assert id_of(header, foreign) == b"%b:%d" % (b"f" * 32, foreign.offset)
+    assert id_of(header, foreign) == place_id(foreign.record, foreign.offset, no_bytes)
+    assert id_of(header, replace(foreign, read=lambda offset, length: b"!" * length)) != id_of(header, foreign)
 
 
 def test_what_the_adapter_says_now(logs: Logs) -> None:
@@ -219,7 +226,7 @@ def test_what_the_adapter_says_now(logs: Logs) -> None:
     (raises,) = wrong("raise")
     assert raises.startswith("the adapter has no answer now: the adapter raised KeyError")
     event = logs.event(1)
-    own = event._replace(event_id=b"f" * 32 + b":%d" % event.offset)
+    own = event._replace(event_id=place_id(event.record, event.offset, no_bytes))
     (filtered,) = undone_lines(Envelope(), [own], ["small"], token=1, at_ns=0, primaries=[logs.primary_of(1)])
     assert wrong("filter", "filtered", filtered) == []
     assert wrong("", "filtered", filtered) == ["the adapter's answer now is Joined, not Filtered"]

@@ -63,10 +63,19 @@ def test_what_is_gone_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "clicks.log").write_bytes(log_of(records))
     logs = SourceLogs(side(tmp_path))
     assert found(logs, "clicks.log", records, [4]) == [records[4]]
-    assert found(logs, "other.log", records, [4]) == [None]
     (tmp_path / "clicks.log").unlink()
+    logs.close()  # it was open
     assert found(logs, "clicks.log", records, [4]) == [None]
     assert logs.names() == {}
+    logs.close()
+
+
+def test_what_was_moved_is_found(tmp_path: Path) -> None:
+    records = [foreign_record(n) for n in range(5)]
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "clicks-of-friday.log").write_bytes(log_of(records))
+    logs = SourceLogs(side(tmp_path))
+    assert found(logs, "clicks.log", records, [4]) == [records[4]]
     logs.close()
 
 

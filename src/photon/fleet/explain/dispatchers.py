@@ -13,6 +13,7 @@ from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.log_finder import LogFound, find_logs
+from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.reader import Source
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.config.errors import PhotonError
@@ -21,7 +22,7 @@ from photon.dispatcher.database import STATE_NAME, opened
 from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.fleet.explain.evidence import FOUND_MAX, Evidence, InLog, Searched, Waiting
-from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question, own_place
+from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question, own_offset
 from photon.idregistry.api import Digester
 from photon.joiner.api import Outcome
 from photon.joiner.foreign_columns import events_of, records_of
@@ -95,8 +96,11 @@ def _in_log(
     hits: list[InLog] = []
     source = open_anywhere(logs.directory / log.file.path, logs.adapter.foreign_framing, logs.max_record)
     try:
-        for offset, line in _candidates(source, identity, log, question, budget, logs.max_record):
-            hit = _read(logs.adapter, identity, log, offset, line, question, read_to)
+        for offset, line in _candidates(source, log, question, budget, logs.max_record):
+            front = min(CONTEXT_BYTES, offset)
+            file = LogFile(log.file.path, log.head.header)
+            block = Block(identity, file, offset, line, offset + len(line), before=source.read(offset - front, front))
+            hit = _read(logs.adapter, block, question, read_to)
             if hit is not None:
                 hits.append(hit)
                 if len(hits) >= FOUND_IN_LOGS_MAX:
@@ -107,11 +111,11 @@ def _in_log(
 
 
 def _candidates(
-    source: Source, identity: str, log: LogFound, question: Question, budget: Budget, max_record: int
+    source: Source, log: LogFound, question: Question, budget: Budget, max_record: int
 ) -> Iterator[tuple[int, bytes]]:
     """(offset, line) of those that may be the event's."""
-    own = own_place(question.event_id)
-    offsets = [own[1]] if own is not None and own[0] == identity else []
+    own = own_offset(question.event_id)
+    offsets = [] if own is None else [own]
     if question.place is not None and log.file.path == question.place.file:
         offsets.append(question.place.offset)
     for offset in offsets:
@@ -146,12 +150,9 @@ def _holding(
         at, rest = at + whole, block[whole:]
 
 
-def _read(
-    adapter: Adapter, identity: str, log: LogFound, offset: int, line: bytes, question: Question, read_to: int | None
-) -> InLog | None:
-    """None: another event's record."""
-    file = LogFile(log.file.path, log.head.header)
-    block = Block(identity, file, offset, line, offset + len(line))
+def _read(adapter: Adapter, block: Block, question: Question, read_to: int | None) -> InLog | None:
+    """``None`` means another event's record."""
+    file, offset = block.file, block.offset
     records, offsets = records_of(block)
     events, unreadable = events_of(block, records, offsets, adapter, _NO_DIGESTS)
     for bad in unreadable:

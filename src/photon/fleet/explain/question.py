@@ -16,7 +16,7 @@ from photon.eventid import EventIdError, time_ns
 ID_BYTES_MAX = 4096
 """No id of an event is longer."""
 _PLACE = re.compile(r"(?s)(.+):(\d{1,18})")
-_OWN_ID = re.compile(r"([0-9a-f]{16,64}):(\d{1,18})")
+_OWN_ID = re.compile(r"[0-9a-f]{32}:(\d{1,18})")
 """The id of an event that carries none: identity of its log, and offset."""
 CHUNK_BYTES = 4 << 20
 """Read and searched at once."""
@@ -84,10 +84,10 @@ def question_of(text: str, *, raw: bool = False) -> Question:
     return Question(event_id, Place(found[1], int(found[2])))
 
 
-def own_place(event_id: bytes) -> tuple[str, int] | None:
-    """(identity of the log, offset) of an event without an id of its own."""
+def own_offset(event_id: bytes) -> int | None:
+    """The offset in the log of an event without an id of its own; ``None`` means that the id is none of these."""
     found = _OWN_ID.fullmatch(event_id.decode("ascii", "replace"))
-    return None if found is None else (found[1], int(found[2]))
+    return None if found is None else int(found[1])
 
 
 def shown(value: bytes) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.log_finder import find_logs
+from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.reader import open_source
 from photon.dispatcher.replay import reading
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Chunk
@@ -48,9 +49,10 @@ def test_each_record_lies_in_one_chunk(tmp_path: Path, seed: int, name: str, mon
     source = open_source(tmp_path / name)
     seen = []
     for begin, end in itertools.pairwise(cuts):
-        for offset, piece in records_between(source, start, begin, end, LIMIT):
-            assert piece.endswith(b"\n")
-            block = reading.Block("x", reading.LogFile(name), offset, piece, 0)
+        for read in records_between(source, start, begin, end, LIMIT):
+            assert read.data.endswith(b"\n")
+            assert read.before == data[max(read.begin - CONTEXT_BYTES, 0) : read.begin]
+            block = reading.Block("x", reading.LogFile(name), read.begin, read.data, 0)
             seen += [(o, r) for r, o in zip(*records_of(block), strict=True)]
     source.close()
     short = [(o, r) for o, r in expected if len(r) <= LIMIT]

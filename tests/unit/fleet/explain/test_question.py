@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from photon.config.errors import UsageError
-from photon.fleet.explain.question import Place, Question, own_place, question_of
+from photon.fleet.explain.question import Place, Question, own_offset, question_of
 
 CANONICAL = "10.0.0.7:4711:1760000000000000"
 
@@ -46,6 +46,5 @@ def test_what_can_be_no_id_is_refused(text: str) -> None:
 
 
 def test_the_id_of_an_event_without_one() -> None:
-    identity = "0123456789abcdef0123456789abcdef"
-    assert own_place(f"{identity}:77".encode()) == (identity, 77)
-    assert own_place(b"clicks.log:77") is None
+    assert own_offset(b"0123456789abcdef0123456789abcdef:77") == 77
+    assert own_offset(b"clicks.log:77") is None
