@@ -123,6 +123,7 @@ class Core:
         self.read_past_ns = -(2**63)
         self._first_read = FirstRead(patience.slack_ns)
         self.followed = False  # whether the event store tells when a primary event comes (``arrivals``)
+        self.placed = False  # lines without ids of their own were read: what two logs begin with counts once
         self.woken = 0  # events that were tried because their primary event had come
         self.given_up = 0  # events that wait for the next run because nobody could decide them in this one
         self.live: Counter[Verdict] = Counter()  # counts of this process, before they are committed
@@ -210,9 +211,10 @@ class Core:
         step = self.limits.parse_records
         for at in range(0, len(records), step):
             some = slice(at, at + step)
-            events, unreadable = events_of(
+            events, unreadable, placed = events_of(
                 block, records[some], offsets[some], self.adapter, self.digester, self.patience.at_first_ns
             )
+            self.placed = self.placed or placed
             stretch.saw(events.times)
             stretch.unread += [(bad.offset, bad.record, bad.reason) for bad in unreadable]
             self.reject(stretch, now_ns)

@@ -18,7 +18,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
-from photon.adapters.logs.problems import UNREAD, ProblemKind
+from photon.adapters.logs.problems import AMBIGUOUS, UNREAD, ProblemKind
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
 from photon.batch.columns import Mask
@@ -256,6 +256,7 @@ class DispatcherEngine:
             problems={kind.value: n for kind, n in self._follower.problems.items()},
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
             unended=tuple(map(str, self._follower.unread((ProblemKind.UNENDED,)))),
+            alike=tuple(map(str, self._follower.unread(AMBIGUOUS))) if self._core.placed else (),
         )
         return status if self._log_leases is None else self._log_leases.status(status)
 
@@ -391,6 +392,8 @@ class DispatcherEngine:
             took = True
             await self._take(blocks)
             now = self._clock.monotonic()
+        if self._core.placed:
+            self._follower.speak()
         self._caught_up = self._follower.caught_up()
         return took
 

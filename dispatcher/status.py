@@ -60,6 +60,7 @@ class Status:
     reopened_missing: int = 0  # of them, those that stand in no log here
     unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
     unended: tuple[str, ...] = ()  # once: one for each log whose last line waits for its end
+    alike: tuple[str, ...] = ()  # one for each log whose lines, which have no ids, may be equal to another's
 
     @property
     def pending(self) -> int:

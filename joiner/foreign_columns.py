@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -30,6 +30,15 @@ class Unreadable:
     reason: str
 
 
+class EventsRead(NamedTuple):
+    """What ``events_of`` makes of some records."""
+
+    events: Events
+    unreadable: list[Unreadable]
+    placed: bool
+    """True if some have no id of their own (``place_ids``)."""
+
+
 def records_of(block: Block) -> tuple[list[bytes], list[int]]:
     """Records without line ends, and their offsets. Blank lines are no records."""
     lines = block.data.split(b"\n")
@@ -48,7 +57,7 @@ def records_of(block: Block) -> tuple[list[bytes], list[int]]:
 
 def events_of(
     block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester, as_of_ns: int = 0
-) -> tuple[Events, list[Unreadable]]:
+) -> EventsRead:
     """Some records of a block. Never raises for a record: what cannot be read is listed with its reason.
 
     ``as_of_ns``: of all of them (``Events.as_of``).
@@ -61,7 +70,8 @@ def events_of(
         kept = [at for at in range(len(records)) if at not in others]
         records, offsets = [records[at] for at in kept], [offsets[at] for at in kept]
         keys, times, ids = [keys[at] for at in kept], [times[at] for at in kept], [ids[at] for at in kept]
-    if None in ids:
+    placed = None in ids
+    if placed:
         ids = _with_places(block, records, offsets, ids)
     own = cast("list[bytes]", ids)
     count = len(own)
@@ -77,7 +87,7 @@ def events_of(
         as_of=np.full(count, as_of_ns, np.int64),
         generations=np.zeros(count, np.uint32),
     )
-    return events, unreadable
+    return EventsRead(events, unreadable, placed)
 
 
 def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers:

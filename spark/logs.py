@@ -292,7 +292,7 @@ def foreign_rows(
     from photon.spark.arrow_columns import batch, bigints, binary, digests_column, hours, same
 
     records, offsets = records_of(block)
-    events, unreadable = events_of(block, records, offsets, adapter, digester)
+    events, unreadable, _ = events_of(block, records, offsets, adapter, digester)
     ends = events.offsets + np.fromiter(map(len, events.records), np.int64, len(events)) if since else events.offsets
     note.add(events.times, ends, since)
     if kept := _in_window(events, source.window):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.files import CUT_SHORT, Files
-from photon.adapters.logs.identity import Head, head_by_path, proof_of_whole
+from photon.adapters.logs.identity import Head, head_by_path, proof_of_whole, record_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import FINISHED, TrackedFile, TrackedLog
@@ -42,10 +42,10 @@ class Logs:
         self._orphans: set[str] = set()  # logs whose file is gone and still open
         self._cut: set[str] = set()  # logs whose compressed file is cut short
         self._contested: set[str] = set()  # logs with rivals that are not reported yet
-        self.all = {
-            p.identity: TrackedLog(p.identity, p.path, p.offset, p.header, held=held, resumed=p.header, proof=p.proof)
-            for p in positions
-        }
+        self.all: dict[str, TrackedLog] = {}
+        self._of_record: dict[str, dict[str, None]] = {}  # record_of(identity) -> identities of all logs
+        for p in positions:
+            self._add(TrackedLog(p.identity, p.path, p.offset, p.header, held=held, resumed=p.header, proof=p.proof))
         self.known_bytes = 0
         """Bytes on disk of the files that logs are read from."""
         self.lost_bytes = 0
@@ -57,8 +57,17 @@ class Logs:
         """The log, a new one where it was not known."""
         log = self.all.get(identity)
         if log is None:
-            log = self.all[identity] = TrackedLog(identity, path, 0, held=self._held)
+            log = self._add(TrackedLog(identity, path, 0, held=self._held))
         return log
+
+    def _add(self, log: TrackedLog) -> TrackedLog:
+        self.all[log.identity] = log
+        self._of_record.setdefault(record_of(log.identity), {})[log.identity] = None
+        return log
+
+    def of_record(self, record: str) -> list[str]:
+        """Identities of known logs that begin with this record (``record_of``), the newest first."""
+        return list(reversed(self._of_record.get(record, ())))
 
     def own(self, position: LogPosition) -> TrackedLog:
         """This worker reads the log from here on."""
@@ -121,9 +130,12 @@ class Logs:
 
     def assign(self, log: TrackedLog, files: list[TrackedFile]) -> None:
         """Notes that ``files`` hold the log."""
-        # A plain file before its compressed twin, but not before one that has more; the one followed already before a
-        # newcomer; else the first by name.
-        best = min(files, key=lambda f: (not f.longer, f.packed, f is not log.file, f.path))
+        # A plain file before its compressed twin, but not before one that has more; of plain copies the longest; the
+        # one followed already before a newcomer; else the shortest name.
+        best = min(
+            files,
+            key=lambda f: (not f.longer, f.packed, f.packed or -f.size, f is not log.file, len(f.path), f.path),
+        )
         head = best.head
         assert head is not None
         if log.file is not best and log.file is not None:
@@ -148,7 +160,7 @@ class Logs:
         rivals = {f.path for f in others if f.packed == best.packed}
         for path in [p for p in log.rivals if p not in rivals]:
             del log.rivals[path]
-            self._problems.solved(ProblemKind.DUPLICATE_IDENTITY, path)
+            self._problems.solved(ProblemKind.COPY, path)
         for path in sorted(rivals):
             log.rivals[path] += 1
             if log.rivals[path] >= GRACE_SCANS:
@@ -157,12 +169,8 @@ class Logs:
                 self._contested.add(log.identity)
 
     def _tell_rival(self, log: TrackedLog, path: str) -> None:
-        self._problems.tell(
-            ProblemKind.DUPLICATE_IDENTITY,
-            path,
-            f"has the same log name and, as far as both go, the same bytes as {log.path}, so both are one log to "
-            f"Photon; only {log.path} is read: remove it if it is a copy, else give it a name of its own",
-        )
+        what = f"holds the same bytes as {log.path}, as far as it goes: it is left out as its copy until they differ"
+        self._problems.tell(ProblemKind.COPY, path, what)
 
     def tell_all_rivals(self) -> None:
         """Reports all rivals: no later scan will explain them."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from photon.adapters.contract import Framing
 from photon.adapters.logs.elsewhere import FoundFile, is_final
-from photon.adapters.logs.identity import HEAD_BYTES, Head, head_by_path, log_name, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, head_by_path, log_name, read_head, record_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import TrackedFile
@@ -33,8 +33,11 @@ class Files:
         changed: Callable[[str], None],
         rest: RestRule | None = None,
         read_whole: Callable[[TrackedFile], Head | None] = lambda file: None,
+        known_as: Callable[[TrackedFile, Head], str] = lambda file, head: head.identity,
     ) -> None:
-        """``read_whole``: the head of a final file that was read to its end by an earlier process."""
+        """``read_whole``: the head of a final file that was read to its end by an earlier process. ``known_as``: the
+        identity of the log that a file holds, whatever its name.
+        """
         self._directory = directory
         self._rest = rest
         self._sources = sources
@@ -45,6 +48,7 @@ class Files:
         self._changed = changed
         self._final = is_final(directory)
         self._read_whole = read_whole
+        self._known_as = known_as
         self.awaited: set[tuple[int, int]] = set()
         """Files whose first bytes are on their way here;"""
         self.later: set[tuple[int, int]] = set()
@@ -52,10 +56,15 @@ class Files:
         self._files: dict[tuple[int, int], TrackedFile] = {}
         self._paths: dict[str, TrackedFile] = {}
         self._claims: dict[str, dict[tuple[int, int], TrackedFile]] = {}
+        self._of_record: dict[str, dict[str, None]] = {}  # record_of(identity) -> identities that files claim
         self._unfinished: set[tuple[int, int]] = set()  # files whose first record is not complete
 
     def claims(self, identity: str) -> list[TrackedFile]:
         return sorted(self._claims.get(identity, {}).values(), key=lambda f: f.path)
+
+    def claimed(self, record: str) -> list[str]:
+        """Identities of the logs in sight that begin with this record (``record_of``), the newest first."""
+        return list(reversed(self._of_record.get(record, ())))
 
     def at(self, path: str) -> TrackedFile | None:
         """The file that the last scan saw at this path."""
@@ -71,7 +80,8 @@ class Files:
         for file in [file for key, file in self._files.items() if key not in seen]:
             self.gone(file)
         files = self._files
-        for each in found:
+        # Of copies met at once the one with the shortest name is the log: ``a.log``, not ``a.log.bak``.
+        for each in sorted(found, key=lambda each: (len(each.path), each.path)):
             known = files.get(each.key)
             if known is None or (known.size, known.mtime_ns, known.path) != (each.size, each.mtime_ns, each.path):
                 self.note(each)
@@ -160,10 +170,13 @@ class Files:
             if damage or (final and cut_short):
                 self._problems.tell(ProblemKind.DAMAGED, file.path, damage or CUT_SHORT)
             return
-        if before is not None and before.same_bytes(head):
-            # The same log, perhaps under a name that no rotation explains: its records keep their identity.
-            head = replace(head, identity=before.identity)
-        self._claim(file, head)
+        if self._final:
+            identity = head.identity
+        elif before is not None and before.same_record(head):
+            identity = before.identity
+        else:
+            identity = self._known_as(file, head)
+        self._claim(file, replace(head, identity=identity))
         self._unfinished.discard(file.key)
 
     def _head(self, file: TrackedFile, data: bytes, *, final: bool) -> Head | None:
@@ -198,13 +211,16 @@ class Files:
         if file.head is not None:
             holders = self._claims.get(file.head.identity, {})
             holders.pop(file.key, None)
-            if not holders:
-                self._claims.pop(file.head.identity, None)
+            if not holders and self._claims.pop(file.head.identity, None) is not None:
+                self._of_record[record_of(file.head.identity)].pop(file.head.identity)
+                if not self._of_record[record_of(file.head.identity)]:
+                    del self._of_record[record_of(file.head.identity)]
             self._changed(file.head.identity)
         if not file.gone:  # one that is gone may still be read, through its descriptor
             file.head = head
         if head is not None:
             self._claims.setdefault(head.identity, {})[file.key] = file
+            self._of_record.setdefault(record_of(head.identity), {})[head.identity] = None
             self._changed(head.identity)
 
     def _read_head_bytes(self, file: TrackedFile) -> tuple[bytes, str, bool] | None:

@@ -82,6 +82,7 @@ class Follower:
             changed=self._touched.add,
             rest=rest,
             read_whole=lambda file: self._logs.read_whole(file),
+            known_as=lambda file, head: self._alike.recognise(file, head),
         )
         self._there = elsewhere.elsewhere(directory)
         self._final = self._there is not None and self._there.final
@@ -138,6 +139,10 @@ class Follower:
     def unread(self, kinds: Sequence[ProblemKind] = UNREAD) -> list[Problem]:
         """Files that are there and not read, or not to their ends."""
         return self._problems.unsolved(kinds)
+
+    def speak(self) -> None:
+        """Lines without ids of their own are read: logs that begin alike are reported, whatever their names."""
+        self._problems.speak()
 
     def positions(self) -> list[LogPosition]:
         return [log.position() for log in self._logs.all.values()]

@@ -1,7 +1,8 @@
 """Which log a file is: pure functions of its name and its first bytes.
 
-Identity = BLAKE2b-128 of (log name without its rotation suffix, first data record). It survives renaming by a
-rotation, compression and restarts, and is the same in every datacentre that holds a byte-identical copy.
+An identity is 32 hex digits: 16 of the first data record, and 16 of that and the log name (the path without its
+rotation suffix). It names a log in a reader's own state, and no event id is made of it (``place_ids``). Files of
+another name whose first record is the same are compared with what was read: ``same_beginnings``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ IDENTITY_BYTES = 1 << 16
 HEAD_BYTES = 4 * IDENTITY_BYTES
 """Header, blank lines and the deciding part of the first record must stand in so many bytes."""
 FINGERPRINT_BYTES = 1024
-"""So much of the first record is compared at each read, to notice that a file was replaced under its name."""
+"""So much of the first record is compared at each read, to notice that a file was replaced under its name. So many
+bytes from there on are kept of each file, to tell most logs apart without opening them again."""
+
+RELATIVES_MAX = 256
+"""A file is compared with at most so many logs that begin with its first record. One that is not recognised is read
+as a log of its own, which costs time and no record."""
 
 _NUMBER = re.compile(r"\.\d{1,4}$")
 _DATE = re.compile(r"(?:[-_.]\d{8}(?:[-_.T]?\d{2,6})?|[-_.]\d{4}-\d{2}-\d{2}(?:[-_.T]\d{2}(?:[-_:.]?\d{2}){0,2})?)$")
@@ -65,11 +71,12 @@ class Head:
     fingerprint: bytes  # the first data record with its line end, or its begin; to be found again at each read.
     # Empty where other bytes make another file
     fingerprint_at: int  # its offset
-    record: str  # digest of what decides of the first data record; equal in files that hold the same log
+    begin: bytes = b""  # the first FINGERPRINT_BYTES from there on, as far as the file went
 
-    def same_bytes(self, other: Head) -> bool:
-        """Both were read from the same log, whatever its name."""
-        return self.record == other.record and self.fingerprint_at == other.fingerprint_at
+    def same_record(self, other: Head) -> bool:
+        """True if both begin with the same data record, at the same place."""
+        same = record_of(self.identity) == record_of(other.identity)
+        return same and self.fingerprint_at == other.fingerprint_at
 
 
 def read_head(
@@ -106,13 +113,15 @@ def read_head(
     record = head[begin : len(head) if stop < 0 else stop].removesuffix(b"\r")[:IDENTITY_BYTES]
     if stop < 0 and (not record or (comments and record.startswith(b"#"))):
         return None  # a header and nothing else
+    if by_path:
+        return head_by_path(path, header, start, begin)
     return Head(
-        identity_of(path, b"") if by_path else identity_of(log_name(path), record),
+        identity_of(log_name(path), record),
         header,
         start,
-        b"" if by_path else raw[begin : min(len(head) if stop < 0 else stop + 1, begin + FINGERPRINT_BYTES)],
+        raw[begin : min(len(head) if stop < 0 else stop + 1, begin + FINGERPRINT_BYTES)],
         begin,
-        identity_of("", record),
+        raw[begin : begin + FINGERPRINT_BYTES],
     )
 
 
@@ -134,9 +143,9 @@ def proof_of_whole(key: tuple[int, int]) -> bytes:
     return xxh3_128_digest(b"whole %d %d" % key)
 
 
-def head_by_path(path: str, header: bytes = b"") -> Head:
+def head_by_path(path: str, header: bytes = b"", data_start: int = 0, at: int = 0) -> Head:
     """Of a final file, without looking into it; a byte order mark is met when it is read."""
-    return Head(identity_of(path, b""), header, 0, b"", 0, "")
+    return Head(blake2b(path.encode(), digest_size=16).hexdigest(), header, data_start, b"", at)
 
 
 def may_be_copies(one: bytes, other: bytes) -> bool:
@@ -145,19 +154,37 @@ def may_be_copies(one: bytes, other: bytes) -> bool:
     return one[:common] == other[:common]
 
 
-def copies(files: Sequence[T], first_bytes: Callable[[T], bytes]) -> list[list[tuple[int, T]]]:
-    """Files of one identity as groups of copies; each group after the first is a log that begins alike. With each
-    file, of how many bytes that is known: of copies the longest is to be read.
+def copies(files: Sequence[T], head_of: Callable[[T], Head], first_bytes: Callable[[T], bytes]) -> dict[str, list[T]]:
+    """The logs that these files hold, by identity, each with its files: one, and its copies under any name.
+
+    Files are taken in their order; the first of copies gives the identity, with a number where another log has it.
     """
-    groups: list[tuple[bytes, list[tuple[int, T]]]] = []
+    logs: dict[str, list[T]] = {}
+    of_record: dict[str, list[str]] = {}
     for file in files:
-        data = first_bytes(file) if len(files) > 1 else b""
-        group = next((members for begin, members in groups if may_be_copies(begin, data)), None)
-        if group is None:
-            groups.append((data, [(len(data), file)]))
+        head = head_of(file)
+        relatives = of_record.setdefault(record_of(head.identity), [])
+        for identity in relatives[-RELATIVES_MAX:]:
+            other = logs[identity][0]
+            alike = may_be_copies(head.begin, head_of(other).begin)
+            if alike and may_be_copies(first_bytes(file), first_bytes(other)):
+                logs[identity].append(file)
+                break
         else:
-            group.append((len(data), file))
-    return [members for _, members in groups]
+            number = 0
+            while (identity := numbered(head.identity, number)) in logs:
+                number += 1
+            logs[identity] = [file]
+            relatives.append(identity)
+    return logs
+
+
+def preference(path: str, head_length: int, size: int) -> tuple[int, bool, int, int, str]:
+    """Of copies the least is read: the one that goes furthest, as far as first bytes tell; a plain one before a
+    compressed one; the larger; the shorter name.
+    """
+    packed = path.endswith((".gz", ".zst"))
+    return -head_length, packed, 0 if packed else -size, len(path), path
 
 
 def numbered(first: str, number: int) -> str:
@@ -167,8 +194,10 @@ def numbered(first: str, number: int) -> str:
 
 def identity_of(name: str, record: bytes) -> str:
     """32 hex digits."""
-    encoded = name.encode()
-    h = blake2b(len(encoded).to_bytes(4, "little"), digest_size=16)
-    h.update(encoded)
-    h.update(record)
-    return h.hexdigest()
+    named = blake2b(name.encode() + b"\0" + record, digest_size=8)
+    return blake2b(record, digest_size=8).hexdigest() + named.hexdigest()
+
+
+def record_of(identity: str) -> str:
+    """The part of an identity that logs of any name have in common if they begin with the same record."""
+    return identity[:16]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,15 @@ from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.elsewhere import FoundFile, is_final
 from photon.adapters.logs.framings import open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, numbered, read_head
+from photon.adapters.logs.identity import (
+    HEAD_BYTES,
+    Head,
+    copies,
+    head_by_path,
+    preference,
+    read_head,
+    record_of,
+)
 from photon.adapters.logs.problems import ProblemReporter
 
 COMPRESSED = (".gz", ".zst")
@@ -37,8 +45,7 @@ class LogFinder:
         self._heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
 
     def find(self) -> dict[str, LogFound]:
-        """The file of each log by identity, as the follower chooses it: plain before compressed, then by
-        name; but first one that has more.
+        """The file of each log by identity, as the follower chooses it (``identity.preference``).
 
         Logs that begin alike are numbered from the oldest on; a follower that met them one by one may have numbered
         them otherwise.
@@ -46,26 +53,26 @@ class LogFinder:
         Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
         """
         silent = ProblemReporter(lambda problem: None)
-        claims: dict[str, list[LogFound]] = {}
+        logs: list[LogFound] = []
         heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
         found = discover(self._directory, self._patterns, silent)
-        for each in sorted(found, key=lambda file: (file.path.endswith(COMPRESSED), file.path)):
+        for each in found:
             mark = (each.path, each.key, each.size, each.mtime_ns)
             head = self._heads[mark] if mark in self._heads else self._head(each.path)
             if len(heads) < HEADS_MAX:
                 heads[mark] = head
             if head is not None:
-                claims.setdefault(head.identity, []).append(LogFound(each, head))
+                logs.append(LogFound(each, head))
         self._heads = heads
-        logs: dict[str, LogFound] = {}
-        for identity, files in claims.items():
-            oldest_first = sorted(files, key=lambda log: (log.file.path.endswith(COMPRESSED), log.file.mtime_ns))
-            for number, same in enumerate(copies(oldest_first, self._first_bytes)):
-                known = {log.file.path: length for length, log in same}
-                logs[numbered(identity, number)] = max(
-                    (log for log in files if log.file.path in known), key=lambda log: known[log.file.path]
-                )
-        return logs
+        oldest_first = sorted(logs, key=lambda log: (log.file.path.endswith(COMPRESSED), log.file.mtime_ns))
+        found_logs = copies(oldest_first, lambda log: log.head, self._first_bytes)
+        return {identity: self._chosen(same) for identity, same in found_logs.items()}
+
+    def _chosen(self, same: list[LogFound]) -> LogFound:
+        if len(same) == 1:
+            return same[0]
+        lengths = {log.file.path: len(self._first_bytes(log)) for log in same}
+        return min(same, key=lambda log: preference(log.file.path, lengths[log.file.path], log.file.size))
 
     def _first_bytes(self, log: LogFound) -> bytes:
         try:
@@ -99,3 +106,10 @@ def find_logs(
 ) -> dict[str, LogFound]:
     """Finds logs once; see LogFinder.find."""
     return LogFinder(directory, patterns, has_header=has_header, framing=framing).find()
+
+
+def holding(logs: Mapping[str, LogFound], identity: str) -> list[LogFound]:
+    """The logs that may hold what is known under an identity: that one, or those with its first record by now."""
+    if (same := logs.get(identity)) is not None:
+        return [same]
+    return [log for each, log in logs.items() if record_of(each) == record_of(identity)]

@@ -28,8 +28,8 @@ class LogDirectoryError(UsageError):
 class ProblemKind(enum.StrEnum):
     """Something that the operator should know of; following goes on."""
 
-    DUPLICATE_IDENTITY = "duplicate_identity"
-    """Two live files claim to be the same log; the first is followed, the second is NOT read."""
+    COPY = "copy"
+    """A file holds the same bytes as a log that is read, and no more: it is left out until either of them differs."""
     VANISHED = "vanished"
     """A file went away before all of it was read."""
     TRUNCATED = "truncated"
@@ -47,9 +47,12 @@ class ProblemKind(enum.StrEnum):
     """A name or a compression that cannot be read."""
 
 
-UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DUPLICATE_IDENTITY, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED)
+UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED)
 """Each says that a file, or a part of it, is there and not read. (VANISHED: was there.)"""
-KEPT = (*UNREAD, ProblemKind.UNENDED)
+AMBIGUOUS = (ProblemKind.ALIKE, ProblemKind.TRUNCATED, ProblemKind.REWRITTEN)
+"""Lines of two logs, or of what a file held before and holds now, may be equal at equal places. Such lines count
+once where they have no ids of their own (``place_ids``)."""
+KEPT = (*UNREAD, ProblemKind.UNENDED, ProblemKind.COPY)
 """Kinds of problems that are bounded by the number of files."""
 
 
@@ -72,17 +75,32 @@ class ProblemReporter:
         self.counts: Counter[ProblemKind] = Counter()
         self._report = report
         self._told: dict[tuple[ProblemKind, str], Problem] = {}
+        self._quiet: dict[tuple[ProblemKind, str], Problem] | None = {}
 
-    def tell(self, kind: ProblemKind, path: str, message: str, *, again: bool = False) -> None:
-        """``again``: an occurrence of its own even if this path had one of this kind before."""
+    def tell(self, kind: ProblemKind, path: str, message: str, *, again: bool = False, aloud: bool = True) -> None:
+        """``again``: an occurrence of its own even if this path had one of this kind before. ``aloud`` false: it is
+        reported only if, and once, ``speak`` was called.
+        """
         if (kind, path) in self._told and not again:
             return
         if len(self._told) >= REPORTED_MAX and kind not in KEPT:
             self._told = {place: problem for place, problem in self._told.items() if problem.kind in KEPT}
         problem = self._told[kind, path] = Problem(kind, path, message)
         self.counts[kind] += 1
-        if self._report is not None:
+        if not aloud and self._quiet is not None:
+            if len(self._quiet) < REPORTED_MAX:
+                self._quiet[kind, path] = problem
+        elif self._report is not None:
             self._report(problem)
+
+    def speak(self) -> None:
+        """Reports what was told quietly, and from now on at once."""
+        if self._quiet is None:
+            return
+        quiet, self._quiet = self._quiet, None
+        for problem in quiet.values():
+            if self._report is not None:
+                self._report(problem)
 
     def solved(self, kind: ProblemKind, path: str) -> None:
         """The next one of this kind at this path is news again."""
@@ -90,8 +108,8 @@ class ProblemReporter:
 
     def gone(self, path: str) -> None:
         """Forgets problems of a file that no longer exists."""
-        self.solved(ProblemKind.UNREADABLE, path)
-        self.solved(ProblemKind.DAMAGED, path)
+        for kind in (ProblemKind.UNREADABLE, ProblemKind.DAMAGED, ProblemKind.COPY):
+            self.solved(kind, path)
 
     def unsolved(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
         """The problems of these kinds that still hold."""

@@ -1,26 +1,38 @@
-"""Logs that begin alike: files of one log name and one first record, told apart by what stands behind it.
+"""Which log a file holds, by its bytes: logs that begin alike, copies, and logs that come back under another name.
 
 A log's name and first record are its identity, and two logs may have both in common: where a writer begins each file
-with the same line, say. Whether a file is the log that was read is proved by the bytes before its position. Of two
-files that are there, their first bytes tell, as far as both go, whether one may be a copy of the other; where they
-differ one of them is another log, and gets an identity of its own: the first one's with a number.
+with the same line, say. And one log may have many names: rotated, moved, linked, copied. Whether a file is the log
+that was read is proved by the bytes before its position. Of two files that are there, their first bytes, and the last
+ones that both have, tell whether one may be a copy of the other; where they differ one of them is another log.
 
-Numbers are given in the order in which logs are met, at a first start the oldest file first.
+A file is therefore read unless it is known to hold only what another one holds. Being wrong costs time and no record:
+event ids are made of bytes (``place_ids``), so what is read twice is recognised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
+from itertools import islice
 
 from photon.adapters.logs.assignment import GRACE_SCANS, Logs
 from photon.adapters.logs.files import Files
-from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, PROOF_BYTES, may_be_copies, numbered, proof_of
+from photon.adapters.logs.identity import (
+    ALIKE_MARK,
+    HEAD_BYTES,
+    PROOF_BYTES,
+    RELATIVES_MAX,
+    Head,
+    may_be_copies,
+    numbered,
+    proof_of,
+    record_of,
+)
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
-COPIES_MAX = 1024
-"""How many pairs of files are remembered to be copies as far as they are compared."""
+LOOKS_MAX = 16
+"""Of the relatives of a new file, it is read for at most so many."""
 
 
 class Alike:
@@ -31,7 +43,6 @@ class Alike:
         self._logs = logs
         self._sources = sources
         self._problems = problems
-        self._copies: set[tuple[tuple[int, int], tuple[int, int]]] = set()
         self.unsure: dict[str, int] = {}
         """Logs one file of which is cut short and may be a copy in the making of a known one -> scans that saw it so
         without a change."""
@@ -56,17 +67,47 @@ class Alike:
         for identity in list(touched):  # with those that were claimed just now
             self._measure(self._files.claims(identity))
 
+    def recognise(self, file: TrackedFile, head: Head) -> str:
+        """The identity of the log that a file holds: by its name, or as a known log or a copy of one by its bytes."""
+        if head.identity in self._logs.all or self._files.claims(head.identity):
+            return head.identity
+        looks, other_log = 0, ""
+        for identity in self._relatives(record_of(head.identity)):
+            log = self._logs.all.get(identity)
+            there = next((each for each in self._files.claims(identity) if each is not file), None)
+            alike = there is None or there.head is None or may_be_copies(head.begin, there.head.begin)
+            if alike and (looks := looks + 1) > LOOKS_MAX:
+                break
+            holds = self._holds(log, file) if alike else False
+            if holds is None and there is not None:
+                holds = not self._differ(there, file)
+            if holds:
+                return identity
+            if holds is False:
+                other_log = there.path if there is not None else log.path if log is not None else ""
+        if other_log:
+            what = f"begins with the same record as {other_log} and goes on otherwise: both are read"
+            self._problems.tell(ProblemKind.ALIKE, file.path, what, aloud=False)
+        return head.identity
+
     def known_as(self, log: TrackedLog, file: TrackedFile) -> str | None:
         """Of a file that does not hold its log: another known log that begins alike, and that it does hold."""
-        first = log.identity.partition(ALIKE_MARK)[0]
-        names = (name for name in (first, *self._names(first)) if not self._files.claims(name))
+        names = (name for name in self._relatives(record_of(log.identity)) if not self._files.claims(name))
         return next((name for name in names if self._holds(self._logs.all.get(name), file)), None)
+
+    def _relatives(self, record: str) -> list[str]:
+        """Identities of logs that begin with this record, those in sight before others."""
+        names = dict.fromkeys((*self._files.claimed(record), *self._logs.of_record(record)))
+        return list(islice(names, RELATIVES_MAX))
 
     def _sort_out(self, first: str, files: Sequence[TrackedFile], final: bool) -> None:
         self.unsure.pop(first, None)
         by_age = sorted(files, key=lambda file: (file.packed, file.mtime_ns, file.path))
-        keeper = self._keeper(self._logs.all.get(first), by_age)
-        others = [file for file in by_age if file is not keeper and self._differ(keeper, file)]
+        log = self._logs.all.get(first)
+        keeper = self._keeper(log, by_age)
+        # What was read from one file, and is proved to stand in another, was overwritten there: by another log.
+        cut = log.file if log is not None and log.file is not keeper and self._is_cut(log, keeper) else None
+        others = [file for file in by_age if file is not keeper and (file is cut or self._differ(keeper, file))]
         if others:
             for file in by_age:  # one that grew may be another file on the same inode, and not begin alike at all
                 self._files.identify(file)
@@ -76,6 +117,12 @@ class Alike:
                     self._sort_out(first, still, final)
         for file in others:
             self._name(first, file, keeper, final)
+
+    def _is_cut(self, log: TrackedLog, keeper: TrackedFile) -> bool:
+        file = log.file
+        if file is None or file.packed or self._holds(log, file):
+            return False
+        return bool(self._holds(log, keeper))
 
     def _measure(self, files: Sequence[TrackedFile]) -> None:
         """Of files of one log: whether a compressed one goes beyond all plain ones, as far as their heads tell."""
@@ -87,19 +134,21 @@ class Alike:
     def _keeper(self, log: TrackedLog | None, files: Sequence[TrackedFile]) -> TrackedFile:
         """The one of them that is the log; plain ones come before compressed ones, which are dear to look into."""
         undecided = []
-        for file in files:
+        followed = log.file if log is not None else None
+        first = [followed] if followed is not None and followed in files and not followed.packed else []
+        for file in (*first, *(each for each in files if each not in first)):
             holds = self._holds(log, file)
             if holds:
                 return file
             if holds is None:
                 undecided.append(file)
-        followed = log.file if log is not None else None
         return followed if followed in undecided else (undecided or files)[0]
 
     def _name(self, first: str, file: TrackedFile, keeper: TrackedFile, final: bool) -> None:
-        known = list(self._names(first))
         undecided = []
-        for name in known:
+        for name in self._relatives(record_of(first)):
+            if name == first:
+                continue
             claims = self._files.claims(name)
             if claims and self._differ(claims[0], file):
                 continue
@@ -119,14 +168,10 @@ class Alike:
             return
         what = f"begins like {keeper.path} and goes on otherwise: it is another log, and read as well"
         self._problems.tell(ProblemKind.ALIKE, file.path, what, again=True)
-        self._files.hold(file, numbered(first, len(known) + 1))
-
-    def _names(self, first: str) -> Iterator[str]:
-        """Of the known logs that begin like this one, in the order in which they were met."""
         number = 1
         while (name := numbered(first, number)) in self._logs.all or self._files.claims(name):
-            yield name
             number += 1
+        self._files.hold(file, name)
 
     def _holds(self, log: TrackedLog | None, file: TrackedFile) -> bool | None:
         """Whether the file holds what was read of the log; None: that cannot be told, or not yet."""
@@ -149,18 +194,23 @@ class Alike:
             source.close()
 
     def _differ(self, one: TrackedFile, other: TrackedFile) -> bool:
-        """Whether neither can be a copy of the other, whole or in the making."""
-        pair = (one.key, other.key)
-        if pair in self._copies:
+        """True if neither can be a copy of the other, whole or in the making: their first bytes tell, and the last
+        ones that both have.
+        """
+        now = (one.key, other.size, other.mtime_ns)
+        if other.compared == now:
             return False
         heads = self._read(one, 0, HEAD_BYTES), self._read(other, 0, HEAD_BYTES)
         if not may_be_copies(*heads):
             return True
-        # A file that is being compressed is not to be looked into again and again.
-        if len(heads[0]) == len(heads[1]) == HEAD_BYTES:
-            if len(self._copies) >= COPIES_MAX:
-                self._copies.clear()
-            self._copies.add(pair)
+        if not (one.compressed or other.compressed):
+            common = min(one.size, other.size)
+            front = min(PROOF_BYTES, common)
+            if self._read(one, common - front, front) != self._read(other, common - front, front):
+                return True
+        # A copy that goes no further than the log is compared again only once it has changed.
+        if len(heads[1]) <= len(heads[0]) and (other.compressed or other.size <= one.size):
+            other.compared = now
         return False
 
     def _read(self, file: TrackedFile, offset: int, length: int) -> bytes:

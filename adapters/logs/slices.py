@@ -7,8 +7,9 @@ record once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing, LogFile
@@ -19,7 +20,7 @@ from photon.adapters.logs.files import CUT_SHORT
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
-from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, numbered, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, preference, read_head
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
@@ -79,9 +80,8 @@ class Reading:
 
 
 def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem], None]) -> list[StandingLog]:
-    """Every log below a directory that has a whole record, by path. Files of one identity are one log: of them a
-    plain one before a compressed one, else the first by name, as the follower takes them; but first one that has
-    more.
+    """Every log below a directory that has a whole record, by path. Copies are one log, whatever their names; of them
+    the one is read that the follower takes (``identity.preference``).
 
     Raises LogDirectoryError, OSError when the directory cannot be listed.
     """
@@ -89,7 +89,7 @@ def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem],
     if (there := elsewhere(directory)) is not None:
         there.renew()  # a process that lives on has a list of before
     problems = ProblemReporter(report)
-    claims: dict[str, list[StandingLog]] = {}
+    logs: list[tuple[StandingLog, Head]] = []
     for found in discover(directory, compile_patterns(reading.patterns), problems):
         head = _head(directory, found.path, reading, problems)
         if head is not None:
@@ -97,13 +97,17 @@ def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem],
             log = StandingLog(
                 found.path, head.identity, head.header, head.data_start, found.size, found.mtime_ns, plain
             )
-            claims.setdefault(log.identity, []).append(log)
-    logs: list[StandingLog] = []
-    for identity, files in claims.items():
-        oldest_first = sorted(files, key=lambda log: (log.path.endswith(COMPRESSED_SUFFIXES), log.mtime_ns))
-        for number, same in enumerate(copies(oldest_first, lambda log: _first_bytes(directory, log, reading))):
-            logs.append(replace(_chosen(same, problems), identity=numbered(identity, number)))
-    return sorted(logs, key=lambda log: log.path)
+            logs.append((log, head))
+    oldest_first = sorted(logs, key=lambda each: (each[0].path.endswith(COMPRESSED_SUFFIXES), each[0].mtime_ns))
+    chosen = []
+
+    def first_bytes(each: tuple[StandingLog, Head]) -> bytes:
+        return _first_bytes(directory, each[0], reading)
+
+    for identity, same in copies(oldest_first, itemgetter(1), first_bytes).items():
+        lengths = {each[0].path: len(first_bytes(each)) for each in same if len(same) > 1}
+        chosen.append(replace(_chosen([log for log, _ in same], lengths, problems), identity=identity))
+    return sorted(chosen, key=lambda log: log.path)
 
 
 def _first_bytes(directory: Path, log: StandingLog, reading: Reading) -> bytes:
@@ -117,15 +121,12 @@ def _first_bytes(directory: Path, log: StandingLog, reading: Reading) -> bytes:
         return b""
 
 
-def _chosen(same: list[tuple[int, StandingLog]], problems: ProblemReporter) -> StandingLog:
-    def packed(log: StandingLog) -> bool:
-        return log.path.endswith(COMPRESSED_SUFFIXES)
-
-    _, best = min(same, key=lambda each: (-each[0], packed(each[1]), each[1].path))
-    what = f"has the same log name and, as far as both go, the same bytes as {best.path}: only {best.path} is read"
-    for _, other in same:
-        if other is not best and packed(other) == packed(best):
-            problems.tell(ProblemKind.DUPLICATE_IDENTITY, other.path, what)
+def _chosen(same: list[StandingLog], lengths: Mapping[str, int], problems: ProblemReporter) -> StandingLog:
+    best = min(same, key=lambda log: preference(log.path, lengths.get(log.path, 0), log.size))
+    what = f"holds the same bytes as {best.path}, as far as both go: only {best.path} is read"
+    for other in same:
+        if other is not best and other.path.endswith(COMPRESSED_SUFFIXES) == best.path.endswith(COMPRESSED_SUFFIXES):
+            problems.tell(ProblemKind.COPY, other.path, what)
     return best
 
 

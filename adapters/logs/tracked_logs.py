@@ -27,6 +27,8 @@ class TrackedFile:
     gone: bool = False
     links: int = 1  # names of the inode
     longer: bool = False  # compressed, and goes on behind the plain files of its log: it is no copy of one of them
+    compared: tuple[tuple[int, int], int, int] | None = None
+    """(key of another file, own size, own mtime) when it was found to be a copy of that one."""
     forward: bool = False  # its stream is made from its bytes, as a compressed file's
 
     @property

@@ -33,8 +33,8 @@ class LineRules:
 
     def events(self, block: Block) -> Events:
         """The events that can be read; the others were reported when they were read first."""
-        events, _ = events_of(block, *records_of(block), self.adapter, self.digester, self.patience.at_first_ns)
-        return events
+        read = events_of(block, *records_of(block), self.adapter, self.digester, self.patience.at_first_ns)
+        return read.events
 
 
 GUESTS_MAX = 50_000  # events on their way at a time: some 45 MB with records of 300 bytes

@@ -13,8 +13,8 @@ from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import is_final, key_at
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
-from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, read_head
-from photon.adapters.logs.log_finder import LogFound, find_logs
+from photon.adapters.logs.identity import HEAD_BYTES, read_head, record_of
+from photon.adapters.logs.log_finder import LogFound, find_logs, holding
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.reader import Source
 from photon.adapters.logs.reading import ReadBytes
@@ -22,6 +22,8 @@ from photon.dispatcher.replay.coverage import Chunk
 
 PROBE_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
+CANDIDATES_MAX = 16
+"""Logs that begin with one record and were renamed since: so many are tried."""
 
 
 class Reads(Protocol):
@@ -98,17 +100,15 @@ class LogFiles:
         for known in (True, False):
             if not known:
                 self._logs = self._find()
-            found = self._logs.get(identity)
-            if found is None:
-                continue
-            try:
-                source = open_anywhere(self.directory / found.file.path, self.framing, self.max_record)
-            except FileNotFoundError:
-                continue
-            self._open = (identity, found, source)
-            if self._holds(source, found, identity):
-                return found, source
-            self._close()
+            for found in holding(self._logs, identity)[:CANDIDATES_MAX]:
+                try:
+                    source = open_anywhere(self.directory / found.file.path, self.framing, self.max_record)
+                except FileNotFoundError:
+                    continue
+                self._open = (identity, found, source)
+                if self._holds(source, found, identity):
+                    return found, source
+                self._close()
         return None
 
     def _key(self, log: LogFound) -> tuple[int, int] | None:
@@ -123,7 +123,7 @@ class LogFiles:
             log.file.path, data, has_header=self.has_header, final=True, framing=self.framing,
             by_path=is_final(self.directory),
         )  # fmt: skip
-        return head is not None and head.identity == identity.partition(ALIKE_MARK)[0]
+        return head is not None and record_of(head.identity) == record_of(identity)
 
 
 def records_between(source: Source, data_start: int, begin: int, end: int, max_record: int) -> Iterator[ReadBytes]:

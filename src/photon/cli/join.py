@@ -126,6 +126,11 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
         many = f"{len(result.unread)} foreign logs were not read to their end: {named}"
         return ATTENTION, f"{many}; make them readable and run this again"
+    if result.alike:
+        named = ", ".join(result.alike[:NAMED]) + (", …" if len(result.alike) > NAMED else "")
+        many = "1 foreign log" if len(result.alike) == 1 else f"{len(result.alike)} foreign logs"
+        what = "cannot be told from another log: lines without ids that stand in both at one place count once"
+        return ATTENTION, f"{many} {what}: {named}; name an id if the lines have one"
     if result.rejected > max_rejected:
         many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
         more = f"more than --max-rejected {max_rejected}"

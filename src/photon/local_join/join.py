@@ -57,6 +57,9 @@ class JoinResult:
     """Rejected in this run."""
     unread: tuple[str, ...]
     """A line for each foreign log that was not read to its end."""
+    alike: tuple[str, ...]
+    """A line for each foreign log that begins like another one, if their lines have no ids: what both begin with was
+    counted once."""
     unended: tuple[str, ...]
     """A line for each foreign log whose last line waits for its end."""
     unowned: int
@@ -137,9 +140,11 @@ async def run(
                     say(await costs_said(children.store, clock.monotonic() - begun))
         ledger = read_ledger(site.state)
         unowned = verified.refused + verified.unreadable
-        return JoinResult(ledger, ledger["rejected"] - before, seen.unread, seen.unended, unowned, stopped)
+        return JoinResult(
+            ledger, ledger["rejected"] - before, seen.unread, seen.ambiguous, seen.unended, unowned, stopped
+        )
     except Stopped:  # while the parts were starting
-        return JoinResult(read_ledger(site.state), 0, (), (), 0, True)
+        return JoinResult(read_ledger(site.state), 0, (), (), (), 0, True)
     finally:
         for each in relays:
             each.close()

@@ -78,6 +78,9 @@ class SimulatedFollower:
     def unread(self, kinds: Sequence[ProblemKind] = ()) -> list[Any]:
         return []
 
+    def speak(self) -> None:
+        return None
+
     def close(self) -> None:
         return None
 

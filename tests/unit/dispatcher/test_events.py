@@ -17,7 +17,7 @@ from tests.unit.dispatcher.world import DIGESTER, Words, block
 
 
 def parsed(what: Block, adapter: Adapter, as_of_ns: int = 0) -> tuple[list[ForeignEvent], list[Unreadable]]:
-    events, unreadable = events_of(what, *records_of(what), adapter, DIGESTER, as_of_ns)
+    events, unreadable, _ = events_of(what, *records_of(what), adapter, DIGESTER, as_of_ns)
     return events.rows(), unreadable
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import itertools
 
@@ -9,6 +10,7 @@ import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
+from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS, SystemClock
@@ -148,34 +150,58 @@ def test_commits_come_in_time(filled: Filled) -> None:
     assert [p.offset for p in store.map.positions()] == [4]
 
 
-def test_an_unread_log_holds_back_absent_and_fails_once(filled: Filled) -> None:
+def unreadable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def opened(path: Path) -> Source:
+        if path.name == name:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_source(path)
+
+    monkeypatch.setattr("photon.adapters.logs.open_files.open_source", opened)
+
+
+def test_an_unread_log_holds_back_absent_and_fails_once(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     store = filled()
+    unreadable(monkeypatch, "two.log")
     store.write("one.log", b"k,1\nx,1\n")
-    store.write("one.log.1", b"k,1\nx,1\n")  # a copy: one log to the follower
+    store.write("two.log", b"y,1\n")
     for _ in range(5):
         store.read_all()
         store.clock.ns += 1000
     assert store.ask(b"y", store.clock.ns - 1000)[0] is LookUpCode.NOT_YET
     store.close()
     store = filled(once=True)
-    with pytest.raises(PrimaryLogsIncomplete, match=r"one\.log\.1: has the same log name"):
+    with pytest.raises(PrimaryLogsIncomplete, match=r"two\.log: cannot be opened"):
         store.read_all()
     assert store.ask(b"y", NEVER_NS)[0] is LookUpCode.NOT_YET
 
 
-def test_progress_goes_on_once_the_unread_log_is_gone(filled: Filled) -> None:
+def test_progress_goes_on_once_the_unread_log_is_gone(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     store = filled()
+    unreadable(monkeypatch, "two.log")
     store.write("one.log", b"k,1\nx,1\n")
-    store.write("one.log.1", b"k,1\nx,1\n")
+    store.write("two.log", b"y,1\n")
     for _ in range(5):
         store.read_all()
         store.clock.ns += 1000
     assert store.ask(b"y", store.clock.ns - 1000)[0] is LookUpCode.NOT_YET
-    (store.logs / "one.log.1").unlink()
+    (store.logs / "two.log").unlink()
     for _ in range(2):
         store.read_all()
         store.clock.ns += 1000
     assert store.ask(b"y", store.clock.ns - 1000)[0] is LookUpCode.ABSENT
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_copy_holds_nothing_back(filled: Filled, once: bool) -> None:
+    store = filled(once=once)
+    store.write("one.log", b"k,1\nx,1\n")
+    store.write("one (copy).log", b"k,1\nx,1\n")
+    for _ in range(5):
+        store.read_all()
+        store.clock.ns += 1000
+    assert store.ask(b"y", store.clock.ns - 10_000)[0] is LookUpCode.ABSENT
+    assert store.ask(b"x", store.clock.ns - 10_000)[0] is LookUpCode.FOUND
+    store.close()
 
 
 @pytest.mark.parametrize(

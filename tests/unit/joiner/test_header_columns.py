@@ -19,7 +19,7 @@ HOUR = 3_600_000_000_000
 def read(adapter: Words, data: bytes = LINES) -> tuple[list[tuple[bytes, bytes, int]], list[str]]:
     """(id, key, hour) of what can be read, and why the others cannot."""
     what = block(data)
-    columns, unreadable = events_of(what, *records_of(what), adapter, DIGESTER)
+    columns, unreadable, _ = events_of(what, *records_of(what), adapter, DIGESTER)
     hours = [time_ns // HOUR for time_ns in columns.times.tolist()]
     return list(zip(columns.ids, columns.keys, hours, strict=True)), [each.reason for each in unreadable]
 

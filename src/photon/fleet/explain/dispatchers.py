@@ -154,7 +154,7 @@ def _read(adapter: Adapter, block: Block, question: Question, read_to: int | Non
     """``None`` means another event's record."""
     file, offset = block.file, block.offset
     records, offsets = records_of(block)
-    events, unreadable = events_of(block, records, offsets, adapter, _NO_DIGESTS)
+    events, unreadable, _ = events_of(block, records, offsets, adapter, _NO_DIGESTS)
     for bad in unreadable:
         at_place = question.means(None, file.path, offset)
         if at_place or bad.record.find(question.event_id) >= 0:

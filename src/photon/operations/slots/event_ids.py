@@ -69,7 +69,7 @@ class Resolver:
 
     async def _read(self, site: _Site, chunk: Chunk, wanted: set[bytes], found: dict[bytes, bytes]) -> None:
         for block in await site.logs.blocks(chunk) or ():
-            events, _ = events_of(block, *records_of(block), self._adapter, self._digester)
+            events = events_of(block, *records_of(block), self._adapter, self._digester).events
             size = DIGEST_BYTES
             digests = np.frombuffer(events.digests, f"V{size}").tolist()
             found.update((d, events.ids[at]) for at, d in enumerate(digests) if d in wanted)

@@ -50,7 +50,7 @@ def test_files_that_share_a_long_header_differ_by_their_first_record() -> None:
     two = headed("x.csv", header + b"\r\n1,3\n", has_header=True)
     assert one.identity != two.identity
     assert (one.header, one.data_start) == (header, len(header) + 2)
-    assert not one.same_bytes(two)
+    assert not one.same_record(two)
 
 
 def test_byte_order_mark_is_not_data() -> None:

@@ -13,7 +13,7 @@ S = 10**9
 
 def write(path: Path, lines: int, at_s: int) -> None:
     with path.open("ab") as f:
-        f.write(b"123456789\n" * lines)
+        f.write((path.name.encode() + b"23456789\n") * lines)
     os.utime(path, ns=(at_s * S, at_s * S))
 
 
@@ -77,7 +77,8 @@ def test_what_a_scan_saw_was_handed_out_though_more_comes(tmp_path: Path) -> Non
     follower = Follower(tmp_path, has_header=False)
     follower.scan()
     seen = follower.unread_now()
-    assert (seen.doubt, seen.next()) == ("", "a")
+    assert not seen.doubt
+    assert seen.next() in ("a", "b")
     assert follower.poll(1)
     assert seen.next() == "b"
     write(tmp_path / "a", 500_000, 200)

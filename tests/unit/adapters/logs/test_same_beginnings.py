@@ -119,7 +119,7 @@ def test_a_copy_in_the_making_is_no_other_log(tmp_path: Path) -> None:
         (tmp_path / "a.log.1").write_bytes(data[: to * 3])
         assert tail.read() == []
     assert len(read) == data.count(b"\n")
-    assert set(tail.kinds()) <= {ProblemKind.DUPLICATE_IDENTITY}
+    assert set(tail.kinds()) <= {ProblemKind.COPY}
     assert len(tail.follower.positions()) == 1
 
 

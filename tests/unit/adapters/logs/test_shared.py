@@ -211,13 +211,13 @@ def test_another_file_on_the_inode_of_a_log_that_others_read_is_noticed(
     tmp_path: Path, follower: SharedFollower
 ) -> None:
     for name in ("a.log", "b.log"):
-        write(tmp_path / name, b"one")
+        write(tmp_path / name, b"one" + name.encode())
     follower.scan()
     before = set(follower.in_sight())
     follower.look_at_held(10)
     for name in ("a.log", "b.log"):
         with open(tmp_path / name, "r+b") as file:  # as a new file may get the inode of one deleted a moment ago
-            file.write(b"two\nthree\n")
+            file.write(name[:1].encode() + b" two\nthree\n")
     follower.scan()
     assert set(follower.in_sight()) == before
     follower.look_at_held(1)

@@ -84,7 +84,7 @@ def test_a_log_under_two_names_counts_once(tmp_path: Path) -> None:
     reports: list[Problem] = []
     logs = standing_logs(tmp_path, Reading(), reports.append)
     assert [log.path for log in logs] == ["a.log"]
-    assert [(each.kind, each.path) for each in reports] == [(ProblemKind.DUPLICATE_IDENTITY, "a.log.1")]
+    assert [(each.kind, each.path) for each in reports] == [(ProblemKind.COPY, "a.log.1")]
 
 
 def test_a_damaged_log_is_read_up_to_there(tmp_path: Path) -> None:
