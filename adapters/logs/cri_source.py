@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from photon.adapters.formats.cri import CRI_LABEL, CRI_TIME
 from photon.adapters.logs.forward import ForwardBytes, Marks
 from photon.adapters.logs.reader import Source
 
@@ -25,12 +26,11 @@ HELD_BYTES = 1 << 20
 """Bytes of a stream's waiting parts in memory; the bytes of a longer record are read again."""
 HEAD_BYTES_MAX = 128
 """Time, stream and tags are shorter."""
-CRI_TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})"
 _LABEL = rb"(" + CRI_TIME + rb" (stdout|stderr) )"
 _TAGS = rb"(?::[^ \n]{0,64})?"  # others may follow P or F
 _HEAD = re.compile(_LABEL + rb"([PF])" + _TAGS + rb"(?: |(?=\n))")
 _LIKE_MADE = re.compile(_LABEL)
-_WHOLE = re.compile(rb"^(" + CRI_TIME + rb" std(?:out|err) )F" + _TAGS + rb" (.*\n)", re.MULTILINE)
+_WHOLE = re.compile(rb"^(" + CRI_LABEL + rb")F" + _TAGS + rb" (.*\n)", re.MULTILINE)
 _BLANK = (b"\n", b"\r\n")
 
 
