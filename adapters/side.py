@@ -99,7 +99,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def files_framing(self) -> Framing:
-        """How the files are cut into records."""
+        """The framing of this side's files."""
         if self.framing is not None:
             return Framing(self.framing)
         if self.format == "zeek":

@@ -16,7 +16,7 @@ from photon.adapters.times import TimeReader
 CRI_TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})"
 CRI_LABEL = CRI_TIME + rb" std(?:out|err) "
 _RECORD = re.compile(rb"(?:" + CRI_LABEL + rb")(.*)", re.DOTALL)
-_LINES = re.compile(rb"^" + CRI_LABEL + rb"(.*\n)", re.MULTILINE)
+_LINES = re.compile(rb"^" + CRI_LABEL + rb"(.*)\n", re.MULTILINE)
 _NOT_CRI = "is not a line of a CRI log, <time> <stdout|stderr> <P|F> <content>"
 
 
@@ -31,9 +31,9 @@ class CriSide(SideReader):
     """Reads one side through ``inner``, which is given the contents."""
 
     def __init__(self, inner: SideReader, time: TimeReader | None = None, ids: SideReader | None = None) -> None:
-        """``time``: reads the time at a line's beginning, which is then the event's; None: ``inner`` finds it.
+        """``time`` reads the time at a line's beginning as the event's; without it ``inner`` reads the event's time.
 
-        ``ids``: with ``time``, a reader whose key is the event's id; None: events have no id of their own.
+        ``ids`` goes with ``time``: a reader whose key is the event's id, if events have one.
         """
         self._inner, self._time, self._ids = inner, time, ids
 
@@ -90,7 +90,7 @@ class CriSide(SideReader):
         contents = _LINES.findall(block)
         if len(contents) != block.count(b"\n"):
             return super().keys(block, file)
-        return self._inner.keys(b"".join(contents), file)
+        return self._inner.keys(b"\n".join([*contents, b""]), file)
 
     def _line_times(self, records: Sequence[bytes], bad: dict[int, BadRecord]) -> list[int]:
         """0 for ``bad`` ones; adds those whose time is none."""
@@ -98,7 +98,7 @@ class CriSide(SideReader):
         times, from_text = [], self._time.from_text
         for row, record in enumerate(records):
             try:
-                times.append(0 if row in bad else from_text(record[: record.index(b" ")]))
+                times.append(0 if row in bad else from_text(record.partition(b" ")[0]))
             except ValueError as error:
                 bad[row] = BadRecord(f"the line's time {error}")
                 times.append(0)
@@ -106,9 +106,11 @@ class CriSide(SideReader):
 
 
 def _contents(records: Sequence[bytes]) -> Contents:
+    lines = b"\n".join([*records, b""])
+    every = _LINES.findall(lines)
+    if len(every) == len(records) == lines.count(b"\n"):
+        return Contents(every, {})
     found = list(map(_RECORD.match, records))
-    if None not in found:
-        return Contents([match[1] for match in found if match is not None], {})
     contents = [b"" if match is None else match[1] for match in found]
     return Contents(contents, {row: BadRecord(_NOT_CRI) for row, match in enumerate(found) if match is None})
 

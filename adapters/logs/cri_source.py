@@ -8,7 +8,7 @@ gets a blank in front.
 
 This is a forward stream, as compressed files are. Its bytes depend on nothing but those of the file, so offsets hold
 over restarts. Parts without their end wait (``cut_short``). At most HELD_BYTES of them are kept in memory for each
-stream; what a longer record consists of is read again once its end is there.
+stream; the parts of a longer record are read again once its last one is there.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from photon.adapters.formats.cri import CRI_LABEL, CRI_TIME
 from photon.adapters.logs.forward import ForwardBytes, Marks
 from photon.adapters.logs.reader import Source
 
-READ_BYTES = 1 << 18
-"""Bytes of the file taken at a time."""
-HELD_BYTES = 1 << 20
-"""Bytes of a stream's waiting parts in memory; the bytes of a longer record are read again."""
-HEAD_BYTES_MAX = 128
-"""Time, stream and tags are shorter."""
+READ_BYTES = 1 << 18  # of the file, at a time
+HELD_BYTES = 1 << 20  # of one stream's waiting parts in memory; the parts of a longer record are read again
+COMPARED_BYTES = 1024  # before the bytes that are read; they show whether the file was overwritten
+HEAD_BYTES_MAX = 128  # time, stream and tags are shorter
 _LABEL = rb"(" + CRI_TIME + rb" (stdout|stderr) )"
 _TAGS = rb"(?::[^ \n]{0,64})?"  # others may follow P or F
 _HEAD = re.compile(_LABEL + rb"([PF])" + _TAGS + rb"(?: |(?=\n))")
@@ -75,7 +73,7 @@ class Cutter:
 
     @staticmethod
     def _begun(data: bytes, begin: int, end: int, ended: bool, base: int) -> Fragment | None:
-        """The line that begins there; None: too little of it is there to tell what it is."""
+        """Returns the line that begins there, or ``None`` if too little of it is there to tell what it is."""
         head = _HEAD.match(data, begin, end)
         if head is None:
             if not ended and end - begin < HEAD_BYTES_MAX:
@@ -142,6 +140,7 @@ class CriSource(ForwardBytes):
 
     def _restart(self, offset: int) -> None:
         self._start, self._taken = self._marks.before(offset)
+        self._before = b""  # of the bytes that were taken, the last ones
         self._made = self._start
         self._cutter = Cutter(self._taken)
         self._waiting: dict[bytes, Parts] = {}  # by stream
@@ -156,14 +155,26 @@ class CriSource(ForwardBytes):
                 if made is None:
                     self._again, made = None, b""
             else:
-                data = self._inner.read(self._taken, READ_BYTES)
+                data = self._next()
                 if not data:
                     return b""
-                self._taken += len(data)
                 made = self._lines(data)
             self._made += len(made)
             if made:
                 return made
+
+    def _next(self) -> bytes:
+        """The file's next bytes. If what stands before them has changed, the file is another one by now: then there
+        is nothing more behind what was read, which tells the follower to look again."""
+        known = self._before
+        data = self._inner.read(self._taken - len(known), len(known) + READ_BYTES)
+        if not data.startswith(known):
+            self._marks = Marks()
+            self._restart(0)
+            return b""
+        self._before, data = data[-COMPARED_BYTES:], data[len(known) :]
+        self._taken += len(data)
+        return data
 
     def _lines(self, data: bytes) -> bytes:
         """Whole lines go a short way if all are records, and so do most blocks but for their first and last line."""
@@ -203,7 +214,7 @@ class CriSource(ForwardBytes):
             else:
                 made.append(parts.label)
                 self._again = Again(self._inner, parts, each.at)
-                self._taken, self._cutter = each.begin, Cutter(each.begin, inside=True)
+                self._taken, self._before, self._cutter = each.begin, b"", Cutter(each.begin, inside=True)
                 break
         return b"".join(made)
 

@@ -20,7 +20,7 @@ HEADS_AWAITED_MAX = 8
 
 
 def ends_in_middle(path: str) -> str:
-    """What is wrong with a file whose source is ``cut_short``."""
+    """Describes a file whose source is ``cut_short``."""
     if path.endswith(COMPRESSED_SUFFIXES):
         return "the compressed stream ends in its middle, or in the middle of a record"
     return "the file ends in the middle of a record"

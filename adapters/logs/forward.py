@@ -14,10 +14,8 @@ READ_BYTES = 1 << 18
 """Compressed bytes taken at a time."""
 INFLATE_BYTES = 1 << 20
 """Uncompressed bytes made at a time."""
-MARKS_MAX = 4096
-"""How many places of one file are remembered, evenly spread."""
-MARK_SPACING_BYTES = 1 << 18
-"""Bytes of lines between two of them at first; twice as many whenever MARKS_MAX is reached."""
+MARKS_MAX = 4096  # places of one file that are remembered, evenly spread
+MARK_SPACING_BYTES = 1 << 18  # between two of them at first; doubled whenever MARKS_MAX is reached
 
 
 class ForwardBytes(ABC):

@@ -65,6 +65,7 @@ def test_primary_records_and_payloads_are_the_content_alone(name: str) -> None:
     assert it.primary_key(record, FILE) == b"k1"
     assert it.primary_keys(record + b"\r\n" + record + b"\n", FILE) == [b"k1", b"k1"]
     assert it.primary_keys(record + b"\n\n" + content + b"\n" + record + b"\n", FILE) == [b"k1", None, None, b"k1"]
+    assert it.primary_keys(b"", FILE) == []
     assert it.primary_keys_of([record, content], FILE) == [b"k1", None]
     joined = it.join(record, FILE, record, FILE)
     assert isinstance(joined, Joined)

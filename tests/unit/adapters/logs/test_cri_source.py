@@ -200,6 +200,24 @@ def test_rolled_and_compressed_logs_go_on(tmp_path: Path) -> None:
     tail.close()
 
 
+@pytest.mark.parametrize("same_begin", [False, True])
+def test_a_log_that_was_truncated_and_grew_beyond_what_was_read_is_read_from_its_start(
+    tmp_path: Path, same_begin: bool
+) -> None:
+    log = tmp_path / "0.log"
+    line = TIMES[1] + b" stdout F %05d\n"
+    log.write_bytes(b"".join(line % at for at in range(100)))
+    tail = Tail(tmp_path)
+    assert len(tail.read()) == 100
+    with log.open("r+b") as file:
+        file.truncate(0)
+        file.write(b"".join(line % (0 if same_begin and not at else 7000 + at) for at in range(300)))
+    assert tail.read() == [
+        TIMES[1] + b" stdout %05d" % (0 if same_begin and not at else 7000 + at) for at in range(300)
+    ]
+    tail.close()
+
+
 @pytest.mark.parametrize("one_line", [False, True])
 @pytest.mark.parametrize("pack", [False, True])
 def test_records_over_the_limit_are_skipped_with_bounded_memory_and_reported(
