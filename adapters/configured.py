@@ -22,13 +22,23 @@ from photon.adapters.contract import (
     Payloads,
 )
 from photon.adapters.formats.base import SideReader, Stop
+from photon.adapters.formats.cri import CriSide
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import JsonLinesSide
 from photon.adapters.formats.key_parts import KeyPart, KeyPartsSide
 from photon.adapters.formats.logfmt import LogfmtSide
 from photon.adapters.formats.regular import RegexSide
 from photon.adapters.formats.zeek import ZeekSide
-from photon.adapters.side import SideConfig, check_side, side_from_table, side_pattern, time_reader, with_defaults
+from photon.adapters.side import (
+    LINE_TIME,
+    SideConfig,
+    check_side,
+    side_from_table,
+    side_pattern,
+    time_reader,
+    with_defaults,
+)
+from photon.adapters.times import Iso8601Time
 
 RULE_VERSION = 1
 """Raised when this code derives another id, key or time from the same record and configuration."""
@@ -58,8 +68,8 @@ class ConfiguredAdapter(Adapter):
         self.primary_has_header = self.primary_config.has_header
         self.foreign_has_header = self.foreign_config.has_header
         self.primary_duplicates = self.primary_config.duplicates or "first"
-        self.primary_framing = self.primary_config.framing
-        self.foreign_framing = self.foreign_config.framing
+        self.primary_framing = self.primary_config.files_framing
+        self.foreign_framing = self.foreign_config.files_framing
 
     @classmethod
     def from_sides(cls, primary: SideConfig, foreign: SideConfig, where: str = "join") -> ConfiguredAdapter:
@@ -135,6 +145,20 @@ class ConfiguredAdapter(Adapter):
 
 def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
     """The reader of a checked side. Raises AdapterError."""
+    if side.framing is not None:
+        return _cri_reader(side, where, base)
+    return _format_reader(side, where, base)
+
+
+def _cri_reader(side: SideConfig, where: str, base: Path) -> CriSide:
+    inner = _format_reader(side, where, base)
+    if side.time != LINE_TIME:
+        return CriSide(inner)
+    ids = None if side.id is None else _reader_of(side, KeyPart(field=side.id), where, base)
+    return CriSide(inner, Iso8601Time(), ids)
+
+
+def _format_reader(side: SideConfig, where: str, base: Path) -> SideReader:
     parts = side.key_parts
     if len(parts) == 1 and parts[0].plain:
         return _reader_of(side, parts[0], where, base)
@@ -143,8 +167,8 @@ def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
 
 def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path) -> SideReader:
     key = part.field
-    time = None if side.time is None else time_reader(side.time, f"{where}.time")
-    time_field = None if side.time is None else side.time.field
+    time = None if side.field_time is None else time_reader(side.field_time, f"{where}.time")
+    time_field = None if side.field_time is None else side.field_time.field
     absent = None if side.absent is None else side.absent.encode()
     if side.format in ("jsonl", "zeek-json"):
         return JsonLinesSide(key, side.id, time_field, time, decimals=part.kind == "number")
@@ -195,6 +219,8 @@ def _rule_of(side: SideConfig, reader: SideReader, *, foreign: bool) -> dict[str
         }
         if side.multiline:
             rule["multiline"] = True
+    if side.framing is not None:
+        rule["framing"] = side.framing
     if side.absent is not None:
         rule["absent"] = side.absent
     if side.format == "protobuf":

@@ -32,7 +32,8 @@ class Framing:
     kind: str = "lines"
     """``lines``: one a line. ``quoted``: line ends inside quoted fields belong to the record (CSV). ``zeek``: lines,
     and those that begin with ``#`` are headers that hold from there on. ``varint``: binary messages, each behind its
-    length; they are handed out as lines of base64."""
+    length; they are handed out as lines of base64. ``cri``: container logs of Kubernetes, whose parts are put
+    together; they are handed out as lines ``<time> <stream> <content>``."""
     quote: bytes = b'"'
     delimiter: bytes = b","
 
@@ -40,6 +41,11 @@ class Framing:
     def splittable(self) -> bool:
         """A file can be read on at any line end, without what stands before it (but for a header record)."""
         return self.kind == "lines"
+
+    @property
+    def forward(self) -> bool:
+        """Lines are made of the files' bytes, and offsets are those of the lines."""
+        return self.kind in ("varint", "cri")
 
 
 LINES = Framing()

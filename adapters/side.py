@@ -19,6 +19,7 @@ from photon.adapters.contract import LINES, AdapterError, Framing
 from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart
 
 FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
+CRI_FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek-json")
 ABSENT_FORMATS = ("csv", "tsv", "regex", "logfmt")
 COLUMNS_MAX = 4096
 PATTERN_CHARS_MAX = 8192
@@ -39,6 +40,7 @@ class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 ZEEK_TIME = TimeConfig(field="ts", format="zeek")
+LINE_TIME = "line"
 JOINED_ID = "event_id"
 JOINED_TIME = TimeConfig(field="event_time_ns", unit="ns")
 """Of the records that a join writes."""
@@ -52,8 +54,10 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Names the primary event, on both sides. Several fields: all of them together, in the same order on both."""
     id: str | None = None
     """The foreign event's own globally unique id. Absent: log identity and byte offset serve."""
-    time: TimeConfig | None = None
-    """Event time; the foreign side needs it."""
+    time: TimeConfig | str | None = None
+    """Event time; the foreign side needs it. With ``framing = "cri"`` also "line": the time before the content."""
+    framing: str | None = None
+    """"cri": the files are container logs of Kubernetes, and ``format`` is that of their lines' contents."""
     delimiter: str | None = None
     """csv: one ASCII character, default ","."""
     quote: str | None = None
@@ -89,7 +93,15 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return self.format in ("csv", "tsv") and (self.columns is None if self.header is None else self.header)
 
     @property
-    def framing(self) -> Framing:
+    def field_time(self) -> TimeConfig | None:
+        """The time, where it stands in a field."""
+        return self.time if isinstance(self.time, TimeConfig) else None
+
+    @property
+    def files_framing(self) -> Framing:
+        """The framing of this side's files."""
+        if self.framing is not None:
+            return Framing(self.framing)
         if self.format == "zeek":
             return Framing("zeek")
         if self.format == "protobuf":
@@ -126,9 +138,12 @@ def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> S
 
 
 def with_defaults(side: SideConfig, *, foreign: bool) -> SideConfig:
-    """Zeek's event time has one name and its own ways to be written; another join's records have an id and a time."""
+    """Zeek's event time has one name and its own ways to be written; another join's records have an id and a time; a
+    line of a container log has its runtime's time."""
     if foreign and side.join is not None:
         return msgspec.structs.replace(side, id=side.id or JOINED_ID, time=side.time or JOINED_TIME)
+    if foreign and side.time is None and side.framing == "cri":
+        return msgspec.structs.replace(side, time=LINE_TIME)
     if foreign and side.time is None and side.format in ("zeek", "zeek-json"):
         return msgspec.structs.replace(side, time=ZEEK_TIME)
     return side
@@ -141,6 +156,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     if side.join is not None and side.format != "jsonl":
         raise _wrong(where, "format", side.format, "remove it: the records of another join are JSON Lines")
     _check_delimited(side, where)
+    _check_framing(side, where)
     _check_protobuf(side, where)
     if side.absent is not None and (not side.absent or side.format not in ABSENT_FORMATS):
         raise _wrong(where, "absent", side.absent, f"it is a text, and for {', '.join(ABSENT_FORMATS)}")
@@ -152,9 +168,9 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         raise _wrong(where, "id", side.id, "remove it: only foreign events have an id, the primary has its key")
     if foreign and side.duplicates is not None:
         raise _wrong(where, "duplicates", side.duplicates, "remove it: it is about several primary events")
-    if side.time is not None:
-        time_reader(side.time, f"{where}.time")
-    elif foreign:
+    if side.field_time is not None:
+        time_reader(side.field_time, f"{where}.time")
+    elif foreign and side.time is None:
         raise AdapterError(
             "time is missing", where, 'add for instance time = { field = "ts", unit = "ms" } for the event time'
         )
@@ -253,6 +269,26 @@ def _check_delimited(side: SideConfig, where: str) -> None:
             raise _wrong(where, "columns", twice[0], "each name may stand there once")
 
 
+def _check_framing(side: SideConfig, where: str) -> None:
+    cri = side.framing == "cri"
+    if isinstance(side.time, str) and not (cri and side.time == LINE_TIME):
+        todo = 'name a field, as in { field = "ts", unit = "ms" }; only framing = "cri" has the time "line"'
+        raise _wrong(where, "time", side.time, todo)
+    if side.framing is None:
+        return
+    if not cri:
+        raise _wrong(where, "framing", side.framing, 'write "cri" (container logs of Kubernetes), or remove it')
+    if side.join is not None:
+        raise _wrong(where, "framing", side.framing, "remove it: the records of another join are JSON Lines")
+    if side.format not in CRI_FORMATS:
+        raise _wrong(where, "framing", side.framing, f"remove it: format = {side.format!r} has its own")
+    if side.multiline:
+        raise _wrong(where, "multiline", True, 'remove it: with framing = "cri" each line is a record')
+    if side.has_header:
+        todo = 'write columns = ["time", "key", …]: with framing = "cri" no file begins with a header'
+        raise _wrong(where, "header", True, todo)
+
+
 def _check_protobuf(side: SideConfig, where: str) -> None:
     for name in ("descriptor", "message"):
         value = getattr(side, name)
@@ -261,7 +297,7 @@ def _check_protobuf(side: SideConfig, where: str) -> None:
         if side.format == "protobuf" and not value:
             todo = 'write descriptor = "events.pb" (a FileDescriptorSet) and message = "package.Message"'
             raise AdapterError(f"{name} is missing", where, todo)
-    if side.time is not None and side.time.format == "timestamp" and side.format != "protobuf":
+    if side.field_time is not None and side.field_time.format == "timestamp" and side.format != "protobuf":
         raise _wrong(where, "time.format", "timestamp", 'it goes with format = "protobuf"')
 
 
@@ -293,7 +329,7 @@ def _check_names_exist(side: SideConfig, where: str) -> None:
     else:
         return
     used = [("key", part.field) for part in side.key_parts]
-    used += [("id", side.id or ""), ("time.field", side.time.field if side.time else "")]
+    used += [("id", side.id or ""), ("time.field", side.field_time.field if side.field_time else "")]
     for name, value in used:
         if value and value not in known:
             raise _wrong(where, name, value, f"no {kind} has this name, known are {', '.join(known) or 'none'}")

@@ -141,8 +141,14 @@ class Iso8601Time(TimeReader):
     def __init__(self, zone: tzinfo = UTC) -> None:
         self._zone = zone
         self._seconds: dict[tuple[bytes, bytes | None, bytes | None], int] = {}
+        self._utc: dict[bytes, int] = {}  # what stands before the fraction of times in UTC
 
     def from_text(self, text: bytes) -> int:
+        known = self._utc.get(text[:19])
+        if known is not None and len(text) <= 30 and text[-1:] == b"Z" and text[19:20] == b".":
+            fraction = text[20:-1]
+            if fraction.isdigit():  # most times of most logs, in a third of the time
+                return _checked(known * NS_PER_S + int(fraction.ljust(9, b"0")))
         match = _ISO.fullmatch(text) if len(text) <= TIME_TEXT_CHARS_MAX else None
         if match is None:
             raise ValueError(f"= {shown(text)} is not ISO 8601 (2018-02-26T19:58:54.123Z)")
@@ -158,6 +164,8 @@ class Iso8601Time(TimeReader):
             if clock is None or len(clock) < 8:
                 raise ValueError(f"= {shown(text)} has a fraction without seconds")
             ns += int(fraction[:9].ljust(9, b"0"))
+            if zone == b"Z" and len(day) + len(clock) == 18:
+                _remember(self._utc, text[:19], seconds)
         return _checked(ns)
 
     def _whole_seconds(self, day: bytes, clock: bytes | None, zone: bytes | None, text: bytes) -> int:

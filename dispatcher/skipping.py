@@ -289,7 +289,7 @@ def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], t
     for each, head in _logs(places, found, adapter.foreign_has_header, framing, planned.problems):
         before = positions.get(head.identity)
         offset = before.offset if before else 0
-        if offset > each.size and not (each.path.endswith(COMPRESSED_SUFFIXES) or framing.kind == "varint"):
+        if offset > each.size and not (each.path.endswith(COMPRESSED_SUFFIXES) or framing.forward):
             offset = 0  # truncated since: it would be read again from its start
         position = LogPosition(head.identity, each.path, offset, head.header)
         log = Log(position, head.data_start, each.size)

@@ -30,8 +30,8 @@ from cachetools import LRUCache
 
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.elsewhere import is_final, open_stored
+from photon.adapters.logs.framings import as_lines
 from photon.adapters.logs.reader import GzipSource, open_source
-from photon.adapters.logs.varint_source import VarintSource
 from photon.adapters.logs.zstd_source import NotZstd, ZstdSource, read_frame_header
 
 FrameBegin = tuple[int, int]  # (uncompressed, compressed) offset of a frame's first byte
@@ -184,8 +184,8 @@ class LogBytes(Protocol):
 
 def open_log(path: Path, pages: Pages, file_number: int, framing: Framing = LINES) -> LogBytes:
     """``file_number`` names this opening of a file in ``pages``. Raises OSError."""
-    if framing.kind == "varint":
-        return VarintBytes(path, pages, file_number)
+    if framing.forward:
+        return ForwardLines(path, pages, file_number, framing)
     if path.name.endswith(".zst"):
         return ZstdBytes(path, pages, file_number)
     if path.name.endswith(".gz"):
@@ -291,12 +291,12 @@ class GzipBytes(PagedBytes):
         self._file.close()
 
 
-class VarintBytes(PagedBytes):
-    """A log of length-delimited messages, as lines; the messages may be compressed."""
+class ForwardLines(PagedBytes):
+    """A log whose lines are made of its bytes (``Framing.forward``); the file may be compressed."""
 
-    def __init__(self, path: Path, pages: Pages, number: int) -> None:
+    def __init__(self, path: Path, pages: Pages, number: int, framing: Framing) -> None:
         super().__init__(pages, number)
-        self._source = VarintSource(open_source(path))
+        self._source = as_lines(open_source(path), framing)
 
     def read(self, offset: int, length: int) -> bytes:
         return self.read_pages(offset, length)

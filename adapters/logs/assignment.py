@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from photon.adapters.logs.api import LogPosition
-from photon.adapters.logs.files import CUT_SHORT, Files
+from photon.adapters.logs.files import Files, ends_in_middle
 from photon.adapters.logs.identity import Head, head_by_path, proof_of_whole, record_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
@@ -225,6 +225,8 @@ class Logs:
     # -- compressed files cut short --------------------------------------------------------------------------------
     def cut(self, log: TrackedLog, cut_short: bool) -> None:
         """Notes that its compressed file was read to the end, in the middle of a stream or not."""
+        if log.cut_scans >= 0 and not cut_short:  # it went on
+            self._problems.solved(ProblemKind.DAMAGED, log.path)
         log.cut_scans = 0 if cut_short else -1
         (self._cut.add if cut_short else self._cut.discard)(log.identity)
 
@@ -239,7 +241,7 @@ class Logs:
                 if log.cut_scans == GRACE_SCANS:
                     self._cut.discard(identity)
                     where = f"read up to byte {log.next}"
-                    self._problems.tell(ProblemKind.DAMAGED, log.path, f"{CUT_SHORT}; {where}")
+                    self._problems.tell(ProblemKind.DAMAGED, log.path, f"{ends_in_middle(log.path)}; {where}")
 
 
 __all__ = ["GRACE_SCANS", "Logs"]

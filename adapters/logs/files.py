@@ -9,6 +9,7 @@ from pathlib import Path
 
 from photon.adapters.contract import Framing
 from photon.adapters.logs.elsewhere import FoundFile, is_final
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import HEAD_BYTES, Head, head_by_path, log_name, read_head, record_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
@@ -16,7 +17,13 @@ from photon.adapters.logs.tracked_logs import TrackedFile
 from photon.adapters.logs.unended_lines import RestRule, Writing, waits
 
 HEADS_AWAITED_MAX = 8
-CUT_SHORT = "the compressed stream ends in its middle"
+
+
+def ends_in_middle(path: str) -> str:
+    """Describes a file whose source is ``cut_short``."""
+    if path.endswith(COMPRESSED_SUFFIXES):
+        return "the compressed stream ends in its middle, or in the middle of a record"
+    return "the file ends in the middle of a record"
 
 
 class Files:
@@ -43,7 +50,7 @@ class Files:
         self._sources = sources
         self._problems = problems
         self._has_header = has_header
-        self._forward = framing.kind == "varint"
+        self._forward = framing.forward
         self._framing = framing
         self._changed = changed
         self._final = is_final(directory)
@@ -168,7 +175,7 @@ class Files:
         if head is None:
             self._claim(file, None)
             if damage or (final and cut_short):
-                self._problems.tell(ProblemKind.DAMAGED, file.path, damage or CUT_SHORT)
+                self._problems.tell(ProblemKind.DAMAGED, file.path, damage or ends_in_middle(file.path))
             return
         if self._final:
             identity = head.identity

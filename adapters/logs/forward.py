@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from abc import ABC, abstractmethod
 from pathlib import Path
 
@@ -13,6 +14,8 @@ READ_BYTES = 1 << 18
 """Compressed bytes taken at a time."""
 INFLATE_BYTES = 1 << 20
 """Uncompressed bytes made at a time."""
+MARKS_MAX = 4096  # places of one file that are remembered, evenly spread
+MARK_SPACING_BYTES = 1 << 18  # between two of them at first; doubled whenever MARKS_MAX is reached
 
 
 class ForwardBytes(ABC):
@@ -63,6 +66,26 @@ class ForwardBytes(ABC):
         if drop > 0:
             del self._buffer[:drop]
             self._start += drop
+
+
+class Marks:
+    """Places from which lines can be made of a file's bytes again: (offset of the lines, offset of the bytes)."""
+
+    def __init__(self) -> None:
+        self._places = [(0, 0)]
+        self._spacing = MARK_SPACING_BYTES
+
+    def before(self, offset: int) -> tuple[int, int]:
+        """The last place at or before ``offset`` of the lines."""
+        return self._places[bisect.bisect_right(self._places, (offset, 1 << 62)) - 1]
+
+    def add(self, made: int, taken: int) -> None:
+        if made < self._places[-1][0] + self._spacing:
+            return
+        self._places.append((made, taken))
+        if len(self._places) > MARKS_MAX:
+            self._places = self._places[::2]
+            self._spacing *= 2
 
 
 class ForwardSource(ForwardBytes):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from photon.adapters.contract import Framing, LogFile
 from photon.adapters.logs.api import Block
+from photon.adapters.logs.cri_source import CriSource
 from photon.adapters.logs.framing import Piece
 from photon.adapters.logs.quoted_framing import QuotedLines, QuotedSource
 from photon.adapters.logs.reader import Source, open_source
@@ -18,6 +19,8 @@ SCAN_BYTES = 1 << 20
 
 def as_lines(source: Source, framing: Framing) -> Source:
     """An open file whose bytes are to be lines."""
+    if framing.kind == "cri":
+        return CriSource(source)
     return VarintSource(source) if framing.kind == "varint" else source
 
 

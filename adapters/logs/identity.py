@@ -88,7 +88,7 @@ def read_head(
     ``by_path``: a file is one log for ever, and known by its path alone.
     In Zeek's logs lines that begin with ``#`` are no records; a log of messages has no byte order mark.
     """
-    start = len(BOM) if head.startswith(BOM) and framing.kind != "varint" else 0
+    start = len(BOM) if head.startswith(BOM) and not framing.forward else 0
     raw = head
     if framing.kind == "quoted":  # the same log, whether its bytes come marked or as they are
         head = head.replace(LINE_END_MARK, b"\n")

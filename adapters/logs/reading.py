@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from photon.adapters.contract import Framing
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.assignment import Logs
-from photon.adapters.logs.files import CUT_SHORT, Files
+from photon.adapters.logs.files import Files, ends_in_middle
 from photon.adapters.logs.framing import Framed, Piece, frame
 from photon.adapters.logs.framings import Lines, headed_blocks
 from photon.adapters.logs.identity import BOM, PROOF_BYTES, proof_of, proof_of_whole
@@ -122,9 +122,8 @@ class LogReader:
             if self._whole_files and not (damage or cut_short):
                 log.proof = proof_of_whole(file.key)
             if damage or (final and cut_short):
-                self._problems.tell(
-                    ProblemKind.DAMAGED, log.path, f"{damage or CUT_SHORT}; read up to byte {log.next}"
-                )
+                why = damage or ends_in_middle(log.path)
+                self._problems.tell(ProblemKind.DAMAGED, log.path, f"{why}; read up to byte {log.next}")
             if file.gone:
                 self._logs.leave(log)
         return framed.pieces, not at_end

@@ -16,7 +16,7 @@ from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
 from photon.adapters.logs.elsewhere import elsewhere, is_final
-from photon.adapters.logs.files import CUT_SHORT
+from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
@@ -137,7 +137,7 @@ def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporte
         source = as_lines(open_source(directory / path), reading.framing)
         try:
             data = source.read(0, HEAD_BYTES)
-            broken = source.damage() or (source.cut_short() and CUT_SHORT)
+            broken = source.damage() or (source.cut_short() and ends_in_middle(path))
         finally:
             source.close()
     except OSError as error:
@@ -228,13 +228,19 @@ class _SliceReader:
             if at_end or self._long or want > self._reading.max_record or self._lines.has_record(data):
                 break
             want = min(want * 2, max(self._reading.max_record + 1, READ_BYTES + 1))
-        broken = (self._source.damage() or (CUT_SHORT if self._source.cut_short() else "")) if at_end else ""
+        broken = (self._source.damage() or self._cut_short()) if at_end else ""
         final = (self._reading.final or is_final(self._path)) and at_end and not broken
         lines = self._lines.marked(data, inside=self._long is not None, final=final)
         framed = frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
         self._read = ReadBytes(self.at, raw[:front], lines)
         self.at, self._long = framed.next, framed.long
         return framed.pieces, at_end, broken
+
+    def _cut_short(self) -> str:
+        """A record that is being written to a plain file waits, as a last line does."""
+        path = self._part.log.path
+        waits = not (self._reading.final or path.endswith(COMPRESSED_SUFFIXES))
+        return ends_in_middle(path) if self._source.cut_short() and not waits else ""
 
     def _made(self, piece: Piece) -> Iterator[Block]:
         log, headed = self._part.log, [Headed(piece, self._part.log.header)]

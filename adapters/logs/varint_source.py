@@ -11,10 +11,9 @@ the end for good it is reported (``cut_short``). An empty message is the line ``
 
 from __future__ import annotations
 
-import bisect
 from binascii import b2a_base64
 
-from photon.adapters.logs.forward import ForwardBytes
+from photon.adapters.logs.forward import ForwardBytes, Marks
 from photon.adapters.logs.reader import Source
 
 READ_BYTES = 1 << 18
@@ -22,10 +21,6 @@ READ_BYTES = 1 << 18
 VARINT_BYTES_MAX = 5
 MESSAGE_BYTES_MAX = (1 << 31) - 1
 """Protobuf's own limit; a larger length says that this is no such log."""
-MARKS_MAX = 4096
-"""How many places of messages are remembered of one file, evenly spread."""
-MARK_SPACING_BYTES = 1 << 18
-"""Bytes of lines between two of them at first; twice as many whenever MARKS_MAX is reached."""
 PART_BYTES = 3 << 16
 """A longer message is encoded in parts of so many bytes, a multiple of 3: their base64 can be put together."""
 EMPTY_LINE = b"=\n"
@@ -39,12 +34,11 @@ class VarintSource(ForwardBytes):
     def __init__(self, inner: Source) -> None:
         self._inner = inner
         self.key = inner.key
-        self._marks: list[tuple[int, int]] = [(0, 0)]  # (line, message) offsets of messages' begins
-        self._spacing = MARK_SPACING_BYTES
+        self._marks = Marks()  # messages' begins
         self._restart(0)
 
     def _restart(self, offset: int) -> None:
-        self._start, self._taken = self._marks[bisect.bisect_right(self._marks, (offset, 1 << 62)) - 1]
+        self._start, self._taken = self._marks.before(offset)
         self._made = self._start
         self._waiting = b""
         self._at = 0
@@ -103,13 +97,13 @@ class VarintSource(ForwardBytes):
             return b""
         size, length = head
         if length > PART_BYTES:
-            self._remember()
+            self._marks.add(self._made, self._position())
             self._at += size
             self._left = length
             return self._part()
         if not self._fill(size + length):
             return b""
-        self._remember()
+        self._marks.add(self._made, self._position())
         begin = self._at + size
         self._at = begin + length
         return b2a_base64(self._waiting[begin : self._at]) if length else EMPTY_LINE
@@ -122,14 +116,6 @@ class VarintSource(ForwardBytes):
         self._at += count
         self._left -= count
         return b2a_base64(part, newline=not self._left)
-
-    def _remember(self) -> None:
-        if self._made < self._marks[-1][0] + self._spacing:
-            return
-        self._marks.append((self._made, self._position()))
-        if len(self._marks) > MARKS_MAX:
-            self._marks = self._marks[::2]
-            self._spacing *= 2
 
     def size(self) -> int:
         return self._inner.size()

@@ -21,7 +21,7 @@ class Sample:
     record: bytes
     file: LogFile
     line: int = 0
-    """Of the uncompressed file, from 1; of a binary log the number of the message."""
+    """Of the uncompressed file, from 1; of a log whose lines are made of its bytes, the number of the record."""
     offset: int = 0
 
 

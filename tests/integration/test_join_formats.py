@@ -56,6 +56,20 @@ def messages(rows: Sequence[Row], part: int) -> bytes:
     )
 
 
+def container(rows: Sequence[Row], part: int) -> bytes:
+    """Every other record is on stderr, and its parts stand between those of the one before."""
+    at = "2025-10-09T08:53:20.123456789Z"
+    out = []
+    for place in range(0, len(rows), 2):
+        pair = [
+            json.dumps({"ts": ts, "id": own, "uid": key, "text": text}) for own, key, ts, text in rows[place:][:2]
+        ]
+        for tag, piece in (("P", slice(20)), ("P:x", slice(20, 30)), ("F", slice(30, None))):
+            streams = zip(("stdout", "stderr"), pair, strict=False)
+            out += [f"{at} {stream} {tag} {line[piece]}\n" for stream, line in streams]
+    return "".join(out).encode()
+
+
 @dataclass(frozen=True)
 class Kind:
     """How one format is written and configured, and where its text is in the payload."""
@@ -76,6 +90,7 @@ SECONDS = {"field": "ts", "unit": "s"}
 KINDS = {
     "zeek": Kind(zeek, {"format": "zeek", "key": "uid"}, {"id": "id"}),
     "logfmt": Kind(logfmt, {"format": "logfmt", "key": "uid"}, {"id": "id", "time": SECONDS}),
+    "cri": Kind(container, {"format": "jsonl", "key": "uid", "framing": "cri"}, {"id": "id", "time": SECONDS}),
     "csv": Kind(
         quoted,
         {"format": "csv", "key": "uid", "multiline": True, "columns": ["ts", "id", "uid", "text"]},

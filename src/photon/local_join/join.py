@@ -140,9 +140,8 @@ async def run(
                     say(await costs_said(children.store, clock.monotonic() - begun))
         ledger = read_ledger(site.state)
         unowned = verified.refused + verified.unreadable
-        return JoinResult(
-            ledger, ledger["rejected"] - before, seen.unread, seen.ambiguous, seen.unended, unowned, stopped
-        )
+        rejected = ledger["rejected"] - before
+        return JoinResult(ledger, rejected, seen.unread, seen.alike, seen.unended, unowned, stopped)
     except Stopped:  # while the parts were starting
         return JoinResult(read_ledger(site.state), 0, (), (), (), 0, True)
     finally:

@@ -61,6 +61,9 @@ def test_rule_names_everything_that_derives_id_key_and_time() -> None:
         adapter(foreign={**FOREIGN, "time": {**time, "field": "u"}}),
         adapter(foreign={**FOREIGN, "time": {**time, "origin": "2012-06-21"}}),
         adapter(foreign={**FOREIGN, "time": {**time, "origin": "2012-06-21", "zone": "+01:00"}}),
+        adapter({**PRIMARY, "framing": "cri"}),
+        adapter(foreign={**FOREIGN, "framing": "cri"}),
+        adapter(foreign={**FOREIGN, "framing": "cri", "time": "line"}),
         adapter({"format": "csv", "key": "q"}),
         adapter({"format": "csv", "key": "q", "columns": ["q", "r"]}),
         adapter({"format": "tsv", "key": "q"}),
@@ -137,6 +140,23 @@ CSV = {"format": "csv", "key": "k", "columns": ["k", "t"], "time": TIME}
         (
             {**FOREIGN, "time": {"field": "t", "format": "iso8601", "origin": "2012-06-21"}},
             "an origin goes with a unit",
+        ),
+        ({**FOREIGN, "time": "line"}, "time = 'line' is not possible; name a field, as in { field = \"ts\""),
+        ({**FOREIGN, "framing": "cri", "time": "at"}, "time = 'at' is not possible; name a field"),
+        ({**FOREIGN, "framing": "docker"}, "framing = 'docker' is not possible; write \"cri\""),
+        (
+            {"format": "zeek", "key": "k", "framing": "cri"},
+            "framing = 'cri' is not possible; remove it: format = 'zeek'",
+        ),
+        (
+            {"format": "protobuf", "descriptor": "e", "message": "m", "key": "k", "framing": "cri"},
+            "framing = 'cri' is not possible; remove it: format = 'protobuf' has its own",
+        ),
+        ({**CSV, "framing": "cri", "multiline": True}, "multiline = True is not possible; remove it: with framing"),
+        ({"format": "csv", "key": "k", "framing": "cri"}, "header = True is not possible; write columns = ["),
+        (
+            {"join": "x", "key": "k", "framing": "cri"},
+            "framing = 'cri' is not possible; remove it: the records of an",
         ),
         ({**FOREIGN, "delimiter": ";"}, "delimiter = ';' is not possible; remove it: format = 'jsonl' has none"),
         ({**FOREIGN, "pattern": "x"}, "pattern = 'x' is not possible; remove it, or write format"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -103,6 +104,22 @@ def test_what_is_no_iso_8601_is_refused(text: bytes) -> None:
 
 def test_digits_below_the_nanosecond_are_cut() -> None:
     assert Iso8601Time().from_text(b"1970-01-01T00:00:00.123456789999Z") == 123_456_789
+
+
+@given(
+    st.lists(st.sampled_from([".", ",", ".5", ".123456789", ".0000000019", "Z", "z", "+02:00", " ", "x"]), max_size=4)
+)
+def test_a_second_that_was_met_before_is_read_as_ever(behind: list[str]) -> None:
+    met = Iso8601Time()
+    met.from_text(b"2024-03-01T10:00:00.5Z")
+    text = "".join(["2024-03-01T10:00:00", *behind]).encode()
+    try:
+        expected = Iso8601Time().from_text(text)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=re.escape(str(error))):
+            met.from_text(text)
+    else:
+        assert met.from_text(text) == expected
 
 
 def test_naive_times_are_in_the_configured_zone() -> None:

@@ -30,6 +30,7 @@ SIDES: dict[str, dict[str, Any]] = {
     "csv": {
         "format": "csv", "multiline": True, "columns": ["id", "ts", "k"], "key": "k", "id": "id", "time": SECONDS,
     },
+    "cri": {"format": "jsonl", "framing": "cri", "key": "k", "id": "id", "time": "line"},
     "protobuf": {
         "format": "protobuf", "descriptor": "e.pb", "message": "test.Event", "key": "key.name", "id": "text",
         "time": {"field": "number", "unit": "s"},
@@ -42,6 +43,12 @@ def written(name: str) -> bytes:
         return delimited(
             Event(key={"name": f"k{n}"}, text=f"id{n}", number=n).SerializeToString() for n in range(1, ROWS)
         )
+    if name == "cri":
+        heads = [
+            f"1970-01-01T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z {('stdout', 'stderr')[n % 2]}"
+            for n in range(ROWS)
+        ]
+        return "".join(f'{heads[n]} P {{"id":"id{n}",\n{heads[n]} F "k":"k{n}"}}\n' for n in range(1, ROWS)).encode()
     if name == "csv":
         return b"".join(b'id%d,%d,"k\n%d"\n' % (n, n, n) for n in range(1, ROWS))
     one, two = b"#separator \\x09\n#fields\tid\tts\tk\n", b"#separator \\x09\n#fields\tk\tts\tid\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,26 @@ def test_headers_in_mid_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sc
     assert [key for _, key, _, _ in found] == [b"a", b"b", b"c", b"d", b"e"]
     for _, key, _, payload in found:
         assert sorted(payload[1:-1].split(b",")) == [b'"uid":"%b"' % key, b'"x":"1"', b'"y":"2"']
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_container_logs(tmp_path: Path, suffix: str) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    parts = []
+    for i in range(3000):
+        head = b"2024-03-01T10:00:00.5Z std%b " % (b"out" if i % 3 else b"err")
+        record = b'{"k":"k%d","text":"%b"}' % (i, b"x" * (i % 90))
+        cut = i % 7
+        parts += [head + b"P " + record[:cut] + b"\n"] * bool(cut) + [head + b"F " + record[cut:] + b"\n"]
+    data = b"".join(parts)
+    (logs / f"0.log{suffix}").write_bytes(gzip.compress(data) if suffix else data)
+    found = read_all(logs, {"format": "jsonl", "key": "k", "framing": "cri"})
+    assert [key for _, key, _, _ in found] == [b"k%d" % i for i in range(3000)]
+    for read, _, record, payload in found:
+        assert read.record == record
+        assert payload is not None
+        assert record == b"2024-03-01T10:00:00.5Z " + record.split(b" ")[1] + b" " + payload
 
 
 def test_length_delimited_messages(tmp_path: Path) -> None:

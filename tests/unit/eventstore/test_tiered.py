@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import itertools
+from pathlib import Path
 
 import pytest
 

@@ -35,10 +35,16 @@ def zeek(lines: list[bytes]) -> bytes:
     return b"#fields\ta\n" + b"".join(b"#open\n" * (at % 3 == 0) + line + b"\n" for at, line in enumerate(lines))
 
 
+def cri(lines: list[bytes]) -> bytes:
+    head = b"2024-03-01T10:00:00.5Z stdout "
+    return b"".join(head + b"P " + line[:9] + b"\n" + head + b"F " + line[9:] + b"\n" for line in lines)
+
+
 SHAPES: dict[str, tuple[Framing, Callable[[list[bytes]], bytes]]] = {
     "lines": (Framing(), with_ends),
     "quoted": (Framing(kind="quoted"), quoted),
     "zeek": (Framing(kind="zeek"), zeek),
+    "cri": (Framing(kind="cri"), cri),
     "varint": (Framing(kind="varint"), varints),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,15 @@ def test_headers_and_framings_are_the_followers(tmp_path: Path, name: str, kind:
     got = sliced(tmp_path, reading, 10_000)
     assert got == followed(tmp_path, reading)
     assert len(got) == 5000
+
+
+def test_a_record_whose_last_part_is_not_written_yet_waits(tmp_path: Path) -> None:
+    head = b"2024-03-01T10:00:00Z stdout "
+    (tmp_path / "0.log").write_bytes(head + b"F one\n" + head + b"P half\n")
+    reading = Reading(framing=Framing("cri"))
+    assert [row[-1] for row in sliced(tmp_path, reading, 10)] == [head + b"one"]
+    with pytest.raises(LogUnreadable, match=r"0\.log: the file ends in the middle of a record, from byte 32 on"):
+        sliced(tmp_path, replace(reading, final=True), 10)
 
 
 def test_a_log_under_two_names_counts_once(tmp_path: Path) -> None:

@@ -48,6 +48,20 @@ KINDS = {
     "json lines": Kind([b'{"id":"c1"}\n', b'{"id":"c2"}\n', b'{"id":"c31","n":12}\n']),
     "regex": Kind([b"1.2.3.4 GET /a c1\n", b"1.2.3.4 GET /b c2\n", b"1.2.3.4 GET /long c31\n"]),
     "zeek": Kind([b"1\tq1\n", b"2\tq1\n", b"17\tq11\n"], Framing("zeek"), b"#fields\ta\tb\n"),
+    "cri": Kind(
+        [
+            b"2024-03-01T10:00:00Z stdout F one\n",
+            b"2024-03-01T10:00:01Z stdout P two \n2024-03-01T10:00:02Z stdout F parts\n",
+            b"2024-03-01T10:00:03Z stdout P th\n2024-03-01T10:00:04Z stdout P:a re\n"
+            b"2024-03-01T10:00:05Z stdout F:a e\n",
+        ],
+        Framing("cri"),
+        made=[
+            b"2024-03-01T10:00:00Z stdout one\n",
+            b"2024-03-01T10:00:01Z stdout two parts\n",
+            b"2024-03-01T10:00:03Z stdout three\n",
+        ],
+    ),
     "protobuf": Kind(
         [delimited([each]) for each in (b"abc", b"def", b"ghijkl" * 30)],
         Framing("varint"),
@@ -111,7 +125,7 @@ def test_torn_at_every_byte_it_waits_and_the_next_run_reads_it_whole(tmp_path: P
         assert read == handed_out, cut
         (told,) = site.problems
         assert told.kind is ProblemKind.UNENDED
-        at = len(handed_out) if its.framing.kind == "varint" else len(begin)
+        at = len(handed_out) if its.framing.forward else len(begin)
         assert f"at offset {at}, has no line end, and the file was written to 1.0 s ago" in told.message
         site.put(begin + last)
         more, _ = site.run(positions)

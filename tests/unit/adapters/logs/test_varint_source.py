@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.contract import Framing
-from photon.adapters.logs import varint_source
+from photon.adapters.logs import forward, varint_source
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.logs.reader import open_source
 from photon.adapters.logs.varint_source import VarintSource
@@ -43,8 +43,8 @@ def test_any_messages_read_in_any_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(varint_source, "READ_BYTES", step)
         patch.setattr(varint_source, "PART_BYTES", 9)
-        patch.setattr(varint_source, "MARK_SPACING_BYTES", 10)
-        patch.setattr(varint_source, "MARKS_MAX", 4)
+        patch.setattr(forward, "MARK_SPACING_BYTES", 10)
+        patch.setattr(forward, "MARKS_MAX", 4)
         source = VarintSource(open_source(path))
         whole = source.read(0, 1 << 20)
         assert [b64decode(line) if line != b"=" else b"" for line in whole.split(b"\n")[:-1]] == messages
