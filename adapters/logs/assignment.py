@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.files import Files, ends_in_middle
-from photon.adapters.logs.identity import Head, head_by_path, proof_of_whole, record_of
+from photon.adapters.logs.identity import Head, head_by_path, log_name, proof_of_whole, record_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import FINISHED, TrackedFile, TrackedLog
@@ -130,12 +130,7 @@ class Logs:
 
     def assign(self, log: TrackedLog, files: list[TrackedFile]) -> None:
         """Notes that ``files`` hold the log."""
-        # A plain file before its compressed twin, but not before one that has more; of plain copies the longest; the
-        # one followed already before a newcomer; else the shortest name.
-        best = min(
-            files,
-            key=lambda f: (not f.longer, f.packed, f.packed or -f.size, f is not log.file, len(f.path), f.path),
-        )
+        best = min(files, key=lambda f: (*f.reach(), f is not log.file, len(f.path), f.path))
         head = best.head
         assert head is not None
         if log.file is not best and log.file is not None:
@@ -157,14 +152,17 @@ class Logs:
         self._contested.discard(log.identity)
         if not others and not log.rivals:
             return
-        rivals = {f.path for f in others if f.packed == best.packed}
+        rivals = {f.path: (f.size, f.packed) for f in others}
         for path in [p for p in log.rivals if p not in rivals]:
             del log.rivals[path]
             self._problems.solved(ProblemKind.COPY, path)
-        for path in sorted(rivals):
-            log.rivals[path] += 1
-            if log.rivals[path] >= GRACE_SCANS:
-                self._tell_rival(log, path)
+        for path, (size, packed) in sorted(rivals.items()):
+            scans, size_before = log.rivals.get(path, (0, size))
+            log.rivals[path] = (scans + 1 if size == size_before else 1, size)
+            if log.rivals[path][0] >= GRACE_SCANS:
+                # A log and what a rotation compresses it to may stand side by side for as long as that takes.
+                if packed == best.packed or log_name(path) != log_name(best.path):
+                    self._tell_rival(log, path)
             else:
                 self._contested.add(log.identity)
 

@@ -180,11 +180,10 @@ def copies(files: Sequence[T], head_of: Callable[[T], Head], first_bytes: Callab
 
 
 def preference(path: str, head_length: int, size: int) -> tuple[int, bool, int, int, str]:
-    """Of copies the least is read: the one that goes furthest, as far as first bytes tell; a plain one before a
-    compressed one; the larger; the shorter name.
+    """Of copies the least is read: the one that goes furthest, as far as first bytes tell; a plain one before its
+    compressed twin; the largest; the shortest name.
     """
-    packed = path.endswith((".gz", ".zst"))
-    return -head_length, packed, 0 if packed else -size, len(path), path
+    return -head_length, path.endswith((".gz", ".zst")), -size, len(path), path
 
 
 def numbered(first: str, number: int) -> str:

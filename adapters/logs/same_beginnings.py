@@ -107,7 +107,14 @@ class Alike:
         keeper = self._keeper(log, by_age)
         # What was read from one file, and is proved to stand in another, was overwritten there: by another log.
         cut = log.file if log is not None and log.file is not keeper and self._is_cut(log, keeper) else None
-        others = [file for file in by_age if file is not keeper and (file is cut or self._differ(keeper, file))]
+        self._measure(files)
+        by_reach = sorted((file for file in files if file is not cut), key=lambda file: (*file.reach(), file.path))
+        best = next(file for file in by_reach if file is keeper or not self._differ(keeper, file))
+        others = [
+            file
+            for file in by_age
+            if file is cut or (file is not best and file is not keeper and self._differ(best, file))
+        ]
         if others:
             for file in by_age:  # one that grew may be another file on the same inode, and not begin alike at all
                 self._files.identify(file)
@@ -125,11 +132,11 @@ class Alike:
         return bool(self._holds(log, keeper))
 
     def _measure(self, files: Sequence[TrackedFile]) -> None:
-        """Of files of one log: whether a compressed one goes beyond all plain ones, as far as their heads tell."""
-        plain = [file for file in files if not file.packed]
-        heads = [len(self._read(file, 0, HEAD_BYTES)) for file in plain if len(plain) < len(files)]
-        for file in files:
-            file.longer = file.packed and bool(heads) and len(self._read(file, 0, HEAD_BYTES)) > max(heads)
+        """Finds out how far the compressed ones of several files go, as far as their first bytes tell."""
+        for file in files if len(files) > 1 else ():
+            if file.packed and file.measured != (file.size, file.mtime_ns):
+                file.head_length = len(self._read(file, 0, HEAD_BYTES))
+                file.measured = file.size, file.mtime_ns
 
     def _keeper(self, log: TrackedLog | None, files: Sequence[TrackedFile]) -> TrackedFile:
         """The one of them that is the log; plain ones come before compressed ones, which are dear to look into."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece
-from photon.adapters.logs.identity import Head
+from photon.adapters.logs.identity import HEAD_BYTES, Head
 
 FINISHED = -1
 """In place of a file's mtime in ``TrackedLog.done``: also its last line without line end was handed out."""
@@ -26,7 +25,9 @@ class TrackedFile:
     head: Head | None = None
     gone: bool = False
     links: int = 1  # names of the inode
-    longer: bool = False  # compressed, and goes on behind the plain files of its log: it is no copy of one of them
+    head_length: int = 0
+    """Of a compressed file beside others of its log: how many of the first HEAD_BYTES it has, uncompressed."""
+    measured: tuple[int, int] | None = None  # size and mtime when that was found
     compared: tuple[tuple[int, int], int, int] | None = None
     """(key of another file, own size, own mtime) when it was found to be a copy of that one."""
     forward: bool = False  # its stream is made from its bytes, as a compressed file's
@@ -35,6 +36,13 @@ class TrackedFile:
     def packed(self) -> bool:
         """Whether the name says that it is compressed."""
         return self.path.endswith(COMPRESSED_SUFFIXES)
+
+    def reach(self) -> tuple[int, bool, int]:
+        """Of copies the least is read: the one that goes furthest, as far as first bytes tell; a plain one before its
+        compressed twin; the largest.
+        """
+        head_length = self.head_length if self.packed else min(self.size, HEAD_BYTES)
+        return -head_length, self.packed, -self.size
 
     @property
     def compressed(self) -> bool:
@@ -57,7 +65,8 @@ class TrackedLog:
     proof: bytes = b""  # of the bytes before next, as they were read; empty: not known
     file: TrackedFile | None = None
     done: tuple[tuple[int, int], int, int] | None = None
-    rivals: Counter[str] = field(default_factory=Counter)  # path of another file with this identity -> scans
+    rivals: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Path of a copy -> how many scans saw it so, its size."""
     consumed: int = 0  # bytes on disk, of a compressed file
     unread: int = 0  # bytes that a file had when it was overwritten; a copy of it may still turn up
     cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
