@@ -43,11 +43,13 @@ from photon.outputs.topic_relay import TopicRelay
 from photon.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
+    from photon.eventstore.client import EventStoreClient
     from photon.local_join.status import Status
 
 SAMPLE_BYTES = 16 << 20
 SAMPLE_RECORDS = 200
 MANY = 20
+NAMED = 3  # primary logs that are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ async def run(
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
                 stopped = await work(parts, stop, show, say, () if options.once else relays)
                 seen, primary = parts.dispatcher.status(), await parts.store.progress()
+                if primary.missing_logs:
+                    await _say_missing(parts.store, name, say)
                 if primary.unended:
                     say(f"primary log {primary.unended}; events without a primary event wait as well")
                 if primary.ambiguous:
@@ -144,6 +148,23 @@ async def run(
         for each in relays:
             each.close()
         lock.release()
+
+
+async def _say_missing(store: EventStoreClient, join: str, say: Callable[[str], None]) -> None:
+    """Names the primary logs for which events wait."""
+    details = await store.details()
+    logs = [each for each in details.unavailable if each.keys and not each.forgotten]
+    if len(logs) > NAMED:
+        say(f"{len(logs):,} primary logs cannot be read; the first {NAMED}:")
+    for each in logs[:NAMED]:
+        todo = "make it readable"
+        if not each.present:
+            todo = (
+                "put its file back, or call the events unmatched: run this again with "
+                f"--set join.{join}.missing_logs=forget"
+            )
+        waiting = "1 key waits" if each.keys == 1 else f"{each.keys:,} keys wait"
+        say(f"primary log {each.path}: {each.why}; {waiting} for it; {todo}")
 
 
 def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> TopicRelay:
