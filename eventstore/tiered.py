@@ -8,9 +8,9 @@ the file map's places: only a place before it makes the logs be read.
 
 Invariant of a miss: the reader publishes ``read_past_ns`` after all that it read up to then is in the file map, and
 it is taken *before* the look-up here. So a key that is not found although read_past_ns >= as_of is ABSENT; every
-other miss is NOT_YET. A place that cannot be read is UNAVAILABLE, unless a record before it is the answer anyway. A place
-in a log that is gone counts only for keys that stand nowhere else: these are GONE, the others have the first record that
-is left. Where records are to be compared (``reject``) and for whole sets, each place counts.
+other miss is NOT_YET. A place that cannot be read is UNAVAILABLE, unless a record before it is the answer anyway.
+A place in a log that is gone counts only for keys that stand nowhere else: these are GONE, the others have the first
+record that is left. Where records are to be compared (``reject``) and for whole sets, each place counts.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class LookUp:
 class TieredEventStore:
     """Thread-safe.
 
-    ``given_up``: identities of logs whose records count as absent; ``gone``: of those whose files are known to be gone.
-    ``shared``: what is known of keys that several records have.
+    ``given_up``: identities of logs whose records count as absent; ``gone``: of those whose files are known to be
+    gone. ``shared``: what is known of keys that several records have.
     """
 
     cache: CacheEventStore

@@ -23,6 +23,7 @@ from photon.adapters.contract import Adapter, Framing, LogFile
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.problems import ProblemKind
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
@@ -113,6 +114,8 @@ async def run(
         options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options)
+        if not options.once and not is_final(options.primary):
+            _say_unreadable(adapter, settings.join[name], options, say)
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
@@ -254,6 +257,25 @@ def check_readable(adapter: Adapter, join: Join, options: JoinOptions) -> None:
                 f"not one of the first {len(faults)} {side} records can be read with this configuration; "
                 f"the first of {directory / next(iter(first)).path}: {faults[0]}; photon adapter test shows them"
             )
+
+
+def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None]) -> None:
+    """Names the primary logs that cannot be read: while there is one, nothing is called unmatched."""
+    follower = Follower(
+        options.primary,
+        patterns=join.primary_files,
+        has_header=adapter.primary_has_header,
+        framing=adapter.primary_framing,
+    )
+    try:
+        follower.scan()
+        unread = follower.unread((ProblemKind.UNREADABLE,))
+    finally:
+        follower.close()
+    if len(unread) > NAMED:
+        say(f"{len(unread):,} primary logs cannot be read; the first {NAMED}:")
+    for each in unread[:NAMED]:
+        say(f"primary log {each}; make it readable: until then no event is called unmatched")
 
 
 def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
