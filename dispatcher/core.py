@@ -64,7 +64,7 @@ from photon.dispatcher.status import JoinTimes
 from photon.dispatcher.two_clocks import FirstRead, Heard, ask_for_final
 from photon.dispatcher.waiting import ArrivedKeys, WaitingRoom
 from photon.idregistry.api import Digester, Kind
-from photon.joiner.api import JoinAnswers, Outcome
+from photon.joiner.api import GONE_REASON, JoinAnswers, Outcome
 from photon.joiner.foreign_columns import events_of, records_of
 from photon.joiner.verdicts import tags_of
 
@@ -443,7 +443,10 @@ class Core:
         self._count(rows[decided], outcomes[decided])
         self.late(rows[late], now_ns)
         if waits.any():
-            self._wait(batch, outcomes, waits, answers.overloaded, now_ns, now)
+            gone = np.zeros(len(rows), np.bool_)
+            gone[[at for at, reason in verdicts.reasons.items() if reason == GONE_REASON]] = True
+            self._wait(batch, outcomes, waits & ~gone, answers.overloaded, now_ns, now)
+            self._wait(batch, outcomes, waits & gone, answers.overloaded, now_ns, now, gone=True)
 
     def looked_up(self, rows: RowIndexes, owners: Verdicts, absent: RowIndexes, now: float) -> None:
         """The registry knows these events, by a look-up, and does not know the others."""
@@ -563,13 +566,24 @@ class Core:
         self._table.release(rows)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
-    def _wait(self, batch: Batch, outcomes: U8, waits: Mask, overloaded: bool, now_ns: int, now: float) -> None:
+    def _wait(
+        self,
+        batch: Batch,
+        outcomes: U8,
+        waits: Mask,
+        overloaded: bool,
+        now_ns: int,
+        now: float,
+        *,
+        gone: bool = False,
+    ) -> None:
+        """``gone``: the primary logs that hold their events are."""
         table = self._table
         for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
             tried = batch.rows[waits & (outcomes == outcome)]
             self._first_read.limit(table, tried, now_ns, now)
             attempt = Attempt(
-                outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held, self.followed
+                outcome, batch.read_past_ns, overloaded, self.retry_rows, self._waiting.held, self.followed, gone
             )
             came = self._arrived.since(table.keys[tried].tolist(), batch.arrivals)
             if came.any():

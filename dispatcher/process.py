@@ -14,7 +14,7 @@ from typing import Any
 
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.follower import Follower
-from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.problems import Problem, ProblemKind
 from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, watching
@@ -152,7 +152,7 @@ def open_dispatcher(
             places.foreign,
             **logs,
             positions=state.positions(),
-            report=report or (lambda each: log.warning("log file", kind=each.kind.value, problem=str(each))),
+            report=report or partial(_say_problem, log),
             enter=watcher.enter if watcher is not None else lambda path: None,
             rest=RestRule(places.last_line_after_s, clock.now_ns),
             hurried=True,
@@ -188,3 +188,8 @@ async def serve(engine: DispatcherEngine, stop: asyncio.Event) -> None:
         await running
     finally:
         await end([running])
+
+
+def _say_problem(log: Any, problem: Problem) -> None:
+    todo = {"todo": "make it readable"} if problem.kind is ProblemKind.UNREADABLE else {}
+    log.warning("log file", kind=problem.kind.value, problem=str(problem), **todo)

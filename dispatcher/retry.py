@@ -53,7 +53,7 @@ RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
 FAILED_HELD = 6  # tries in a row that failed, up to which a row waits in memory for the next one: some seconds
 ONCE_ATTEMPTS_MAX = 20
 """With --once, over complete primary logs: an event that has no verdict after so many attempts (about a minute) waits
-for the next run. A primary log that was deleted after it was mapped, say, would be waited for in vain."""
+for the next run. One whose primary log is gone waits for it at once."""
 TOO_NEW_CHECK_S = 600.0  # an event of the future is looked at this often, in case the clock was wrong
 TOO_NEW_STEP_S = 0.05  # it is tried when its time has come, to so much
 TOO_NEW_ONCE_S = 5.0  # with --once an event further in the future than this waits for the next run,
@@ -121,7 +121,8 @@ class Patience:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One that is over. ``read_past_ns``: the primary's progress as it began. ``rows``: of the retry store; ``held``:
-    events that wait in memory; ``followed``: they are told when their primary event comes (``arrivals``)."""
+    events that wait in memory; ``followed``: they are told when their primary event comes (``arrivals``); ``gone``:
+    the primary log that holds it is gone."""
 
     outcome: Outcome
     read_past_ns: int
@@ -129,6 +130,7 @@ class Attempt:
     rows: int
     held: int = 0
     followed: bool = False
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ class NextTries:
             return NextTry(delay, settled=patience.once and (far or behind))
         tried = 0 if attempt.overloaded else attempts
         complete = patience.once and attempt.read_past_ns >= COMPLETE_NS
-        settled = complete and tried >= ONCE_ATTEMPTS_MAX
+        settled = complete and (attempt.gone or tried >= ONCE_ATTEMPTS_MAX)
         return NextTry(failing_s, settled=settled, given_up=settled)
 
 

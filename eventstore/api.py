@@ -30,6 +30,7 @@ class LookUpCode(enum.IntEnum):
     NOT_YET = 2  # not seen, but the reader has not passed the point that was asked about
     ABSENT = 3  # not there, and everything written up to the time that was asked about has been read
     TOO_MANY = 4  # more records have the key than one event may be joined with (``whole_sets``)
+    GONE = 5  # as UNAVAILABLE, and the log's file is gone: trying again soon does not help
 
 
 class PrimaryPlace(NamedTuple):

@@ -143,7 +143,7 @@ class EventStoreEngine:
         self._hung_up = False
         try:
             self._unavailable = UnavailableLogs(
-                config.state, clock, disk, report=tell, forget_missing=config.forget_missing
+                config.state, clock, disk, report=tell, forget_missing=config.forget_missing, once=config.once
             )
             self._open_logs()
         except BaseException:
@@ -166,6 +166,7 @@ class EventStoreEngine:
             lambda: self._reader.read_past_ns,
             lambda: self._unavailable.given_up,
             self._shared,
+            lambda: self._unavailable.gone,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
         # Not in the look-ups' pool: they wait long for a map that is away.

@@ -59,6 +59,9 @@ class ReadTroubles:
     def succeeded(self, log: MappedLog) -> None:
         """Some records of ``log`` were read. Any thread."""
 
+    def elsewhere(self, log: MappedLog, key: bytes) -> None:
+        """``log`` is gone, and ``key``, asked for in it, was found in another log. Any thread."""
+
 
 @dataclass(slots=True)
 class ReadCounts:

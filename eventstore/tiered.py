@@ -9,6 +9,8 @@ the file map's places: only a place before it makes the logs be read.
 Invariant of a miss: the reader publishes ``read_past_ns`` after all that it read up to then is in the file map, and
 it is taken *before* the look-up here. So a key that is not found although read_past_ns >= as_of is ABSENT; every
 other miss is NOT_YET. A place that cannot be read is UNAVAILABLE, unless a record before it is the answer anyway.
+A place in a log that is gone counts only for keys that stand nowhere else: these are GONE, the others have the first
+record that is left. Where records are to be compared (``reject``) and for whole sets, each place counts.
 """
 
 from __future__ import annotations
@@ -68,8 +70,8 @@ class LookUp:
 class TieredEventStore:
     """Thread-safe.
 
-    ``given_up``: identities of logs whose records count as absent. ``shared``: what is known of keys that
-    several records have.
+    ``given_up``: identities of logs whose records count as absent; ``gone``: of those whose files are known to be
+    gone. ``shared``: what is known of keys that several records have.
     """
 
     cache: CacheEventStore
@@ -79,6 +81,7 @@ class TieredEventStore:
     read_past_ns: Callable[[], int]
     given_up: Callable[[], Collection[str]] = frozenset
     shared: SharedKeys = field(default_factory=lambda: SharedKeys("first", lambda line: None))
+    gone: Callable[[], Collection[str]] = frozenset
 
     def __post_init__(self) -> None:
         self._log_name = lru_cache(maxsize=1 << 14)(self.log_name)
@@ -144,6 +147,8 @@ class TieredEventStore:
         alone = decides[read_at].nonzero()[0]
         best[found.rows[len(hits) + alone]] = len(hits) + alone
         codes[wanted.rows[unread & decides]] = LookUpCode.UNAVAILABLE
+        gone = self._gone_places(wanted)
+        codes[wanted.rows[unread & decides & gone]] = LookUpCode.GONE
         ambiguous = begun.ambiguous
         if not decides.all() or begun.several:
             contested = (len(hits) + np.flatnonzero(~decides[read_at])).tolist()
@@ -157,12 +162,22 @@ class TieredEventStore:
             for at in np.flatnonzero(unread & ~decides).tolist():
                 row = int(wanted.rows[at])
                 undecided = self.shared.rule == "reject" and row in begun.several and row not in ambiguous
+                if gone[at] and best[row] >= 0 and not undecided:
+                    self.logs.troubles.elsewhere(wanted[at].log, begun.keys[row])
+                    continue
                 if undecided or best[row] < 0 or self._place_order(wanted[at]) < self._order(found, best[row]):
-                    codes[row], best[row] = LookUpCode.UNAVAILABLE, _UNAVAILABLE
+                    only_gone = gone[at] and (best[row] != _UNAVAILABLE or codes[row] == LookUpCode.GONE)
+                    codes[row] = LookUpCode.GONE if only_gone else LookUpCode.UNAVAILABLE
+                    best[row] = _UNAVAILABLE
         codes[best >= 0] = LookUpCode.FOUND
         answered = best[best >= 0]
         shared = {row: at for row, at in ambiguous.items() if best[row] >= 0}
         return EventLookUps(codes.tobytes(), found.records.take(answered), shared)
+
+    def _gone_places(self, wanted: PlacesToRead) -> Mask:
+        """The places in logs that are gone."""
+        gone = self.gone()
+        return np.isin(wanted.in_log, [number for number, log in enumerate(wanted.logs) if log.identity in gone])
 
     def _compared(
         self, begun: LookUp, found: FoundRecords, contested: Sequence[int], looked: I64, best: I64

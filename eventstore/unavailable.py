@@ -2,7 +2,7 @@
 
 Keys that stand in such a log are UNAVAILABLE: their events wait. Where the log's file is gone for good, its operator
 gives the log up (``forget``), and its keys count as absent from then on, also after a restart. It is taken back by
-itself once a file of its identity is there again.
+itself once a file of its identity is there again. A key that stands in another log as well does not wait.
 
 Durable state, format version 1: ``forgotten-logs`` next to the file map, replaced as a whole:
 
@@ -37,6 +37,7 @@ MAGIC = b"PHFL 1 "
 GRACE_SECONDS = 5.0
 """A log is reported, and given up by itself where that is configured, when it has been unavailable for so long: a
 rotation or a compression may be under way."""
+GRACE_ONCE_SECONDS = 1.0  # the same with ``once``: two scans after all was read have not found it
 KEYS_MAX = 10_000  # distinct keys counted of one log
 LOGS_MAX = 10_000  # unavailable logs that are remembered by name
 FORGOTTEN_MAX = 100_000
@@ -63,6 +64,7 @@ class UnavailableLogs(ReadTroubles):
     disk: Disk
     report: Callable[[str], None] = lambda line: None
     forget_missing: bool = False
+    once: bool = False  # all logs are read before the first look-up
 
     def __post_init__(self) -> None:
         self._file = self.state / FILE_NAME
@@ -73,6 +75,8 @@ class UnavailableLogs(ReadTroubles):
         self._forgotten: dict[str, tuple[str, int]] = self._load()
         self.given_up: frozenset[str] = frozenset(self._forgotten)
         """Identities of logs whose records count as absent; replaced as a whole."""
+        self.gone: frozenset[str] = frozenset()
+        """Identities of logs whose files are gone for longer than the grace time; replaced as a whole."""
 
     # -- what reading the logs reports -------------------------------------------------------------------------------
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
@@ -94,6 +98,11 @@ class UnavailableLogs(ReadTroubles):
             with self._lock:
                 self._troubles.pop(log.identity, None)
 
+    def elsewhere(self, log: MappedLog, key: bytes) -> None:
+        with self._lock:
+            if (trouble := self._troubles.get(log.identity)) is not None:
+                trouble.hashes.difference_update(hash_keys([key]).tolist())
+
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
         """``present``: path of each log that has a file now. Reports what is due; call it now and then."""
@@ -103,6 +112,7 @@ class UnavailableLogs(ReadTroubles):
             self._last_paths.update(present)
             concerned = self._troubles or self._forgotten
             lines = [*self._back(present), *self._due(now_ns)] if concerned else []
+            self.gone = frozenset(i for i, each in self._troubles.items() if each.told and each.why == GONE)
         for line in lines:
             self.report(line)
 
@@ -120,7 +130,7 @@ class UnavailableLogs(ReadTroubles):
 
     def _due(self, now_ns: int) -> list[str]:
         lines = []
-        due_ns = now_ns - int(GRACE_SECONDS * 1e9)
+        due_ns = now_ns - int((GRACE_ONCE_SECONDS if self.once else GRACE_SECONDS) * 1e9)
         for identity, trouble in list(self._troubles.items()):
             if trouble.told or trouble.since_ns > due_ns or not trouble.hashes:
                 continue
@@ -133,7 +143,10 @@ class UnavailableLogs(ReadTroubles):
                 self._give_up({identity: trouble.path})
                 lines.append(f'{named}; {keys} count as absent (missing_logs = "forget")')
             else:
-                lines.append(f"{named}; {keys} wait: bring it back, or give it up with photon eventstore forget")
+                lines.append(
+                    f"{named}; {keys} are joined from other logs where they stand there too, else they wait: "
+                    "bring it back, or give it up with photon eventstore forget"
+                )
         return lines
 
     # -- what the operator asks --------------------------------------------------------------------------------------
@@ -163,7 +176,9 @@ class UnavailableLogs(ReadTroubles):
     def counts(self) -> tuple[int, int]:
         """(logs that cannot be read, keys asked for that stand in them): given up ones do not count."""
         with self._lock:
-            waiting = [each for identity, each in self._troubles.items() if identity not in self._forgotten]
+            waiting = [
+                each for identity, each in self._troubles.items() if each.hashes and identity not in self._forgotten
+            ]
             return len(waiting), sum(len(each.hashes) for each in waiting)
 
     def forget(self, names: Sequence[str], logs: Iterable[MappedLog], *, apply: bool) -> Forgotten:

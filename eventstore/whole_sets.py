@@ -1,8 +1,8 @@
 """All records of a key at once, for joins whose answer depends on each of them (``Matching.whole_sets``).
 
 Nothing is said of a key before its set is final: before all that was written up to the asked time has been read. A
-set whose records cannot all be read is UNAVAILABLE, never a part of itself. Each place is a record of its own, and
-records with the same bytes are several. Records stand in file order, as ``TieredEventStore`` has it.
+set whose records cannot all be read is UNAVAILABLE or GONE, never a part of itself. Each place is a record of its
+own, and records with the same bytes are several. Records stand in file order, as ``TieredEventStore`` has it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class WholeSets(TieredEventStore):
         sizes = {row: sum(len(found.records.records[at]) for at in each.values()) for row, each in sets.items()}
         codes[[row for row, size in sizes.items() if size > SET_BYTES_MAX]] = LookUpCode.TOO_MANY
         codes[[row for row in begun.several if final[row]]] = LookUpCode.TOO_MANY
-        codes[wanted.rows[unread & final[wanted.rows]]] = LookUpCode.UNAVAILABLE
+        unread &= final[wanted.rows]
+        gone = self._gone_places(wanted)
+        codes[wanted.rows[unread & gone]] = LookUpCode.GONE
+        codes[wanted.rows[unread & ~gone]] = LookUpCode.UNAVAILABLE
         rows = np.flatnonzero(codes == LookUpCode.FOUND).tolist()
         order = [sorted(sets[row].values(), key=lambda at: self._order(found, at)) for row in rows]
         chosen = np.array([at for each in order for at in each], np.intp)

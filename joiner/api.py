@@ -33,6 +33,7 @@ class Outcome(enum.IntEnum):
 
 
 UNKNOWN_REASON = "its registration is still unknown"  # as the reason for RETRY: the registry has not answered
+GONE_REASON = "the primary log that holds its event is gone"  # as the reason for RETRY
 WAIT_NS = -(2**63)  # as ``unmatched_as_of_ns``: a missing primary never makes this event unmatched
 
 

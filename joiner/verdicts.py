@@ -24,7 +24,7 @@ from photon.batch.verdicts import Verdicts
 from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace
 from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
-from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
+from photon.joiner.api import GONE_REASON, UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.core import Reply
 from photon.joiner.matching import (
     ESCAPED_BYTES,
@@ -139,6 +139,8 @@ class Judge:
                 decided.outcomes[row] = Outcome.NOT_YET
             elif answer == LookUpCode.UNAVAILABLE:
                 decided.reasons[row] = "the event store cannot say now: its log says why"
+            elif answer == LookUpCode.GONE:
+                decided.reasons[row] = GONE_REASON
             elif several and (first := seen.setdefault(digests[row], row)) != row:
                 decided.repeats[row] = first
             elif answer == LookUpCode.ABSENT:

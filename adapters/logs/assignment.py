@@ -159,10 +159,11 @@ class Logs:
         for path, (size, packed) in sorted(rivals.items()):
             scans, size_before = log.rivals.get(path, (0, size))
             log.rivals[path] = (scans + 1 if size == size_before else 1, size)
+            # A log and what a rotation compresses it to may stand side by side for as long as that takes.
+            if packed != best.packed and log_name(path) == log_name(best.path):
+                continue
             if log.rivals[path][0] >= GRACE_SCANS:
-                # A log and what a rotation compresses it to may stand side by side for as long as that takes.
-                if packed == best.packed or log_name(path) != log_name(best.path):
-                    self._tell_rival(log, path)
+                self._tell_rival(log, path)
             else:
                 self._contested.add(log.identity)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -14,6 +15,8 @@ from photon.adapters.logs.problems import LogDirectoryError, ProblemKind, Proble
 
 DEPTH_MAX = 32
 """Directories nested deeper than this are not entered."""
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""An entry that is gone since it was listed, or a link that leads nowhere."""
 UNSUPPORTED_SUFFIXES = (".bz2", ".xz", ".lz4", ".br", ".zip", ".Z")
 
 
@@ -119,7 +122,9 @@ def discover(
             continue
         try:
             st = entry.stat()
-        except OSError:  # gone since, or a dangling link
+        except OSError as err:
+            if err.errno not in NOTHING_THERE:
+                problems.tell(ProblemKind.UNREADABLE, path, f"cannot be looked at ({err.strerror})")
             continue
         if not stat.S_ISREG(st.st_mode):
             continue

@@ -19,7 +19,7 @@ from photon.adapters.logs.identity import (
     read_head,
     record_of,
 )
-from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 
 COMPRESSED = (".gz", ".zst")
 HEADS_MAX = 1 << 16
@@ -43,6 +43,7 @@ class LogFinder:
         self._has_header = has_header
         self._framing = framing
         self._heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
+        self.unread: list[Problem] = []  # files and directories that the last ``find`` could not read
 
     def find(self) -> dict[str, LogFound]:
         """The file of each log by identity, as the follower chooses it (``identity.preference``).
@@ -50,20 +51,27 @@ class LogFinder:
         Logs that begin alike are numbered from the oldest on; a follower that met them one by one may have numbered
         them otherwise.
 
-        Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
+        Raises OSError when the directory cannot be listed; a file that cannot be read is named in ``unread``.
         """
-        silent = ProblemReporter(lambda problem: None)
+        problems = ProblemReporter(None)
         logs: list[LogFound] = []
         heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
-        found = discover(self._directory, self._patterns, silent)
+        found = discover(self._directory, self._patterns, problems)
         for each in found:
             mark = (each.path, each.key, each.size, each.mtime_ns)
-            head = self._heads[mark] if mark in self._heads else self._head(each.path)
+            try:
+                head = self._heads[mark] if mark in self._heads else self._head(each.path)
+            except FileNotFoundError:
+                continue
+            except OSError as err:  # not remembered: another mode leaves size and time as they are
+                problems.tell(ProblemKind.UNREADABLE, each.path, f"cannot be read ({err.strerror})")
+                continue
             if len(heads) < HEADS_MAX:
                 heads[mark] = head
             if head is not None:
                 logs.append(LogFound(each, head))
         self._heads = heads
+        self.unread = problems.unsolved((ProblemKind.UNREADABLE,))
         oldest_first = sorted(logs, key=lambda log: (log.file.path.endswith(COMPRESSED), log.file.mtime_ns))
         found_logs = copies(oldest_first, lambda log: log.head, self._first_bytes)
         return {identity: self._chosen(same) for identity, same in found_logs.items()}
@@ -85,20 +93,16 @@ class LogFinder:
             return b""
 
     def _head(self, path: str) -> Head | None:
+        """Raises OSError."""
         framing, by_path = self._framing, is_final(self._directory)
         if by_path and not self._has_header:
             return head_by_path(path)
+        source = open_anywhere(self._directory / path, framing)
         try:
-            source = open_anywhere(self._directory / path, framing)
-            try:
-                data = source.read(0, HEAD_BYTES)
-                return read_head(
-                    path, data, has_header=self._has_header, final=True, framing=framing, by_path=by_path
-                )
-            finally:
-                source.close()
-        except OSError:
-            return None
+            data = source.read(0, HEAD_BYTES)
+            return read_head(path, data, has_header=self._has_header, final=True, framing=framing, by_path=by_path)
+        finally:
+            source.close()
 
 
 def find_logs(

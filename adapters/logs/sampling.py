@@ -12,8 +12,9 @@ from pathlib import Path
 
 from photon.adapters.contract import LINES
 from photon.adapters.logs.discovery import Patterns, discover
+from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.framings import open_anywhere
-from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind, ProblemReporter
 
 FILES_MAX = 64
 WINDOWS = 4
@@ -28,48 +29,55 @@ class Sampled:
     """File name -> its records without line ends, its first ones at the front."""
 
     records: dict[str, list[bytes]]
-    whole: bool
-    """Nothing was left out."""
+    whole: bool  # nothing was left out
+    unread: tuple[Problem, ...] = ()  # files and directories that cannot be read, and why
 
 
 def sample(directory: Path, patterns: Patterns, *, size: int, records: int, before: float = 0.0) -> Sampled:
     """About ``size`` bytes and at most ``records`` records. ``before``: so much of each window lies before its place.
 
-    Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
+    Raises OSError when the directory cannot be listed; a file that cannot be read is named in ``unread``.
     """
-    found = discover(directory, patterns, ProblemReporter(lambda problem: None))
+    problems = ProblemReporter(None)
+    found = discover(directory, patterns, problems)
     chosen = found if len(found) <= FILES_MAX else [found[at * len(found) // FILES_MAX] for at in range(FILES_MAX)]
     whole = len(chosen) == len(found)
     taken: dict[str, list[bytes]] = {}
     for place, file in enumerate(chosen):
         left = len(chosen) - place  # what a small file leaves over goes to the others
-        lines, all_of_it = _lines(directory / file.path, file.size, max(size // left, WINDOW_MIN), before)
+        try:
+            lines, all_of_it, damage = _lines(directory / file.path, file.size, max(size // left, WINDOW_MIN), before)
+        except OSError as err:
+            lines, all_of_it, damage = [], False, ""
+            problems.tell(ProblemKind.UNREADABLE, file.path, f"cannot be read ({err.strerror})")
+        if damage and not lines:
+            problems.tell(ProblemKind.DAMAGED, file.path, damage)
         allowed = max(records // left, RECORDS_MIN)
         whole = whole and all_of_it and len(lines) <= allowed
         if lines:
             taken[file.path] = lines if len(lines) <= allowed else lines[:1] + _runs(lines[1:], allowed)
             size -= sum(map(len, taken[file.path]))
             records -= len(taken[file.path])
-    return Sampled(taken, whole)
+    return Sampled(taken, whole, tuple(problems.unsolved(UNREAD)))
 
 
-def _lines(path: Path, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool]:
-    """Lines of a file, and whether they are all."""
-    try:
-        source = open_anywhere(path, LINES)
-    except OSError:
-        return [], False
+def _lines(path: Path, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool, str]:
+    """Lines of a file, whether they are all, and what is damaged. Raises OSError."""
+    source = open_anywhere(path, LINES)
     try:
         if source.compressed or on_disk <= size:
             data = source.read(0, size + 1)
-            return _whole_lines(data, at_start=True, at_end=len(data) <= size), len(data) <= size
-        window, lines = size // WINDOWS, list[bytes]()
+            lines = _whole_lines(data, at_start=True, at_end=len(data) <= size)
+            return (
+                lines,
+                len(data) <= size,
+                source.damage() or (ends_in_middle(path.name) if source.cut_short() else ""),
+            )
+        window, lines = size // WINDOWS, []
         for part in range(WINDOWS):
             begin = max(0, on_disk * part // WINDOWS - int(window * before if part else 0))
             lines += _whole_lines(source.read(begin, window), at_start=begin == 0, at_end=False)
-        return lines, False
-    except OSError:
-        return [], False
+        return lines, False, ""
     finally:
         source.close()
 

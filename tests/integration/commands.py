@@ -47,10 +47,10 @@ def photon(*arguments: str | Path, timeout: float = 120.0, env: dict[str, str] |
 
 
 @contextlib.contextmanager
-def running(*arguments: str | Path, log: Path) -> Iterator[Process]:
+def running(*arguments: str | Path, log: Path, env: dict[str, str] | None = None) -> Iterator[Process]:
     """A command in the background; killed at the end if it still runs."""
     with open(log, "ab") as file:
-        process = begin(*arguments, stdout=file, stderr=file)
+        process = begin(*arguments, stdout=file, stderr=file, env={**os.environ, **(env or {})})
     try:
         yield process
     finally:

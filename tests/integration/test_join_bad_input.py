@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from photon.lab.demo.check import records
-from tests.integration.commands import Result, photon
+from tests.integration.commands import Result, interrupt, photon, running, until
 from tests.integration.forked import FIRST
 from tests.integration.join_logs import CONFIG, Logs
 
@@ -293,6 +293,49 @@ def test_an_unreadable_primary_log_makes_nothing_unmatched(logs: Logs) -> None:
     one_line(result, FAILED, "queries.log: cannot be opened (Permission denied)", "nothing can be called unmatched")
     (logs.primary / "queries.log").chmod(0o644)
     logs.finish()
+
+
+@pytest.mark.parametrize("side", ["primary", "foreign"])
+def test_logs_of_which_none_can_be_read_are_not_called_empty(logs: Logs, side: str) -> None:
+    (log,) = getattr(logs, side).glob("*")
+    log.chmod(0)
+    result = refused(*logs.arguments("--once", config=False))
+    one_line(result, USAGE, f"{log}: cannot be read (Permission denied); make it readable for this user")
+
+
+def test_what_is_not_looked_at_for_a_configuration_is_said(logs: Logs) -> None:
+    secret = logs.foreign / "more.log"
+    secret.write_text('{"click_id":"mine","query_id":"none","time_us":1760000000000000}\n')
+    secret.chmod(0)
+    result = refused(*logs.arguments("--once", "--max-rejected", "100", config=False))
+    assert result.code == ATTENTION
+    assert f"photon: not looked at: {secret}: cannot be read (Permission denied)\n" in result.err
+    assert "1 foreign logs were not read to their end: more.log: " in result.err
+
+
+def test_a_directory_whose_files_cannot_be_looked_at(logs: Logs) -> None:
+    """Its names can be listed, and nothing else."""
+    logs.foreign.chmod(0o444)
+    try:
+        result = refused(*logs.arguments("--once", "--max-rejected", "100"))
+        assert result.code == ATTENTION
+        assert "clicks.log: cannot be looked at (Permission denied)" in result.err.splitlines()[-1]
+        directory = logs.foreign
+        for logs.foreign in (directory / "clicks.log", directory / "*.log"):
+            one_line(refused(*logs.arguments("--once")), USAGE, "(Permission denied); make", "readable for this user")
+    finally:
+        directory.chmod(0o755)
+
+
+def test_an_unreadable_primary_log_is_named_while_logs_are_followed(logs: Logs) -> None:
+    (logs.primary / "more.log").write_text("{}\n")
+    (logs.primary / "more.log").chmod(0)
+    said = logs.base / "said"
+    first = {FIRST: str(Path(__file__).with_name("less_root.py"))}
+    with running(*logs.arguments(), log=said, env=first) as process:
+        until(lambda: "more.log" in said.read_text(), 60.0, "it is named")
+        interrupt(process)
+    assert "photon: primary log more.log: cannot be opened (Permission denied); make it readable" in said.read_text()
 
 
 @pytest.mark.parametrize("what", ["config", "output", "primary"])

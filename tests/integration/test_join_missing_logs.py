@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import orjson
@@ -77,3 +78,49 @@ def waiting_join(base: Path, arguments: list[str | Path]) -> str:
         assert process.poll() is None
         interrupt(process)
     return next(line for line in said.read_text().splitlines() if "that cannot be read" in line)
+
+
+def test_a_job_that_overwrites_its_directories_is_joined_as_before(tmp_path: Path) -> None:
+    """The same rows under new file names, and one more: the old files are not waited for. What stands in none of the
+    new ones is named at once."""
+    config, primary, foreign, out = (tmp_path / name for name in ("join.toml", "queries", "clicks", "out"))
+    config.write_text(CONFIG.replace('unmatched_after = "1s"\n', ""))
+    arguments: list[str | Path] = [
+        *("join", "--once", "--primary", primary, "--foreign", foreign, "--output", out),
+        *("--config", config, "-o", "json"),
+    ]
+    at = 1_700_000_000
+
+    def write(name: str, rows: int) -> None:
+        for old in (*primary.glob("*"), *foreign.glob("*")):
+            old.unlink()
+        lines(primary, name, *({"q": f"q{n}", "t": at + n} for n in range(rows)))
+        lines(foreign, name, *({"q": f"q{n}", "c": f"c{n}", "t": at + n} for n in range(rows)))
+
+    write("part-0000-aaa.json", 20)
+    first = photon(*arguments)
+    assert (first.code, first.json["joined"]) == (0, 20), first.err
+    write("part-0000-bbb.json", 21)
+    for _ in range(2):
+        again = photon(*arguments)
+        assert again.code == 0, again.err
+        assert (again.json["joined"], again.json["duplicate"], again.json["pending"]) == (21, 20, 0)
+    assert len(list(records(out / "joined"))) == 21
+    said = (out / ".photon" / "logs" / "eventstore.log").read_text()
+    assert "part-0000-aaa.json" in said
+    assert "are joined from other logs where they stand there too" in said
+
+    # And rows that no click has named before are gone.
+    lines(primary, "part-0000-lost.json", {"q": "lost", "t": at})
+    assert photon(*arguments).code == 0
+    (primary / "part-0000-lost.json").unlink()
+    lines(foreign, "more.json", {"q": "lost", "c": "c-lost", "t": at})
+    for _ in range(2):
+        began = time.monotonic()
+        lost = photon(*arguments)
+        assert time.monotonic() - began < 30.0
+        assert (lost.code, lost.json["pending"]) == (3, 1), lost.err
+        assert "primary log part-0000-lost.json: its file is gone; 1 key waits for it; put its file back" in lost.err
+    forgotten = photon(*arguments, "--set", "join.clicks.missing_logs=forget")
+    assert (forgotten.code, forgotten.json["unmatched"]) == (0, 1), forgotten.err
+    assert photon(*arguments).code == 0

@@ -13,13 +13,13 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
-from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.problems import UNREAD, LogDirectoryError, ProblemReporter
 from photon.adapters.logs.reader import open_source
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -51,9 +51,19 @@ class Given:
 
 
 def given(side: str, path: Path) -> Given:
-    """What is there for a path or a glob. Raises UsageError, one line."""
+    """What is there for a path or a glob. Raises UsageError, LogDirectoryError, one line."""
     if isinstance(path, ObjectPath):
         return _objects(side, path)
+    try:
+        return _files(side, path)
+    except OSError as err:
+        raise UsageError(
+            f"--{side} {path}: cannot be looked at ({err.strerror}); make its directory readable for this user"
+        ) from None
+
+
+def _files(side: str, path: Path) -> Given:
+    """Raises UsageError, LogDirectoryError, OSError."""
     if path.is_dir():
         return Given(path)
     if path.is_file():
@@ -69,12 +79,17 @@ def given(side: str, path: Path) -> Given:
     parts = path.parts
     fixed = next(place for place, part in enumerate(parts) if _SPECIAL.search(part))
     directory = Path(*parts[:fixed]) if fixed else Path()
-    found = Given(directory, ("/".join(parts[fixed:]),))
-    if not directory.is_dir() or not next(_files(found), None):
-        raise UsageError(
-            f"--{side} {path}: no file matches; name the directory of the {side} logs, a file or another glob"
-        )
-    return found
+    patterns = ("/".join(parts[fixed:]),)
+    problems = ProblemReporter(None)
+    if directory.is_dir():
+        check_directory(directory)
+        if discover(directory, compile_patterns(patterns), problems):
+            return Given(directory, patterns)
+    for problem in problems.unsolved(UNREAD):
+        raise LogDirectoryError(problem.message, str(directory / problem.path), "make it readable for this user")
+    raise UsageError(
+        f"--{side} {path}: no file matches; name the directory of the {side} logs, a file or another glob"
+    )
 
 
 def _objects(side: str, path: ObjectPath) -> Given:
@@ -88,14 +103,6 @@ def _objects(side: str, path: ObjectPath) -> Given:
         if path.key and bucket_of(path).meta(path.key):
             return Given(path.parent, (_SPECIAL.sub(lambda special: f"[{special[0]}]", path.name),))
     return Given(path)
-
-
-def _files(side: Given) -> Iterator[str]:
-    try:
-        silent = ProblemReporter(lambda problem: None)
-        yield from (each.path for each in discover(side.directory, compile_patterns(side.patterns or ALL), silent))
-    except OSError:
-        return
 
 
 def _log_patterns(name: str) -> tuple[str, ...]:

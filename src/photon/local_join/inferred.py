@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from photon.adapters.inference import NOTHING, Inferred, Told, Unclear, infer
 from photon.adapters.logs.discovery import check_directory, compile_patterns
+from photon.adapters.logs.problems import LogDirectoryError
 from photon.adapters.logs.sampling import Sampled, sample
 from photon.config.errors import UsageError
 from photon.local_join.given import ALL, Given
@@ -14,6 +17,8 @@ PRIMARY = ((4 << 20, 12_000), (32 << 20, 100_000))
 """The second where the first is not enough."""
 BEFORE = 0.75
 """So much of what is read of primary logs stands before the place where foreign ones are read."""
+READABLE = "make it readable for this user, or leave it out"
+NAMED = 3  # files that cannot be read
 
 
 def inferred_toml(primary: Given, foreign: Given, told: Told = NOTHING) -> tuple[str, tuple[str, ...]]:
@@ -34,10 +39,25 @@ def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred |
         guess = infer(known.records, events.records, whole=known.whole, told=told)
         if isinstance(guess, Inferred) or known.whole:
             break
-    return guess
+    unread = [f"not looked at: {each}" for each in (*_unread(primary, known), *_unread(foreign, events))]
+    if isinstance(guess, Inferred):
+        return replace(guess, explanation=(*guess.explanation, *unread))
+    return replace(guess, problem="; ".join((guess.problem, *unread)))
+
+
+def _unread(logs: Given, found: Sampled) -> list[str]:
+    """A line for each of the first files that cannot be read."""
+    named = [str(logs.directory / str(each)) for each in found.unread[:NAMED]]
+    return named + ([f"{len(found.unread) - NAMED:,} more"] if len(found.unread) > NAMED else [])
 
 
 def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
-    """Raises LogDirectoryError."""
+    """Raises LogDirectoryError, also where there are files and none can be read."""
     check_directory(logs.directory)
-    return sample(logs.directory, compile_patterns(logs.patterns or ALL), size=size, records=records, before=before)
+    patterns = compile_patterns(logs.patterns or ALL)
+    found = sample(logs.directory, patterns, size=size, records=records, before=before)
+    if found.unread and not found.records:
+        first, others = found.unread[0], len(found.unread) - 1
+        what = first.message + (f", and {others:,} more cannot be read" if others else "")
+        raise LogDirectoryError(what, str(logs.directory / first.path), READABLE)
+    return found

@@ -23,6 +23,7 @@ from photon.adapters.contract import Adapter, Framing, LogFile
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.problems import ProblemKind
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
@@ -43,11 +44,13 @@ from photon.outputs.topic_relay import TopicRelay
 from photon.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
+    from photon.eventstore.client import EventStoreClient
     from photon.local_join.status import Status
 
 SAMPLE_BYTES = 16 << 20
 SAMPLE_RECORDS = 200
 MANY = 20
+NAMED = 3  # primary logs that are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,8 @@ async def run(
         options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options)
+        if not options.once and not is_final(options.primary):
+            _say_unreadable(adapter, settings.join[name], options, say)
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
@@ -123,6 +128,8 @@ async def run(
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
                 stopped = await work(parts, stop, show, say, () if options.once else relays)
                 seen, primary = parts.dispatcher.status(), await parts.store.progress()
+                if primary.missing_logs:
+                    await _say_missing(parts.store, name, say)
                 if primary.unended:
                     say(f"primary log {primary.unended}; events without a primary event wait as well")
                 if primary.ambiguous:
@@ -148,6 +155,23 @@ async def run(
         for each in relays:
             each.close()
         lock.release()
+
+
+async def _say_missing(store: EventStoreClient, join: str, say: Callable[[str], None]) -> None:
+    """Names the primary logs for which events wait."""
+    details = await store.details()
+    logs = [each for each in details.unavailable if each.keys and not each.forgotten]
+    if len(logs) > NAMED:
+        say(f"{len(logs):,} primary logs cannot be read; the first {NAMED}:")
+    for each in logs[:NAMED]:
+        todo = "make it readable"
+        if not each.present:
+            todo = (
+                "put its file back, or call the events unmatched: run this again with "
+                f"--set join.{join}.missing_logs=forget"
+            )
+        waiting = "1 key waits" if each.keys == 1 else f"{each.keys:,} keys wait"
+        say(f"primary log {each.path}: {each.why}; {waiting} for it; {todo}")
 
 
 def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> TopicRelay:
@@ -237,6 +261,25 @@ def check_readable(adapter: Adapter, join: Join, options: JoinOptions) -> None:
                 f"not one of the first {len(faults)} {side} records can be read with this configuration; "
                 f"the first of {directory / next(iter(first)).path}: {faults[0]}; photon adapter test shows them"
             )
+
+
+def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None]) -> None:
+    """Names the primary logs that cannot be read: while there is one, nothing is called unmatched."""
+    follower = Follower(
+        options.primary,
+        patterns=join.primary_files,
+        has_header=adapter.primary_has_header,
+        framing=adapter.primary_framing,
+    )
+    try:
+        follower.scan()
+        unread = follower.unread((ProblemKind.UNREADABLE,))
+    finally:
+        follower.close()
+    if len(unread) > NAMED:
+        say(f"{len(unread):,} primary logs cannot be read; the first {NAMED}:")
+    for each in unread[:NAMED]:
+        say(f"primary log {each}; make it readable: until then no event is called unmatched")
 
 
 def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:

@@ -29,7 +29,7 @@ from photon.dispatcher.process import Places, open_dispatcher, serve
 from photon.dispatcher.retry import Backoff, Patience
 from photon.eventstore.api import Progress
 from photon.idregistry.api import I64, Answer, Digester, Kind
-from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
+from photon.joiner.api import GONE_REASON, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words, looked_up
 from tests.unit.joiner.told import answers_of, outcomes_of, owners_of
 
@@ -335,6 +335,16 @@ async def test_with_once_what_is_undecided_waits_for_the_next_run(
     joiner.mood = lambda: None
     assert (await world.once()).pending == 0
     assert len(joiner.seen) == 6
+
+
+async def test_with_once_events_whose_primary_log_is_gone_wait_for_the_next_run_at_once(world: World) -> None:
+    (joiner,) = world.joiners
+    world.write("a.log", lines(0, 10))
+    answers = answers_of([Outcome.JOINED] * 4 + [Outcome.RETRY] * 6)
+    gone = dict.fromkeys(range(4, 10), GONE_REASON)
+    joiner.mood = lambda: replace(answers, verdicts=replace(answers.verdicts, reasons=gone))
+    total = await world.once()
+    assert (total.verdicts[Verdict.JOINED], total.pending, len(joiner.seen)) == (4, 6, 10)
 
 
 async def test_a_state_is_refused_under_another_key(world: World) -> None:

@@ -164,6 +164,13 @@ def test_an_event_that_may_name_a_last_line_without_end_waits_for_the_next_run()
     assert plan_of(tries(once=True), unavailable, item(b"a", 30.0, attempts=ONCE_ATTEMPTS_MAX)).given_up
 
 
+def test_with_once_an_event_whose_primary_log_is_gone_waits_for_the_next_run_at_once() -> None:
+    gone = replace(attempt(Outcome.RETRY), read_past_ns=NEVER_NS, gone=True)
+    assert plan_of(tries(once=True), gone, item(b"a", 30.0, attempts=0)).given_up
+    assert not plan_of(tries(once=False), gone, item(b"a", 30.0, attempts=0)).settled
+    assert not plan_of(tries(once=True), replace(gone, gone=False), item(b"a", 30.0, attempts=0)).settled
+
+
 def early(ahead_s: float, attempts: int) -> StoredRow:
     return item(b"early", 0.0, attempts, ahead_s)
 

@@ -121,6 +121,46 @@ def test_a_log_that_is_gone_is_unavailable(filled: Filled) -> None:
     assert store.ask(b"j")[0] is LookUpCode.FOUND
 
 
+@pytest.mark.parametrize("cache_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("duplicates", ["first", "last"])
+def test_a_key_of_a_log_that_is_gone_is_found_where_it_stands_as_well(
+    filled: Filled, cache_bytes: int, duplicates: str
+) -> None:
+    """A job wrote its rows again under another name: nothing waits for the file that it removed."""
+    gone, kept = ("a.log", "b.log") if duplicates == "first" else ("b.log", "a.log")
+    store = filled({gone: b"k,1\nj,1\n", kept: b"k,2\n"}, cache_bytes=1, duplicates=duplicates)
+    identity = next(log.identity for log in store.map.logs() if log.file.path == gone)
+    (store.logs / gone).unlink()
+    store.read_all()
+    assert store.ask(b"k")[0] is LookUpCode.UNAVAILABLE  # it may be on its way to another name
+    store.tiers.gone = lambda: {identity}
+    assert store.ask(b"k") == (LookUpCode.FOUND, kept, 0, b"k,2")
+    assert store.ask(b"j")[0] is LookUpCode.GONE
+
+
+def test_records_that_are_compared_are_waited_for_though_their_log_is_gone(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\n", "b.log": b"k,2\n"}, cache_bytes=1, duplicates="reject")
+    identity = next(log.identity for log in store.map.logs() if log.file.path == "b.log")
+    (store.logs / "b.log").unlink()
+    store.read_all()
+    store.tiers.gone = lambda: {identity}
+    assert store.ask(b"k")[0] is LookUpCode.GONE
+
+
+def test_of_two_logs_the_one_that_may_come_back_decides_what_is_waited_for(filled: Filled) -> None:
+    store = filled({"a.log": b"k,1\n", "b.log": b"k,2\n"}, cache_bytes=1)
+    for order in ("a.log", "b.log"):
+        (store.logs / order).unlink()
+    store.read_all()
+    both = {log.identity for log in store.map.logs()}
+    assert store.ask(b"k")[0] is LookUpCode.UNAVAILABLE
+    for identity in both:
+        store.tiers.gone = lambda only=identity: {only}
+        assert store.ask(b"k")[0] is LookUpCode.UNAVAILABLE
+    store.tiers.gone = lambda: both
+    assert store.ask(b"k")[0] is LookUpCode.GONE
+
+
 def test_sparse_map_end_to_end(filled: Filled) -> None:
     store = filled(kind=MapKind.SPARSE, cache_bytes=1)
     ids = [b"10.0.0.%d:1:%d" % (i % 3, 1_000_000 + 40_000 * i) for i in range(2000)]

@@ -15,7 +15,7 @@ from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import GONE
-from photon.eventstore.unavailable import GRACE_SECONDS, KEYS_MAX, UnavailableLogs
+from photon.eventstore.unavailable import GRACE_ONCE_SECONDS, GRACE_SECONDS, KEYS_MAX, UnavailableLogs
 
 from .helpers import LineAdapter, ManualClock, until
 
@@ -26,11 +26,11 @@ A0, A1, B = LOGS
 class Watched:
     """UnavailableLogs with a clock set by hand, and what it has reported."""
 
-    def __init__(self, state: Path, *, forget_missing: bool = False) -> None:
+    def __init__(self, state: Path, *, forget_missing: bool = False, once: bool = False) -> None:
         self.clock = ManualClock()
         self.told: list[str] = []
         self.logs = UnavailableLogs(
-            state, self.clock, RealDisk(), report=self.told.append, forget_missing=forget_missing
+            state, self.clock, RealDisk(), report=self.told.append, forget_missing=forget_missing, once=once
         )
 
     def scanned(self, *present: MappedLog, later: float = 0.0) -> list[str]:
@@ -58,6 +58,32 @@ def test_a_log_is_reported_by_name_once_after_the_grace_time_and_when_it_is_back
     assert (shown.path, shown.identity, shown.why, shown.keys, shown.present) == ("b.log", B.identity, GONE, 2, False)
     assert w.scanned(A0, A1, B) == ["b.log: is back; its records can be looked up again"]
     assert w.logs.counts() == (0, 0)
+
+
+def test_with_once_the_grace_time_is_short(tmp_path: Path) -> None:
+    w = Watched(tmp_path, once=True)
+    w.scanned(A0, A1)
+    w.logs.failed(B, GONE, [b"k"])
+    assert w.scanned(A0, A1, later=GRACE_ONCE_SECONDS / 2) == []
+    assert w.logs.gone == frozenset()
+    assert len(w.scanned(A0, A1, later=GRACE_ONCE_SECONDS)) == 1
+    assert w.logs.gone == {B.identity}
+
+
+def test_a_key_that_stands_elsewhere_does_not_wait_for_a_log_that_is_gone(tmp_path: Path) -> None:
+    w = Watched(tmp_path)
+    w.scanned(A0, A1)
+    w.logs.failed(B, GONE, [b"k1", b"k2"])
+    w.logs.failed(A1, "it cannot be opened (Permission denied)", [b"k1"])
+    assert w.logs.gone == frozenset()
+    w.scanned(A0, A1, later=GRACE_SECONDS)
+    assert w.logs.gone == {B.identity}
+    w.logs.elsewhere(B, b"k1")
+    assert w.logs.counts() == (2, 2)
+    w.logs.elsewhere(B, b"k2")
+    assert w.logs.counts() == (1, 1)  # a log for which nothing waits is not missing
+    w.scanned(*LOGS)
+    assert w.logs.gone == frozenset()
 
 
 def test_a_log_that_is_there_and_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
@@ -144,6 +170,7 @@ def test_with_the_setting_a_gone_log_is_given_up_by_itself_and_named(tmp_path: P
 @pytest.mark.parametrize("once", [False, True])
 async def test_a_deleted_log_in_a_running_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool) -> None:
     monkeypatch.setattr(unavailable, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(unavailable, "GRACE_ONCE_SECONDS", 0.0)
     logs = tmp_path / "logs"
     logs.mkdir()
     told: list[str] = []
@@ -173,12 +200,13 @@ async def test_a_deleted_log_in_a_running_store(tmp_path: Path, monkeypatch: pyt
     gone = [LookUpCode.FOUND, LookUpCode.UNAVAILABLE, LookUpCode.UNAVAILABLE]
     await reached(gone)
     await until(lambda: any("b.log" in line and "2 keys" in line for line in told))
+    await reached([LookUpCode.FOUND, LookUpCode.GONE, LookUpCode.FOUND])  # "both" stands in c.log as well
     progress = await store.progress()
-    assert (progress.missing_logs, progress.missing_keys) == (1, 2)
+    assert (progress.missing_logs, progress.missing_keys) == (1, 1)
     assert [each.path for each in (await store.details()).unavailable] == ["b.log"]
     said = await store.forget(["b.log"], apply=False)
-    assert [each.keys for each in said.logs] == [2]
-    assert await answers() == gone
+    assert [each.keys for each in said.logs] == [1]
+    assert await answers() == [LookUpCode.FOUND, LookUpCode.GONE, LookUpCode.FOUND]
     assert (await store.forget(["b.log"], apply=True)).logs == said.logs
     assert (await store.look_up([b"k2"], [NEVER_NS])).answers == [LookUpCode.ABSENT if once else LookUpCode.NOT_YET]
     given_up = [LookUpCode.FOUND, LookUpCode.ABSENT, LookUpCode.FOUND]

@@ -50,6 +50,9 @@ def test_a_set_that_cannot_be_read_as_a_whole_is_no_set(filled: Filled) -> None:
     store.follower.scan()
     found = whole(store).look_up([b"k", b"y"], [0, 0])
     assert sets_of(found) == [(LookUpCode.UNAVAILABLE, []), (FOUND, [b"y,1"])]
+    known = whole(store)
+    known.gone = lambda: {gone}
+    assert sets_of(known.look_up([b"k", b"y"], [0, 0])) == [(LookUpCode.GONE, []), (FOUND, [b"y,1"])]
     assert sets_of(whole(store, frozenset({gone})).look_up([b"k"], [0])) == [(FOUND, [b"k,1"])]
 
 

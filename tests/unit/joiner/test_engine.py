@@ -14,7 +14,7 @@ from photon.config.clock import NEVER_NS
 from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
 from photon.idregistry.api import Kind, Slot
-from photon.joiner.api import Outcome
+from photon.joiner.api import GONE_REASON, Outcome
 from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
@@ -76,6 +76,7 @@ async def test_each_event_gets_its_own_outcome_and_record(tmp_path: Path) -> Non
         (LookUpCode.NOT_YET, 0, Outcome.NOT_YET),
         (LookUpCode.ABSENT, WAIT, Outcome.NOT_YET),
         (LookUpCode.UNAVAILABLE, 0, Outcome.RETRY),
+        (LookUpCode.GONE, 0, Outcome.RETRY),
         (LookUpCode.ABSENT, NEVER_NS, Outcome.UNMATCHED),
     ],
 )
@@ -84,6 +85,7 @@ async def test_a_miss_never_holds_others_back(tmp_path: Path, miss: LookUpCode, 
     engine = await running(tmp_path, registry, FakeStore(RECORDS, miss=miss))
     answers = await engine.join([event(b"a", b"none", as_of=as_of), event(b"b", b"k1")], timeout=5.0)
     assert outcomes_of(answers) == [outcome, Outcome.JOINED]
+    assert (answers.verdicts.reasons.get(0) == GONE_REASON) is (miss is LookUpCode.GONE)
     await engine.close()
 
 

@@ -22,7 +22,7 @@ from photon import __version__
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.mounts import is_network, read_type
-from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.config.certificate_files import load as load_pair
 from photon.config.certificates import CertificateError, facts, read_certificate
 from photon.config.clock import NS_PER_S
@@ -280,15 +280,16 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
 
 def _logs(datacentre: str, side: str, path: Path, patterns: Sequence[str]) -> Logs:
     try:
-        matched = discover(path, compile_patterns(patterns), ProblemReporter(lambda problem: None))
+        problems = ProblemReporter(None)
+        matched = discover(path, compile_patterns(patterns), problems)
     except OSError as error:
         return Logs(datacentre, side, str(path), patterns, problem=error.strerror or str(error))
     if isinstance(path, ObjectPath):
         return Logs(datacentre, side, str(path), patterns, "", len(matched), 0, [])
-    unreadable = [each.path for each in matched if not os.access(path / each.path, os.R_OK)][:UNREADABLE_MAX]
-    return Logs(
-        datacentre, side, str(path), patterns, "", len(matched), max(_files(path) - len(matched), 0), unreadable
-    )
+    unreadable = [each.path for each in problems.unsolved((ProblemKind.UNREADABLE,))]
+    unreadable += [each.path for each in matched if not os.access(path / each.path, os.R_OK)]
+    ignored = max(_files(path) - len(matched), 0)
+    return Logs(datacentre, side, str(path), patterns, "", len(matched), ignored, unreadable[:UNREADABLE_MAX])
 
 
 def _files(directory: Path) -> int:

@@ -12,7 +12,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.framings import open_anywhere
-from photon.adapters.logs.log_finder import LogFound, find_logs
+from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.reader import Source
 from photon.config.clock import NEVER_NS, NS_PER_S
@@ -62,14 +62,15 @@ def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Eviden
     adapter, time_ns = logs.adapter, question.time_ns
     what = f"foreign logs below {logs.directory}"
     try:
-        found = find_logs(
+        finder = LogFinder(
             logs.directory, logs.patterns, has_header=adapter.foreign_has_header, framing=adapter.foreign_framing
         )
+        found = finder.find()
     except OSError as error:
         return Evidence(searched=[Searched(what=what, why=f"{logs.directory}: {error.strerror or error}")])
     read_to = logs.read_places() or {}
     hits: list[InLog] = []
-    files, total, why = 0, 0, ""
+    files, total, why = 0, 0, str(finder.unread[0]) if finder.unread else ""
     for identity, log in sorted(found.items(), key=lambda each: -each[1].file.mtime_ns):
         if budget.over:
             why = budget.why

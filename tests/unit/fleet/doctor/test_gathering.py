@@ -218,3 +218,21 @@ def test_silence_and_an_older_release() -> None:
     assert process_of(Heard(TARGET, problem="refused"), 1.0, 2.0).problem == "refused"
     older = process_of(Heard(TARGET, 'photon_build_info{version="0.0.9"} 1.0\n'), 1.0, 2.0)
     assert (older.ahead_s, older.version, older.problem) == (None, "0.0.9", "")
+
+
+def test_a_directory_below_the_logs_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.log").touch()
+    (tmp_path / "b.log").touch()
+    listed = os.scandir
+
+    def scandir(path: Path) -> object:
+        if str(path).rstrip("/").endswith("sub"):
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr("photon.adapters.logs.discovery.os.scandir", scandir)
+    found = gathering._logs("east", "foreign", tmp_path, ("**/*",))
+    assert (found.matched, found.unreadable) == (1, ["sub/"])
