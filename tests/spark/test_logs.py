@@ -59,14 +59,15 @@ def test_foreign_records_have_the_ids_and_digests_of_the_live_system(spark: Spar
 
 
 def test_an_event_without_an_id_is_its_place(spark: SparkSession, tmp_path: Path) -> None:
-    from photon.adapters.logs.identity import identity_of
+    from photon.adapters.logs.place_ids import place_ids
 
     (tmp_path / "a.log.1").write_bytes(click(0) + b"\n" + click(1) + b"\n")
     table = {name: value for name, value in CLICKS.items() if name != "id"}
     source = LogSource(datacentre="east", directory=str(tmp_path))
     rows = foreign(spark, join_source(tmp_path, foreign=table), [source], with_records=False).collect()
-    identity = identity_of("a.log", click(0)).encode()
-    assert sorted(bytes(row.event_id) for row in rows) == [identity + b":0", identity + b":%d" % (len(click(0)) + 1)]
+    offsets = [0, len(click(0)) + 1]
+    ids = place_ids(click(0) + b"\n" + click(1) + b"\n", 0, b"", [click(0), click(1)], offsets)
+    assert sorted(bytes(row.event_id) for row in rows) == sorted(ids)
     assert "record" not in rows[0].asDict()
 
 
