@@ -104,6 +104,8 @@ class LogReader:
         if read is None:  # not the bytes it was
             return [], self._replaced(log, file)
         self._last, data = read, read.data
+        if self._whole_files and read.begin == log.data_start:
+            self._alike.met(log, data)
         log.consumed = source.consumed()
         damage = source.damage() if at_end else ""
         cut_short = at_end and source.cut_short()

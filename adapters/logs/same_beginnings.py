@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import islice
 
+from xxhash import xxh3_128_digest
+
 from photon.adapters.logs.assignment import GRACE_SCANS, Logs
 from photon.adapters.logs.files import Files
 from photon.adapters.logs.identity import (
     ALIKE_MARK,
     HEAD_BYTES,
+    IDENTITY_BYTES,
     PROOF_BYTES,
     RELATIVES_MAX,
     Head,
@@ -31,6 +34,8 @@ from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
+MET_MAX = 1 << 16
+"""Final logs whose beginnings are remembered."""
 LOOKS_MAX = 16
 """Of the relatives of a new file, it is read for at most so many."""
 
@@ -43,6 +48,7 @@ class Alike:
         self._logs = logs
         self._sources = sources
         self._problems = problems
+        self._met: dict[bytes, str] = {}  # digest of a final log's first record -> its path
         self.unsure: dict[str, int] = {}
         """Logs one file of which is cut short and may be a copy in the making of a known one -> scans that saw it so
         without a change."""
@@ -89,6 +95,18 @@ class Alike:
             what = f"begins with the same record as {other_log} and goes on otherwise: both are read"
             self._problems.tell(ProblemKind.ALIKE, file.path, what, aloud=False)
         return head.identity
+
+    def met(self, log: TrackedLog, data: bytes) -> None:
+        """Tells of a final log that begins like another one that was read before; these are not compared further.
+
+        ``data``: its first bytes.
+        """
+        record = data.lstrip(b"\r\n").split(b"\n", 1)[0]
+        if record and len(self._met) < MET_MAX:
+            other = self._met.setdefault(xxh3_128_digest(record[:IDENTITY_BYTES]), log.path)
+            if other != log.path:
+                what = f"begins with the same record as {other}: both are read"
+                self._problems.tell(ProblemKind.ALIKE, log.path, what, aloud=False)
 
     def known_as(self, log: TrackedLog, file: TrackedFile) -> str | None:
         """Of a file that does not hold its log: another known log that begins alike, and that it does hold."""

@@ -15,7 +15,7 @@ from photon.adapters.contract import Framing
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.follower import Follower
-from photon.adapters.logs.identity import identity_of
+from photon.adapters.logs.identity import head_by_path
 from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind
 from photon.adapters.logs.shared import SharedFollower
@@ -243,10 +243,21 @@ def test_a_header_that_is_on_its_way(site: Site) -> None:
     """Of one of Zeek's logs, which is read on from a place behind it: it is waited for, and no trouble."""
     fill = b"x" * READ_ON_BYTES * 2 + b"\n"
     put(site, conn=b"#fields\ta\n" + fill + b"more\n")
-    at = LogPosition(identity_of("conn", b""), "conn", len(b"#fields\ta\n" + fill))
+    at = LogPosition(head_by_path("conn").identity, "conn", len(b"#fields\ta\n" + fill))
     before_reading(site, lambda begin: time.sleep(4 * HURRIED_S if begin == 0 else 0.0))
     report, zeek = site.problems.append, Framing("zeek")
     follower = Follower(site.path, has_header=False, framing=zeek, positions=[at], report=report, hurried=True)
     assert lines(follower, 1) == [b"more"]
     assert site.problems == []
+    follower.close()
+
+
+def test_objects_that_begin_alike_are_told_where_lines_have_no_ids(site: Site) -> None:
+    put(site, one=b"start\na\n", two=b"start\nb\n", three=b"else\n")
+    follower = site.follower()
+    follower.scan()
+    assert sorted(lines(follower, 5)) == [b"a", b"b", b"else", b"start", b"start"]
+    assert site.problems == []
+    follower.speak()
+    assert [str(problem) for problem in site.problems] == ["two: begins with the same record as one: both are read"]
     follower.close()
