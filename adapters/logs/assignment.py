@@ -5,7 +5,7 @@ Only logs that something happened to are looked at: a change of one file costs n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from photon.adapters.logs.api import LogPosition
@@ -65,9 +65,9 @@ class Logs:
         self._of_record.setdefault(record_of(log.identity), {})[log.identity] = None
         return log
 
-    def of_record(self, record: str) -> list[str]:
+    def of_record(self, record: str) -> Iterator[str]:
         """Identities of known logs that begin with this record (``record_of``), the newest first."""
-        return list(reversed(self._of_record.get(record, ())))
+        return reversed(self._of_record.get(record, {}))
 
     def own(self, position: LogPosition) -> TrackedLog:
         """This worker reads the log from here on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,9 +69,13 @@ class Files:
     def claims(self, identity: str) -> list[TrackedFile]:
         return sorted(self._claims.get(identity, {}).values(), key=lambda f: f.path)
 
-    def claimed(self, record: str) -> list[str]:
+    def claimed(self, record: str) -> Iterator[str]:
         """Identities of the logs in sight that begin with this record (``record_of``), the newest first."""
-        return list(reversed(self._of_record.get(record, ())))
+        return reversed(self._of_record.get(record, {}))
+
+    def another(self, identity: str, file: TrackedFile) -> TrackedFile | None:
+        """Another file that claims this log."""
+        return next((each for each in self._claims.get(identity, {}).values() if each is not file), None)
 
     def at(self, path: str) -> TrackedFile | None:
         """The file that the last scan saw at this path."""

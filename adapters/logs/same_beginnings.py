@@ -32,12 +32,14 @@ from photon.adapters.logs.identity import (
 )
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
+from photon.adapters.logs.reader import Source
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
 MET_MAX = 1 << 16
 """Final logs whose beginnings are remembered."""
-LOOKS_MAX = 16
-"""Of the relatives of a new file, it is read for at most so many."""
+LOOKS_MAX = 8
+"""A new file is read to compare it with at most so many of these."""
+AT_HAND_MAX = 2
 
 
 class Alike:
@@ -48,6 +50,7 @@ class Alike:
         self._logs = logs
         self._sources = sources
         self._problems = problems
+        self._at_hand: dict[tuple[int, int], Source] = {}  # files that are being compared
         self._met: dict[bytes, str] = {}  # digest of a final log's first record -> its path
         self.unsure: dict[str, int] = {}
         """Logs one file of which is cut short and may be a copy in the making of a known one -> scans that saw it so
@@ -58,6 +61,12 @@ class Alike:
 
         ``final``: no more will come of files that are being compressed.
         """
+        try:
+            self._tell_apart(touched, final)
+        finally:
+            self._close()
+
+    def _tell_apart(self, touched: Collection[str], final: bool) -> None:
         self.unsure.update({first: scans + 1 for first, scans in self.unsure.items() if first not in touched})
         settled = {first for first, scans in self.unsure.items() if final or scans >= GRACE_SCANS}
         for identity in sorted(settled.union(touched)):
@@ -75,22 +84,27 @@ class Alike:
 
     def recognise(self, file: TrackedFile, head: Head) -> str:
         """The identity of the log that a file holds: by its name, or as a known log or a copy of one by its bytes."""
-        if head.identity in self._logs.all or self._files.claims(head.identity):
+        if head.identity in self._logs.all or self._files.another(head.identity, file) is not None:
             return head.identity
+        before, file.head = file.head, head  # for the comparison
         looks, other_log = 0, ""
-        for identity in self._relatives(record_of(head.identity)):
-            log = self._logs.all.get(identity)
-            there = next((each for each in self._files.claims(identity) if each is not file), None)
-            alike = there is None or there.head is None or may_be_copies(head.begin, there.head.begin)
-            if alike and (looks := looks + 1) > LOOKS_MAX:
-                break
-            holds = self._holds(log, file) if alike else False
-            if holds is None and there is not None:
-                holds = not self._differ(there, file)
-            if holds:
-                return identity
-            if holds is False:
-                other_log = there.path if there is not None else log.path if log is not None else ""
+        try:
+            for identity in self._relatives(record_of(head.identity)):
+                log, there = self._logs.all.get(identity), self._files.another(identity, file)
+                begin = head.begin if there is None or there.head is None else there.head.begin
+                alike = may_be_copies(head.begin, begin)
+                if alike and (looks := looks + 1) > LOOKS_MAX:
+                    break
+                holds = self._holds(log, file) if alike else False
+                if holds is None and there is not None:
+                    holds = not self._differ(there, file)
+                if holds:
+                    return identity
+                if holds is False:
+                    other_log = there.path if there is not None else log.path if log is not None else ""
+        finally:
+            file.head = before
+            self._close()
         if other_log:
             what = f"begins with the same record as {other_log} and goes on otherwise: both are read"
             self._problems.tell(ProblemKind.ALIKE, file.path, what, aloud=False)
@@ -115,8 +129,8 @@ class Alike:
 
     def _relatives(self, record: str) -> list[str]:
         """Identities of logs that begin with this record, those in sight before others."""
-        names = dict.fromkeys((*self._files.claimed(record), *self._logs.of_record(record)))
-        return list(islice(names, RELATIVES_MAX))
+        in_sight = islice(self._files.claimed(record), RELATIVES_MAX // 2)
+        return list(dict.fromkeys((*in_sight, *islice(self._logs.of_record(record), RELATIVES_MAX))))
 
     def _sort_out(self, first: str, files: Sequence[TrackedFile], final: bool) -> None:
         self.unsure.pop(first, None)
@@ -225,10 +239,12 @@ class Alike:
         now = (one.key, other.size, other.mtime_ns)
         if other.compared == now:
             return False
-        heads = self._read(one, 0, HEAD_BYTES), self._read(other, 0, HEAD_BYTES)
+        heads = one.all_of_it(other.size), other.all_of_it(one.size)
+        if not (heads[0] and heads[1]):
+            heads = self._read(one, 0, HEAD_BYTES), self._read(other, 0, HEAD_BYTES)
         if not may_be_copies(*heads):
             return True
-        if not (one.compressed or other.compressed):
+        if not (one.compressed or other.compressed) and min(map(len, heads)) == HEAD_BYTES:
             common = min(one.size, other.size)
             front = min(PROOF_BYTES, common)
             if self._read(one, common - front, front) != self._read(other, common - front, front):
@@ -239,13 +255,18 @@ class Alike:
         return False
 
     def _read(self, file: TrackedFile, offset: int, length: int) -> bytes:
-        source = self._sources.open(file)
+        source = self._at_hand.pop(file.key, None) or self._sources.open(file)
         if source is None:
             return b""
+        self._at_hand[file.key] = source
+        if len(self._at_hand) > AT_HAND_MAX:
+            self._at_hand.pop(next(iter(self._at_hand))).close()
         try:
             return source.read(offset, length)
         except OSError as err:
             self._problems.tell(ProblemKind.UNREADABLE, file.path, f"cannot be read ({err.strerror})")
             return b""
-        finally:
-            source.close()
+
+    def _close(self) -> None:
+        while self._at_hand:
+            self._at_hand.popitem()[1].close()

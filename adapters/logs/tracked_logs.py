@@ -37,6 +37,13 @@ class TrackedFile:
         """Whether the name says that it is compressed."""
         return self.path.endswith(COMPRESSED_SUFFIXES)
 
+    def all_of_it(self, of: int) -> bytes:
+        """What is known of its records, if that covers all of a small plain file, or the first ``of`` bytes of it."""
+        head = self.head
+        if head is None or self.compressed or head.fingerprint_at + len(head.begin) < min(self.size, of):
+            return b""
+        return head.begin
+
     def reach(self) -> tuple[int, bool, int]:
         """Of copies the least is read: the one that goes furthest, as far as first bytes tell; a plain one before its
         compressed twin; the largest.
