@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from photon.adapters.logs.links import LogPath
 from photon.objects.directory import bucket_of, directory_of, file_key, open_object
 from photon.objects.paths import ObjectPath
 from photon.objects.ranges import HURRIED_S, patience
@@ -26,7 +27,7 @@ class FoundFile(NamedTuple):
     size: int  # bytes on disk
     mtime_ns: int
     links: int = 1  # names of this inode
-    link: bool = False  # the path is a symbolic link to it
+    rank: int = 0  # 0: the file's own name in the log directory; 1: a link to it; 2: its name beside a link's target
 
 
 class StoredFile(Protocol):
@@ -95,7 +96,7 @@ def is_final(directory: Path) -> bool:
     return isinstance(directory, ObjectPath)
 
 
-def open_stored(path: Path, *, places: bool = False) -> StoredFile:
+def open_stored(path: Path | LogPath, *, places: bool = False) -> StoredFile:
     """``places``: it is not read from begin to end. Raises OSError."""
     return open_object(path, places=places) if isinstance(path, ObjectPath) else _LocalFile(path)
 
@@ -117,16 +118,17 @@ def size_and_time(path: Path) -> tuple[int, int]:
     return st.st_size, st.st_mtime_ns
 
 
-def open_for_reading(path: Path) -> tuple[int, tuple[int, int]]:
-    """(descriptor, (device, inode)) of a file of this machine. Raises OSError."""
+def open_for_reading(path: Path | LogPath) -> tuple[int, tuple[int, int]]:
+    """(descriptor, (device, inode)) of a file of this machine. Raises LinkOutside, OSError: a ``Path`` is no link."""
     # O_NONBLOCK: what was a file a moment ago may be a pipe now.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = path.open(flags) if isinstance(path, LogPath) else os.open(path, flags | os.O_NOFOLLOW)
     st = os.fstat(fd)
     return fd, (st.st_dev, st.st_ino)
 
 
 class _LocalFile:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | LogPath) -> None:
         self._fd, self.key = open_for_reading(path)
 
     def read(self, offset: int, length: int) -> bytes:

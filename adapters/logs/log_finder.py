@@ -11,6 +11,7 @@ from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.elsewhere import FoundFile, is_final
 from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, numbered, read_head
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import ProblemReporter
 
 COMPRESSED = (".gz", ".zst")
@@ -28,9 +29,16 @@ class LogFinder:
     """Finds again and again. A file whose size and time have not changed is not opened a second time."""
 
     def __init__(
-        self, directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
+        self,
+        directory: Path,
+        patterns: Sequence[str],
+        *,
+        has_header: bool,
+        framing: Framing = LINES,
+        links: Sequence[str] = (),
     ) -> None:
         self._directory = directory
+        self._links = links
         self._patterns = compile_patterns(patterns)
         self._has_header = has_header
         self._framing = framing
@@ -48,7 +56,7 @@ class LogFinder:
         silent = ProblemReporter(lambda problem: None)
         claims: dict[str, list[LogFound]] = {}
         heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
-        found = discover(self._directory, self._patterns, silent)
+        found = discover(self._directory, self._patterns, silent, links=self._links)
         for each in sorted(found, key=lambda file: (file.path.endswith(COMPRESSED), file.path)):
             mark = (each.path, each.key, each.size, each.mtime_ns)
             head = self._heads[mark] if mark in self._heads else self._head(each.path)
@@ -69,7 +77,7 @@ class LogFinder:
 
     def _first_bytes(self, log: LogFound) -> bytes:
         try:
-            source = open_anywhere(self._directory / log.file.path, self._framing)
+            source = open_anywhere(log_path(self._directory, log.file.path, self._links), self._framing)
             try:
                 return source.read(0, HEAD_BYTES)
             finally:
@@ -82,7 +90,7 @@ class LogFinder:
         if by_path and not self._has_header:
             return head_by_path(path)
         try:
-            source = open_anywhere(self._directory / path, framing)
+            source = open_anywhere(log_path(self._directory, path, self._links), framing)
             try:
                 data = source.read(0, HEAD_BYTES)
                 return read_head(
@@ -95,7 +103,12 @@ class LogFinder:
 
 
 def find_logs(
-    directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
+    directory: Path,
+    patterns: Sequence[str],
+    *,
+    has_header: bool,
+    framing: Framing = LINES,
+    links: Sequence[str] = (),
 ) -> dict[str, LogFound]:
     """Finds logs once; see LogFinder.find."""
-    return LogFinder(directory, patterns, has_header=has_header, framing=framing).find()
+    return LogFinder(directory, patterns, has_header=has_header, framing=framing, links=links).find()

@@ -7,12 +7,14 @@ place: a larger ``size`` widens these windows until they cover everything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES
 from photon.adapters.logs.discovery import Patterns, discover
 from photon.adapters.logs.framings import open_anywhere
+from photon.adapters.logs.links import LogPath, log_path
 from photon.adapters.logs.problems import ProblemReporter
 
 FILES_MAX = 64
@@ -32,18 +34,26 @@ class Sampled:
     """Nothing was left out."""
 
 
-def sample(directory: Path, patterns: Patterns, *, size: int, records: int, before: float = 0.0) -> Sampled:
+def sample(
+    directory: Path,
+    patterns: Patterns,
+    *,
+    size: int,
+    records: int,
+    before: float = 0.0,
+    links: Sequence[str] = (),
+) -> Sampled:
     """About ``size`` bytes and at most ``records`` records. ``before``: so much of each window lies before its place.
 
     Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
     """
-    found = discover(directory, patterns, ProblemReporter(lambda problem: None))
+    found = discover(directory, patterns, ProblemReporter(lambda problem: None), links=links)
     chosen = found if len(found) <= FILES_MAX else [found[at * len(found) // FILES_MAX] for at in range(FILES_MAX)]
     whole = len(chosen) == len(found)
     taken: dict[str, list[bytes]] = {}
     for place, file in enumerate(chosen):
         left = len(chosen) - place  # what a small file leaves over goes to the others
-        lines, all_of_it = _lines(directory / file.path, file.size, max(size // left, WINDOW_MIN), before)
+        lines, all_of_it = _lines(log_path(directory, file.path, links), file.size, max(size // left, WINDOW_MIN), before)
         allowed = max(records // left, RECORDS_MIN)
         whole = whole and all_of_it and len(lines) <= allowed
         if lines:
@@ -53,7 +63,7 @@ def sample(directory: Path, patterns: Patterns, *, size: int, records: int, befo
     return Sampled(taken, whole)
 
 
-def _lines(path: Path, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool]:
+def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool]:
     """Lines of a file, and whether they are all."""
     try:
         source = open_anywhere(path, LINES)

@@ -86,7 +86,7 @@ def read_frame_header(data: bytes) -> FrameHeader | None:
 class ZstdSource(ForwardSource):
     """A Zstandard file, possibly of several frames, possibly still growing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | LogPath) -> None:
         self._frames: list[tuple[int, int]] = [(0, 0)]  # (uncompressed, compressed) offsets of frames' begins
         self._spacing = FRAME_SPACING_BYTES
         super().__init__(path)
