@@ -114,8 +114,8 @@ def discover(
 ) -> list[FoundFile]:
     """Regular files that match, sorted by path; hidden ones and ``*.tmp`` left out; one entry for each inode.
 
-    A link that matches stands for the log it leads to: also what this was rolled to, beside the target. ``links``: the
-    directories that it may lead into, or what has followed links of this directory before.
+    A link that matches stands for the log it leads to: also what this was rolled to, next to the target. ``links``:
+    the directories that it may lead into, or what has followed links of this directory before.
 
     Raises OSError when the directory itself cannot be listed.
     """

@@ -101,7 +101,8 @@ def _real_of(fd: int, place: str | Path) -> str:
 
 def _outside(real: str) -> str:
     shown = real if real.isprintable() else ascii(real)
-    return f"leads to {shown}, outside the log directory; not read: add its directory to follow_links, or remove the link"
+    todo = "add its directory to follow_links, or remove the link"
+    return f"leads to {shown}, outside the log directory; not read: {todo}"
 
 
 def hops(directory: Path | str, path: str) -> list[str]:
@@ -127,7 +128,7 @@ def hops(directory: Path | str, path: str) -> list[str]:
 
 
 class Sibling(NamedTuple):
-    """A file beside the target of a link, of the same log: what it was rolled to."""
+    """A file next to the target of a link, of the same log: what it was rolled to."""
 
     path: str  # relative to the log directory
     stat: os.stat_result

@@ -53,7 +53,9 @@ def sample(
     taken: dict[str, list[bytes]] = {}
     for place, file in enumerate(chosen):
         left = len(chosen) - place  # what a small file leaves over goes to the others
-        lines, all_of_it = _lines(log_path(directory, file.path, links), file.size, max(size // left, WINDOW_MIN), before)
+        lines, all_of_it = _lines(
+            log_path(directory, file.path, links), file.size, max(size // left, WINDOW_MIN), before
+        )
         allowed = max(records // left, RECORDS_MIN)
         whole = whole and all_of_it and len(lines) <= allowed
         if lines:

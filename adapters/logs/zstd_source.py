@@ -18,6 +18,7 @@ from pathlib import Path
 import zstandard
 
 from photon.adapters.logs.forward import READ_BYTES, ForwardSource
+from photon.adapters.logs.links import LogPath
 
 WINDOW_BYTES_MAX = 8 << 20
 """Levels 1 to 19 need no larger window; RFC 8878 asks readers to support this one."""

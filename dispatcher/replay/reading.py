@@ -14,6 +14,7 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import is_final, key_at
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, read_head
+from photon.adapters.logs.links import LinkOutside, log_path
 from photon.adapters.logs.log_finder import LogFound, find_logs
 from photon.adapters.logs.reader import Source
 from photon.dispatcher.replay.coverage import Chunk
@@ -42,6 +43,7 @@ class LogFiles:
     has_header: bool
     max_record: int
     framing: Framing = LINES
+    links: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._logs: dict[str, LogFound] = {}
@@ -80,7 +82,9 @@ class LogFiles:
         ]
 
     def _find(self) -> dict[str, LogFound]:
-        return find_logs(self.directory, self.patterns, has_header=self.has_header, framing=self.framing)
+        return find_logs(
+            self.directory, self.patterns, has_header=self.has_header, framing=self.framing, links=self.links
+        )
 
     def _source(self, identity: str) -> tuple[LogFound, Source] | None:
         """The log's file, opened, and looked at whether it still holds this log."""
@@ -97,8 +101,9 @@ class LogFiles:
             if found is None:
                 continue
             try:
-                source = open_anywhere(self.directory / found.file.path, self.framing, self.max_record)
-            except FileNotFoundError:
+                place = log_path(self.directory, found.file.path, self.links)
+                source = open_anywhere(place, self.framing, self.max_record)
+            except (FileNotFoundError, LinkOutside):
                 continue
             self._open = (identity, found, source)
             if self._holds(source, found, identity):

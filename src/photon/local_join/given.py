@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
-from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.problems import Problem, ProblemReporter
 from photon.adapters.logs.reader import open_source
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -39,6 +39,8 @@ class Given:
 
     directory: Path
     patterns: tuple[str, ...] | None = None
+    links: tuple[str, ...] = ()
+    """Where the link leads that was named."""
 
     def may_hold(self, directory: Path) -> bool:
         """Whether files below this directory would be read as logs."""
@@ -57,7 +59,8 @@ def given(side: str, path: Path) -> Given:
     if path.is_dir():
         return Given(path)
     if path.is_file():
-        return Given(path.parent, _log_patterns(path.name))
+        real = path.resolve().parent
+        return Given(path.parent, _log_patterns(path.name), () if real == path.parent.resolve() else (str(real),))
     if path.exists():
         raise UsageError(
             f"--{side} {path}: is neither a directory nor a file; a pipe is read as standard input, with -"
@@ -70,10 +73,10 @@ def given(side: str, path: Path) -> Given:
     fixed = next(place for place, part in enumerate(parts) if _SPECIAL.search(part))
     directory = Path(*parts[:fixed]) if fixed else Path()
     found = Given(directory, ("/".join(parts[fixed:]),))
-    if not directory.is_dir() or not next(_files(found), None):
-        raise UsageError(
-            f"--{side} {path}: no file matches; name the directory of the {side} logs, a file or another glob"
-        )
+    problems: list[Problem] = []
+    if not directory.is_dir() or not next(_files(found, problems), None):
+        why = f"no file is read, of those that match: {problems[0]}" if problems else "no file matches"
+        raise UsageError(f"--{side} {path}: {why}; name the directory of the {side} logs, a file or another glob")
     return found
 
 
@@ -90,10 +93,10 @@ def _objects(side: str, path: ObjectPath) -> Given:
     return Given(path)
 
 
-def _files(side: Given) -> Iterator[str]:
+def _files(side: Given, problems: list[Problem]) -> Iterator[str]:
     try:
-        silent = ProblemReporter(lambda problem: None)
-        yield from (each.path for each in discover(side.directory, compile_patterns(side.patterns or ALL), silent))
+        told = ProblemReporter(problems.append)
+        yield from (each.path for each in discover(side.directory, compile_patterns(side.patterns or ALL), told))
     except OSError:
         return
 

@@ -40,4 +40,5 @@ def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred |
 def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
     """Raises LogDirectoryError."""
     check_directory(logs.directory)
-    return sample(logs.directory, compile_patterns(logs.patterns or ALL), size=size, records=records, before=before)
+    patterns = compile_patterns(logs.patterns or ALL)
+    return sample(logs.directory, patterns, size=size, records=records, before=before, links=logs.links)

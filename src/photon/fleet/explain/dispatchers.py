@@ -12,6 +12,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.framings import open_anywhere
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import LogFound, find_logs
 from photon.adapters.logs.reader import Source
 from photon.config.clock import NEVER_NS, NS_PER_S
@@ -62,7 +63,11 @@ def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Eviden
     what = f"foreign logs below {logs.directory}"
     try:
         found = find_logs(
-            logs.directory, logs.patterns, has_header=adapter.foreign_has_header, framing=adapter.foreign_framing
+            logs.directory,
+            logs.patterns,
+            has_header=adapter.foreign_has_header,
+            framing=adapter.foreign_framing,
+            links=adapter.foreign_links,
         )
     except OSError as error:
         return Evidence(searched=[Searched(what=what, why=f"{logs.directory}: {error.strerror or error}")])
@@ -93,7 +98,8 @@ def _in_log(
     logs: ForeignLogs, identity: str, log: LogFound, question: Question, budget: Budget, read_to: int | None
 ) -> list[InLog]:
     hits: list[InLog] = []
-    source = open_anywhere(logs.directory / log.file.path, logs.adapter.foreign_framing, logs.max_record)
+    place = log_path(logs.directory, log.file.path, logs.adapter.foreign_links)
+    source = open_anywhere(place, logs.adapter.foreign_framing, logs.max_record)
     try:
         for offset, line in _candidates(source, identity, log, question, budget, logs.max_record):
             hit = _read(logs.adapter, identity, log, offset, line, question, read_to)
