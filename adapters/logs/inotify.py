@@ -16,8 +16,7 @@ from typing import NamedTuple
 from inotify_simple import Event, INotify, flags
 
 from photon.adapters.logs.api import Changes
-from photon.adapters.logs.identity import log_name
-from photon.adapters.logs.links import hops
+from photon.adapters.logs.links import hops, name_of, relative
 from photon.adapters.logs.mounts import read_type
 
 MASK = int(
@@ -74,12 +73,12 @@ class InotifyWatcher:
 
     def enter(self, path: str) -> None:
         if path and (through := hops(self._directory, path)):
-            root = os.path.realpath(self._directory)
             for place in through:
                 above, name = os.path.split(place)
                 if (wd := self._watch(Path(above))) is not None:
-                    behind = self._behind.setdefault(wd, _Behind(os.path.relpath(above, root), {}))
-                    behind.links.setdefault(log_name(name), set()).add(path)
+                    if wd not in self._behind:
+                        self._behind[wd] = _Behind(relative(above, os.path.realpath(self._directory)), {})
+                    self._behind[wd].links.setdefault(name_of(name), set()).add(path)
         elif (wd := self._watch(self._directory / path)) is not None:
             self._paths[wd] = path
 
@@ -135,7 +134,7 @@ class InotifyWatcher:
         if not name:  # of a directory itself
             links = [] if behind is None else sorted(set().union(*behind.links.values()))
             return None if base == "" else [*([base] if base else []), *links]
-        links = [] if behind is None else sorted(behind.links.get(log_name(name), ()))
+        links = [] if behind is None else sorted(behind.links.get(name_of(name), ()))
         if base is not None:
             path = f"{base}/{name}" if base else str(name)
         elif behind is not None and links:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from photon.objects.paths import ObjectPath
 
 HOPS_MAX = 40
 """Links in a row, as the kernel follows them."""
+NAMES_MAX = 65_536
+name_of = lru_cache(maxsize=NAMES_MAX)(log_name)
 _PATH_ONLY = os.O_CLOEXEC | getattr(os, "O_PATH", 0)
 
 
@@ -67,6 +70,15 @@ def log_path(directory: Path, path: str, links: Sequence[str] = ()) -> Path | Lo
     return directory / path if isinstance(directory, ObjectPath) else LogPath(directory, path, links)
 
 
+def relative(real: str, directory: str) -> str:
+    """The way from a directory's real path to another real path."""
+    to, base = real.split("/"), directory.rstrip("/").split("/")
+    same = 0
+    while same < len(base) and same < len(to) and to[same] == base[same]:
+        same += 1
+    return "/".join([".."] * (len(base) - same) + to[same:])
+
+
 def is_below(real: str, directories: Iterable[str]) -> bool:
     """True if a real path is below one of these directories. One written with links or ``..`` holds nothing."""
     return any(real.startswith(each.rstrip("/") + "/") for each in directories)
@@ -105,9 +117,10 @@ def _outside(real: str) -> str:
     return f"leads to {shown}, outside the log directory; not read: {todo}"
 
 
-def hops(directory: Path | str, path: str) -> list[str]:
+def hops(directory: Path | str, path: str, known: dict[str, str] | None = None) -> list[str]:
     """The places that a link leads through; at the last one is no link, and perhaps nothing. Each is in a directory's
-    real path, unless that directory is not there."""
+    real path, unless that directory is not there. ``known``: real paths of directories, which it adds to."""
+    known = {} if known is None else known
     found: list[str] = []
     place = f"{directory}/{path}"
     while len(found) < HOPS_MAX:
@@ -119,10 +132,12 @@ def hops(directory: Path | str, path: str) -> list[str]:
         if name in ("", ".", ".."):
             above, name = os.path.split(os.path.realpath(os.path.join(above, name)))
         try:
-            place = os.path.join(_real(above), name)
+            if above not in known:
+                known[above] = _real(above)
         except OSError:
-            found.append(os.path.normpath(os.path.join(above, name)))
+            found.append(os.path.normpath(f"{above}/{name}"))
             break
+        place = f"{known[above].rstrip('/')}/{name}"
         found.append(place)
     return found
 
@@ -144,6 +159,7 @@ class Links:
         self._root = ""
         self._inside: list[str] = []
         self._listed: dict[str, dict[str, list[os.DirEntry[str]]]] = {}
+        self._known: dict[str, str] = {}
         self._refused: dict[str, str] = {}
         self.dangling: set[str] = set()
         """Links that may be followed, and that led to nothing when they were last looked at."""
@@ -151,6 +167,7 @@ class Links:
     def begin(self, *, whole: bool) -> None:
         """A pass begins; ``whole``: over all links. Raises OSError where the log directory is gone."""
         self._listed.clear()
+        self._known.clear()
         if whole:
             self._refused.clear()
             self.dangling.clear()
@@ -161,7 +178,7 @@ class Links:
         """Where a link leads; ``None`` means it may not be followed, which ``told`` says of files."""
         self._refused.pop(path, None)
         self.dangling.discard(path)
-        places = hops(self._root, path)
+        places = hops(self._root, path, self._known)
         if not places:  # no link any more
             return None
         if is_below(places[-1], self._inside):
@@ -189,12 +206,12 @@ class Links:
         if above not in self._listed:
             self._listed[above] = _by_log_name(above)
         found = []
-        beside = os.path.relpath(above, self._root)
-        for entry in self._listed[above].get(log_name(name), ()):
+        for entry in self._listed[above].get(name_of(name), ()):
             if entry.name == name:
                 continue
             try:
-                found.append(Sibling(os.path.normpath(f"{beside}/{entry.name}"), entry.stat(follow_symlinks=False)))
+                path = relative(f"{above}/{entry.name}", self._root)
+                found.append(Sibling(path, entry.stat(follow_symlinks=False)))
             except OSError:  # gone since
                 continue
         return found
@@ -217,7 +234,7 @@ def _by_log_name(directory: str) -> dict[str, list[os.DirEntry[str]]]:
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
-                    found.setdefault(log_name(entry.name), []).append(entry)
+                    found.setdefault(name_of(entry.name), []).append(entry)
     except OSError:
         return {}
     return found
