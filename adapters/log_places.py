@@ -1,4 +1,4 @@
-"""Where logs may stand: apart from keys and certificates, and, where links lead, from what Photon writes."""
+"""Checks that log directories hold no keys or certificates, and that links lead to nothing of Photon's own."""
 
 from __future__ import annotations
 

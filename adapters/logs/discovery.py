@@ -203,7 +203,9 @@ def _seen(
     for path in sorted(paths):
         try:
             st = os.lstat(root + path)
-            if path.startswith("../"):  # beside a link's target: found with the link
+            if path.startswith("../"):  # a link leads there, or next to it
+                if stat.S_ISREG(st.st_mode) and _is_readable(path, problems):
+                    found.append(_found(path, st, 2))
                 continue
             if stat.S_ISDIR(st.st_mode):
                 found += _below(directory, path, patterns, problems, enter, links)

@@ -27,7 +27,7 @@ class FoundFile(NamedTuple):
     size: int  # bytes on disk
     mtime_ns: int
     links: int = 1  # names of this inode
-    rank: int = 0  # 0: the file's own name in the log directory; 1: a link to it; 2: its name beside a link's target
+    rank: int = 0  # 0: the file's own name in the log directory; 1: a link to it; 2: its name next to a link's target
 
 
 class StoredFile(Protocol):

@@ -25,7 +25,7 @@ MASK = int(
 )  # fmt: skip
 ATTRIBUTES = int(flags.ATTRIB)
 ANYWHERE = int(flags.Q_OVERFLOW | flags.UNMOUNT)
-DELETE = int(flags.DELETE)
+DELETE, MODIFY = int(flags.DELETE), int(flags.MODIFY)
 LEFT = int(flags.DELETE | flags.MOVED_FROM)
 ISDIR, IGNORED = int(flags.ISDIR), int(flags.IGNORED)
 MOVED_FROM, MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
@@ -139,6 +139,8 @@ class InotifyWatcher:
             path = f"{base}/{name}" if base else str(name)
         elif behind is not None and links:
             path = f"{behind.path}/{name}"
+            if mask & MODIFY:  # it has grown: nothing is elsewhere than before
+                return [path]
         else:
             return []
         if mask & ISDIR and mask & LEFT:

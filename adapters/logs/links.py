@@ -175,7 +175,7 @@ class Links:
         self._inside = [self._root, *really(self._follow)]
 
     def target(self, path: str) -> str | None:
-        """Where a link leads; ``None`` means it may not be followed, which ``told`` says of files."""
+        """The place that a link leads to; ``None`` means it may not be followed (see ``tell``)."""
         self._refused.pop(path, None)
         self.dangling.discard(path)
         places = hops(self._root, path, self._known)

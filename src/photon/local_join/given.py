@@ -40,7 +40,7 @@ class Given:
     directory: Path
     patterns: tuple[str, ...] | None = None
     links: tuple[str, ...] = ()
-    """Where the link leads that was named."""
+    """The directory of the target, if the user named a link."""
 
     def may_hold(self, directory: Path) -> bool:
         """Whether files below this directory would be read as logs."""

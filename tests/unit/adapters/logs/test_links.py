@@ -346,6 +346,24 @@ def test_behind_a_link_is_watched_without_whole_scans(logs: Path, pods: Path) ->
     world.close()
 
 
+def test_growth_behind_a_link_lists_no_directory(logs: Path, pods: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("0.log", "0.log.1"):
+        append(pods / name, name.encode() + b"\n")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    world = Watched(logs, links=[str(pods)])
+    assert sorted(world.read()) == [b"0.log", b"0.log.1"]
+    world.whole = 0
+    listed: list[str] = []
+    monkeypatch.setattr("photon.adapters.logs.links.os.scandir", lambda path: listed.append(str(path)))
+    append(pods / "0.log", b"2\n")
+    append(pods / "0.log.1", b"3\n")
+    assert sorted(world.read()) == [b"2", b"3"]
+    assert listed == []
+    assert world.whole == 0
+    assert {each.path for each in world.follower.positions()} == {"web.log", "../pods/0.log.1"}
+    world.close()
+
+
 def test_a_link_whose_target_directory_comes_later_is_tried_again(logs: Path, pods: Path) -> None:
     (logs / "web.log").symlink_to(pods / "x" / "0.log")
     (logs / "none.log").symlink_to(logs.parent / "elsewhere" / "0.log")
