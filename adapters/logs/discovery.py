@@ -167,7 +167,7 @@ def _behind(path: str, links: Links, problems: ProblemReporter, enter: Enter) ->
     except OSError as err:
         links.unreadable(path, str(err.strerror))
         return []
-    for each, st in links.siblings(target):
+    for each, st in links.siblings(path, target):
         if stat.S_ISREG(st.st_mode) and _is_readable(each, problems):
             found.append(_found(each, st, 2))
     return found
@@ -205,7 +205,7 @@ def _seen(
             st = os.lstat(root + path)
             if path.startswith("../"):  # a link leads there, or next to it
                 if stat.S_ISREG(st.st_mode) and _is_readable(path, problems):
-                    found.append(_found(path, st, 2))
+                    found.append(_found(path, st, 3))
                 continue
             if stat.S_ISDIR(st.st_mode):
                 found += _below(directory, path, patterns, problems, enter, links)
@@ -223,7 +223,8 @@ def _seen(
         elif stat.S_ISREG(st.st_mode):
             found.append(_found(path, st))
             links.gone(path)
-    return SeenFiles(found, missing)
+    there = {each.path for each in found}  # also what is rolled, at a path where nothing is
+    return SeenFiles(found, [path for path in missing if path not in there])
 
 
 def _below(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from photon.adapters.logs.links import LogPath
+from photon.adapters.logs.links import LogPath, stat_log
 from photon.objects.directory import bucket_of, directory_of, file_key, open_object
 from photon.objects.paths import ObjectPath
 from photon.objects.ranges import HURRIED_S, patience
@@ -27,7 +27,7 @@ class FoundFile(NamedTuple):
     size: int  # bytes on disk
     mtime_ns: int
     links: int = 1  # names of this inode
-    rank: int = 0  # 0: the file's own name in the log directory; 1: a link to it; 2: its name next to a link's target
+    rank: int = 0  # 0: its own path; 1: a link to it; 2: it is next to a link's target; 3: its way there
 
 
 class StoredFile(Protocol):
@@ -91,7 +91,7 @@ def elsewhere(directory: Path) -> Elsewhere | None:
     return _ObjectLogs(directory) if isinstance(directory, ObjectPath) else None
 
 
-def is_final(directory: Path) -> bool:
+def is_final(directory: Path | LogPath) -> bool:
     """As ``Elsewhere.final``."""
     return isinstance(directory, ObjectPath)
 
@@ -101,20 +101,20 @@ def open_stored(path: Path | LogPath, *, places: bool = False) -> StoredFile:
     return open_object(path, places=places) if isinstance(path, ObjectPath) else _LocalFile(path)
 
 
-def key_at(path: Path) -> tuple[int, int]:
-    """(device, inode) of what stands there now, as ``StoredFile.key``. Raises FileNotFoundError, OSError."""
-    if isinstance(path, ObjectPath):
-        return open_object(path).key
-    st = path.stat()
+def key_of(directory: Path, path: str) -> tuple[int, int]:
+    """(device, inode) of a log as it is now, as ``StoredFile.key``. Raises FileNotFoundError, OSError."""
+    if isinstance(place := directory / path, ObjectPath):
+        return open_object(place).key
+    st = stat_log(directory, path)
     return st.st_dev, st.st_ino
 
 
-def size_and_time(path: Path) -> tuple[int, int]:
+def size_and_time(path: Path | LogPath) -> tuple[int, int]:
     """Bytes, and last write (ns), of what stands there now. Raises FileNotFoundError, OSError."""
     if isinstance(path, ObjectPath):
         meta = bucket_of(path).meta(path.key)
         return meta.size, meta.modified_ns
-    st = path.stat()
+    st = stat_log(path.directory, path.path) if isinstance(path, LogPath) else path.stat()
     return st.st_size, st.st_mtime_ns
 
 

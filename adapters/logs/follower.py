@@ -282,6 +282,9 @@ class Follower:
             seen = look_at(self._directory, self._patterns, self._problems, paths, self._enter, self._links)
         except OSError:
             return False
+        named = {each.key for each in seen.found if each.rank < 3}
+        if any(each.key not in named and self._files.known(each.key) is None for each in seen.found):
+            return False  # a new file whose link was not looked at
         found = self._one_name_each(seen)
         gone = self._gone(found, seen.missing, deleted)
         if gone is None:

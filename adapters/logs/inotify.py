@@ -16,7 +16,7 @@ from typing import NamedTuple
 from inotify_simple import Event, INotify, flags
 
 from photon.adapters.logs.api import Changes
-from photon.adapters.logs.links import hops, name_of, relative
+from photon.adapters.logs.links import hops, name_of, relative, rolled_path
 from photon.adapters.logs.mounts import read_type
 
 MASK = int(
@@ -119,7 +119,7 @@ class InotifyWatcher:
                 continue
             found.paths.update(paths)
             if event.mask & DELETE:
-                found.deleted.update(paths[:1])
+                found.deleted.update(paths)
         return None if anywhere or moves else found
 
     def _places(self, event: Event, moves: set[int]) -> list[str] | None:
@@ -141,6 +141,7 @@ class InotifyWatcher:
             path = f"{behind.path}/{name}"
             if mask & MODIFY:  # it has grown: nothing is elsewhere than before
                 return [path]
+            links += [rolled for link in links if (rolled := rolled_path(link, name_of(name), name))]
         else:
             return []
         if mask & ISDIR and mask & LEFT:

@@ -8,16 +8,17 @@ Scans leave out other links; what decides is where the opened descriptor is, for
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.objects.paths import ObjectPath
 
+T = TypeVar("T")
 HOPS_MAX = 40
 """Links in a row, as the kernel follows them."""
 NAMES_MAX = 65_536
@@ -50,7 +51,7 @@ class LogPath:
 
     def open(self, flags: int) -> int:
         """A descriptor. Raises LinkOutside, OSError."""
-        fd = os.open(self.directory / self.path, flags)
+        fd = _at_its_place(self.directory, self.path, lambda place: os.open(place, flags))
         try:
             self._check(fd)
         except BaseException:
@@ -68,6 +69,28 @@ class LogPath:
 def log_path(directory: Path, path: str, links: Sequence[str] = ()) -> Path | LogPath:
     """A log file to open. ``links``: the side's ``follow_links``."""
     return directory / path if isinstance(directory, ObjectPath) else LogPath(directory, path, links)
+
+
+def stat_log(directory: Path, path: str) -> os.stat_result:
+    """Of what stands there now. Raises OSError."""
+    return _at_its_place(directory, path, os.stat)
+
+
+def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
+    """A log is at its path. If nothing is, ``web.log.1`` is next to the target of the link ``web.log``."""
+    try:
+        return use(f"{directory}/{path}")
+    except FileNotFoundError:
+        link = name_of(path)
+        if link == path or not (through := hops(directory, link)):
+            raise
+    return use(through[-1] + path[len(link) :])
+
+
+def rolled_path(link: str, target: str, name: str) -> str:
+    """The path of a file next to a link's target, of the same log: named after the link. Empty where the link, or the
+    target, is itself named like a rolled file."""
+    return link + name[len(target) :] if name_of(link) == link and name_of(target) == target else ""
 
 
 def relative(real: str, directory: str) -> str:
@@ -145,7 +168,7 @@ def hops(directory: Path | str, path: str, known: dict[str, str] | None = None) 
 class Sibling(NamedTuple):
     """A file next to the target of a link, of the same log: what it was rolled to."""
 
-    path: str  # relative to the log directory
+    path: str  # as if it were next to the link; else relative to the log directory
     stat: os.stat_result
 
 
@@ -200,8 +223,8 @@ class Links:
         """Tells of links that are not followed, and takes back what no longer holds."""
         problems.only(ProblemKind.LINK, self._refused)
 
-    def siblings(self, target: str) -> list[Sibling]:
-        """Other files of the log that is, or was, at ``target``."""
+    def siblings(self, link: str, target: str) -> list[Sibling]:
+        """Other files of the log that is, or was, at the link's ``target``."""
         above, name = os.path.split(target)
         if above not in self._listed:
             self._listed[above] = _by_log_name(above)
@@ -210,7 +233,9 @@ class Links:
             if entry.name == name:
                 continue
             try:
-                path = relative(f"{above}/{entry.name}", self._root)
+                path = rolled_path(link, name, entry.name)
+                if not path or os.path.lexists(f"{self._root}/{path}"):
+                    path = relative(f"{above}/{entry.name}", self._root)
                 found.append(Sibling(path, entry.stat(follow_symlinks=False)))
             except OSError:  # gone since
                 continue

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
-from photon.adapters.logs.elsewhere import is_final, key_at
+from photon.adapters.logs.elsewhere import is_final, key_of
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, read_head
 from photon.adapters.logs.links import LinkOutside, log_path
@@ -113,7 +113,7 @@ class LogFiles:
 
     def _key(self, log: LogFound) -> tuple[int, int] | None:
         try:
-            return key_at(self.directory / log.file.path)
+            return key_of(self.directory, log.file.path)
         except FileNotFoundError:
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,34 @@ def test_a_link_that_is_named_is_read_with_what_it_was_rolled_to(logs: Logs, tmp
     assert result.code == 2
     assert result.err.count("\n") == 1
     assert f"follow_links: {logs.output} holds, or lies in, --output ({logs.output})" in result.err
+
+
+def test_both_sides_are_followed_through_rotations_behind_their_links(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, clicks=200)
+    pods = {}
+    for side, name in ((logs.primary, "queries.log"), (logs.foreign, "clicks.log")):
+        pods[side / name] = tmp_path / "pods" / side.name / "0.log"
+        pods[side / name].parent.mkdir(parents=True)
+        pods[side / name].touch()
+        (side / name).symlink_to(pods[side / name])
+    allowed = f'["{tmp_path / "pods"}"]'
+    options = [f"join.clicks.{side}.follow_links={allowed}" for side in ("primary", "foreign")]
+    more = [word for option in options for word in ("--set", option)]
+    with logs.following(*more) as following:
+        for turn in range(5):
+            logs.write((turn + 0.5) / 5)
+            for target in pods.values():
+                target.rename(target.with_name(f"0.log.2024030{turn + 1}-101010"))
+            time.sleep(0.2)
+            for target in pods.values():
+                target.touch()
+            logs.write((turn + 1) / 5)
+            time.sleep(0.3)
+        joinable, until = logs.joinable(), time.monotonic() + 60.0
+        while logs.joined() < joinable and time.monotonic() < until:
+            time.sleep(0.2)
+        result = following.interrupt()
+    assert result.code in (0, 3), result.err
+    assert "gone before they were read" not in result.err
+    assert "log file" not in result.err
+    logs.finish(*more)

@@ -136,7 +136,7 @@ def test_a_link_that_is_named_is_followed(tmp_path: Path) -> None:
     (tmp_path / "door").symlink_to("logs")
     side = given("foreign", tmp_path / "logs" / "link.log")
     assert (side.directory, side.links) == (tmp_path / "logs", (str(tmp_path / "far"),))
-    assert files(side) == ["../far/real.log.1", "link.log"]
+    assert files(side) == ["link.log", "link.log.1"]
     assert given("foreign", tmp_path / "logs" / "current.log").links == ()
     assert given("foreign", tmp_path / "door" / "near.log").links == ()
     assert given("foreign", tmp_path / "door").links == ()

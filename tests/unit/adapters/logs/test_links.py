@@ -13,7 +13,7 @@ from photon.adapters.logs import follower as follower_module
 from photon.adapters.logs.discovery import compile_patterns, discover, look_at
 from photon.adapters.logs.elsewhere import open_stored
 from photon.adapters.logs.framings import open_anywhere
-from photon.adapters.logs.links import HOPS_MAX, LinkOutside, Links, hops, log_path
+from photon.adapters.logs.links import HOPS_MAX, LinkOutside, Links, hops, log_path, stat_log
 from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import open_source
@@ -229,13 +229,43 @@ def test_what_the_target_was_rolled_to_belongs_to_the_link(logs: Path, pods: Pat
         append(pods / name, name.encode() + b"\n")
     (pods / "0.log.3").symlink_to("1.log")
     (logs / "web.log").symlink_to(pods / "0.log")
-    assert scan(logs, pods)[0] == ["../pods/0.log.1.gz", "../pods/0.log.20240301-101010", "web.log"]
+    assert scan(logs, pods)[0] == ["web.log", "web.log.1.gz", "web.log.20240301-101010"]
     append(logs / "app.log", b"a\n")
     append(logs / "app.log.1", b"b\n")
     (logs / "current.log").symlink_to("app.log")
     found = discover(logs, compile_patterns(["current.log"]), ProblemReporter(None))
-    assert [each.path for each in found] == ["app.log.1", "current.log"]
+    assert [each.path for each in found] == ["current.log", "current.log.1"]
     assert scan(logs)[0] == ["app.log", "app.log.1"]
+
+
+def test_a_rolled_target_is_read_under_the_name_of_its_link(logs: Path, pods: Path) -> None:
+    append(pods / "0.log.1", b"1\n")
+    (logs / "sub").mkdir()
+    (logs / "sub" / "web.log").symlink_to(pods / "0.log")  # which is not there yet
+    place = log_path(logs, "sub/web.log.1", [str(pods)])
+    assert open_source(place).read(0, 9) == b"1\n"
+    assert stat_log(logs, "sub/web.log.1").st_size == 2
+    with pytest.raises(LinkOutside):
+        open_source(log_path(logs, "sub/web.log.1"))
+    for missing in ("sub/web.log.2", "sub/app.log.1", "sub/app.log"):
+        with pytest.raises(FileNotFoundError):
+            open_source(log_path(logs, missing, [str(pods)]))
+    append(logs / "sub" / "web.log.1", b"real\n")  # what is really there goes first
+    assert open_source(place).read(0, 9) == b"real\n"
+    assert scan(logs, pods)[0] == ["../pods/0.log.1", "sub/web.log.1"]
+
+
+def test_a_link_that_is_named_like_a_rolled_file_gives_its_log_no_name(logs: Path, pods: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    append(pods / "0.log.1", b"2\n")
+    (logs / "web.log.1").symlink_to(pods / "0.log")
+    (logs / "old.log").symlink_to(pods / "0.log.1")
+    tail = Tail(logs, links=[str(pods)])
+    assert tail.read() == [b"2", b"1"]
+    assert sorted(tail.follower.present().values()) == ["old.log", "web.log.1"]
+    (logs / "old.log").unlink()
+    assert scan(logs, pods)[0] == ["../pods/0.log.1", "web.log.1"]
+    assert open_source(log_path(logs, "../pods/0.log.1", [str(pods)])).read(0, 9) == b"2\n"
 
 
 def test_each_file_behind_links_has_one_name(logs: Path, pods: Path) -> None:
@@ -360,7 +390,7 @@ def test_growth_behind_a_link_lists_no_directory(logs: Path, pods: Path, monkeyp
     assert sorted(world.read()) == [b"2", b"3"]
     assert listed == []
     assert world.whole == 0
-    assert {each.path for each in world.follower.positions()} == {"web.log", "../pods/0.log.1"}
+    assert {each.path for each in world.follower.positions()} == {"web.log", "web.log.1"}
     world.close()
 
 
@@ -440,8 +470,10 @@ def test_a_rolled_target_is_read_to_its_end_after_a_restart(logs: Path, pods: Pa
     (pods / "0.log").rename(pods / "0.log.20240301-101010")
     append(pods / "0.log", b"3\n")
     again = Tail(logs, positions, links=[str(pods)])
-    assert {b"2", b"3"} <= set(again.read(final=True))
+    assert sorted(again.read(final=True)) == [b"2", b"3"]
     assert again.follower.unread() == []
+    identities = find_logs(logs, ["**/*"], has_header=False, links=[str(pods)])
+    assert {positions[0].identity} < set(identities) == set(again.follower.present())
 
 
 def test_all_that_was_seen_was_read_only_when_a_rolled_target_was(logs: Path, pods: Path) -> None:
