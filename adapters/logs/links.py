@@ -72,7 +72,7 @@ def log_path(directory: Path, path: str, links: Sequence[str] = ()) -> Path | Lo
 
 
 def stat_log(directory: Path, path: str) -> os.stat_result:
-    """Of what stands there now. Raises OSError."""
+    """Looks at the file that the log is read from now. Raises OSError."""
     return _at_its_place(directory, path, os.stat)
 
 
