@@ -70,6 +70,8 @@ class ConfiguredAdapter(Adapter):
         self.primary_duplicates = self.primary_config.duplicates or "first"
         self.primary_framing = self.primary_config.files_framing
         self.foreign_framing = self.foreign_config.files_framing
+        self.primary_links = self.primary_config.follow_links
+        self.foreign_links = self.foreign_config.follow_links
 
     @classmethod
     def from_sides(cls, primary: SideConfig, foreign: SideConfig, where: str = "join") -> ConfiguredAdapter:

@@ -213,6 +213,9 @@ class Adapter(ABC):
     ``unmatched``. No part of ``rule``."""
     primary_framing: Framing = LINES
     foreign_framing: Framing = LINES
+    primary_links: Sequence[str] = ()
+    """Directories that links in the log directory may lead into (``follow_links``). No part of ``rule``."""
+    foreign_links: Sequence[str] = ()
 
     shape: Mapping[str, Any] | None = None
     """What ``photon.adapters.shaping`` made of it, to be made again elsewhere. None: it is not shaped."""

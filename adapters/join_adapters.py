@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.contract import Adapter, AdapterError, Matching
 from photon.adapters.loader import CONFIGURED, load_adapter
+from photon.adapters.log_places import check_links_apart, check_logs_apart, secrets_of
 from photon.adapters.shaping import shaped_adapter
+from photon.adapters.side import check_links
 from photon.config.errors import UsageError
-from photon.config.settings import Join, Settings
+from photon.config.settings import SIDES, Join, Settings
+from photon.objects.paths import placed
 
 
 def join_named(settings: Settings, name: str | None) -> str:
@@ -25,8 +30,19 @@ def join_named(settings: Settings, name: str | None) -> str:
 
 
 def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
-    """Loads a join's adapter; paths are relative to ``base``. Raises AdapterError."""
-    adapter = adapter_of_join(settings.join[name], name, base)
+    """Loads a join's adapter; paths are relative to ``base``. Raises AdapterError, also where its pipelines' logs or
+    links could lead to Photon's own files."""
+    join = settings.join[name]
+    adapter = adapter_of_join(join, name, base)
+    secrets, links = secrets_of(settings, base), [*adapter.primary_links, *adapter.foreign_links]
+    check_links_apart(f"join.{name}", links, secrets)
+    for dc in settings.joining(name):
+        pipeline, at = settings.datacentre[dc], f"datacentre.{dc}"
+        own = {f"{at}.state": placed(base, pipeline.state), f"{at}.output": placed(base, pipeline.output)}
+        check_links_apart(f"join.{name}", links, own)
+        for side in SIDES:
+            files = join.primary_files if side == "primary" else join.foreign_files
+            check_logs_apart(f"{at}.{side}", placed(base, pipeline.logs(side)), files, secrets)
     adapter.time_limit_s = float(settings.limits.adapter_timeout)
     return adapter
 
@@ -35,6 +51,8 @@ def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
     """Loads the adapter of the join ``name``; paths are relative to ``base``. Raises AdapterError."""
     if join.adapter is not None:
         adapter = load_adapter(join.adapter, join.options, base)
+        adapter.primary_links = _links(join.primary, adapter.primary_links, f"join.{name}.primary")
+        adapter.foreign_links = _links(join.foreign, adapter.foreign_links, f"join.{name}.foreign")
     else:
         options = {"primary": join.primary, "foreign": join.foreign, "where": f"join.{name}"}
         adapter = load_adapter(CONFIGURED, options, base)
@@ -46,6 +64,15 @@ def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
     adapter.matching = _matching(join, adapter, f"join.{name}")
     adapter.unmatched_inline = _unmatched_inline(join, adapter, f"join.{name}")
     return adapter
+
+
+def _links(side: Mapping[str, Any] | None, own: Sequence[str], where: str) -> Sequence[str]:
+    """The ``follow_links`` of a side that code reads; the adapter's own if there are none. Raises AdapterError."""
+    given = (side or {}).get("follow_links", list(own))
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise AdapterError(f"follow_links = {given!r} is not possible", where, 'write ["/var/log/pods"]')
+    check_links(given, where)
+    return given
 
 
 def _unmatched_inline(join: Join, adapter: Adapter, where: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import Any, Literal
 
@@ -80,6 +80,8 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Another join of the file: its joined records are the events of this side. Format, id and time are theirs."""
     message: str | None = None
     """protobuf: the full name of the message that the log holds, each behind its length as a varint."""
+    follow_links: tuple[str, ...] = ()
+    """Absolute directories that links in the log directory may lead into, besides the log directory itself."""
 
     @property
     def key_parts(self) -> tuple[KeyPart, ...]:
@@ -160,6 +162,7 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     _check_protobuf(side, where)
     if side.absent is not None and (not side.absent or side.format not in ABSENT_FORMATS):
         raise _wrong(where, "absent", side.absent, f"it is a text, and for {', '.join(ABSENT_FORMATS)}")
+    check_links(side.follow_links, where)
     _check_names_exist(side, where)
     _check_key(side, where)
     if side.id == "":
@@ -174,6 +177,13 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         raise AdapterError(
             "time is missing", where, 'add for instance time = { field = "ts", unit = "ms" } for the event time'
         )
+
+
+def check_links(directories: Sequence[str], where: str) -> None:
+    """Refuses ``follow_links`` that allow everything or depend on the working directory. Raises AdapterError."""
+    for each in directories:
+        if not each.startswith("/") or not each.strip("/."):
+            raise _wrong(where, "follow_links", each, 'write absolute directories, as ["/var/log/pods"], and not "/"')
 
 
 def time_reader(time: TimeConfig, where: str) -> times.TimeReader:

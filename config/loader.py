@@ -180,7 +180,7 @@ def problems(settings: Settings) -> list[str]:
         if join.adapter is None and not described:
             found.append(f'join.{name}: needs adapter = "path.py:Class", or the tables primary and foreign')
         if join.adapter is not None and any(
-            (table or {}).keys() - {"join"} for table in (join.primary, join.foreign)
+            (table or {}).keys() - {"join", "follow_links"} for table in (join.primary, join.foreign)
         ):
             found.append(f"join.{name}: has both an adapter and primary/foreign tables; keep one of them")
         found += _match_problems(settings, name, join)
@@ -298,7 +298,7 @@ def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
         if pipeline.hbase is not None
     ]
     needs_time = join.match == "latest" or join.within is not None
-    if needs_time and join.primary is not None and join.primary.get("time") is None:
+    if needs_time and join.adapter is None and join.primary is not None and join.primary.get("time") is None:
         found.append(
             f"{said}{' and within' * (join.match == 'all')}: needs the primary's event time; add primary.time"
         )

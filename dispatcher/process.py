@@ -146,6 +146,7 @@ def open_dispatcher(
             "patterns": places.patterns,
             "has_header": adapter.foreign_has_header,
             "framing": adapter.foreign_framing,
+            "links": adapter.foreign_links,
             "max_record": places.max_record,
         }
         follower = follower_for(state)(

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
-from photon.adapters.contract import Adapter, Framing, LogFile
+from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
 from photon.adapters.logs.elsewhere import FoundFile, is_final
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framings import header_before, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, PROOF_BYTES, Head, proof_of, proof_of_whole, read_head
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.adapters.logs.reader import Source
 from photon.dispatcher.database import STATE_NAME
@@ -279,14 +280,14 @@ def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], t
     planned = Skips()
     told = ProblemReporter(lambda problem: planned.problems.append(str(problem)))
     try:
-        found = discover(places.foreign, compile_patterns(places.patterns), told)
+        found = discover(places.foreign, compile_patterns(places.patterns), told, links=adapter.foreign_links)
     except OSError as error:
         raise LogDirectoryError(
             f"cannot be listed ({error.strerror})", str(places.foreign), "make it readable for this user"
         ) from None
     positions = {position.identity: position for position in known}
     framing = adapter.foreign_framing
-    for each, head in _logs(places, found, adapter.foreign_has_header, framing, planned.problems):
+    for each, head in _logs(places, found, adapter, planned.problems):
         before = positions.get(head.identity)
         offset = before.offset if before else 0
         if offset > each.size and not (each.path.endswith(COMPRESSED_SUFFIXES) or framing.forward):
@@ -294,7 +295,7 @@ def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], t
         position = LogPosition(head.identity, each.path, offset, head.header)
         log = Log(position, head.data_start, each.size)
         try:
-            with closing(open_anywhere(places.foreign / each.path, framing)) as source:
+            with closing(_opened(places, each, adapter)) as source:
                 if before and before.proof not in (b"", proof_of_whole(each.key), proof_at(source, offset)):
                     log = replace(log, position=replace(position, offset=0))  # another log, read from its start
                 header = header_before(source, head.fingerprint_at) if framing.kind == "zeek" else head.header
@@ -314,8 +315,13 @@ def commit_skips(state: State, skips: Skips) -> None:
     state.commit(Changes(positions=positions, spans=spans, also=without_parts))
 
 
+def _opened(places: Places, file: FoundFile, adapter: Adapter) -> Source:
+    """Raises OSError."""
+    return open_anywhere(log_path(places.foreign, file.path, adapter.foreign_links), adapter.foreign_framing)
+
+
 def _logs(
-    places: Places, found: Sequence[FoundFile], has_header: bool, framing: Framing, problems: list[str]
+    places: Places, found: Sequence[FoundFile], adapter: Adapter, problems: list[str]
 ) -> Iterator[tuple[FoundFile, Head]]:
     """The file that each log is read from, as the follower chooses it: plain before compressed, then by name.
 
@@ -325,10 +331,10 @@ def _logs(
     final = is_final(places.foreign)
     for each in found:
         try:
-            with closing(open_anywhere(places.foreign / each.path, framing)) as source:
+            with closing(_opened(places, each, adapter)) as source:
                 head = read_head(
-                    each.path, source.read(0, HEAD_BYTES), has_header=has_header, final=final, framing=framing,
-                    by_path=final,
+                    each.path, source.read(0, HEAD_BYTES), has_header=adapter.foreign_has_header, final=final,
+                    framing=adapter.foreign_framing, by_path=final,
                 )  # fmt: skip
         except OSError as error:
             problems.append(f"{each.path}: cannot be read ({error.strerror})")

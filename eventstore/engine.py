@@ -502,6 +502,7 @@ def _follower(
         patterns=config.patterns,
         has_header=adapter.primary_has_header,
         framing=adapter.primary_framing,
+        links=adapter.primary_links,
         max_record=config.max_record,
         positions=file_map.positions(),
         report=report,

@@ -29,10 +29,12 @@ import zstandard
 from cachetools import LRUCache
 
 from photon.adapters.contract import LINES, Framing
-from photon.adapters.logs.elsewhere import is_final, open_stored
+from photon.adapters.logs.elsewhere import open_for_reading, open_stored
 from photon.adapters.logs.framings import as_lines
+from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.reader import GzipSource, open_source
 from photon.adapters.logs.zstd_source import NotZstd, ZstdSource, read_frame_header
+from photon.objects.paths import ObjectPath
 
 FrameBegin = tuple[int, int]  # (uncompressed, compressed) offset of a frame's first byte
 ReadAt = Callable[[int, int], bytes]  # (offset, length) in the compressed file -> bytes, fewer at its end
@@ -182,7 +184,7 @@ class LogBytes(Protocol):
     def close(self) -> None: ...
 
 
-def open_log(path: Path, pages: Pages, file_number: int, framing: Framing = LINES) -> LogBytes:
+def open_log(path: Path | LogPath, pages: Pages, file_number: int, framing: Framing = LINES) -> LogBytes:
     """``file_number`` names this opening of a file in ``pages``. Raises OSError."""
     if framing.forward:
         return ForwardLines(path, pages, file_number, framing)
@@ -190,12 +192,12 @@ def open_log(path: Path, pages: Pages, file_number: int, framing: Framing = LINE
         return ZstdBytes(path, pages, file_number)
     if path.name.endswith(".gz"):
         return GzipBytes(path, pages, file_number)
-    return open_stored(path, places=True) if is_final(path) else PlainBytes(path)
+    return open_stored(path, places=True) if isinstance(path, ObjectPath) else PlainBytes(path)
 
 
 class PlainBytes:
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, path: Path | LogPath) -> None:
+        self._fd, _ = open_for_reading(path)
 
     def read(self, offset: int, length: int) -> bytes:
         data = os.pread(self._fd, length, offset)
@@ -223,7 +225,7 @@ class _Inflation:
 
 
 class GzipBytes(PagedBytes):
-    def __init__(self, path: Path, pages: Pages, number: int) -> None:
+    def __init__(self, path: Path | LogPath, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)
         self._path = path
         self._file = open_stored(path, places=True)
@@ -294,7 +296,7 @@ class GzipBytes(PagedBytes):
 class ForwardLines(PagedBytes):
     """A log whose lines are made of its bytes (``Framing.forward``); the file may be compressed."""
 
-    def __init__(self, path: Path, pages: Pages, number: int, framing: Framing) -> None:
+    def __init__(self, path: Path | LogPath, pages: Pages, number: int, framing: Framing) -> None:
         super().__init__(pages, number)
         self._source = as_lines(open_source(path), framing)
 
@@ -314,7 +316,7 @@ class ForwardLines(PagedBytes):
 class ZstdBytes(PagedBytes):
     """A Zstandard file of one or several frames; where it is damaged, as much as the follower gave out."""
 
-    def __init__(self, path: Path, pages: Pages, number: int) -> None:
+    def __init__(self, path: Path | LogPath, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)
         self._source = ZstdSource(path)
         self._file = open_stored(path, places=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.framings import Lines
+from photon.adapters.logs.links import log_path
 from photon.batch.records import PrimaryRecord
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.found_records import FoundRecords, ReadResults
@@ -252,7 +253,8 @@ class LogsEventStore:
         if path is None:
             return None
         try:
-            return path, open_log(self.directory / path, self._pages, number, self._framing)
+            place = log_path(self.directory, path, self.adapter.primary_links)
+            return path, open_log(place, self._pages, number, self._framing)
         except FileNotFoundError:
             return None
 

@@ -28,7 +28,7 @@ from photon.eventstore.tiered import NOTHING_READ_NS
 POLL_BYTES = 4 << 20  # asked of the follower at a time
 COMMIT_SECONDS = 5.0  # what was read is committed to the file map at least so often: a crash re-reads no more
 COMMIT_BYTES = 512 << 20
-HOLDING = (ProblemKind.UNREADABLE,)
+HOLDING = (ProblemKind.UNREADABLE, ProblemKind.LINK)
 """Problems under which a log stays unread for now: while there is one, no miss may become ABSENT."""
 NAMED = 3  # so many of the logs that are not read are named
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,8 @@ import numpy as np
 import xxhash
 import zstandard
 
-from photon.adapters.logs.elsewhere import is_final, size_and_time
+from photon.adapters.logs.elsewhere import is_final, open_stored, size_and_time
+from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.slices import READ_BYTES, Slice
 from photon.batch.columns import I64
 from photon.spark.key_filter import U64, KeyFilter
@@ -69,7 +70,7 @@ def index_path(directory: Path, datacentre: str, part: Slice) -> Path:
     return directory / f"{datacentre}-{part.log.identity}-{part.begin}{SUFFIX}"
 
 
-def read_index(path: Path, log: Path, part: Slice) -> KeyIndex | None:
+def read_index(path: Path, log: Path | LogPath, part: Slice) -> KeyIndex | None:
     """None: there is none that is good for this slice. ``log``: the file as it is now."""
     try:
         first, _, rest = path.read_bytes().partition(b"\n")
@@ -88,7 +89,7 @@ def read_index(path: Path, log: Path, part: Slice) -> KeyIndex | None:
     return KeyIndex(hashes, np.cumsum(steps).astype(np.int64), len(first) + 1 + len(rest))
 
 
-def write_index(path: Path, log: Path, part: Slice, found: Sequence[tuple[U64, I64]], reached: int) -> None:
+def write_index(path: Path, log: Path | LogPath, part: Slice, found: Sequence[tuple[U64, I64]], reached: int) -> None:
     """``found``: hashes and offsets of the slice's records, in order; ``reached``: the end of the last one. What
     cannot be written is made another time."""
     hashes = np.concatenate([np.empty(0, np.uint64), *(each for each, _ in found)])
@@ -109,10 +110,9 @@ def write_index(path: Path, log: Path, part: Slice, found: Sequence[tuple[U64, I
         building.replace(path)
 
 
-def _tail(log: Path, end: int) -> str:
-    with log.open("rb") as file:
-        file.seek(max(end - TAIL_BYTES, 0))
-        return xxhash.xxh3_128_hexdigest(file.read(min(end, TAIL_BYTES)))
+def _tail(log: Path | LogPath, end: int) -> str:
+    with closing(open_stored(log)) as file:
+        return xxhash.xxh3_128_hexdigest(file.read(max(end - TAIL_BYTES, 0), min(end, TAIL_BYTES)))
 
 
 def stale(directory: Path, logs: set[tuple[str, str]]) -> Iterator[Path]:

@@ -17,6 +17,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.slices import (
     READ_BYTES,
@@ -234,7 +235,7 @@ def _read_primary(
     directory, log = placed(Path(), source.directory), _log_name(part.log.path)
     kept = common.index if common.wanted is not None else None  # without a filter no key is looked at
     path = None if kept is None else index_path(Path(kept), source.datacentre, part)
-    known = None if path is None else read_index(path, directory / part.log.path, part)
+    known = None if path is None else read_index(path, log_path(directory, part.log.path, reading.links), part)
     keys, parts = KeysSeen(common.wanted), [part]
     if known is not None and common.wanted is not None:
         parts = known.parts(part, common.wanted)
@@ -246,7 +247,7 @@ def _read_primary(
             reached = block.end
             yield from primary_rows(source, log, block, adapter, common.columns, keys)
     if path is not None and known is None:
-        write_index(path, directory / part.log.path, part, keys.found, reached)
+        write_index(path, log_path(directory, part.log.path, reading.links), part, keys.found, reached)
     if (source.datacentre, part.log.path) in common.new:
         hashes = known.hashes if known is not None else keys.hashes()
         note.met.update(met_by(hashes, dict(common.absent)))

@@ -179,4 +179,5 @@ def reading_of(source: LogSource, adapter: Adapter, *, foreign: bool) -> Reading
         framing=adapter.foreign_framing if foreign else adapter.primary_framing,
         max_record=source.max_record,
         final=source.final,
+        links=adapter.foreign_links if foreign else adapter.primary_links,
     )

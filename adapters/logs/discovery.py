@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from photon.adapters.logs.elsewhere import FoundFile, elsewhere
+from photon.adapters.logs.links import Links
 from photon.adapters.logs.problems import LogDirectoryError, ProblemKind, ProblemReporter
 
 DEPTH_MAX = 32
@@ -108,46 +109,72 @@ def check_directory(directory: Path) -> None:
 
 
 def discover(
-    directory: Path, patterns: Patterns, problems: ProblemReporter, enter: Enter = _enter_nothing
+    directory: Path,
+    patterns: Patterns,
+    problems: ProblemReporter,
+    enter: Enter = _enter_nothing,
+    links: Links | Sequence[str] = (),
 ) -> list[FoundFile]:
     """Regular files that match, sorted by path; hidden ones and ``*.tmp`` left out; one entry for each inode.
+
+    A link that matches stands for the log it leads to: also what this was rolled to, next to the target. ``links``:
+    the directories that it may lead into, or what has followed links of this directory before.
 
     Raises OSError when the directory itself cannot be listed.
     """
     if (there := elsewhere(directory)) is not None:
         return sorted(file for file in there.files() if _is_wanted(file.path, patterns, problems))
-    found: dict[tuple[int, int], FoundFile] = {}
+    links = links if isinstance(links, Links) else Links(directory, links)
+    links.begin(whole=True)
+    found, behind = list[FoundFile](), list[FoundFile]()
     for path, entry in _walk(directory, "", patterns, problems, 0, enter):
         if not _is_log(path, patterns, problems):
             continue
+        if entry.is_symlink():
+            behind += _behind(path, links, problems, enter)
+            continue
         try:
-            st = entry.stat()
+            st = entry.stat(follow_symlinks=False)
         except OSError as err:
             if err.errno not in NOTHING_THERE:
                 problems.tell(ProblemKind.UNREADABLE, path, f"cannot be looked at ({err.strerror})")
             continue
-        if not stat.S_ISREG(st.st_mode):
-            continue
-        key = (st.st_dev, st.st_ino)
-        link = entry.is_symlink()
-        # A second name of one inode is no second log. A link (current -> app.log) gives way to the real name.
-        if key not in found or link < found[key].link:
-            found[key] = FoundFile(path, key, st.st_size, st.st_mtime_ns, st.st_nlink, link)
-    links = [each.path for each in found.values() if each.link]
-    return sorted([each for each in found.values() if not each.link] + look_at_links(directory, links, enter))
-
-
-def look_at_links(directory: Path, links: Sequence[str], enter: Enter) -> list[FoundFile]:
-    """The files that these links lead to, seen after ``enter`` was told of them."""
-    found = []
-    for path in links:
-        enter(path)
-        try:
-            st = os.stat(directory / path)
-        except OSError:
-            continue
         if stat.S_ISREG(st.st_mode):
-            found.append(FoundFile(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink, True))
+            found.append(_found(path, st))
+    links.tell(problems)
+    # A second name of one inode is no second log. A link (current -> app.log) gives way to the real name.
+    taken: dict[tuple[int, int], FoundFile] = {}
+    for each in (*found, *sorted(behind, key=lambda file: (file.rank, file.path))):
+        taken.setdefault(each.key, each)
+    return sorted(taken.values())
+
+
+def _found(path: str, st: os.stat_result, rank: int = 0) -> FoundFile:
+    return FoundFile(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink, rank)
+
+
+def _behind(path: str, links: Links, problems: ProblemReporter, enter: Enter) -> list[FoundFile]:
+    """The file that a link leads to, and the rest of its log; they are seen after ``enter`` was told of the link."""
+    if links.target(path) is None:
+        return []
+    enter(path)
+    target = links.target(path)  # again: a change before it was watched notifies nobody
+    if target is None:
+        return []
+    found = []
+    try:
+        st = os.lstat(target)
+        if not stat.S_ISREG(st.st_mode):
+            return []
+        found.append(_found(path, st, 1))
+    except (FileNotFoundError, NotADirectoryError):
+        links.dangling.add(path)
+    except OSError as err:
+        links.unreadable(path, str(err.strerror))
+        return []
+    for each, st in links.siblings(path, target):
+        if stat.S_ISREG(st.st_mode) and _is_readable(each, problems):
+            found.append(_found(each, st, 2))
     return found
 
 
@@ -157,43 +184,73 @@ def look_at(
     problems: ProblemReporter,
     paths: Collection[str],
     enter: Enter = _enter_nothing,
+    links: Links | None = None,
 ) -> SeenFiles:
     """The logs at, or in a directory below, these paths. Raises OSError when one cannot be looked at."""
+    links = Links(directory) if links is None else links
+    links.begin(whole=False)
+    seen = _seen(directory, patterns, problems, paths, enter, links)
+    links.tell(problems)
+    return seen
+
+
+def _seen(
+    directory: Path,
+    patterns: Patterns,
+    problems: ProblemReporter,
+    paths: Collection[str],
+    enter: Enter,
+    links: Links,
+) -> SeenFiles:
     found: list[FoundFile] = []
     missing = []
     root = f"{directory}/"
     for path in sorted(paths):
         try:
             st = os.lstat(root + path)
+            if path.startswith("../"):  # a link leads there, or next to it
+                if stat.S_ISREG(st.st_mode) and _is_readable(path, problems):
+                    found.append(_found(path, st, 3))
+                continue
             if stat.S_ISDIR(st.st_mode):
-                found += _below(directory, path, patterns, problems, enter)
+                found += _below(directory, path, patterns, problems, enter, links)
                 continue
             if not _is_named(path.rpartition("/")[2], path, problems) or not _is_log(path, patterns, problems):
                 continue
         except (FileNotFoundError, NotADirectoryError):
             missing.append(path)
+            links.gone(path)
             continue
         if stat.S_ISLNK(st.st_mode):
-            behind = look_at_links(directory, [path], enter)
+            behind = _behind(path, links, problems, enter)
             found += behind
-            missing += [] if behind else [path]
+            missing += [] if any(each.path == path for each in behind) else [path]
         elif stat.S_ISREG(st.st_mode):
-            found.append(FoundFile(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink))
-    return SeenFiles(found, missing)
+            found.append(_found(path, st))
+            links.gone(path)
+    there = {each.path for each in found}  # also what is rolled, at a path where nothing is
+    return SeenFiles(found, [path for path in missing if path not in there])
 
 
 def _below(
-    directory: Path, path: str, patterns: Patterns, problems: ProblemReporter, enter: Enter
+    directory: Path, path: str, patterns: Patterns, problems: ProblemReporter, enter: Enter, links: Links
 ) -> Iterator[FoundFile]:
     if not patterns.reach(path) or any(not _is_named(part, path, problems) for part in path.split("/")):
         return
     below = [name for name, _ in _walk(directory, path + "/", patterns, problems, path.count("/") + 1, enter)]
-    yield from look_at(directory, patterns, problems, below, enter).found
+    yield from _seen(directory, patterns, problems, below, enter, links).found
 
 
 def _is_log(path: str, patterns: Patterns, problems: ProblemReporter) -> bool:
-    if not patterns.match(path):
-        return False
+    return patterns.match(path) is not None and _is_supported(path, problems)
+
+
+def _is_readable(path: str, problems: ProblemReporter) -> bool:
+    """True for a name that no log directory leaves out."""
+    return _is_named(path.rpartition("/")[2], path, problems) and _is_supported(path, problems)
+
+
+def _is_supported(path: str, problems: ProblemReporter) -> bool:
     if path.endswith(UNSUPPORTED_SUFFIXES):
         problems.tell(ProblemKind.UNSUPPORTED, path, "this compression cannot be read; use gzip or zstd")
         return False

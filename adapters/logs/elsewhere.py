@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from photon.adapters.logs.links import LogPath, stat_log
 from photon.objects.directory import bucket_of, directory_of, file_key, open_object
 from photon.objects.paths import ObjectPath
 from photon.objects.ranges import HURRIED_S, patience
@@ -26,7 +27,7 @@ class FoundFile(NamedTuple):
     size: int  # bytes on disk
     mtime_ns: int
     links: int = 1  # names of this inode
-    link: bool = False  # the path is a symbolic link to it
+    rank: int = 0  # 0: its own path; 1: a link to it; 2: it is next to a link's target; 3: its way there
 
 
 class StoredFile(Protocol):
@@ -90,43 +91,44 @@ def elsewhere(directory: Path) -> Elsewhere | None:
     return _ObjectLogs(directory) if isinstance(directory, ObjectPath) else None
 
 
-def is_final(directory: Path) -> bool:
+def is_final(directory: Path | LogPath) -> bool:
     """As ``Elsewhere.final``."""
     return isinstance(directory, ObjectPath)
 
 
-def open_stored(path: Path, *, places: bool = False) -> StoredFile:
+def open_stored(path: Path | LogPath, *, places: bool = False) -> StoredFile:
     """``places``: it is not read from begin to end. Raises OSError."""
     return open_object(path, places=places) if isinstance(path, ObjectPath) else _LocalFile(path)
 
 
-def key_at(path: Path) -> tuple[int, int]:
-    """(device, inode) of what stands there now, as ``StoredFile.key``. Raises FileNotFoundError, OSError."""
-    if isinstance(path, ObjectPath):
-        return open_object(path).key
-    st = path.stat()
+def key_of(directory: Path, path: str) -> tuple[int, int]:
+    """(device, inode) of a log as it is now, as ``StoredFile.key``. Raises FileNotFoundError, OSError."""
+    if isinstance(place := directory / path, ObjectPath):
+        return open_object(place).key
+    st = stat_log(directory, path)
     return st.st_dev, st.st_ino
 
 
-def size_and_time(path: Path) -> tuple[int, int]:
+def size_and_time(path: Path | LogPath) -> tuple[int, int]:
     """Bytes, and last write (ns), of what stands there now. Raises FileNotFoundError, OSError."""
     if isinstance(path, ObjectPath):
         meta = bucket_of(path).meta(path.key)
         return meta.size, meta.modified_ns
-    st = path.stat()
+    st = stat_log(path.directory, path.path) if isinstance(path, LogPath) else path.stat()
     return st.st_size, st.st_mtime_ns
 
 
-def open_for_reading(path: Path) -> tuple[int, tuple[int, int]]:
-    """(descriptor, (device, inode)) of a file of this machine. Raises OSError."""
+def open_for_reading(path: Path | LogPath) -> tuple[int, tuple[int, int]]:
+    """(descriptor, (device, inode)) of a file of this machine. Raises LinkOutside, OSError: a ``Path`` is no link."""
     # O_NONBLOCK: what was a file a moment ago may be a pipe now.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = path.open(flags) if isinstance(path, LogPath) else os.open(path, flags | os.O_NOFOLLOW)
     st = os.fstat(fd)
     return fd, (st.st_dev, st.st_ino)
 
 
 class _LocalFile:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | LogPath) -> None:
         self._fd, self.key = open_for_reading(path)
 
     def read(self, offset: int, length: int) -> bytes:

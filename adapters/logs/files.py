@@ -11,6 +11,7 @@ from photon.adapters.contract import Framing
 from photon.adapters.logs.elsewhere import FoundFile, is_final
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import HEAD_BYTES, Head, head_by_path, log_name, read_head, record_of
+from photon.adapters.logs.links import stat_log
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import TrackedFile
@@ -136,7 +137,7 @@ class Files:
             self.identify(file)
             return
         try:
-            st = (self._directory / file.path).stat()
+            st = stat_log(self._directory, file.path)
             file.size, file.mtime_ns = (st.st_size, st.st_mtime_ns) if (st.st_dev, st.st_ino) == file.key else (0, -1)
         except OSError:
             file.size, file.mtime_ns = 0, -1
@@ -203,7 +204,7 @@ class Files:
             return True
         written_ns = file.mtime_ns
         with contextlib.suppress(OSError):
-            st = (self._directory / file.path).stat()
+            st = stat_log(self._directory, file.path)
             written_ns = st.st_mtime_ns if (st.st_dev, st.st_ino) == file.key else written_ns
         live = self._paths.get(log_name(file.path))
         live_ns = None if live is None or live is file else live.mtime_ns

@@ -26,6 +26,7 @@ from photon.adapters.logs.elsewhere import FoundFile
 from photon.adapters.logs.files import Files
 from photon.adapters.logs.identity import ALIKE_MARK
 from photon.adapters.logs.lag import WORST, Lag, LogReading, Unread, lag_of_all, mark, read_of, readings_of, unread_of
+from photon.adapters.logs.links import Links
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import UNREAD, LogDirectoryError, Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reading import LogReader
@@ -57,11 +58,13 @@ class Follower:
         held: bool = False,
         rest: RestRule | None = None,
         hurried: bool = False,
+        links: Sequence[str] = (),
     ) -> None:
         """``positions``: where each known log is read on. ``enter`` receives each directory, before it is listed,
         and of each link to a file (relative paths). ``held``: logs are read only once they are given with ``own``.
         ``rest``: when a last line without line end counts at the end (``poll``); None: always.
-        ``hurried``: what has to be fetched from elsewhere is handed out by a later ``poll``.
+        ``hurried``: what has to be fetched from elsewhere is handed out by a later ``poll``. ``links``: directories
+        that links may lead into.
         Raises LogDirectoryError.
         """
         check_directory(directory)
@@ -70,9 +73,10 @@ class Follower:
         self._directory = directory
         self._patterns = compile_patterns(patterns)
         self._enter = enter
+        self._links = Links(directory, links)
         self._problems = ProblemReporter(report)
         self._touched: set[str] = set()
-        self._sources = OpenFiles(directory, self._problems, framing)
+        self._sources = OpenFiles(directory, self._problems, framing, links)
         self._files = Files(
             directory,
             self._sources,
@@ -135,6 +139,11 @@ class Follower:
         """The next scan has something to look at though no file may change."""
         waits = self._touched or self._sources.missed or self._logs.restless or self._alike.unsure
         return bool(waits or self._files.awaited or self._files.later or not self._whole)
+
+    @property
+    def dangling(self) -> set[str]:
+        """Links that led to nothing at the last scan: their targets may be there again unnoticed."""
+        return self._links.dangling
 
     def unread(self, kinds: Sequence[ProblemKind] = UNREAD) -> list[Problem]:
         """Files that are there and not read, or not to their ends."""
@@ -270,14 +279,17 @@ class Follower:
             if settled and version == self._version:
                 return None
             self._version = version
-        return discover(self._directory, self._patterns, self._problems, self._enter)
+        return discover(self._directory, self._patterns, self._problems, self._enter, self._links)
 
     def _scan_paths(self, paths: Collection[str], deleted: Collection[str]) -> bool:
         """False: in doubt, and nothing was taken over."""
         try:
-            seen = look_at(self._directory, self._patterns, self._problems, paths, self._enter)
+            seen = look_at(self._directory, self._patterns, self._problems, paths, self._enter, self._links)
         except OSError:
             return False
+        named = {each.key for each in seen.found if each.rank < 3}
+        if any(each.key not in named and self._files.known(each.key) is None for each in seen.found):
+            return False  # a new file whose link was not looked at
         found = self._one_name_each(seen)
         gone = self._gone(found, seen.missing, deleted)
         if gone is None:
@@ -294,7 +306,7 @@ class Follower:
         """A second name of a file is no other file: it keeps the name that it has, unless that is gone."""
         now = {each.path: each.key for each in seen.found}
         taken: dict[tuple[int, int], FoundFile] = {}
-        for each in sorted(seen.found, key=lambda f: (f.link, f.path)):
+        for each in sorted(seen.found, key=lambda f: (f.rank, f.path)):
             file = self._files.known(each.key)
             if file is not None and file.path not in seen.missing and now.get(file.path, each.key) == each.key:
                 each = each._replace(path=file.path)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from photon.adapters.logs.elsewhere import open_stored
+from photon.adapters.logs.links import LogPath
 
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 """Names that say that, and how, a file is compressed."""
@@ -89,7 +90,7 @@ class Marks:
 
 
 class ForwardSource(ForwardBytes):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | LogPath) -> None:
         self._file = open_stored(path)
         self.key = self._file.key
         self._restart(0)

@@ -8,6 +8,7 @@ from photon.adapters.contract import Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.cri_source import CriSource
 from photon.adapters.logs.framing import Piece
+from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.quoted_framing import QuotedLines, QuotedSource
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.tracked_logs import TrackedLog
@@ -24,7 +25,7 @@ def as_lines(source: Source, framing: Framing) -> Source:
     return VarintSource(source) if framing.kind == "varint" else source
 
 
-def open_anywhere(path: Path, framing: Framing, max_record: int = 1 << 20) -> Source:
+def open_anywhere(path: Path | LogPath, framing: Framing, max_record: int = 1 << 20) -> Source:
     """A file as lines for one who reads it at any place. Raises OSError."""
     source = as_lines(open_source(path), framing)
     return QuotedSource(source, framing, max_record) if framing.kind == "quoted" else source

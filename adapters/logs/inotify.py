@@ -1,4 +1,5 @@
-"""Notification by Linux's inotify: one watch a directory, no thread.
+"""Notification by Linux's inotify: one watch a directory, no thread. Of a link the directories that it leads through
+are watched as well: what it leads to may be renamed, and created again, while the link stays as it is.
 
 The kernel queues an event before the write that it tells of returns. When its queue overflows, or a change leaves
 open where things stand now (a directory moved away), the answer is *anywhere*.
@@ -10,10 +11,12 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from inotify_simple import Event, INotify, flags
 
 from photon.adapters.logs.api import Changes
+from photon.adapters.logs.links import hops, name_of, relative, rolled_path
 from photon.adapters.logs.mounts import read_type
 
 MASK = int(
@@ -22,10 +25,17 @@ MASK = int(
 )  # fmt: skip
 ATTRIBUTES = int(flags.ATTRIB)
 ANYWHERE = int(flags.Q_OVERFLOW | flags.UNMOUNT)
-DELETE = int(flags.DELETE)
+DELETE, MODIFY = int(flags.DELETE), int(flags.MODIFY)
 LEFT = int(flags.DELETE | flags.MOVED_FROM)
 ISDIR, IGNORED = int(flags.ISDIR), int(flags.IGNORED)
 MOVED_FROM, MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
+
+
+class _Behind(NamedTuple):
+    """A directory that links lead through."""
+
+    path: str  # relative to the log directory
+    links: dict[str, set[str]]  # name of a log in it -> paths of the links that lead there
 
 
 class InotifyWatcher:
@@ -41,17 +51,20 @@ class InotifyWatcher:
         self._foreign = foreign
         self._inotify = INotify(nonblocking=True)
         self._paths: dict[int, str] = {}
+        self._behind: dict[int, _Behind] = {}  # watches of directories that links lead through
         self._stale: set[int] = set()
         self._devices: set[int] = set()
         self._whole = True  # nothing is known before the first look at everything
         self.failed = ""
 
     def begin(self) -> None:
-        self._stale = set(self._paths)
+        self._stale = {*self._paths, *self._behind}
+        self._behind.clear()
 
     def end(self) -> None:
         for wd in self._stale:
             self._paths.pop(wd, None)
+            self._behind.pop(wd, None)
             try:
                 self._inotify.rm_watch(wd)
             except OSError:  # its directory is gone, and the watch with it
@@ -59,11 +72,22 @@ class InotifyWatcher:
         self._stale = set()
 
     def enter(self, path: str) -> None:
+        if path and (through := hops(self._directory, path)):
+            for place in through:
+                above, name = os.path.split(place)
+                if (wd := self._watch(Path(above))) is not None:
+                    if wd not in self._behind:
+                        self._behind[wd] = _Behind(relative(above, os.path.realpath(self._directory)), {})
+                    self._behind[wd].links.setdefault(name_of(name), set()).add(path)
+        elif (wd := self._watch(self._directory / path)) is not None:
+            self._paths[wd] = path
+
+    def _watch(self, place: Path) -> int | None:
+        """Watches a directory; ``None`` where that cannot be."""
         if self.failed:
-            return
-        place = self._directory / path
+            return None
         try:
-            wd = self._inotify.add_watch(place, self._mask)
+            wd = int(self._inotify.add_watch(place, self._mask | flags.ONLYDIR))
             device = os.stat(place).st_dev
         except OSError as err:
             if err.errno in (errno.ENOSPC, errno.ENOMEM):
@@ -71,13 +95,13 @@ class InotifyWatcher:
                     f"{self._directory}: the kernel watches no further directory ({len(self._paths)} are watched), "
                     "so it is polled for changes; raise the sysctl fs.inotify.max_user_watches"
                 )
-            return  # else: gone again, or not to be listed either; its parent notifies of a change
+            return None  # else: gone again, or not to be listed either; its parent notifies of a change
         if device not in self._devices:
             self._devices.add(device)
             if self._foreign(kind := read_type(place)):
                 self.failed = f"{place} is on a network file system ({kind}): {self._directory} is polled for changes"
-        self._paths[wd] = path
         self._stale.discard(wd)
+        return wd
 
     def changed(self) -> Changes | None:
         try:
@@ -89,35 +113,44 @@ class InotifyWatcher:
         moves: set[int] = set()  # files that left one place and were not yet seen to come to another
         anywhere = False
         for event in events:
-            path = self._place(event, moves)
-            if path is None:
+            paths = self._places(event, moves)
+            if paths is None:
                 anywhere = True
-            elif path:
-                found.paths.add(path)
-                if event.mask & DELETE:
-                    found.deleted.add(path)
+                continue
+            found.paths.update(paths)
+            if event.mask & DELETE:
+                found.deleted.update(paths)
         return None if anywhere or moves else found
 
-    def _place(self, event: Event, moves: set[int]) -> str | None:
-        """The path that an event is about; empty: none; None: anywhere."""
+    def _places(self, event: Event, moves: set[int]) -> list[str] | None:
+        """The paths that an event is about, its own first; ``None`` means anywhere."""
         wd, mask, cookie, name = event
         if mask & ANYWHERE:
             return None
-        base = self._paths.get(wd)
-        if base is None:
-            return ""
+        base, behind = self._paths.get(wd), self._behind.get(wd)
         if mask & IGNORED:
-            del self._paths[wd]
-            return base or None
-        if not name:  # of a directory itself, or of the file behind a link
-            return base or None
+            self._paths.pop(wd, None)
+            self._behind.pop(wd, None)
+        if not name:  # of a directory itself
+            links = [] if behind is None else sorted(set().union(*behind.links.values()))
+            return None if base == "" else [*([base] if base else []), *links]
+        links = [] if behind is None else sorted(behind.links.get(name_of(name), ()))
+        if base is not None:
+            path = f"{base}/{name}" if base else str(name)
+        elif behind is not None and links:
+            path = f"{behind.path}/{name}"
+            if mask & MODIFY:  # it has grown: nothing is elsewhere than before
+                return [path]
+            links += [rolled for link in links if (rolled := rolled_path(link, name_of(name), name))]
+        else:
+            return []
         if mask & ISDIR and mask & LEFT:
             return None
         if mask & MOVED_FROM:
             moves.add(cookie)
         elif mask & MOVED_TO:
             moves.discard(cookie)
-        return f"{base}/{name}" if base else str(name)
+        return [path, *links]
 
     def fileno(self) -> int:
         return int(self._inotify.fileno())

@@ -19,6 +19,7 @@ from photon.adapters.logs.identity import (
     read_head,
     record_of,
 )
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 
 COMPRESSED = (".gz", ".zst")
@@ -36,9 +37,16 @@ class LogFinder:
     """Finds again and again. A file whose size and time have not changed is not opened a second time."""
 
     def __init__(
-        self, directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
+        self,
+        directory: Path,
+        patterns: Sequence[str],
+        *,
+        has_header: bool,
+        framing: Framing = LINES,
+        links: Sequence[str] = (),
     ) -> None:
         self._directory = directory
+        self._links = links
         self._patterns = compile_patterns(patterns)
         self._has_header = has_header
         self._framing = framing
@@ -56,7 +64,7 @@ class LogFinder:
         problems = ProblemReporter(None)
         logs: list[LogFound] = []
         heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
-        found = discover(self._directory, self._patterns, problems)
+        found = discover(self._directory, self._patterns, problems, links=self._links)
         for each in found:
             mark = (each.path, each.key, each.size, each.mtime_ns)
             try:
@@ -84,7 +92,7 @@ class LogFinder:
 
     def _first_bytes(self, log: LogFound) -> bytes:
         try:
-            source = open_anywhere(self._directory / log.file.path, self._framing)
+            source = open_anywhere(log_path(self._directory, log.file.path, self._links), self._framing)
             try:
                 return source.read(0, HEAD_BYTES)
             finally:
@@ -97,7 +105,7 @@ class LogFinder:
         framing, by_path = self._framing, is_final(self._directory)
         if by_path and not self._has_header:
             return head_by_path(path)
-        source = open_anywhere(self._directory / path, framing)
+        source = open_anywhere(log_path(self._directory, path, self._links), framing)
         try:
             data = source.read(0, HEAD_BYTES)
             return read_head(path, data, has_header=self._has_header, final=True, framing=framing, by_path=by_path)
@@ -106,10 +114,15 @@ class LogFinder:
 
 
 def find_logs(
-    directory: Path, patterns: Sequence[str], *, has_header: bool, framing: Framing = LINES
+    directory: Path,
+    patterns: Sequence[str],
+    *,
+    has_header: bool,
+    framing: Framing = LINES,
+    links: Sequence[str] = (),
 ) -> dict[str, LogFound]:
     """Finds logs once; see LogFinder.find."""
-    return LogFinder(directory, patterns, has_header=has_header, framing=framing).find()
+    return LogFinder(directory, patterns, has_header=has_header, framing=framing, links=links).find()
 
 
 def holding(logs: Mapping[str, LogFound], identity: str) -> list[LogFound]:

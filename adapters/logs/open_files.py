@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.framings import as_lines
+from photon.adapters.logs.links import LinkOutside, log_path
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
@@ -20,9 +21,12 @@ IDLE_NS = 600 * 10**9
 class OpenFiles:
     """Sources by the identity of the log that is read from them."""
 
-    def __init__(self, directory: Path, problems: ProblemReporter, framing: Framing = LINES) -> None:
+    def __init__(
+        self, directory: Path, problems: ProblemReporter, framing: Framing = LINES, links: Sequence[str] = ()
+    ) -> None:
         self._directory = directory
         self._framing = framing
+        self._links = links
         self._problems = problems
         self._sources: OrderedDict[str, Source] = OrderedDict()
         self.missed: set[str] = set()
@@ -64,11 +68,13 @@ class OpenFiles:
         """
         why = "is another file whenever it is opened"
         try:
-            source = as_lines(open_source(self._directory / file.path), self._framing)
+            source = as_lines(open_source(log_path(self._directory, file.path, self._links)), self._framing)
             if source.key == file.key:
                 return source
             source.close()
             missed = True
+        except LinkOutside as err:
+            missed, why = True, str(err)
         except OSError as err:
             missed, why = isinstance(err, FileNotFoundError), f"cannot be opened ({err.strerror})"
         if missed and file.path not in self._missed_before:

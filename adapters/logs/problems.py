@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from photon.config.errors import UsageError
@@ -45,9 +45,11 @@ class ProblemKind(enum.StrEnum):
     """``--once``: a last line has no line end, and its writer may be in its middle; it waits for the next run."""
     UNSUPPORTED = "unsupported"
     """A name or a compression that cannot be read."""
+    LINK = "link"
+    """A link leads out of the log directory, or to a file that cannot be looked at; it is not read."""
 
 
-UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED)
+UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED, ProblemKind.LINK)
 """Each says that a file, or a part of it, is there and not read. (VANISHED: was there.)"""
 AMBIGUOUS = (ProblemKind.ALIKE, ProblemKind.TRUNCATED, ProblemKind.REWRITTEN)
 """Lines of two logs, or of what a file held before and holds now, may be equal at equal places. Such lines count
@@ -105,6 +107,14 @@ class ProblemReporter:
     def solved(self, kind: ProblemKind, path: str) -> None:
         """The next one of this kind at this path is news again."""
         self._told.pop((kind, path), None)
+
+    def only(self, kind: ProblemKind, now: Mapping[str, str]) -> None:
+        """Replaces all problems of this kind by these (path -> message)."""
+        for problem in self.unsolved((kind,)):
+            if now.get(problem.path) != problem.message:
+                self.solved(kind, problem.path)
+        for path, message in now.items():
+            self.tell(kind, path, message)
 
     def gone(self, path: str) -> None:
         """Forgets problems of a file that no longer exists."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from photon.adapters.logs.elsewhere import StoredFile, open_for_reading, open_stored
 from photon.adapters.logs.forward import READ_BYTES, ForwardSource
+from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.zstd_source import ZstdSource
 from photon.objects.paths import ObjectPath
 
@@ -44,7 +45,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path | LogPath) -> Source:
     """Raises OSError. Compressed when the name says ``.gz`` or ``.zst``."""
     if path.name.endswith(".zst"):
         return ZstdSource(path)
@@ -58,7 +59,7 @@ class PlainSource:
 
     compressed = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | LogPath) -> None:
         self._fd, self.key = open_for_reading(path)
 
     def read(self, offset: int, length: int) -> bytes:

@@ -100,8 +100,7 @@ class Alike:
                     holds = not self._differ(there, file)
                 if holds:
                     return identity
-                if holds is False:
-                    other_log = there.path if there is not None else log.path if log is not None else ""
+                other_log = there.path if there is not None else log.path if log is not None else ""
         finally:
             file.head = before
             self._close()

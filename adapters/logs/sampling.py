@@ -7,6 +7,7 @@ place: a larger ``size`` widens these windows until they cover everything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from photon.adapters.contract import LINES
 from photon.adapters.logs.discovery import Patterns, discover
 from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.framings import open_anywhere
+from photon.adapters.logs.links import LogPath, log_path
 from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind, ProblemReporter
 
 FILES_MAX = 64
@@ -33,20 +35,29 @@ class Sampled:
     unread: tuple[Problem, ...] = ()  # files and directories that cannot be read, and why
 
 
-def sample(directory: Path, patterns: Patterns, *, size: int, records: int, before: float = 0.0) -> Sampled:
+def sample(
+    directory: Path,
+    patterns: Patterns,
+    *,
+    size: int,
+    records: int,
+    before: float = 0.0,
+    links: Sequence[str] = (),
+) -> Sampled:
     """About ``size`` bytes and at most ``records`` records. ``before``: so much of each window lies before its place.
 
     Raises OSError when the directory cannot be listed; a file that cannot be read is named in ``unread``.
     """
     problems = ProblemReporter(None)
-    found = discover(directory, patterns, problems)
+    found = discover(directory, patterns, problems, links=links)
     chosen = found if len(found) <= FILES_MAX else [found[at * len(found) // FILES_MAX] for at in range(FILES_MAX)]
     whole = len(chosen) == len(found)
     taken: dict[str, list[bytes]] = {}
-    for place, file in enumerate(chosen):
-        left = len(chosen) - place  # what a small file leaves over goes to the others
+    for number, file in enumerate(chosen):
+        left = len(chosen) - number  # what a small file leaves over goes to the others
         try:
-            lines, all_of_it, damage = _lines(directory / file.path, file.size, max(size // left, WINDOW_MIN), before)
+            place = log_path(directory, file.path, links)
+            lines, all_of_it, damage = _lines(place, file.size, max(size // left, WINDOW_MIN), before)
         except OSError as err:
             lines, all_of_it, damage = [], False, ""
             problems.tell(ProblemKind.UNREADABLE, file.path, f"cannot be read ({err.strerror})")
@@ -61,7 +72,7 @@ def sample(directory: Path, patterns: Patterns, *, size: int, records: int, befo
     return Sampled(taken, whole, tuple(problems.unsolved(UNREAD)))
 
 
-def _lines(path: Path, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool, str]:
+def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool, str]:
     """Lines of a file, whether they are all, and what is damaged. Raises OSError."""
     source = open_anywhere(path, LINES)
     try:

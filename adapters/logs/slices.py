@@ -21,6 +21,7 @@ from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
 from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, preference, read_head
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
@@ -77,6 +78,8 @@ class Reading:
     max_record: int = 1 << 20
     final: bool = False
     """No more will be written: a last line without its line end is whole."""
+    links: Sequence[str] = ()
+    """Directories that links may lead into."""
 
 
 def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem], None]) -> list[StandingLog]:
@@ -90,7 +93,7 @@ def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem],
         there.renew()  # a process that lives on has a list of before
     problems = ProblemReporter(report)
     logs: list[tuple[StandingLog, Head]] = []
-    for found in discover(directory, compile_patterns(reading.patterns), problems):
+    for found in discover(directory, compile_patterns(reading.patterns), problems, links=reading.links):
         head = _head(directory, found.path, reading, problems)
         if head is not None:
             plain = reading.framing.splittable and not found.path.endswith(COMPRESSED_SUFFIXES)
@@ -112,7 +115,7 @@ def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem],
 
 def _first_bytes(directory: Path, log: StandingLog, reading: Reading) -> bytes:
     try:
-        source = as_lines(open_source(directory / log.path), reading.framing)
+        source = as_lines(open_source(log_path(directory, log.path, reading.links)), reading.framing)
         try:
             return source.read(0, HEAD_BYTES)
         finally:
@@ -134,7 +137,7 @@ def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporte
     if is_final(directory) and not reading.has_header:
         return head_by_path(path)
     try:
-        source = as_lines(open_source(directory / path), reading.framing)
+        source = as_lines(open_source(log_path(directory, path, reading.links)), reading.framing)
         try:
             data = source.read(0, HEAD_BYTES)
             broken = source.damage() or (source.cut_short() and ends_in_middle(path))
@@ -164,7 +167,7 @@ def read_slice(directory: Path, part: Slice, reading: Reading) -> Iterator[Block
     that were handed out."""
     path = directory / part.log.path
     try:
-        source = as_lines(open_source(path), reading.framing)
+        source = as_lines(open_source(log_path(directory, part.log.path, reading.links)), reading.framing)
     except OSError as error:
         raise LogUnreadable(path, part.begin, f"cannot be read ({error.strerror})") from None
     reader = _SliceReader(source, part, reading, path)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.api import Block, Changes, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import Problem, ProblemKind
 from photon.adapters.logs.watching import Watcher
@@ -34,6 +34,10 @@ CHANGED_SHARE = 0.25
 """Looking at what changed takes at most this share of the time."""
 IDLE_S = 0.2
 """With notification: how often the directory is polled even without a wake-up."""
+DANGLING_S = 0.5
+"""With notification: time between two looks at links that lead to nothing, where nobody can be notified of more;"""
+DANGLING_SHARE = 0.05
+"""they take at most this share of the time."""
 WHOLE_S = 30.0
 """With notification: time between two scans of the whole directory."""
 WHOLE_SHARE = 0.005
@@ -60,7 +64,7 @@ class Tail:
         self._scan_s = scan_s
         self._idle_s = idle_s
         self._notified = False
-        self._soon_at = self._idle_at = self._whole_at = float("-inf")
+        self._soon_at = self._idle_at = self._whole_at = self._dangling_at = float("-inf")
         self._listening = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: Callable[[], None] = lambda: None
@@ -102,7 +106,11 @@ class Tail:
             return True
         changed = watcher.changed()
         if changed is not None and now < self._whole_at:
+            if dangling := self.follower.dangling if now >= self._dangling_at else set():
+                changed = Changes(changed.paths | dangling, changed.deleted)
             whole = self.follower.scan(*changed) if changed.paths or self.follower.restless else False
+            if dangling:
+                self._dangling_at = now + max(DANGLING_S, (self._monotonic() - now) / DANGLING_SHARE)
         else:
             watcher.begin()
             self.follower.scan()

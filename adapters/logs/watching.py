@@ -37,7 +37,7 @@ class Watcher(Protocol):
         ...
 
     def enter(self, path: str) -> None:
-        """Notes from now on what changes in this directory, or in the file behind this link."""
+        """Notes from now on what changes in this directory, or in the log behind this link."""
         ...
 
     def changed(self) -> Changes | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import zstandard
 
 from photon.adapters.logs.forward import READ_BYTES, ForwardSource
+from photon.adapters.logs.links import LogPath
 
 WINDOW_BYTES_MAX = 8 << 20
 """Levels 1 to 19 need no larger window; RFC 8878 asks readers to support this one."""
@@ -86,7 +87,7 @@ def read_frame_header(data: bytes) -> FrameHeader | None:
 class ZstdSource(ForwardSource):
     """A Zstandard file, possibly of several frames, possibly still growing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | LogPath) -> None:
         self._frames: list[tuple[int, int]] = [(0, 0)]  # (uncompressed, compressed) offsets of frames' begins
         self._spacing = FRAME_SPACING_BYTES
         super().__init__(path)

@@ -10,6 +10,7 @@ from photon.adapters.contract import Adapter, AdapterError, Framing, LogFile
 from photon.adapters.formats.delimited import LINE_END_MARK
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, read_head
+from photon.adapters.logs.links import LinkOutside, log_path
 
 RECORDS = 200
 SAMPLE_BYTES = 64 << 20
@@ -53,7 +54,8 @@ class Samples:
         for side, path in (("primary", primary), ("foreign", foreign)):
             samples: list[Sample] = []
             for file in [] if path is None else _files(path):
-                found = read_samples(adapter, side, file, limit - len(samples))
+                named = file == path
+                found = read_samples(adapter, side, file, limit - len(samples), named=named)
                 if found.fault and not found.samples:
                     raise AdapterError(found.fault, found.path, f"name a file of the {side} logs")
                 samples += found.samples
@@ -79,8 +81,9 @@ def framing_of(adapter: Adapter, side: str) -> tuple[Framing, bool]:
     return adapter.foreign_framing, adapter.foreign_has_header
 
 
-def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> SampleFile:
-    """The first records of a ``primary`` or ``foreign`` file. Raises AdapterError where there is no such file."""
+def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS, *, named: bool = True) -> SampleFile:
+    """The first records of a ``primary`` or ``foreign`` file. ``named``: by the user, so that a link is followed.
+    Raises AdapterError where it cannot be read."""
     framing, has_header = framing_of(adapter, side)
     if path.is_dir():
         inner = next(iter(_files(path)), None)
@@ -89,7 +92,12 @@ def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) 
     if not path.is_file():
         raise AdapterError("no such file", str(path), f"name one file of the {side} logs")
     found = SampleFile(str(path))
-    source = open_anywhere(path, framing)
+    links = list(adapter.primary_links if side == "primary" else adapter.foreign_links)
+    links += [str(path.resolve().parent)] if named else []
+    try:
+        source = open_anywhere(log_path(path.parent, path.name, links), framing)
+    except LinkOutside as outside:
+        raise AdapterError(str(outside), str(path), "name another file") from None
     try:
         data = b""
         while len(data) < SAMPLE_BYTES and data.count(b"\n") <= limit * 4 + 1000:

@@ -11,9 +11,10 @@ from typing import Protocol
 
 from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
-from photon.adapters.logs.elsewhere import is_final, key_at
+from photon.adapters.logs.elsewhere import is_final, key_of
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, read_head, record_of
+from photon.adapters.logs.links import LinkOutside, log_path
 from photon.adapters.logs.log_finder import LogFound, find_logs, holding
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.reader import Source
@@ -46,6 +47,7 @@ class LogFiles:
     has_header: bool
     max_record: int
     framing: Framing = LINES
+    links: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._logs: dict[str, LogFound] = {}
@@ -87,7 +89,9 @@ class LogFiles:
             ]  # fmt: skip
 
     def _find(self) -> dict[str, LogFound]:
-        return find_logs(self.directory, self.patterns, has_header=self.has_header, framing=self.framing)
+        return find_logs(
+            self.directory, self.patterns, has_header=self.has_header, framing=self.framing, links=self.links
+        )
 
     def _source(self, identity: str) -> tuple[LogFound, Source] | None:
         """The log's file, opened, and looked at whether it still holds this log."""
@@ -102,8 +106,9 @@ class LogFiles:
                 self._logs = self._find()
             for found in holding(self._logs, identity)[:CANDIDATES_MAX]:
                 try:
-                    source = open_anywhere(self.directory / found.file.path, self.framing, self.max_record)
-                except FileNotFoundError:
+                    place = log_path(self.directory, found.file.path, self.links)
+                    source = open_anywhere(place, self.framing, self.max_record)
+                except (FileNotFoundError, LinkOutside):
                     continue
                 self._open = (identity, found, source)
                 if self._holds(source, found, identity):
@@ -113,7 +118,7 @@ class LogFiles:
 
     def _key(self, log: LogFound) -> tuple[int, int] | None:
         try:
-            return key_at(self.directory / log.file.path)
+            return key_of(self.directory, log.file.path)
         except FileNotFoundError:
             return None
 

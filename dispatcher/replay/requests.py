@@ -180,6 +180,7 @@ def preview(
     to_ns: int,
     pattern: str,
     framing: Framing = LINES,
+    links: Sequence[str] = (),
 ) -> list[Preview]:
     """Changes nothing. Raises StateError, OSError."""
     with open_state(state) as db:
@@ -190,7 +191,7 @@ def preview(
     size: dict[str, int] = {}
     for chunk in chunks:
         size[chunk.identity] = size.get(chunk.identity, 0) + chunk.end - chunk.begin
-    found = find_logs(logs, patterns, has_header=has_header, framing=framing) if concerned else {}
+    found = find_logs(logs, patterns, has_header=has_header, framing=framing, links=links) if concerned else {}
     return [
         Preview(
             found[part.identity].file.path if part.identity in found else part.path,

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,9 @@ from pyspark.sql.functions import col
 from xxhash import xxh3_128_hexdigest
 
 from photon.adapters.contract import Adapter
-from photon.adapters.logs.elsewhere import is_final
+from photon.adapters.logs.elsewhere import is_final, open_stored
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.links import LogPath, log_path
 from photon.config.disk import RealDisk
 from photon.objects.paths import placed
 from photon.outputs.output_places import KINDS
@@ -294,14 +296,14 @@ def _adapter(spec: AdapterSpec) -> Adapter:
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------
-def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[InputFile], dict[Name, Path]]:
+def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[InputFile], dict[Name, Path | LogPath]]:
     """Every file that there is, as it is now; and where those stand whose growth is looked at."""
     sources = task.sources
     adapter = _adapter(sources.join.adapter)
     found: list[InputFile] = []
-    places: dict[Name, Path] = {}
+    places: dict[Name, Path | LogPath] = {}
 
-    def add(file: InputFile, place: Path) -> None:
+    def add(file: InputFile, place: Path | LogPath) -> None:
         found.append(msgspec.structs.replace(file, tail=_tail(place, file.bytes)))
         places[name_of(file)] = place
 
@@ -311,7 +313,8 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[In
             datacentre = logs_of[number].datacentre
             file = InputFile(what=what, datacentre=datacentre, path=log.path, bytes=log.size, mtime_ns=log.mtime_ns,
                              identity=log.identity)  # fmt: skip
-            add(file, placed(Path(), logs_of[number].directory) / log.path) if is_foreign else found.append(file)
+            place = log_path(placed(Path(), logs_of[number].directory), log.path, adapter.foreign_links)
+            add(file, place) if is_foreign else found.append(file)
     for source in sources.outputs:
         for work in outputs.source_ranges(source, KINDS, 1 << 62):
             add(_output_file(work), Path(work.path))
@@ -327,14 +330,13 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[In
     return found, places
 
 
-def _tail(path: Path, end: int) -> str:
+def _tail(path: Path | LogPath, end: int) -> str:
     """Empty of what does not stand there as it is read."""
     if path.name.endswith(COMPRESSED_SUFFIXES) or is_final(path):
         return ""
     try:
-        with path.open("rb") as file:
-            file.seek(max(end - report.TAIL_BYTES, 0))
-            return xxh3_128_hexdigest(file.read(min(end, report.TAIL_BYTES)))
+        with closing(open_stored(path)) as file:
+            return xxh3_128_hexdigest(file.read(max(end - report.TAIL_BYTES, 0), min(end, report.TAIL_BYTES)))
     except OSError:
         return ""
 

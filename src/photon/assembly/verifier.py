@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from photon.adapters.contract import Adapter, Framing
+from photon.adapters.contract import Adapter
 from photon.adapters.logs.watching import Watch, open_watcher
 from photon.assembly.registry import admitted
 from photon.assembly.room import Room
@@ -167,10 +167,21 @@ def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path,
     after = configured.unmatched_after
     patience_s = None if after is None else after + configured.primary_max_delay + READ_BEFORE_S
 
-    def side(logs: str, files: Sequence[str], framing: Framing, has_header: bool) -> SourceSide:
-        return SourceSide(placed(base, logs), files, framing, has_header, settings.limits.record)
-
-    foreign = side(pipeline.foreign, configured.foreign_files, adapter.foreign_framing, adapter.foreign_has_header)
-    primary = side(pipeline.primary, configured.primary_files, adapter.primary_framing, adapter.primary_has_header)
+    foreign = SourceSide(
+        placed(base, pipeline.foreign),
+        configured.foreign_files,
+        adapter.foreign_framing,
+        adapter.foreign_has_header,
+        settings.limits.record,
+        adapter.foreign_links,
+    )
+    primary = SourceSide(
+        placed(base, pipeline.primary),
+        configured.primary_files,
+        adapter.primary_framing,
+        adapter.primary_has_header,
+        settings.limits.record,
+        adapter.primary_links,
+    )
     patience_ns = None if patience_s is None else int(patience_s * 1e9)
     return SourceFinder(RealDisk(), directory, adapter, foreign, primary, patience_ns=patience_ns)

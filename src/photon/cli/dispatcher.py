@@ -235,7 +235,7 @@ def replay(
     adapter, files = adapter_of(at.settings, pipeline.join, at.base), at.settings.join[pipeline.join].foreign_files
     logs = requests.preview(
         state, placed(at.base, pipeline.foreign), files, has_header=adapter.foreign_has_header,
-        framing=adapter.foreign_framing, from_ns=from_ns, to_ns=to_ns, pattern=pattern,
+        framing=adapter.foreign_framing, links=adapter.foreign_links, from_ns=from_ns, to_ns=to_ns, pattern=pattern,
     )  # fmt: skip
     number = None if dry_run else requests.ask(state, from_ns, to_ns, pattern, now_ns)
     answer = {

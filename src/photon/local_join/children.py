@@ -70,15 +70,21 @@ class JoinOptions:
         """What was named of each side."""
         return {"primary": self.primary, "foreign": self.foreign}
 
-    def at(self, join: str, sides: Mapping[str, Given]) -> JoinOptions:
+    def at(self, join: str, sides: Mapping[str, Given], adapter: Adapter) -> JoinOptions:
         """With directories, and as settings which files of them are read; what the user has set goes over that."""
+        allowed = {"primary": adapter.primary_links, "foreign": adapter.foreign_links}
         files = [
             f"join.{join}.{side}_files={orjson.dumps(logs.patterns).decode()}"
             for side, logs in sides.items()
             if logs.patterns is not None
         ]
+        links = [
+            f"join.{join}.{side}.follow_links={orjson.dumps([*allowed[side], *logs.links]).decode()}"
+            for side, logs in sides.items()
+            if logs.links
+        ]
         primary, foreign = sides["primary"].directory, sides["foreign"].directory
-        return replace(self, primary=primary, foreign=foreign, overrides=(*files, *self.overrides))
+        return replace(self, primary=primary, foreign=foreign, overrides=(*files, *self.overrides, *links))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
-from photon.adapters.logs.problems import UNREAD, LogDirectoryError, ProblemReporter
+from photon.adapters.logs.problems import UNREAD, LogDirectoryError, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import open_source
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -39,6 +39,8 @@ class Given:
 
     directory: Path
     patterns: tuple[str, ...] | None = None
+    links: tuple[str, ...] = ()
+    """The directory of the target, if the user named a link."""
 
     def may_hold(self, directory: Path) -> bool:
         """Whether files below this directory would be read as logs."""
@@ -67,7 +69,8 @@ def _files(side: str, path: Path) -> Given:
     if path.is_dir():
         return Given(path)
     if path.is_file():
-        return Given(path.parent, _log_patterns(path.name))
+        real = path.resolve().parent
+        return Given(path.parent, _log_patterns(path.name), () if real == path.parent.resolve() else (str(real),))
     if path.exists():
         raise UsageError(
             f"--{side} {path}: is neither a directory nor a file; a pipe is read as standard input, with -"
@@ -86,6 +89,9 @@ def _files(side: str, path: Path) -> Given:
         if discover(directory, compile_patterns(patterns), problems):
             return Given(directory, patterns)
     for problem in problems.unsolved(UNREAD):
+        if problem.kind is ProblemKind.LINK:
+            why = f"no file is read, of those that match: {problem}"
+            raise UsageError(f"--{side} {path}: {why}; name the directory of the {side} logs, a file or another glob")
         raise LogDirectoryError(problem.message, str(directory / problem.path), "make it readable for this user")
     raise UsageError(
         f"--{side} {path}: no file matches; name the directory of the {side} logs, a file or another glob"

@@ -55,7 +55,7 @@ def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *,
     """Raises LogDirectoryError, also where there are files and none can be read."""
     check_directory(logs.directory)
     patterns = compile_patterns(logs.patterns or ALL)
-    found = sample(logs.directory, patterns, size=size, records=records, before=before)
+    found = sample(logs.directory, patterns, size=size, records=records, before=before, links=logs.links)
     if found.unread and not found.records:
         first, others = found.unread[0], len(found.unread) - 1
         what = first.message + (f", and {others:,} more cannot be read" if others else "")

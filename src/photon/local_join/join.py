@@ -112,8 +112,9 @@ async def run(
             sides[side] = await unless_stopped(stop, standard_input(site.spool(side)))
         config = options.config or _inferred(sides, site, disk, say)
         settings, name, adapter = _configured(options, config)
-        options = options.at(name, sides)
+        options = options.at(name, sides, adapter)
         settings, name, adapter = _configured(options, config)  # again: which files are read is a setting
+        site.check_links(settings, config.parent, name, adapter, options.sides())
         options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options)
@@ -250,11 +251,17 @@ def check_readable(adapter: Adapter, join: Join, options: JoinOptions) -> None:
     configuration that is wrong, and verdicts would be final. Raises UsageError.
     """
     sides = (
-        ("primary", options.primary, join.primary_files, adapter.primary_has_header, adapter.primary_framing),
-        ("foreign", options.foreign, join.foreign_files, adapter.foreign_has_header, adapter.foreign_framing),
-    )
-    for side, directory, files, has_header, framing in sides:
-        first = _first_records(directory, files, has_header=has_header, framing=framing)
+        (
+            "primary", options.primary, join.primary_files, adapter.primary_has_header, adapter.primary_framing,
+            adapter.primary_links,
+        ),
+        (
+            "foreign", options.foreign, join.foreign_files, adapter.foreign_has_header, adapter.foreign_framing,
+            adapter.foreign_links,
+        ),
+    )  # fmt: skip
+    for side, directory, files, has_header, framing, links in sides:
+        first = _first_records(directory, files, has_header=has_header, framing=framing, links=links)
         faults = [_fault(adapter, side, record, file) for file, each in first.items() for record in each]
         if len(faults) >= MANY and all(faults):
             raise UsageError(
@@ -290,10 +297,10 @@ def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
 
 
 def _first_records(
-    directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing
+    directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing, links: Sequence[str]
 ) -> dict[LogFile, list[bytes]]:
     """The first records of each of the first logs."""
-    follower = Follower(directory, patterns=files, has_header=has_header, framing=framing)
+    follower = Follower(directory, patterns=files, has_header=has_header, framing=framing, links=links)
     try:
         follower.scan()
         blocks = follower.poll(SAMPLE_BYTES, final=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from photon.adapters.contract import Adapter
+from photon.adapters.log_places import check_links_apart, check_logs_apart, secrets_of
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.config.settings import Settings
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.output import OutputFiles
@@ -72,6 +75,19 @@ class Site:
             raise UsageError(
                 f"--{side} {path}: lies in what --output {self.output} writes itself; name another output"
             )
+
+    def check_links(
+        self, settings: Settings, base: Path, name: str, adapter: Adapter, sides: Mapping[str, Path]
+    ) -> None:
+        """Neither logs nor links may lead to keys and certificates, nor links to what is written here.
+
+        Raises AdapterError.
+        """
+        join, secrets = settings.join[name], secrets_of(settings, base)
+        links = [*adapter.primary_links, *adapter.foreign_links]
+        check_links_apart(f"join.{name}", links, {**secrets, "--output": self.output})
+        for side, files in (("primary", join.primary_files), ("foreign", join.foreign_files)):
+            check_logs_apart(f"--{side}", sides[side], files, secrets)
 
     def check_state(self, disk: Disk) -> None:
         """Before anything is made: raises OutOfStep where the output holds records, and there is no state of them."""

@@ -45,14 +45,15 @@ class SourceSide:
     framing: Framing
     has_header: bool
     record_max: int
+    links: Sequence[str] = ()
 
 
 class _WhatStandsThere(Adapter):
     """Lets LogsEventStore read any place: every record has the key that is asked for."""
 
-    def __init__(self, framing: Framing) -> None:
+    def __init__(self, side: SourceSide) -> None:
         super().__init__({})
-        self.primary_framing = framing
+        self.primary_framing, self.primary_links = side.framing, side.links
 
     def primary_key(self, record: bytes, file: LogFile) -> bytes:
         return b""
@@ -72,7 +73,9 @@ class SourceLogs:
 
     def __init__(self, side: SourceSide) -> None:
         self._side = side
-        self._finder = LogFinder(side.directory, side.patterns, has_header=side.has_header, framing=side.framing)
+        self._finder = LogFinder(
+            side.directory, side.patterns, has_header=side.has_header, framing=side.framing, links=side.links
+        )
         self._logs: dict[str, LogFound] = {}
         self._named: dict[str, list[str]] = {}
         self._newest: list[str] = []
@@ -111,7 +114,7 @@ class SourceLogs:
         if self._store is None:
             self._store = LogsEventStore(
                 self._side.directory,
-                _WhatStandsThere(self._side.framing),
+                _WhatStandsThere(self._side),
                 self._path,
                 record_bytes_max=self._side.record_max,
                 pages_bytes_max=PAGES_BYTES,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.unit.eventstore.helpers import Filled, ManualClock
 
 S = 10**9
@@ -41,3 +43,18 @@ def test_while_a_backlog_is_read_the_place_and_its_age_stay(filled: Filled) -> N
     store.read_all()
     assert store.reader.read_past[0] in (200 * S, 250 * S)
     assert store.reader.read_past[0] == int(store.reader.read_past[1] * S)
+
+
+def test_a_link_that_may_not_be_followed_holds_it_up(filled: Filled, tmp_path: Path) -> None:
+    store = filled()
+    store.clock.ns = 100 * S
+    store.read_all()
+    (tmp_path / "far.log").write_bytes(b"k1,x\n")
+    link = store.logs / "link.log"
+    link.symlink_to(tmp_path / "far.log")
+    store.clock.ns = 200 * S
+    store.read_all()
+    assert store.reader.read_past == (100 * S, 100.0)
+    link.unlink()
+    store.read_all()
+    assert store.reader.read_past == (200 * S, 200.0)

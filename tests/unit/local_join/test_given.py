@@ -18,7 +18,7 @@ from photon.local_join.site import Site
 
 def files(side: Given) -> list[str]:
     silent = ProblemReporter(lambda problem: None)
-    found = discover(side.directory, compile_patterns(side.patterns or ("**/*",)), silent)
+    found = discover(side.directory, compile_patterns(side.patterns or ("**/*",)), silent, links=side.links)
     return [each.path for each in found]
 
 
@@ -127,3 +127,24 @@ def test_a_stream_that_breaks_off_is_not_there(tmp_path: Path) -> None:
         spooled(tmp_path, Broken())
     assert files(Given(tmp_path, ("stdin-*",))) == []
     assert files(spooled(tmp_path, io.BytesIO(b"a\n"))) == ["stdin-1"]
+
+
+def test_a_link_that_is_named_is_followed(tmp_path: Path) -> None:
+    touch(tmp_path, "far/real.log", "far/real.log.1", "far/other.log", "logs/near.log")
+    (tmp_path / "logs" / "link.log").symlink_to(tmp_path / "far" / "real.log")
+    (tmp_path / "logs" / "current.log").symlink_to("near.log")
+    (tmp_path / "door").symlink_to("logs")
+    side = given("foreign", tmp_path / "logs" / "link.log")
+    assert (side.directory, side.links) == (tmp_path / "logs", (str(tmp_path / "far"),))
+    assert files(side) == ["link.log", "link.log.1"]
+    assert given("foreign", tmp_path / "logs" / "current.log").links == ()
+    assert given("foreign", tmp_path / "door" / "near.log").links == ()
+    assert given("foreign", tmp_path / "door").links == ()
+
+
+def test_a_glob_follows_no_link_out_of_its_directory(tmp_path: Path) -> None:
+    touch(tmp_path, "far/real.log", "logs/a.log")
+    (tmp_path / "logs" / "link.log").symlink_to(tmp_path / "far" / "real.log")
+    assert files(given("foreign", tmp_path / "logs" / "*.log")) == ["a.log"]
+    with pytest.raises(UsageError, match=r"--foreign .*li\*.log: no file is read, .*: link.log: leads to .*real.log"):
+        given("foreign", tmp_path / "logs" / "li*.log")

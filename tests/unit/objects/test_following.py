@@ -7,6 +7,7 @@ import gzip
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -16,6 +17,7 @@ from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import head_by_path
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind
 from photon.adapters.logs.shared import SharedFollower
@@ -261,3 +263,20 @@ def test_objects_that_begin_alike_are_told_where_lines_have_no_ids(site: Site) -
     follower.speak()
     assert [str(problem) for problem in site.problems] == ["two: begins with the same record as one: both are read"]
     follower.close()
+
+
+def test_a_key_is_never_a_path_of_this_machine(site: Site, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.log"
+    secret.write_bytes(b"secret\n")
+    keys = [f"../{secret.name}", f"/{secret}", str(secret), f"x/../../..{secret}", "..//x.log"]
+    site.bucket.data = {f"logs/{key}": b"object\n" for key in keys} | {"logs/a.log": b"a\n"}
+    follower = site.follower()
+    found = lines(follower, 1, done=follower.caught_up)
+    assert b"a" in found
+    assert set(found) <= {b"a", b"object"}
+    follower.close()
+    for key in keys:
+        place = log_path(site.path, key)
+        assert isinstance(place, ObjectPath)
+        with pytest.raises(TypeError, match="is no file of this machine"):
+            place.read_bytes()

@@ -274,14 +274,15 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
             files = join.primary_files if side == "primary" else join.foreign_files
             directory = placed(base, pipeline.logs(side))
             if side not in settings.relayed(name) or directory.is_dir():  # its first start makes it
-                found.append(_logs(name, side, directory, files))
+                table = join.primary if side == "primary" else join.foreign
+                found.append(_logs(name, side, directory, files, (table or {}).get("follow_links", ())))
     return found
 
 
-def _logs(datacentre: str, side: str, path: Path, patterns: Sequence[str]) -> Logs:
+def _logs(datacentre: str, side: str, path: Path, patterns: Sequence[str], links: Sequence[str]) -> Logs:
     try:
         problems = ProblemReporter(None)
-        matched = discover(path, compile_patterns(patterns), problems)
+        matched = discover(path, compile_patterns(patterns), problems, links=links)
     except OSError as error:
         return Logs(datacentre, side, str(path), patterns, problem=error.strerror or str(error))
     if isinstance(path, ObjectPath):

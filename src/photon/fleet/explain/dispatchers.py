@@ -12,6 +12,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.framings import open_anywhere
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.reader import Source
@@ -63,7 +64,11 @@ def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Eviden
     what = f"foreign logs below {logs.directory}"
     try:
         finder = LogFinder(
-            logs.directory, logs.patterns, has_header=adapter.foreign_has_header, framing=adapter.foreign_framing
+            logs.directory,
+            logs.patterns,
+            has_header=adapter.foreign_has_header,
+            framing=adapter.foreign_framing,
+            links=adapter.foreign_links,
         )
         found = finder.find()
     except OSError as error:
@@ -95,7 +100,8 @@ def _in_log(
     logs: ForeignLogs, identity: str, log: LogFound, question: Question, budget: Budget, read_to: int | None
 ) -> list[InLog]:
     hits: list[InLog] = []
-    source = open_anywhere(logs.directory / log.file.path, logs.adapter.foreign_framing, logs.max_record)
+    place = log_path(logs.directory, log.file.path, logs.adapter.foreign_links)
+    source = open_anywhere(place, logs.adapter.foreign_framing, logs.max_record)
     try:
         for offset, line in _candidates(source, log, question, budget, logs.max_record):
             front = min(CONTEXT_BYTES, offset)

@@ -91,6 +91,7 @@ def opened(settings: Settings, base: Path, join: str, digester: Digester) -> Ite
                 has_header=adapter.foreign_has_header,
                 max_record=settings.limits.record,
                 framing=adapter.foreign_framing,
+                links=adapter.foreign_links,
             )
             stack.callback(logs.close)
             sites.append(_Site(state, logs))

@@ -87,7 +87,7 @@ class Refused:
     def __init__(self, entry: os.DirEntry[str], number: int) -> None:
         self.name, self.is_dir, self.is_symlink, self._number = entry.name, entry.is_dir, entry.is_symlink, number
 
-    def stat(self) -> os.stat_result:
+    def stat(self, *, follow_symlinks: bool) -> os.stat_result:
         raise OSError(self._number, os.strerror(self._number))
 
 

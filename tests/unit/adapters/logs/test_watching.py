@@ -9,7 +9,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import inotify_simple
@@ -54,7 +54,9 @@ def test_the_file_system_of_a_path_is_that_of_the_longest_mount(path: str, kind:
 class Watched:
     """A follower that is notified, with a clock that is turned by hand."""
 
-    def __init__(self, directory: Path, positions: list[LogPosition] | None = None) -> None:
+    def __init__(
+        self, directory: Path, positions: list[LogPosition] | None = None, links: Sequence[str] = ()
+    ) -> None:
         self.now = 100.0
         self.problems: list[Problem] = []
         self.failures: list[str] = []
@@ -66,6 +68,7 @@ class Watched:
             positions=positions or [],
             report=self.problems.append,
             enter=self.watcher.enter,
+            links=links,
         )
         self.whole = 0
         self._scan = self.follower.scan
@@ -154,7 +157,7 @@ def test_a_file_behind_a_link_is_watched_and_a_second_name_is_no_second_log(tmp_
     append(logs / "a.log", b"a\n")
     (logs / "current.log").symlink_to(logs / "a.log")
     os.link(logs / "a.log", logs / "b.log")
-    world = Watched(logs)
+    world = Watched(logs, links=[str(pods)])
     assert sorted(world.read()) == [b"1", b"a"]
     world.whole = 0
     append(pods / "0.log", b"2\n")

@@ -234,5 +234,5 @@ def test_a_directory_below_the_logs_that_cannot_be_listed_is_named(
         return listed(path)
 
     monkeypatch.setattr("photon.adapters.logs.discovery.os.scandir", scandir)
-    found = gathering._logs("east", "foreign", tmp_path, ("**/*",))
+    found = gathering._logs("east", "foreign", tmp_path, ("**/*",), ())
     assert (found.matched, found.unreadable) == (1, ["sub/"])

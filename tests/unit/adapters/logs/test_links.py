@@ -1,0 +1,501 @@
+"""Links in a log directory: none leads out of it unless it may, and the log behind one is read through rotations."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.logs import follower as follower_module
+from photon.adapters.logs.discovery import compile_patterns, discover, look_at
+from photon.adapters.logs.elsewhere import open_stored
+from photon.adapters.logs.framings import open_anywhere
+from photon.adapters.logs.links import HOPS_MAX, LinkOutside, Links, hops, log_path, stat_log
+from photon.adapters.logs.log_finder import find_logs
+from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
+from photon.adapters.logs.reader import open_source
+from photon.adapters.logs.slices import LogUnreadable, Reading, Slice, StandingLog, read_slice, standing_logs
+from photon.adapters.logs.tail import DANGLING_S
+from photon.eventstore.log_files import Pages, open_log
+from tests.unit.adapters.logs.tails import Tail, append
+from tests.unit.adapters.logs.test_watching import Watched
+
+ALL = compile_patterns(["**/*"])
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Path:
+    (tmp_path / "pods").mkdir()
+    return tmp_path / "pods"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    (tmp_path / "private").mkdir()
+    path = tmp_path / "private" / "key.pem"
+    path.write_bytes(b"secret\n")
+    return path
+
+
+def scan(directory: Path, *follow: Path) -> tuple[list[str], list[Problem]]:
+    problems: list[Problem] = []
+    links = [str(each) for each in follow]
+    found = discover(directory, ALL, ProblemReporter(problems.append), links=links)
+    return [each.path for each in found], problems
+
+
+# -- confined ------------------------------------------------------------------------------------------------------
+def test_a_link_out_of_the_directory_is_told_and_not_read(logs: Path, secret: Path) -> None:
+    append(logs / "a.log", b"1\n")
+    (logs / "evil.log").symlink_to(secret)
+    tail = Tail(logs)
+    assert tail.read(final=True) == [b"1"]
+    (problem,) = tail.follower.unread()
+    assert str(problem) == (
+        f"evil.log: leads to {secret}, outside the log directory; not read: add its directory to follow_links, "
+        "or remove the link"
+    )
+    (logs / "evil.log").unlink()
+    assert tail.read() == []
+    assert tail.follower.unread() == []
+    assert tail.kinds() == [ProblemKind.LINK]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(lambda logs, secret: (logs / "e.log").symlink_to(secret), id="absolute"),
+        pytest.param(lambda logs, secret: (logs / "e.log").symlink_to("../private/key.pem"), id="relative"),
+        pytest.param(lambda logs, secret: (logs / "e.log").symlink_to("./x/../../private/key.pem"), id="dots"),
+        pytest.param(lambda logs, secret: _two(logs, secret), id="two links in a row"),
+        pytest.param(lambda logs, secret: _through_directory(logs, secret), id="through a linked directory"),
+    ],
+)
+def test_no_way_leads_out(logs: Path, pods: Path, secret: Path, made: Callable[[Path, Path], None]) -> None:
+    (logs / "x").mkdir()
+    made(logs, secret)
+    found, problems = scan(logs, pods)
+    assert found == []
+    assert {problem.kind for problem in problems} == {ProblemKind.LINK}
+    assert str(secret) in str(problems[0])
+
+
+def _two(logs: Path, secret: Path) -> None:
+    (logs.parent / "pods" / "hop.log").symlink_to(secret)
+    (logs / "e.log").symlink_to(logs.parent / "pods" / "hop.log")
+
+
+def _through_directory(logs: Path, secret: Path) -> None:
+    (logs / "d").symlink_to(secret.parent)
+    (logs / "e.log").symlink_to("d/key.pem")
+
+
+def test_links_that_may_be_followed(logs: Path, pods: Path, tmp_path: Path) -> None:
+    append(logs / "a.log", b"1\n")
+    append(pods / "0.log", b"2\n")
+    append(tmp_path / "pods2" / "0.log", b"3\n")  # begins with the same characters, and lies elsewhere
+    (logs / "current.log").symlink_to("a.log")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    (logs / "web2.log").symlink_to(tmp_path / "pods2" / "0.log")
+    (tmp_path / "entry").symlink_to(pods)
+    assert scan(logs)[0] == ["a.log"]
+    found, problems = scan(logs, tmp_path / "entry")
+    assert found == ["a.log", "web.log"]
+    assert [problem.path for problem in problems] == ["web2.log"]
+
+
+def test_a_log_directory_that_is_a_link_is_its_real_directory(logs: Path, secret: Path) -> None:
+    append(logs / "a.log", b"1\n")
+    (logs / "current.log").symlink_to("a.log")
+    (logs / "evil.log").symlink_to(secret)
+    (logs.parent / "link").symlink_to(logs)
+    tail = Tail(logs.parent / "link", patterns=("[ce]*.log",))
+    assert tail.read(final=True) == [b"1"]
+    assert tail.kinds() == [ProblemKind.LINK]
+
+
+def test_what_a_link_cannot_lead_to_is_told(logs: Path, pods: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (logs / "web.log").symlink_to(pods / "0.log")
+    real = os.lstat
+
+    def denied(path: str) -> os.stat_result:
+        if str(path).startswith(str(pods)):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr("photon.adapters.logs.discovery.os.lstat", denied)
+    found, problems = scan(logs, pods)
+    assert (found, [each.kind for each in problems]) == ([], [ProblemKind.LINK])
+    assert "cannot be looked at (Permission denied)" in str(problems[0])
+
+
+def test_thousands_of_links_in_a_row_are_a_loop(logs: Path) -> None:
+    for number in range(1_200):
+        (logs / f"l{number}").symlink_to(f"l{number + 1}")
+    assert len(hops(logs, "l0")) == HOPS_MAX
+    assert scan(logs)[0] == []
+    (logs / "round").symlink_to("round")
+    (logs / "deep").symlink_to("x/" * 2_000 + "y")
+    (logs / "dot").symlink_to("..")
+    assert scan(logs) == ([], [])
+
+
+OPENERS = [
+    pytest.param(lambda place: open_anywhere(place, Reading().framing), id="framings"),
+    pytest.param(open_source, id="reader"),
+    pytest.param(open_stored, id="stored"),
+    pytest.param(lambda place: open_log(place, Pages(), 1), id="event store"),
+]
+
+
+@pytest.mark.parametrize("opened", OPENERS)
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_file_that_becomes_a_link_after_the_scan_is_not_opened(
+    logs: Path, pods: Path, secret: Path, opened: Callable[[object], object], suffix: str
+) -> None:
+    (logs / f"a.log{suffix}").symlink_to(secret)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(LinkOutside, match=f"leads to {secret}, outside the log directory"):
+        opened(log_path(logs, f"a.log{suffix}", [str(pods)]))
+    with pytest.raises(OSError, match="symbolic links"):  # a plain path is no way around it
+        opened(logs / f"a.log{suffix}")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_directory_that_becomes_a_link_after_the_scan_is_not_entered(logs: Path, secret: Path) -> None:
+    (logs / "d").symlink_to(secret.parent)
+    with pytest.raises(LinkOutside):
+        open_source(log_path(logs, "d/key.pem"))
+    with pytest.raises(LinkOutside):
+        open_source(log_path(logs, "../private/key.pem"))
+    assert open_source(log_path(logs, "../private/key.pem", [str(secret.parent)])).read(0, 9) == b"secret\n"
+
+
+def test_the_follower_does_not_read_a_file_that_became_a_link_between_scan_and_opening(
+    logs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(logs / "a.log", b"1\n")
+    listed = follower_module.discover
+
+    def swapped(*arguments: object) -> object:
+        found = listed(*arguments)  # type: ignore[arg-type]
+        (logs / "a.log").unlink(missing_ok=True)
+        (logs / "a.log").symlink_to(secret)
+        monkeypatch.setattr(follower_module, "discover", listed)
+        return found
+
+    monkeypatch.setattr(follower_module, "discover", swapped)
+    tail = Tail(logs)
+    assert tail.read(final=True) == []
+    assert [(each.kind, each.path) for each in tail.follower.unread()] == [(ProblemKind.LINK, "a.log")]
+
+
+def test_a_slice_of_a_file_that_became_a_link_is_refused(logs: Path, pods: Path, secret: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    reading = Reading(links=(str(pods),))
+    (log,) = standing_logs(logs, reading, print)
+    assert [block.data for block in read_slice(logs, Slice(log, 0, None), reading)] == [b"1\n"]
+    assert standing_logs(logs, Reading(), lambda problem: None) == []
+    with pytest.raises(LogUnreadable, match="outside the log directory"):
+        list(read_slice(logs, Slice(log, 0, None), Reading()))
+    (logs / "web.log").unlink()
+    (logs / "web.log").symlink_to(secret)
+    evil = StandingLog("web.log", "x", b"", 0, 7, 0, splittable=True)
+    with pytest.raises(LogUnreadable, match="outside the log directory"):
+        list(read_slice(logs, Slice(evil, 0, None), reading))
+
+
+def test_readers_at_places_find_what_may_be_followed(logs: Path, pods: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    assert find_logs(logs, ["**/*"], has_header=False) == {}
+    (found,) = find_logs(logs, ["**/*"], has_header=False, links=[str(pods)]).values()
+    assert found.file.path == "web.log"
+
+
+# -- the log behind a link -----------------------------------------------------------------------------------------
+def test_what_the_target_was_rolled_to_belongs_to_the_link(logs: Path, pods: Path) -> None:
+    for name in ("0.log", "0.log.20240301-101010", "0.log.1.gz", "0.log.2.tmp", ".0.log.1", "1.log", "other.log"):
+        append(pods / name, name.encode() + b"\n")
+    (pods / "0.log.3").symlink_to("1.log")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    assert scan(logs, pods)[0] == ["web.log", "web.log.1.gz", "web.log.20240301-101010"]
+    append(logs / "app.log", b"a\n")
+    append(logs / "app.log.1", b"b\n")
+    (logs / "current.log").symlink_to("app.log")
+    found = discover(logs, compile_patterns(["current.log"]), ProblemReporter(None))
+    assert [each.path for each in found] == ["current.log", "current.log.1"]
+    assert scan(logs)[0] == ["app.log", "app.log.1"]
+
+
+def test_a_rolled_target_is_read_under_the_name_of_its_link(logs: Path, pods: Path) -> None:
+    append(pods / "0.log.1", b"1\n")
+    (logs / "sub").mkdir()
+    (logs / "sub" / "web.log").symlink_to(pods / "0.log")  # which is not there yet
+    place = log_path(logs, "sub/web.log.1", [str(pods)])
+    assert open_source(place).read(0, 9) == b"1\n"
+    assert stat_log(logs, "sub/web.log.1").st_size == 2
+    with pytest.raises(LinkOutside):
+        open_source(log_path(logs, "sub/web.log.1"))
+    for missing in ("sub/web.log.2", "sub/app.log.1", "sub/app.log"):
+        with pytest.raises(FileNotFoundError):
+            open_source(log_path(logs, missing, [str(pods)]))
+    append(logs / "sub" / "web.log.1", b"real\n")  # what is really there goes first
+    assert open_source(place).read(0, 9) == b"real\n"
+    assert scan(logs, pods)[0] == ["../pods/0.log.1", "sub/web.log.1"]
+
+
+def test_a_link_that_is_named_like_a_rolled_file_gives_its_log_no_name(logs: Path, pods: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    append(pods / "0.log.1", b"2\n")
+    (logs / "web.log.1").symlink_to(pods / "0.log")
+    (logs / "old.log").symlink_to(pods / "0.log.1")
+    tail = Tail(logs, links=[str(pods)])
+    assert tail.read() == [b"2", b"1"]
+    assert sorted(tail.follower.present().values()) == ["old.log", "web.log.1"]
+    (logs / "old.log").unlink()
+    assert scan(logs, pods)[0] == ["../pods/0.log.1", "web.log.1"]
+    assert open_source(log_path(logs, "../pods/0.log.1", [str(pods)])).read(0, 9) == b"2\n"
+
+
+def test_each_file_behind_links_has_one_name(logs: Path, pods: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    append(pods / "0.log.1", b"2\n")
+    (logs / "a.log").symlink_to(pods / "0.log")
+    (logs / "b.log").symlink_to(pods / "0.log")
+    (logs / "c.log").symlink_to(pods / "0.log.1")
+    assert scan(logs, pods)[0] == ["a.log", "c.log"]
+    os.link(pods / "0.log", logs / "real.log")
+    assert scan(logs, pods)[0] == ["c.log", "real.log"]
+
+
+def test_target_directories_are_listed_once_a_pass(logs: Path, pods: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        append(pods / f"p{number}.log", b"%d\n" % number)
+        (logs / f"l{number}.log").symlink_to(pods / f"p{number}.log")
+    listed: list[str] = []
+    real = os.scandir
+    monkeypatch.setattr("photon.adapters.logs.links.os.scandir", lambda path: listed.append(str(path)) or real(path))
+    assert len(scan(logs, pods)[0]) == 50
+    assert listed.count(str(pods)) == 1
+
+
+def test_a_thousand_links_are_discovered_within_a_fifth_of_a_second(logs: Path, pods: Path) -> None:
+    for number in range(1_000):
+        place = f"{pods}/{number}"
+        os.mkdir(place)
+        os.close(os.open(f"{place}/0.log", os.O_CREAT | os.O_WRONLY))
+        os.symlink(f"{place}/0.log", f"{logs}/l{number}.log")
+    took = []
+    for _ in range(3):
+        begun = time.process_time()
+        assert len(scan(logs, pods)[0]) == 1_000
+        took.append(time.process_time() - begun)
+    assert min(took) < 0.2
+
+
+class Polled:
+    """As ``Watched``, but each look is at the whole directory."""
+
+    def __init__(self, directory: Path, links: list[str]) -> None:
+        self._tail = Tail(directory, links=links)
+        self.read, self.close, self.problems = self._tail.read, self._tail.close, self._tail.problems
+        self.follower = self._tail.follower
+
+
+@pytest.fixture(params=["notified", "polled"])
+def world(request: pytest.FixtureRequest, logs: Path, pods: Path) -> Iterator[Watched | Polled]:
+    links = [str(pods)]
+    made = Watched(logs, links=links) if request.param == "notified" else Polled(logs, links)
+    (logs / "web.log").symlink_to(pods / "0.log")
+    made.read()
+    yield made
+    made.close()
+
+
+def test_rotation_behind_a_link_loses_nothing(world: Watched | Polled, logs: Path, pods: Path) -> None:
+    log, lines = pods / "0.log", list[bytes]()
+    append(log, b"first\n")
+    lines += world.read()
+    for turn in range(4):
+        append(log, b"%d before\n" % turn)
+        if turn % 2:
+            lines += world.read()
+        rolled = log.rename(pods / f"0.log.2024030{turn + 1}-101010")
+        append(rolled, b"%d late\n" % turn)
+        if turn < 3:
+            lines += world.read()  # the link leads to nothing
+            append(rolled, b"%d later\n" % turn)
+            lines += world.read()
+        append(log, b"%d after\n" % turn)
+        lines += world.read()
+    expected = [b"%d %s" % (turn, each) for turn in range(4) for each in (b"before", b"late", b"after")]
+    assert sorted(lines) == sorted([b"first", *expected, *(b"%d later" % turn for turn in range(3))])
+    assert world.problems == []
+    assert world.follower.lost_bytes == 0
+
+
+def test_behind_a_link_is_watched_without_whole_scans(logs: Path, pods: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    append(pods / "other.log", b"x\n")
+    (pods / "hop.log").symlink_to("0.log")
+    (logs / "web.log").symlink_to(pods / "hop.log")
+    world = Watched(logs, links=[str(pods)])
+    assert world.read() == [b"1"]
+    world.whole = 0
+    append(pods / "0.log", b"2\n")
+    assert world.read() == [b"2"]
+    (pods / "0.log").rename(pods / "0.log.1")
+    append(pods / "0.log.1", b"3\n")
+    assert world.read() == [b"3"]
+    append(pods / "0.log", b"4\n")
+    assert world.read() == [b"4"]
+    append(pods / "0.log.2", b"5\n")
+    assert world.read() == [b"5"]
+    (pods / "0.log.2").unlink()
+    assert world.read() == []
+    assert world.whole == 0
+    append(pods / "new.log", b"6\n")
+    (pods / "hop.log").unlink()
+    (pods / "hop.log").symlink_to("new.log")
+    assert world.read() == [b"6"]
+    (pods / "other.log").rename(logs.parent / "away.log")  # of no log that is followed
+    append(pods / "another.log", b"x\n")
+    assert world.watcher.changed() == (set(), set())
+    assert world.problems == []
+    world.close()
+
+
+def test_growth_behind_a_link_lists_no_directory(logs: Path, pods: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("0.log", "0.log.1"):
+        append(pods / name, name.encode() + b"\n")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    world = Watched(logs, links=[str(pods)])
+    assert sorted(world.read()) == [b"0.log", b"0.log.1"]
+    world.whole = 0
+    listed: list[str] = []
+    monkeypatch.setattr("photon.adapters.logs.links.os.scandir", lambda path: listed.append(str(path)))
+    append(pods / "0.log", b"2\n")
+    append(pods / "0.log.1", b"3\n")
+    assert sorted(world.read()) == [b"2", b"3"]
+    assert listed == []
+    assert world.whole == 0
+    assert {each.path for each in world.follower.positions()} == {"web.log", "web.log.1"}
+    world.close()
+
+
+def test_a_link_whose_target_directory_comes_later_is_tried_again(logs: Path, pods: Path) -> None:
+    (logs / "web.log").symlink_to(pods / "x" / "0.log")
+    (logs / "none.log").symlink_to(logs.parent / "elsewhere" / "0.log")
+    world = Watched(logs, links=[str(pods)])
+    assert world.read() == []
+    assert world.follower.dangling == {"web.log"}
+    world.whole = 0
+    append(pods / "x" / "0.log", b"1\n")  # in a directory that nobody could watch
+    assert DANGLING_S <= 0.5
+    world.now += DANGLING_S
+    assert world.read() == [b"1"]
+    assert world.follower.dangling == set()
+    assert world.whole == 0
+    append(pods / "x" / "0.log", b"2\n")
+    assert world.read() == [b"2"]
+    world.close()
+
+
+def test_dangling_links_are_looked_at_now_and_then(logs: Path, pods: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (logs / "web.log").symlink_to(pods / "0.log")
+    world = Watched(logs, links=[str(pods)])
+    world.read()
+    world.read()
+    looked: list[object] = []
+    monkeypatch.setattr(follower_module, "look_at", lambda *given: looked.append(given[3]) or look_at(*given))
+    for _ in range(8):
+        world.now += DANGLING_S / 4
+        world.read()
+    assert looked == [{"web.log"}] * 2
+    world.close()
+
+
+def test_a_removed_link_is_watched_no_more(logs: Path, pods: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    world = Watched(logs, links=[str(pods)])
+    assert world.read() == [b"1"]
+    (logs / "web.log").unlink()
+    world.now += 60.0
+    world.read()
+    append(pods / "0.log", b"2\n")
+    assert world.watcher.changed() == (set(), set())
+    world.close()
+
+
+def test_a_refused_link_is_told_when_it_comes_and_forgotten_when_it_goes(logs: Path, secret: Path) -> None:
+    world = Watched(logs)
+    world.read()
+    world.whole = 0
+    (logs / "evil.log").symlink_to(secret)
+    assert world.read() == []
+    assert [each.kind for each in world.follower.unread()] == [ProblemKind.LINK]
+    (logs / "evil.log").unlink()
+    (logs / "evil.log").symlink_to(secret.parent / "other.log")
+    append(secret.parent / "other.log", b"1\n")
+    world.read()
+    assert "other.log" in str(world.follower.unread()[0])
+    (logs / "evil.log").unlink()
+    append(logs / "evil.log", b"2\n")
+    assert world.read() == [b"2"]
+    assert world.follower.unread() == []
+    assert world.whole == 0
+    world.close()
+
+
+def test_a_rolled_target_is_read_to_its_end_after_a_restart(logs: Path, pods: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    first = Tail(logs, links=[str(pods)])
+    assert first.read() == [b"1"]
+    positions = first.follower.positions()
+    first.close()
+    append(pods / "0.log", b"2\n")
+    (pods / "0.log").rename(pods / "0.log.20240301-101010")
+    append(pods / "0.log", b"3\n")
+    again = Tail(logs, positions, links=[str(pods)])
+    assert sorted(again.read(final=True)) == [b"2", b"3"]
+    assert again.follower.unread() == []
+    identities = find_logs(logs, ["**/*"], has_header=False, links=[str(pods)])
+    assert {positions[0].identity} < set(identities) == set(again.follower.present())
+
+
+def test_all_that_was_seen_was_read_only_when_a_rolled_target_was(logs: Path, pods: Path) -> None:
+    append(pods / "0.log", b"1\n")
+    (logs / "web.log").symlink_to(pods / "0.log")
+    world = Watched(logs, links=[str(pods)])
+    world.read()
+    append(pods / "0.log", b"2\n")
+    (pods / "0.log").rename(pods / "0.log.1")
+    append(pods / "0.log", b"3\n")
+    world.tail.scan()
+    assert not world.follower.caught_up()
+    blocks = world.tail.poll(1)
+    assert not world.follower.caught_up()
+    while more := world.tail.poll(1 << 20):
+        blocks += more
+    assert {block.data for block in blocks} == {b"2\n", b"3\n"}
+    assert world.follower.caught_up()
+    world.close()
+
+
+def test_links_of_a_directory_that_is_gone_are_an_error(logs: Path) -> None:
+    links = Links(logs / "nowhere")
+    with pytest.raises(FileNotFoundError):
+        links.begin(whole=True)
