@@ -46,8 +46,9 @@ def test_nothing_of_a_private_file_that_a_link_leads_to_is_read(
     (directory / "evil.log").symlink_to(secret)
     result = logs.once(config=config)
     said = [each for each in result.err.splitlines() if each.startswith("photon: ") and "evil.log" in each]
-    assert len(said) == 1, result.err
-    assert f"evil.log: leads to {secret}, outside the log directory; not read: add its directory to" in said[0]
+    assert len(said) == (1 if config else 2), result.err  # inference names what it did not look at
+    for each in said:
+        assert f"evil.log: leads to {secret}, outside the log directory; not read: add its directory to" in each
     assert result.code == (3 if side == "foreign" else 1), result.err  # without its primaries nothing is unmatched
     assert SECRET.splitlines()[1].decode() not in result.out + result.err
     assert anywhere_below(logs.output, SECRET) == []
