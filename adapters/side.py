@@ -53,7 +53,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     key: str | KeyPart | tuple[str | KeyPart, ...]
     """Names the primary event, on both sides. Several fields: all of them together, in the same order on both."""
     id: str | None = None
-    """The foreign event's own globally unique id. Absent: log identity and byte offset serve."""
+    """The foreign event's own globally unique id. Absent: ``logs.place_ids``."""
     time: TimeConfig | str | None = None
     """Event time; the foreign side needs it. With ``framing = "cri"`` also "line": the time before the content."""
     framing: str | None = None

@@ -31,7 +31,7 @@ class Unreadable:
 
 
 class EventsRead(NamedTuple):
-    """What ``events_of`` makes of some records."""
+    """The answer of ``events_of``."""
 
     events: Events
     unreadable: list[Unreadable]

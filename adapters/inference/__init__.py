@@ -310,7 +310,7 @@ def _find_id(side: Side, *taken: str) -> tuple[str | None, str]:
         if unique
         else ""
     )
-    return None, f"event id = the log's identity and byte offset{what}"
+    return None, f"event id = the line's place and content{what}"
 
 
 def _names_the_event(side: Side, name: str) -> bool:

@@ -44,7 +44,7 @@ class Files:
         known_as: Callable[[TrackedFile, Head], str] = lambda file, head: head.identity,
     ) -> None:
         """``read_whole``: the head of a final file that was read to its end by an earlier process. ``known_as``: the
-        identity of the log that a file holds, whatever its name.
+        identity of the log that a file holds, under any name.
         """
         self._directory = directory
         self._rest = rest

@@ -150,7 +150,7 @@ class Follower:
         return self._problems.unsolved(kinds)
 
     def speak(self) -> None:
-        """Lines without ids of their own are read: logs that begin alike are reported, whatever their names."""
+        """Reports logs that begin alike under any name: lines without ids of their own are read."""
         self._problems.speak()
 
     def positions(self) -> list[LogPosition]:

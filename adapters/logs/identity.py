@@ -34,8 +34,8 @@ FINGERPRINT_BYTES = 1024
 bytes from there on are kept of each file, to tell most logs apart without opening them again."""
 
 RELATIVES_MAX = 256
-"""A file is compared with at most so many logs that begin with its first record. One that is not recognised is read
-as a log of its own, which costs time and no record."""
+"""Upper bound on the logs beginning with its first record that a file is compared with. One that is not recognised is
+read as a log of its own, which costs time and no record."""
 
 _NUMBER = re.compile(r"\.\d{1,4}$")
 _DATE = re.compile(r"(?:[-_.]\d{8}(?:[-_.T]?\d{2,6})?|[-_.]\d{4}-\d{2}-\d{2}(?:[-_.T]\d{2}(?:[-_:.]?\d{2}){0,2})?)$")

@@ -15,7 +15,7 @@ from xxhash import xxh3_128_hexdigest
 from photon.adapters.formats.delimited import LINE_END_MARK
 
 CONTEXT_BYTES = 4096
-"""At most so many bytes before a record count. Fewer would merge logs that differ further back; more cost more."""
+"""Upper bound on the bytes before a record that count. Fewer would merge logs that differ further back."""
 
 
 def place_ids(

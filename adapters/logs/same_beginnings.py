@@ -38,7 +38,7 @@ from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 MET_MAX = 1 << 16
 """Final logs whose beginnings are remembered."""
 LOOKS_MAX = 8
-"""A new file is read to compare it with at most so many of these."""
+"""Upper bound on those of these logs for which a new file is opened."""
 AT_HAND_MAX = 2
 
 
@@ -136,7 +136,7 @@ class Alike:
         by_age = sorted(files, key=lambda file: (file.packed, file.mtime_ns, file.path))
         log = self._logs.all.get(first)
         keeper = self._keeper(log, by_age)
-        # What was read from one file, and is proved to stand in another, was overwritten there: by another log.
+        # If another file is proved to hold what was read from this one, this one was overwritten by another log.
         cut = log.file if log is not None and log.file is not keeper and self._is_cut(log, keeper) else None
         self._measure(files)
         by_reach = sorted((file for file in files if file is not cut), key=lambda file: (*file.reach(), file.path))

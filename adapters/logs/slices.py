@@ -83,7 +83,7 @@ class Reading:
 
 
 def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem], None]) -> list[StandingLog]:
-    """Every log below a directory that has a whole record, by path. Copies are one log, whatever their names; of them
+    """Every log below a directory that has a whole record, by path. Copies are one log under any name; of them
     the one is read that the follower takes (``identity.preference``).
 
     Raises LogDirectoryError, OSError when the directory cannot be listed.

@@ -26,7 +26,7 @@ class TrackedFile:
     gone: bool = False
     links: int = 1  # names of the inode
     head_length: int = 0
-    """Of a compressed file beside others of its log: how many of the first HEAD_BYTES it has, uncompressed."""
+    """For a compressed file with copies: how many of the first HEAD_BYTES it holds, uncompressed."""
     measured: tuple[int, int] | None = None  # size and mtime when that was found
     compared: tuple[tuple[int, int], int, int] | None = None
     """(key of another file, own size, own mtime) when it was found to be a copy of that one."""
@@ -38,7 +38,7 @@ class TrackedFile:
         return self.path.endswith(COMPRESSED_SUFFIXES)
 
     def all_of_it(self, of: int) -> bytes:
-        """What is known of its records, if that covers all of a small plain file, or the first ``of`` bytes of it."""
+        """The known bytes of its records, if they cover all of a small plain file, or its first ``of`` bytes; else empty."""
         head = self.head
         if head is None or self.compressed or head.fingerprint_at + len(head.begin) < min(self.size, of):
             return b""

@@ -24,7 +24,7 @@ from photon.dispatcher.replay.coverage import Chunk
 PROBE_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
 CANDIDATES_MAX = 16
-"""Logs that begin with one record and were renamed since: so many are tried."""
+"""Upper bound on the logs tried, of those that begin with one record and were renamed since."""
 
 
 class Reads(Protocol):

@@ -198,7 +198,7 @@ class World:
         assert self.joined.keys() <= set(self.written.values()), "a line that nobody wrote"
         assert set(self.joined.values()) <= {0, 1}, "doubled"
         assert all(self.joined[self.written[line]] for line in self.seen), "lost"
-        # Of what stands in two files for a moment nobody can say more than that one may be the other's copy.
+        # Two files that were equal for a moment only cannot be told from a log and its copy.
         there = {line for lines in self.holding.values() for line in lines}
         twice = [each for each, count in Counter(self.written[line] for line in there).items() if count > 1]
         assert not twice or told & NAMED, "lines that cannot be told apart were counted once, and nobody was told"
