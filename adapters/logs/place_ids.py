@@ -31,11 +31,12 @@ def place_ids(
     context = before + data
     if LINE_END_MARK in context:  # line ends inside quotes count alike whether they are marked or not
         context = context.replace(LINE_END_MARK, b"\n")
+    view, shift = memoryview(context), len(before) - begin
     ids = []
     for record, offset in zip(records, offsets, strict=True):
-        at = offset - begin + len(before)
-        digest = xxh3_128_hexdigest(context[max(at - CONTEXT_BYTES, 0) : at + len(record)])
-        ids.append(b"%b:%d" % (digest.encode(), offset))
+        at = offset + shift
+        digest = xxh3_128_hexdigest(view[max(at - CONTEXT_BYTES, 0) : at + len(record)])
+        ids.append(f"{digest}:{offset}".encode())
     return ids
 
 

@@ -38,7 +38,7 @@ class TrackedFile:
         return self.path.endswith(COMPRESSED_SUFFIXES)
 
     def all_of_it(self, of: int) -> bytes:
-        """The known bytes of its records, if they cover all of a small plain file, or its first ``of`` bytes; else empty."""
+        """The known bytes of its records if they cover a small plain file, or its first ``of`` bytes; else empty."""
         head = self.head
         if head is None or self.compressed or head.fingerprint_at + len(head.begin) < min(self.size, of):
             return b""
