@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -30,7 +31,7 @@ _NO_DIGEST = bytes(DIGEST_BYTES)
 SHOWN_MAX = 60  # bytes of a value that a difference shows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceRecord:
     """A raw record and where it was read now. The file has the name that the line gives it."""
 
@@ -38,6 +39,11 @@ class SourceRecord:
     file: LogFile
     offset: int
     read: Callable[[int, int], bytes]  # (offset, length) -> bytes of the log that holds it
+
+    @cached_property
+    def place_id(self) -> bytes:
+        """The id of a record that carries none."""
+        return place_id(self.record, self.offset, self.read)
 
 
 def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
@@ -51,7 +57,7 @@ def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
 
 def id_of(header: ForeignHeader, source: SourceRecord) -> bytes:
     own = header.event_id
-    return own if own is not None else place_id(source.record, source.offset, source.read)
+    return own if own is not None else source.place_id
 
 
 def is_foreign(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> bool:

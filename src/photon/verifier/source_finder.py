@@ -16,6 +16,7 @@ import msgspec
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing, LogFile
 from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.adapters.logs.reader import Source
 from photon.config.disk import Disk
@@ -28,6 +29,7 @@ from photon.verifier.published_lines import PublishedLine, RecordPlace
 from photon.verifier.verifier import VerifierDamaged
 
 CANDIDATES_MAX = 256  # logs of one name that are tried for a record
+CHUNK_BYTES = 1 << 18  # read at a time for ids by place
 PAGES_BYTES = 32 << 20  # inflated pages of compressed logs that stay in memory
 
 LOG_NAMES_MAX = 65_536  # file names whose log name is remembered
@@ -80,6 +82,7 @@ class SourceLogs:
         self._named: dict[str, list[str]] = {}
         self._newest: list[str] = []
         self._open: tuple[str, Source] | None = None  # the file whose bytes were asked for last
+        self._chunk = (0, b"")  # (offset, bytes) of it
         self._store: LogsEventStore | None = None
         self._by_path: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
@@ -89,9 +92,7 @@ class SourceLogs:
         if self._store is not None:
             self._store.close()
             self._store = None
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None
+        self._close_last()
 
     def names(self) -> dict[str, list[str]]:
         """Log name -> identities of the logs that are there, by the last look."""
@@ -126,14 +127,22 @@ class SourceLogs:
         return None if found is None else found.file.path
 
     def _bytes(self, path: str, offset: int, length: int) -> bytes:
-        """Bytes of a log, for ids by place. Raises OSError."""
+        """Bytes of a log, for ids by place. Lines come in about the order of their sources. Raises OSError."""
+        begin, data = self._chunk
         if self._open is None or self._open[0] != path:
-            if self._open is not None:
-                self._open[1].close()
-                self._open = None
+            self._close_last()
             side = self._side
-            self._open = path, open_anywhere(side.directory / path, side.framing, side.record_max)
-        return self._open[1].read(offset, length)
+            place = log_path(side.directory, path, side.links)
+            self._open = path, open_anywhere(place, side.framing, side.record_max)
+        elif begin <= offset and offset + length <= begin + len(data):
+            return data[offset - begin : offset - begin + length]
+        self._chunk = offset, self._open[1].read(offset, max(length, CHUNK_BYTES))
+        return self._chunk[1][:length]
+
+    def _close_last(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+        self._open, self._chunk = None, (0, b"")
 
     def find(self, places: Sequence[RecordPlace], fits: Fits) -> list[SourceRecord | None]:
         """Aligned with ``places``; None: no log of that name has a record there that fits.
