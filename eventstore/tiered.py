@@ -176,7 +176,8 @@ class TieredEventStore:
 
     def _gone_places(self, wanted: PlacesToRead) -> Mask:
         """The places in logs that are gone."""
-        gone = self.gone()
+        if not (gone := self.gone()):
+            return np.zeros(len(wanted), np.bool_)
         return np.isin(wanted.in_log, [number for number, log in enumerate(wanted.logs) if log.identity in gone])
 
     def _compared(
