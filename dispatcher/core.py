@@ -27,6 +27,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import ALIKE_MARK, numbered
+from photon.adapters.times import NO_TIME_NS
 from photon.batch.columns import I64, U8, Mask, RowIndexes
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
@@ -239,7 +240,7 @@ class Core:
         return rows
 
     def _is_behind(self, time_ns: int, now_ns: int) -> bool:
-        return not self.shares.alike and now_ns - time_ns > BEHIND_S * NS_PER_S
+        return not self.shares.alike and time_ns != NO_TIME_NS and now_ns - time_ns > BEHIND_S * NS_PER_S
 
     def send(self, rows: RowIndexes, now: float) -> None:
         self.queues.take(rows, now)

@@ -30,6 +30,8 @@ class Sampled:
     records: dict[str, list[bytes]]
     whole: bool
     """Nothing was left out."""
+    written: tuple[int, int] | None = None
+    """Unix times between which the files were written last; ``None``: no file says."""
 
 
 def sample(directory: Path, patterns: Patterns, *, size: int, records: int, before: float = 0.0) -> Sampled:
@@ -50,7 +52,8 @@ def sample(directory: Path, patterns: Patterns, *, size: int, records: int, befo
             taken[file.path] = lines if len(lines) <= allowed else lines[:1] + _runs(lines[1:], allowed)
             size -= sum(map(len, taken[file.path]))
             records -= len(taken[file.path])
-    return Sampled(taken, whole)
+    times = [ns // 10**9 for file in chosen if file.path in taken and (ns := file.mtime_ns) > 0]
+    return Sampled(taken, whole, (min(times), max(times)) if times else None)
 
 
 def _lines(path: Path, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool]:

@@ -26,6 +26,7 @@ from photon.config.errors import PhotonError, UsageError
 from photon.fleet.ledger import read_ledger
 from photon.library.output import Output
 from photon.local_join.site import Site
+from photon.local_join.words import NOTHING_SAID, Words
 from photon.outputs import OutputPlace
 
 SAID_LINES = 200
@@ -74,8 +75,10 @@ class Join:
         keep_pending: bool = False,
         replicas: int = 1,
         settings: Sequence[str] = (),
+        words: Words = NOTHING_SAID,
     ) -> None:
-        """As the options of ``photon join``. ``config`` None: found out from the logs; ``settings``: KEY=VALUE.
+        """As the options of ``photon join``. ``config`` ``None``: found in the logs, given ``words``. ``settings``:
+        KEY=VALUE.
 
         Raises UsageError.
         """
@@ -93,6 +96,7 @@ class Join:
         self._command += ["--once"] if once else []
         self._command += ["--keep-pending"] if keep_pending else []
         self._command += [part for each in settings for part in ("--set", each)]
+        self._command += words.options()
         self._process: subprocess.Popen[bytes] | None = None
         self._said: deque[str] = deque(maxlen=SAID_LINES)
         self._result = b""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from photon.adapters.inference import NOTHING, Inferred, Told, Unclear, infer
+from dataclasses import replace
+from pathlib import Path
+
+from photon.adapters.inference import NOTHING, Inferred, Told, Unclear, infer, one_log
 from photon.adapters.logs.discovery import check_directory, compile_patterns
 from photon.adapters.logs.sampling import Sampled, sample
-from photon.config.errors import UsageError
 from photon.local_join.given import ALL, Given
 
 FOREIGN = (4 << 20, 3_000)
@@ -16,28 +18,30 @@ BEFORE = 0.75
 """So much of what is read of primary logs stands before the place where foreign ones are read."""
 
 
-def inferred_toml(primary: Given, foreign: Given, told: Told = NOTHING) -> tuple[str, tuple[str, ...]]:
-    """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
-    guess = inferred(primary, foreign, told)
-    if isinstance(guess, Inferred):
-        return guess.toml, guess.explanation
-    raise UsageError(f"{guess.problem}; {guess.todo}").with_example(guess.example)
-
-
 def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred | Unclear:
     """Foreign values are looked for among more and more of the primary records, until it is certain or the bound is
     met. Raises LogDirectoryError.
     """
     events = looked_at(foreign, *FOREIGN)
+    if _paths(primary, looked_at(primary, *FOREIGN)) & _paths(foreign, events):
+        return one_log(events.records)
     for size, records in PRIMARY:
         known = looked_at(primary, size, records, before=BEFORE)
-        guess = infer(known.records, events.records, whole=known.whole, told=told)
+        written = known.written, events.written
+        guess = infer(known.records, events.records, whole=known.whole, told=told, written=written)
         if isinstance(guess, Inferred) or known.whole:
             break
     return guess
 
 
+def _paths(logs: Given, seen: Sampled) -> set[Path]:
+    return {logs.directory.resolve() / name.partition("/")[2] for name in seen.records}
+
+
 def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
-    """Raises LogDirectoryError."""
+    """Names of files begin with their directory's: it says what the logs are about. Raises LogDirectoryError."""
     check_directory(logs.directory)
-    return sample(logs.directory, compile_patterns(logs.patterns or ALL), size=size, records=records, before=before)
+    found = sample(logs.directory, compile_patterns(logs.patterns or ALL), size=size, records=records, before=before)
+    above = (part for part in reversed(logs.directory.absolute().parts) if any(map(str.isalpha, part)))
+    root = next(above, "")
+    return replace(found, records={f"{root}/{name}": records for name, records in found.records.items()})

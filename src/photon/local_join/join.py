@@ -11,31 +11,40 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import orjson
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, Framing, LogFile
+from photon.adapters.contract import Adapter, ForeignHeader, Framing, LogFile, Skipped
+from photon.adapters.inference.moments import odd_times
 from photon.adapters.join_adapters import adapter_of, join_named
+from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
+from photon.adapters.side import TimeConfig
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Join, Settings, Side
 from photon.config.stopping import Stopped, unless_stopped
+from photon.config.toml_text import toml_value
 from photon.config.topic_address import client_settings, topic_address, topic_in
 from photon.fleet.ledger import ledger_file, read_ledger
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.children import JoinOptions, children_of, refused, store_log
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
-from photon.local_join.inferred import inferred_toml
 from photon.local_join.site import Site
+from photon.local_join.words import SIDES, Refused, Words, command, described
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.relay import WHOLE_NAME, Relay
@@ -47,7 +56,12 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES = 16 << 20
 SAMPLE_RECORDS = 200
+TIMES = 20  # event times that are looked at
 MANY = 20
+WITHOUT_TIME = (
+    "no event time: every event counts as 1970-01-01T00:00:00Z, which is the same for every reader; so ids are kept "
+    "permanently (registry.retention is not possible), and the output has no watermark"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,8 @@ class JoinResult:
     """A line for each foreign log that was not read to its end."""
     unended: tuple[str, ...]
     """A line for each foreign log whose last line waits for its end."""
+    ambiguous: int
+    """Primary keys, of those that were inferred, that turned out to have several different primary events."""
     unowned: int
     """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
     stopped: bool = False
@@ -104,13 +120,16 @@ async def run(
         options = replace(options, primary=queries, foreign=clicks)
         for side in options.sides().keys() - sides.keys():
             sides[side] = await unless_stopped(stop, standard_input(site.spool(side)))
-        config = options.config or _inferred(sides, site, disk, say)
+        config = options.config or _inferred(options, sides, site, disk, say)
         settings, name, adapter = _configured(options, config)
         options = options.at(name, sides)
         settings, name, adapter = _configured(options, config)  # again: which files are read is a setting
         options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
-            check_readable(adapter, settings.join[name], options)
+            check_readable(adapter, settings.join[name], options, say)
+        check_rule(site, adapter, disk)
+        if not adapter.has_foreign_time:
+            say(WITHOUT_TIME)
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
@@ -137,9 +156,12 @@ async def run(
                     say(await costs_said(children.store, clock.monotonic() - begun))
         ledger = read_ledger(site.state)
         unowned = verified.refused + verified.unreadable
-        return JoinResult(ledger, ledger["rejected"] - before, seen.unread, seen.unended, unowned, stopped)
+        guessed = options.config is None and not all(options.words.both())
+        ambiguous = primary.ambiguous if guessed else 0
+        rejected = ledger["rejected"] - before
+        return JoinResult(ledger, rejected, seen.unread, seen.unended, ambiguous, unowned, stopped)
     except Stopped:  # while the parts were starting
-        return JoinResult(read_ledger(site.state), 0, (), (), 0, True)
+        return JoinResult(read_ledger(site.state), 0, (), (), 0, 0, True)
     finally:
         for each in relays:
             each.close()
@@ -204,58 +226,160 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
     return settings, name, adapter_of(settings, name, config.parent)
 
 
-def _inferred(sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]) -> Path:
-    """What the logs themselves say, found at the first run and kept since."""
+def _inferred(
+    options: JoinOptions, sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]
+) -> Path:
+    """The configuration that the logs themselves and the words on the command line say. It is found once, and kept
+    from the first registered event on. Raises UsageError."""
     path = site.state / "inferred.toml"
-    if not disk.exists(path):
-        toml, why = inferred_toml(sides["primary"], sides["foreign"])
-        disk.replace(path, toml.encode())
-        for line in (*why, f"kept in {path}; correct it there, or name your own with --config"):
-            say(line)
+    if disk.exists(path) and site.begun(disk):
+        _check_words(site, options.words, tomllib.loads(disk.read(path).decode()))
+        return path
+    try:
+        toml, why = described(options.words, sides["primary"], sides["foreign"])
+    except Refused as refusal:
+        raise refusal.with_example(f"{refusal.example}\n{_command(options, refusal.words)}") from None
+    disk.replace(path, toml.encode())
+    kept = f"kept in {path} for this output; to change it, use options or --config with a new --output"
+    for line in (*why, kept):
+        say(line)
     return path
 
 
-def check_readable(adapter: Adapter, join: Join, options: JoinOptions) -> None:
-    """Refuses a configuration under which not one of the first records of a side can be read.
+def _command(options: JoinOptions, words: Sequence[str]) -> str:
+    """The command again, with words that say what was unclear."""
+    if not words:
+        return ""
+    told = {"--primary": options.primary, "--foreign": options.foreign, "--output": options.output}
+    line = command({**told, "--once": options.once}, words)
+    return f"# If this is right, it can be said in the command, without a file:\n{line}"
 
-    A few malformed records are the logs' affair and are rejected one by one; when all of MANY are, it is the
-    configuration that is wrong, and verdicts would be final. Raises UsageError.
+
+def _check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
+    """Raises UsageError where the words differ from the configuration that an output was begun with."""
+    ((_, tables),) = kept["join"].items()
+    for side, key in zip(SIDES, words.both(), strict=True):
+        if key:
+            begun = tables[side]["key"]
+            _check_same(site, f"{side}.key", begun, key[0] if len(key) == 1 else list(key))
+    if words.id is not None:
+        _check_same(site, "id", tables["foreign"].get("id"), words.id)
+    time = tables["foreign"].get("time", {})
+    told = words.time if isinstance(words.time, Mapping) else {"field": words.time, "unit": words.unit}
+    for name, value in told.items():
+        if value is not None:
+            _check_same(site, f"time.{name}", time.get(name) or time.get("format"), value)
+    for side in SIDES:
+        form = words.format.get(side) if isinstance(words.format, Mapping) else words.format
+        if form is not None:
+            _check_same(site, f"{side}.format", tables[side]["format"], form)
+
+
+def _check_same(site: Site, name: str, begun: object, wanted: object) -> None:
+    """Raises UsageError."""
+    if begun == wanted:
+        return
+    one, other = (_shown(name, each) for each in (begun, wanted))
+    raise UsageError(
+        f"{site.output}: this output was begun with {name} = {one}; to use {name} = {other} start a new --output"
+    )
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return "place" if name.endswith("id") else "none"
+    return value if isinstance(value, str) else str(toml_value(value))
+
+
+def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
+    """Compares how ids, keys and times are read with how this output was begun, and keeps it. The registry refuses
+    another rule, too, but knows only its hash. Raises UsageError."""
+    path, rule = site.state / "rule", adapter.rule()
+    if not (disk.exists(path) and site.begun(disk)):
+        disk.replace(path, rule)
+        return
+    begun = disk.read(path)
+    if begun == rule:
+        return
+    try:
+        one, other = _flat(orjson.loads(begun)), _flat(orjson.loads(rule))
+    except orjson.JSONDecodeError:  # of an adapter of somebody's own
+        raise UsageError(
+            f"{site.output}: this output was begun with another adapter; to use this one start a new --output"
+        ) from None
+    name = next(name for name in (*one, *other) if one.get(name) != other.get(name))
+    _check_same(site, "id" if name == "foreign.id" else name, one.get(name), other.get(name))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in table.items():
+        out |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return out
+
+
+def check_readable(
+    adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Refuses a configuration under which no record at the beginning of a side can be read.
+
+    Malformed records are the logs' affair and are rejected one by one, also if a log begins with many; when all of
+    what can be looked at are, it is the configuration that is wrong, and verdicts would be final. What a shape skips
+    says nothing. ``say`` is told of event times that are hardly right. Raises UsageError.
     """
     sides = (
         ("primary", options.primary, join.primary_files, adapter.primary_has_header, adapter.primary_framing),
         ("foreign", options.foreign, join.foreign_files, adapter.foreign_has_header, adapter.foreign_framing),
     )
     for side, directory, files, has_header, framing in sides:
-        first = _first_records(directory, files, has_header=has_header, framing=framing)
-        faults = [_fault(adapter, side, record, file) for file, each in first.items() for record in each]
-        if len(faults) >= MANY and all(faults):
-            raise UsageError(
-                f"not one of the first {len(faults)} {side} records can be read with this configuration; "
-                f"the first of {directory / next(iter(first)).path}: {faults[0]}; photon adapter test shows them"
-            )
+        blocks = _first_blocks(directory, files, has_header=has_header, framing=framing)
+        guard, (bad, first, times) = Guard(adapter), (0, "", list[int]())
+        for file, record in _records_of(blocks):
+            (answer,) = guard.each([record], partial(_read, adapter, side, file))
+            if isinstance(answer, Fault):
+                bad += 1
+                first = first or f"{directory / file.path}: {answer.reason or 'bad record'}"
+            elif answer is not None:
+                times += [answer.event_time_ns] if isinstance(answer, ForeignHeader) else []
+                if len(times) >= TIMES or side == "primary":
+                    break
+        else:
+            if bad >= MANY and not times:
+                raise UsageError(
+                    f"not one of the first {bad:,} {side} records can be read with this configuration; the first of "
+                    f"{first}; photon adapter test shows them"
+                )
+        if times and adapter.has_foreign_time and (odd := odd_times(times, _time_of(join))):
+            say(odd)
 
 
-def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
-    """Why a record cannot be read; empty when it can."""
-    ask = adapter.primary_key if side == "primary" else adapter.foreign_header
-    (answer,) = Guard(adapter).each([record], lambda given: ask(given, file))
-    return (answer.reason or "bad record") if isinstance(answer, Fault) else ""
+def _time_of(join: Join) -> TimeConfig | None:
+    """The foreign event time as configured; ``None``: an adapter's own."""
+    table = (join.foreign or {}).get("time")
+    return msgspec.convert(table, TimeConfig) if isinstance(table, dict) else None
 
 
-def _first_records(
-    directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing
-) -> dict[LogFile, list[bytes]]:
-    """The first records of each of the first logs."""
+def _read(adapter: Adapter, side: str, file: LogFile, record: bytes) -> ForeignHeader | bytes | None:
+    """``None``: a shape skips the record."""
+    try:
+        return adapter.primary_key(record, file) if side == "primary" else adapter.foreign_header(record, file)
+    except Skipped:
+        return None
+
+
+def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
+    """The first records of each log, and then the others."""
+    each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
+    lines = [(block.file, iter(block.data.split(b"\n")[:-1])) for block in blocks]
+    for some in (each, None):
+        for file, left in lines:
+            yield from ((file, line.removesuffix(b"\r")) for line in islice(left, some))
+
+
+def _first_blocks(directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing) -> list[Block]:
     follower = Follower(directory, patterns=files, has_header=has_header, framing=framing)
     try:
         follower.scan()
-        blocks = follower.poll(SAMPLE_BYTES, final=True)
+        return list(follower.poll(SAMPLE_BYTES, final=True))
     finally:
         follower.close()
-    first: dict[LogFile, list[bytes]] = {}
-    each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
-    for block in blocks:
-        records = first.setdefault(block.file, [])
-        if len(records) < each:
-            records += [line.removesuffix(b"\r") for line in block.data.split(b"\n", each)[:-1][:each]]
-    return first

@@ -188,7 +188,7 @@ def test_under_any_names_and_beside_any_noise_no_guess_is_wrong(
     else:  # only counters that both sides call by one telling name
         assert found[0] == found[1]
         assert noise[found[0]] == "counter"
-        assert foreign_noise[found[1]] == "random"
+        assert foreign_noise[found[1]] in ("random", "counter")
 
 
 CELLS = st.sampled_from(["number", "time", "hex", "word"])
