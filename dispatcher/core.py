@@ -95,6 +95,7 @@ class Core:
     homes: Homes | None = None  # the datacentres that share the work; None: there is one
     identical_copies: bool = False  # they read the same files byte by byte: a line is the same line everywhere
     uncertainty_ns: int = 0  # event times of one id that are further apart are counted and told
+    seen: Callable[[Events], None] | None = None  # told of the lines that were read, in order
     shares: Shares = field(default_factory=lambda: Shares(1.0, 0))  # by default events are all alike
 
     def __post_init__(self, random: Callable[[], float], highs: Mapping[str, int], anew: Collection[str]) -> None:
@@ -215,6 +216,8 @@ class Core:
                 block, records[some], offsets[some], self.adapter, self.digester, self.patience.at_first_ns
             )
             stretch.saw(events.times)
+            if self.seen is not None:
+                self.seen(events)
             stretch.unread += [(bad.offset, bad.record, bad.reason) for bad in unreadable]
             self.reject(stretch, now_ns)
             yield events

@@ -106,7 +106,7 @@ def join(
         click.echo(str(options.output))
         tables.show(ledger_table(result.ledger))
 
-    out.show(result.ledger, people)
+    out.show(result.ledger | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
     code, said = _verdict(result, options, max_rejected)
     if said:
         tables.say(said)
@@ -146,6 +146,12 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
         many = f"{len(result.unread)} foreign logs were not read to their end: {named}"
         return ATTENTION, f"{many}; make them readable and run this again"
+    if result.conflicting:
+        lost = "1 line was" if result.conflicting == 1 else f"{result.conflicting:,} lines were"
+        return ATTENTION, (
+            f"{lost} dropped as duplicates though their content differs (conflicting, as said above): the event id "
+            "that was found names something else; start a new --output, with --id FIELD or a configuration without an id"
+        )
     if result.rejected > max_rejected:
         many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
         more = f"more than --max-rejected {max_rejected}"

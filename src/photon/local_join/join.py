@@ -73,6 +73,8 @@ class JoinResult:
     """A line for each foreign log that was not read to its end."""
     unended: tuple[str, ...]
     """A line for each foreign log whose last line waits for its end."""
+    conflicting: int
+    """Lines of this run that have the event id of another line, an id that was inferred, and other content."""
     ambiguous: int
     """Primary keys, of those that were inferred, that turned out to have several different primary events."""
     unowned: int
@@ -144,6 +146,10 @@ async def run(
                 if primary.ambiguous:
                     many = "1 key has" if primary.ambiguous == 1 else f"{primary.ambiguous} keys have"
                     say(f"{many} several different primary events: {primary.ambiguous_example}")
+                conflicting, conflict = parts.dispatcher.conflicts()
+                if conflicting:
+                    many = "1 line has" if conflicting == 1 else f"{conflicting:,} lines have"
+                    say(f"{many} the event id of an earlier line and other content, and are not joined: {conflict}")
                 if bad := primary.bad_records:
                     say(
                         f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
@@ -159,9 +165,9 @@ async def run(
         guessed = options.config is None and not all(options.words.both())
         ambiguous = primary.ambiguous if guessed else 0
         rejected = ledger["rejected"] - before
-        return JoinResult(ledger, rejected, seen.unread, seen.unended, ambiguous, unowned, stopped)
+        return JoinResult(ledger, rejected, seen.unread, seen.unended, conflicting, ambiguous, unowned, stopped)
     except Stopped:  # while the parts were starting
-        return JoinResult(read_ledger(site.state), 0, (), (), 0, 0, True)
+        return JoinResult(read_ledger(site.state), 0, (), (), 0, 0, 0, True)
     finally:
         for each in relays:
             each.close()

@@ -95,6 +95,7 @@ async def open_parts(
             state=site.state,
             once=options.once,
             keep_pending=options.keep_pending,
+            guessed_ids=options.config is None and options.words.id is None and _has_id(settings, children.join),
         )
         dispatcher = stack.enter_context(
             open_dispatcher(
@@ -105,6 +106,10 @@ async def open_parts(
             )
         )  # fmt: skip
         yield Parts(supervisor, registry, store, joiner, verifier, watermarks, dispatcher)
+
+
+def _has_id(settings: Settings, join: str) -> bool:
+    return "id" in (settings.join[join].foreign or {})
 
 
 def _watermarks(
