@@ -150,7 +150,7 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         lost = "1 line was" if result.conflicting == 1 else f"{result.conflicting:,} lines were"
         return ATTENTION, (
             f"{lost} dropped as duplicates though their content differs (conflicting, as said above): the event id "
-            "that was found names something else; start a new --output, with --id FIELD or a configuration without an id"
+            "that was found names something else; start a new --output with --id or a configuration without an id"
         )
     if result.rejected > max_rejected:
         many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
