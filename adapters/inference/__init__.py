@@ -454,11 +454,12 @@ def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
     values = side.values(name)
     if all(map(_EVENT_ID_VALUE.fullmatch, values)):
         return ""
-    if counts_densely(values):
+    sure = _EVENT.fullmatch(name) is not None
+    if counts_densely(values) and not (sure and not any(map(str.isdigit, values))):
         return "only counts, and may begin again"
     if name in naming:
         return "names primary events"
-    if not _EVENT.fullmatch(name) and (change := next(filter(partial(_changes, side), side.names()), None)):
+    if not sure and (change := next(filter(partial(_changes, side), side.names()), None)):
         return f"may name a thing that changes, as {change!r} says"
     return ""
 
