@@ -215,8 +215,9 @@ def describe(
         read = _time(side, time)
         if isinstance(read, str):
             return read
-        table.pop("time", None)
-        if read is not None:
+        if read is None:
+            table.pop("time", None)
+        else:
             table["time"] = {"field": read.field, "unit" if read.unit else "format": read.unit or read.format}
             lines.append(_time_line(read))
     if "id" not in table and not isinstance(side, str) and so:
