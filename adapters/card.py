@@ -156,7 +156,7 @@ def _shown(adapter: Adapter, side: str, record: bytes, header: bytes = b"") -> S
 
 _ONLY_FOR = {
     "delimiter": ("csv", "tsv"), "quote": ("csv", "tsv"), "header": ("csv", "tsv"), "columns": ("csv", "tsv"),
-    "multiline": ("csv", "tsv"), "pattern": ("regex",), "absent": ("csv", "tsv", "regex", "logfmt"),
+    "multiline": ("csv", "tsv"), "pattern": ("regex",), "absent": ABSENT_FORMATS,
     "descriptor": ("protobuf",), "message": ("protobuf",),
 }  # fmt: skip
 """Settings of a side that only these formats have."""
