@@ -15,7 +15,7 @@ from photon.adapters.contract import API_VERSION, Adapter, LogFile
 from photon.adapters.entry_points import NAME, described_point
 from photon.adapters.faults import describe
 from photon.adapters.loader import CONFIGURED, adapter_class_of, load_adapter
-from photon.adapters.side import FORMATS, SideConfig
+from photon.adapters.side import ABSENT_FORMATS, FORMATS, SideConfig
 from photon.adapters.times import rfc3339_us
 
 
