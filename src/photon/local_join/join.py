@@ -130,8 +130,6 @@ async def run(
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options, say)
         check_rule(site, adapter, disk)
-        if not adapter.has_foreign_time:
-            say(WITHOUT_TIME)
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
@@ -139,6 +137,8 @@ async def run(
             from photon.local_join.parts import open_parts, work
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
+                if not adapter.has_foreign_time:
+                    say(WITHOUT_TIME)
                 stopped = await work(parts, stop, show, say, () if options.once else relays)
                 seen, primary = parts.dispatcher.status(), await parts.store.progress()
                 if primary.unended:
