@@ -65,7 +65,7 @@ def settings(**more: Any) -> Settings:
         ({"join": {"written_within": "1h"}}, "time is missing in foreign, and written_within compares event times"),
         (
             {"join": {"match": "latest", "primary": TIMED}},
-            'time is missing in foreign, and match = "latest" compares event times',
+            'in foreign, and match = "latest" compares event times',
         ),
     ],
 )

@@ -31,13 +31,8 @@ def commit(database: sqlite3.Connection, contents: Contents) -> None:
 def test_the_same_id_with_other_content_is_named_with_both_places() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
         contents = Contents(database)
-        read(
-            contents,
-            ("a.log", 0, b"i1 k1 1"),
-            ("a.log", 8, b"i2 k1 1"),
-            ("a.log", 16, b"i1 k1 1"),
-            ("a.log", 24, b"i1 k2 1"),
-        )
+        lines = [b"i1 k1 1", b"i2 k1 1", b"i1 k1 1", b"i1 k2 1"]
+        read(contents, *[("a.log", 8 * at, line) for at, line in enumerate(lines)])
         assert contents.found() == (0, None), "not committed"
         commit(database, contents)
         conflict = Conflict(b"i1", ("a.log", 0), ("a.log", 24))

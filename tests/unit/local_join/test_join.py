@@ -1,4 +1,4 @@
-"""What a ``photon join`` looks at before it begins: whether its configuration reads the logs, and is that of before."""
+"""The checks of ``photon join`` before it begins: its configuration reads the logs, and is that of before."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_configuration_is_wrong_only_if_nothing_at_all_can_be_read(tmp_path: P
     assert look(tmp_path, [other] * 600, shape=SKIP) == [], "what is skipped says nothing"
     assert look(tmp_path, [keyless] * 600 + [GOOD]) == []
     assert look(tmp_path, [keyless] * (MANY - 1)) == [], "too few to say"
-    with pytest.raises(UsageError, match="not one of the first 600 foreign records can be read .* key field 'k' is"):
+    with pytest.raises(UsageError, match=r"not one of the first 600 foreign records can be read .* key field 'k' is"):
         look(tmp_path, [keyless] * 600)
     with pytest.raises(UsageError, match="not one of the first 300 foreign records can be read"):
         look(tmp_path, [other] * 300 + [{"kind": "alert"}] * 300, shape=SKIP)
