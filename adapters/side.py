@@ -52,7 +52,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     key: str | KeyPart | tuple[str | KeyPart, ...]
     """Names the primary event, on both sides. Several fields: all of them together, in the same order on both."""
     id: str | None = None
-    """The foreign event's own globally unique id. Absent: log identity and byte offset serve."""
+    """The foreign event's own globally unique id. Absent: its place and content serve."""
     time: TimeConfig | None = None
     """Event time. Absent: every foreign event has the same one (see ``times.NoTime``)."""
     delimiter: str | None = None

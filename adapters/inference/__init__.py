@@ -140,7 +140,7 @@ def infer(
         why = [choice.why, time if isinstance(time, str) else ""]
         example = _proposal(first, second, choice, time, told)
         words = _words(first, second, choice, time, told)
-        return Unclear("; ".join(filter(None, why)), _todo("these fields, say"), example, words)
+        return Unclear("; ".join(filter(None, why)), TODO_BY_OPTIONS, example, words)
     known = isinstance(told.time, TimeConfig)
     if time is not None and not known and (zone := zone_between(first, second, best.primary, best.foreign, time)):
         time = msgspec.structs.replace(time, zone=zone)
@@ -284,6 +284,12 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
             out += toml_lines({"time": told})
         out.append("")
     return "\n".join(out)
+
+
+TODO_BY_OPTIONS = (
+    "say it by options, as in the command below, or correct the configuration below, try it with photon adapter "
+    "test, and name it with --config"
+)
 
 
 def _todo(what: str) -> str:
