@@ -77,7 +77,7 @@ class ForeignHeader(NamedTuple):
     event_time_ns: int
     """int64 nanoseconds UTC."""
     event_id: bytes | None = None
-    """Globally unique; None when records carry none: then log identity and byte offset serve."""
+    """Globally unique; None when records carry none: then its place and content serve."""
 
 
 @dataclass(slots=True)
