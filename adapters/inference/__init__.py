@@ -139,13 +139,13 @@ def infer(
     if isinstance(time, str) or best is None:
         why = [choice.why, time if isinstance(time, str) else ""]
         example = _proposal(first, second, choice, time, told)
-        words = _words(first, second, choice, time, told)
-        return Unclear("; ".join(filter(None, why)), TODO_BY_OPTIONS, example, words)
+        return _unclear("; ".join(filter(None, why)), example, _words(first, second, choice, time, told))
     known = isinstance(told.time, TimeConfig)
     if time is not None and not known and (zone := zone_between(first, second, best.primary, best.foreign, time)):
         time = msgspec.structs.replace(time, zone=zone)
         problem = f"{time.field!r} names no zone, and is {zone} away from the times of the primary records"
-        return Unclear(problem, _todo("these fields, say"), _proposal(first, second, choice, time, told))
+        example = _proposal(first, second, choice, time, told)
+        return _unclear(problem, example, _words(first, second, choice, time, told))
     naming = {each.foreign for each in keys.candidates if each.contained >= NAMES_PRIMARY_SHARE}
     event_id, id_why = _event_id(second, best.foreign, time, told, naming)
     primary_config = first.config(best.primary)
@@ -337,13 +337,19 @@ def _words(
     words += ["--id", told.id] if told.id is not None else []
     if isinstance(time, str):
         time = _likely_time(foreign)
-        if time is None or time.origin is not None or time.zone != "UTC":
-            return tuple(words)
-    if time is not None:
-        words += ["--time", time.field]
-        told_apart = time_of(time.field, foreign.values(time.field)) == time
-        words += [] if told_apart else ["--unit", str(time.unit or time.format)]
-    return tuple(words)
+        if time is None or time.origin is not None:
+            return ()  # which day they count from, or which field it is, nobody can guess
+    if time is None:
+        return tuple(words)
+    if time.zone != "UTC" or time.origin is not None:
+        table = {name: value for name, value in msgspec.to_builtins(time).items() if value is not None}
+        return (*words, "--time", toml_value(table))
+    read_so = time_of(time.field, foreign.values(time.field)) == time
+    return (*words, "--time", time.field, *(() if read_so else ("--unit", str(time.unit or time.format))))
+
+
+def _unclear(problem: str, example: str, words: tuple[str, ...]) -> Unclear:
+    return Unclear(problem, TODO_BY_OPTIONS if words else _todo("these fields, say"), example, words)
 
 
 def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told) -> str:

@@ -23,7 +23,7 @@ def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred |
     met. Raises LogDirectoryError.
     """
     events = looked_at(foreign, *FOREIGN)
-    if _paths(primary, looked_at(primary, *FOREIGN)) & _paths(foreign, events):
+    if _may_be_one(primary, foreign) and _paths(primary, looked_at(primary, *FOREIGN)) & _paths(foreign, events):
         return one_log(events.records)
     for size, records in PRIMARY:
         known = looked_at(primary, size, records, before=BEFORE)
@@ -32,6 +32,11 @@ def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred |
         if isinstance(guess, Inferred) or known.whole:
             break
     return guess
+
+
+def _may_be_one(primary: Given, foreign: Given) -> bool:
+    one, other = primary.directory.resolve(), foreign.directory.resolve()
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def _paths(logs: Given, seen: Sampled) -> set[Path]:

@@ -641,3 +641,21 @@ def test_whatever_is_in_the_logs_the_answer_is_a_configuration_or_one_line(
     assert "\n" not in found.problem + found.todo
     assert found.problem
     convert(tomllib.loads(found.example), "example")
+
+
+def test_a_refusal_has_the_options_that_say_it_or_none() -> None:
+    names = [sha256(b"%d" % i).hexdigest()[:16] for i in range(40)]
+    primary = {"p.log": [orjson.dumps({"q": name, "ts": 1_700_000_000 + i}) for i, name in enumerate(names)]}
+    local = [orjson.dumps({"q": name, "at": f"2023-11-15 00:13:{20 + i % 40}"}) for i, name in enumerate(names)]
+    found = infer(primary, {"f.log": local})
+    assert isinstance(found, Unclear)
+    zone = '{ field = "at", format = "iso8601", zone = "+02:00" }'
+    assert found.words == ("--key", "q", "--time", zone)
+    of_day = {"f.log": [orjson.dumps({"q": name, "at": 34200.5 + 3 * i}) for i, name in enumerate(names)]}
+    found = infer(primary, of_day)
+    assert isinstance(found, Unclear)
+    assert (found.words, "name it with --config" in found.todo) == ((), True), "nobody knows which day"
+    several = {"f.log": [orjson.dumps({"q": n, "a_at": 1_700_000_000 + i, "b_at": i}) for i, n in enumerate(names)]}
+    found = infer(primary, several, told=Told(id="b_at", time="b_at"))
+    assert isinstance(found, Unclear)
+    assert found.words[:4] == ("--key", "q", "--id", "b_at")
