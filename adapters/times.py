@@ -22,6 +22,10 @@ UNIT_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 """Unit -> power of ten that makes nanoseconds of it."""
 
 NO_TIME_NS = 0  # 1970-01-01T00:00:00Z
+WITHOUT_TIME = (
+    "no event time: every event counts as 1970-01-01T00:00:00Z, which is the same for every reader; so ids are kept "
+    "permanently (registry.retention is not possible), and the output has no watermark"
+)
 
 TIME_TEXT_CHARS_MAX = 64
 """No sensible time is longer; bounds the arithmetic on hostile input."""

@@ -31,6 +31,7 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
 from photon.adapters.side import TimeConfig
+from photon.adapters.times import WITHOUT_TIME
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
@@ -58,10 +59,6 @@ SAMPLE_BYTES = 16 << 20
 SAMPLE_RECORDS = 200
 TIMES = 20  # event times that are looked at
 MANY = 20
-WITHOUT_TIME = (
-    "no event time: every event counts as 1970-01-01T00:00:00Z, which is the same for every reader; so ids are kept "
-    "permanently (registry.retention is not possible), and the output has no watermark"
-)
 
 
 @dataclass(frozen=True, slots=True)
