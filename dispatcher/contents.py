@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from itertools import chain
 
 from xxhash import xxh3_64_intdigest
 
 from photon.batch.columns import split_digests
 from photon.batch.events import Events
 
-IDS_AT_ONCE = 500
+IDS_AT_ONCE = 200
 _TABLES = """
 CREATE TABLE IF NOT EXISTS contents (digest BLOB PRIMARY KEY, hash INTEGER NOT NULL, path TEXT NOT NULL,
   offset INTEGER NOT NULL) WITHOUT ROWID;
@@ -67,8 +68,12 @@ class Contents:
 
     def changes(self) -> list[Statement]:
         """What is to be committed of it; afterwards it counts as committed."""
-        sql = "INSERT OR IGNORE INTO contents VALUES (?, ?, ?, ?)"
-        out = [(sql, (digest, *each)) for digest, each in self._new.items()] + self._conflicts
+        rows = sorted((digest, *each) for digest, each in self._new.items())  # the table's own order
+        out = list(self._conflicts)
+        for at in range(0, len(rows), IDS_AT_ONCE):
+            some = rows[at : at + IDS_AT_ONCE]
+            sql = f"INSERT OR IGNORE INTO contents VALUES {', '.join(['(?, ?, ?, ?)'] * len(some))}"
+            out.append((sql, tuple(chain.from_iterable(some))))
         self._new, self._conflicts = {}, []
         return out
 
