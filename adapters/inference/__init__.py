@@ -31,6 +31,7 @@ from photon.adapters.inference.moments import (
     is_named_time,
     seconds_of_a_day,
     time_of,
+    unnamed_times,
     zone_between,
 )
 from photon.adapters.inference.rows import NEITHER, Sample, Side, Written, read_side
@@ -330,8 +331,10 @@ def _words(
     if choice.best or choice.shown:
         best = choice.best or choice.shown[0]
         first, second = best.primary, best.foreign
+    elif told.primary_key and told.foreign_key:
+        first, second = told.primary_key, told.foreign_key
     else:
-        first, second = _likely_keys(primary, foreign)
+        return ()  # no value in common: nothing speaks for any pair
     first, second = told.primary_key or first, told.foreign_key or second
     words = ["--key", first] if first == second else ["--primary-key", first, "--foreign-key", second]
     words += ["--id", told.id] if told.id is not None else []
@@ -344,7 +347,7 @@ def _words(
     if time.zone != "UTC" or time.origin is not None:
         table = {name: value for name, value in msgspec.to_builtins(time).items() if value is not None}
         return (*words, "--time", toml_value(table))
-    read_so = time_of(time.field, foreign.values(time.field)) == time
+    read_so = time_of(time.field, foreign.values(time.field)) == time and not implausible(foreign, time)
     return (*words, "--time", time.field, *(() if read_so else ("--unit", str(time.unit or time.format))))
 
 
@@ -401,6 +404,10 @@ def _likely_time(side: Side) -> TimeConfig | None:
         return ambiguous[0]
     numbers = [name for name in names if all(map(_PLAIN_NUMBER.fullmatch, side.values(name)))]
     named = [name for name in numbers if is_named_time(name)]
+    if unnamed := unnamed_times(side):
+        return unnamed[0]
+    if named and (read := time_of(named[0], side.values(named[0]))):
+        return read
     of_day = [name for name in names if seconds_of_a_day(side.values(name))]
     if of_day:
         return TimeConfig(field=of_day[0], unit="s", origin="1970-01-01")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAMES = ("event_time", "eventtime", "@timestamp", "timestamp", "ts", "time", "datetime", "date", "at")
 _SUFFIX = re.compile(
-    r"(?i:(?:^|[_.@-])(?:at|on|ts|time|date|datetime|timestamp)(?:_?(?:s|ms|us|ns))?$)|"
+    r"(?i:(?:^|[_.@-])(?:at|on|ts|time|date|datetime|timestamp|created|occurred|logged)(?:_?(?:s|ms|us|ns))?$)|"
     r"[a-z](?:At|On|Time|Date|Timestamp)(?:Ms|Us|Ns)?$"
 )
 _OTHER = re.compile(
@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].*)?|[0-9]{1,2}[/.][0-9A-Za-z]{2,3}[/.][0-9]{4}[: ].*")
 _EPOCH_S = (631_152_000, 2_524_608_000)  # from 1990 to 2050
 YEAR_S = 366 * 86_400
-OLDER_MOST_S, NEWER_MOST_S = 20 * YEAR_S, YEAR_S  # how far numbers may be from when their file was written last
+OLDER_MOST_S, NEWER_MOST_S = 28 * YEAR_S, YEAR_S  # how far numbers may be from when their file was written last
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AaPp][Mm])?")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 DAY_S = 86_400
@@ -197,7 +197,7 @@ def seconds_of_a_day(values: Sequence[str]) -> bool:
 def _none_fits(side: Side) -> str | None:
     named = [name for name in side.names() if is_named_time(name)]
     rare = [name for name in side.rare_names() if is_named_time(name)]
-    risen = [name for name in side.names() if _unit_of(side.values(name)) and _rises(side.values(name))]
+    risen = [time.field for time in unnamed_times(side)]
     odd = [why for name in named if (time := time_of(name, side.values(name))) and (why := implausible(side, time))]
     of_day = [name for name in side.names() if seconds_of_a_day(side.values(name))]
     ambiguous = ambiguous_times(side)
@@ -217,6 +217,16 @@ def _none_fits(side: Side) -> str | None:
     else:
         return None
     return f"the foreign logs have no field that is clearly the event time ({which}); name field, unit or format"
+
+
+def unnamed_times(side: Side) -> list[TimeConfig]:
+    """Numbers that go up as a log's times do, and may well be Unix times, under other names."""
+    found = (time_of(name, side.values(name)) for name in side.names() if not is_named_time(name))
+    return [
+        time
+        for time in found
+        if time is not None and time.unit and _goes_up(side.values(time.field)) and not implausible(side, time)
+    ]
 
 
 def _several(times: Sequence[TimeConfig]) -> str:
@@ -276,9 +286,15 @@ def _all_read(read: Callable[[bytes], int], values: Sequence[str]) -> bool:
     return True
 
 
+def _goes_up(values: Sequence[str]) -> bool:
+    """Hardly ever back."""
+    numbers = list(map(float, values))
+    up = sum(one <= other for one, other in itertools.pairwise(numbers))
+    return len(numbers) > 2 and up >= RISING_SHARE * (len(numbers) - 1)
+
+
 def _rises(values: Sequence[str]) -> bool:
     """As times of a log do: hardly ever back, and not by one each time."""
     numbers = list(map(float, values))
-    up = sum(one <= other for one, other in itertools.pairwise(numbers))
     counts = sum(other - one == 1 for one, other in itertools.pairwise(numbers))
-    return len(numbers) > 2 and up >= RISING_SHARE * (len(numbers) - 1) and counts < 0.8 * (len(numbers) - 1)
+    return _goes_up(values) and counts < 0.8 * (len(numbers) - 1)

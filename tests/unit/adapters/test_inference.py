@@ -550,6 +550,10 @@ def test_records_without_a_time_are_joined() -> None:
     # What may be a time is told first.
     risen = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i * i) for i in range(30)]
     assert "n rises as times do, and is not named as one" in unclear(PRIMARY, {"f.log": risen})
+    by_one = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i) for i in range(30)]
+    assert "n rises as times do" in unclear(PRIMARY, {"f.log": by_one})
+    created = {"f.log": [row.replace(b'"n"', b'"created"') for row in by_one]}
+    assert inferred(PRIMARY, created).foreign.time == TimeConfig(field="created", unit="s")
     some = [row.replace(b'"n"', b'"at"') if i % 2 else row for i, row in enumerate(risen)]
     assert "at is missing in 50% of the records" in unclear(PRIMARY, {"f.log": some})
 
