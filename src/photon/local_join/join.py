@@ -236,7 +236,7 @@ def _inferred(
     from the first registered event on. Raises UsageError."""
     path = site.state / "inferred.toml"
     if disk.exists(path) and site.begun(disk):
-        _check_words(site, options.words, tomllib.loads(disk.read(path).decode()))
+        check_words(site, options.words, tomllib.loads(disk.read(path).decode()))
         return path
     try:
         toml, why = described(options.words, sides["primary"], sides["foreign"])
@@ -258,7 +258,7 @@ def _command(options: JoinOptions, words: Sequence[str]) -> str:
     return f"# If this is right, it can be said in the command, without a file:\n{line}"
 
 
-def _check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
+def check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
     """Raises UsageError where the words differ from the configuration that an output was begun with."""
     ((_, tables),) = kept["join"].items()
     for side, key in zip(SIDES, words.both(), strict=True):
@@ -269,9 +269,10 @@ def _check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
         _check_same(site, "id", tables["foreign"].get("id"), words.id)
     time = tables["foreign"].get("time", {})
     told = words.time if isinstance(words.time, Mapping) else {"field": words.time, "unit": words.unit}
+    begun_time = {"unit": time.get("format"), "zone": "UTC", **time}  # as --unit takes a format
     for name, value in told.items():
         if value is not None:
-            _check_same(site, f"time.{name}", time.get(name) or time.get("format"), value)
+            _check_same(site, f"time.{name}", begun_time.get(name), value)
     for side in SIDES:
         form = words.format.get(side) if isinstance(words.format, Mapping) else words.format
         if form is not None:

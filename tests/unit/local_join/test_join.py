@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import convert
 from photon.local_join.children import JoinOptions
-from photon.local_join.join import MANY, check_readable, check_rule
+from photon.local_join.join import MANY, check_readable, check_rule, check_words
 from photon.local_join.site import Site
+from photon.local_join.words import Words
 
 TIME = {"field": "at", "unit": "s"}
 SIDES = {"primary": {"format": "jsonl", "key": "k"}, "foreign": {"format": "jsonl", "key": "k", "time": TIME}}
@@ -54,6 +56,38 @@ def test_event_times_of_another_age_are_told(tmp_path: Path) -> None:
     assert said.endswith('for instance 1970-01-01T00:29:20Z: at is read as unit = "us", and unit = "s" would fit')
     assert look(tmp_path, [GOOD] * 30) == []
     assert look(tmp_path, [GOOD] * 30, unit="us", origin="2025-01-01") == [], "counted from a day"
+
+
+KEPT = {
+    "primary": {"format": "csv", "key": ["a", "b"]},
+    "foreign": {"format": "jsonl", "key": ["a", "c"], "time": {"field": "at", "format": "%d.%m.%Y"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (Words(), ""),
+        (Words(primary_key=("a", "b"), foreign_key=("a", "c"), time="at", unit="%d.%m.%Y"), ""),
+        (Words(time={"field": "at", "format": "%d.%m.%Y", "zone": "UTC"}), ""),
+        (Words(format={"primary": "csv"}), ""),
+        (Words(key=("a", "b")), 'begun with foreign.key = ["a", "c"]; to use foreign.key = ["a", "b"] start a new'),
+        (Words(id="x"), "begun with id = place; to use id = x start a new --output"),
+        (Words(time="on"), "begun with time.field = at; to use time.field = on start"),
+        (Words(time="at", unit="s"), "begun with time.unit = %d.%m.%Y; to use time.unit = s start"),
+        (
+            Words(time={"field": "at", "zone": "+02:00"}),
+            "time.zone = UTC; to use time.zone = +02:00 start",
+        ),
+        (Words(format="csv"), "begun with foreign.format = jsonl; to use foreign.format = csv start"),
+    ],
+)
+def test_other_words_than_an_output_was_begun_with_are_refused(tmp_path: Path, words: Words, said: str) -> None:
+    if not said:
+        check_words(Site(tmp_path), words, {"join": {"join": KEPT}})
+        return
+    with pytest.raises(UsageError, match=re.escape(said)):
+        check_words(Site(tmp_path), words, {"join": {"join": KEPT}})
 
 
 def adapter(**more: Any) -> ConfiguredAdapter:
