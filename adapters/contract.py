@@ -237,7 +237,7 @@ class Adapter(ABC):
         """Event time of a primary record, int64 ns UTC; asked for ``within`` and the latest. Raises BadRecord."""
         raise BadRecord("the adapter reads no time of primary events")
 
-    has_foreign_time = True  # False: all foreign events have the same time, because their records have none
+    has_foreign_time = True  # if not, all foreign events have the same time, because their records have none
 
     @property
     def has_primary_time(self) -> bool:

@@ -68,7 +68,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     multiline: bool = False
     """csv, tsv: a line end inside a quoted field belongs to the field."""
     absent: str | tuple[str, ...] = ()
-    """What stands where there is no value, as ``-`` in access logs; one text, or several."""
+    """Marks of an absent value, as ``-`` in access logs; one text, or several."""
     duplicates: Literal["first", "last", "reject"] | None = None
     """primary: what becomes of events whose key several records share that differ. Absent: first."""
     descriptor: str | None = None

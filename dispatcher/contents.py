@@ -67,7 +67,7 @@ class Contents:
                 self._conflicts.append((sql, (digest, *place, events.ids[row])))
 
     def changes(self) -> list[Statement]:
-        """What is to be committed of it; afterwards it counts as committed."""
+        """Returns the statements to commit; afterwards they count as committed."""
         rows = sorted((digest, *each) for digest, each in self._new.items())  # the table's own order
         out = list(self._conflicts)
         for at in range(0, len(rows), IDS_AT_ONCE):
@@ -78,7 +78,7 @@ class Contents:
         return out
 
     def found(self) -> tuple[int, Conflict | None]:
-        """How many lines were found since this was opened, and one of them."""
+        """The number of lines found since this was opened, and one of them."""
         many = self._number() - self._before
         sql = (
             "SELECT c.id, f.path, f.offset, c.path, c.offset FROM conflicts c JOIN contents f USING (digest) "

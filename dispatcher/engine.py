@@ -268,7 +268,7 @@ class DispatcherEngine:
         return oldest(held, self._state.oldest_rows(limit), self._clock.now_ns(), limit)
 
     def conflicts(self) -> tuple[int, Conflict | None]:
-        """How many lines of this run have the id of another line and other content, and one of them."""
+        """The number of lines of this run with the id of another line and other content, and one of them."""
         return (0, None) if self._contents is None else self._contents.found()
 
     def ledger(self) -> Ledger:

@@ -58,7 +58,7 @@ _FORM = ("format", "delimiter", "columns", "pattern", "absent")
 _EVENT = re.compile(
     r"(?:.*\.)?(?:event|message)[._]?(?:id|uuid|guid)|(?:.*\.)?record_?id|uuid|guid|(?:event|message)\.(?:uu|gu)?id",
     re.IGNORECASE,
-)  # names of an event's own id, whatever the log is about
+)  # names of an event's own id in any log
 _OWN = re.compile(r"(?:(?:payload|data|body|detail|record|after)\.)?_?id", re.IGNORECASE)
 _CHANGE = re.compile(
     r"(?:.*[_.])?(?:status|state|stage|phase|step|op|operation|action|event|event_?type|event_?name|transition|change|"
@@ -71,7 +71,7 @@ _KIND = re.compile(
 _KIND_RANK = re.compile(r"(?i:event|type|kind|verb)$")
 _FEW = 20  # kinds of events or states at most
 _EVENT_ID_VALUE = re.compile(r"[0-9.:a-fA-F]+:[0-9]+:[0-9]{13,}")
-NAMES_PRIMARY_SHARE = 0.5  # a field of whose values so many are among those of a primary field names primary events
+NAMES_PRIMARY_SHARE = 0.5  # a field with at least this share of primary values names primary events
 _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
@@ -172,7 +172,7 @@ def one_log(sample: Sample) -> Unclear:
 
 
 def _kinds(side: Side) -> str:
-    """Of what kinds a log's records are, by the field that says so best."""
+    """Counts the kinds of a log's records by the field that tells them best."""
     found = [(name, Counter(side.values(name))) for name in side.names()]
     found = [(name, counts) for name, counts in found if 1 < len(counts) <= _FEW and _KIND.fullmatch(name)]
     if not found:
@@ -485,7 +485,7 @@ def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
 
 
 def _changes(side: Side, name: str) -> bool:
-    """True if a field tells a thing's state, of which there are a few; an HTTP status is none."""
+    """True if a field tells one of a few states of a thing. An HTTP status is no state."""
     if not _CHANGE.fullmatch(name):
         return False
     values = set(side.values(name))

@@ -116,8 +116,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``best`` None: nothing stands out, and ``why`` says what is missing. ``shown``: the two best candidates.
-    ``missing``: the foreign field that would be the key if more records had it."""
+    """The key. ``best`` is ``None`` if nothing stands out, and ``why`` says what is missing. ``shown``: the two best
+    candidates. ``missing``: the foreign field that would be the key if more records had it."""
 
     best: Candidate | None
     why: str

@@ -60,7 +60,7 @@ class Side:
     """Of CSV without header."""
     pattern: str | None = None
     repeated: int = 0
-    """How many of the sampled records are byte for byte the same as an earlier one."""
+    """The number of sampled records that are byte for byte an earlier one."""
     written: Written = None
     _values: dict[str, list[str]] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
@@ -141,7 +141,7 @@ def _singular(name: str) -> str:
 
 
 def is_absent(text: str) -> bool:
-    """Whether a text is one of the usual marks of an absent value."""
+    """True for the usual marks of an absent value."""
     return text.lower() in _ABSENT or _ZEROS.fullmatch(text) is not None
 
 
@@ -164,7 +164,7 @@ def read_side(sample: Sample, written: Written = None) -> Side | str:
 
 
 def _other_json(records: Sequence[bytes]) -> str | None:
-    """What JSON that is not one object a line is seen to be; ``None``: the records are no such JSON."""
+    """Describes JSON that is not one object a line. ``None`` means that the records are no such JSON."""
     first = records[0].removeprefix(_BOM).strip()
     if first.startswith(b"["):
         return _array(first)
@@ -213,7 +213,7 @@ def _starts_object(first: bytes) -> bool:
 
 
 def _one_a_line(path: str, *, all_of_it: bool = False) -> str:
-    """What to do with JSON that has to be taken apart first."""
+    """The advice for JSON that has to be taken apart first."""
     jq = "." if all_of_it else f"{path}[]"
     return f"one object a line is read: write them so, for instance with jq -c '{jq}'"
 

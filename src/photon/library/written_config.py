@@ -1,4 +1,4 @@
-"""What a program says of a join, as a configuration file and as words of ``photon join``."""
+"""A program's description of a join, as a configuration file and as words of ``photon join``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def said_words(
     format: str | Mapping[str, str] | None,
     more: Mapping[str, Any],
 ) -> Words:
-    """What is told of the logs, checked. Raises UsageError."""
+    """Collects the words about the logs, checked. Raises UsageError."""
     told = {"key": key, "primary_key": primary_key, "foreign_key": foreign_key, "id": id, "time": time,
             "format": format, **more}  # fmt: skip
     said = [name for name, value in told.items() if value is not None]

@@ -28,7 +28,7 @@ SIDES = ("primary", "foreign")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What is told of the logs; everything else is found. Keys are fields, in order."""
+    """The user's words about the logs; everything else is found. Keys are fields, in order."""
 
     key: tuple[str, ...] = ()  # of both sides
     primary_key: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ def described(words: Words, primary: Given, foreign: Given) -> tuple[str, tuple[
 
 
 class Refused(UsageError):
-    """What the logs leave open can be said by ``words``, options of the command."""
+    """The logs leave something open; ``words`` are the options that say it, none if options cannot."""
 
     def __init__(self, guess: Unclear) -> None:
         super().__init__(f"{guess.problem}; {guess.todo}")
@@ -187,7 +187,8 @@ def _one_field(key: Sequence[str]) -> str:
 
 
 def _merged(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """What is found of a format goes where another one is told; of a time's field alone the rest is found."""
+    """Merges found and told settings. A told format replaces all that was found of another one; for a time that is
+    told by its field alone, the rest is as found."""
     other = told["format"] not in (None, found["format"])
     kept = {name: value for name, value in found.items() if not other or name in ("key", "id", "time")}
     said = {name: value for name, value in told.items() if name != "time" or isinstance(value, Mapping)}

@@ -146,7 +146,7 @@ class Oracle:
     primaries: set[bytes] = field(default_factory=set)
     """Lines, ever."""
     timed: bool = True
-    """Whether the configuration names an event time."""
+    """True if the configuration names an event time."""
     doubled: bool = False
     """The dispatcher lost its state: its ledger begins with what the logs have now; its own records come again."""
     alike: set[tuple[str, bytes]] = field(default_factory=set)

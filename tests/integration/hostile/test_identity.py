@@ -167,7 +167,7 @@ def test_over_two_datacentres_a_day_apart_and_across_a_change_of_the_shards(depl
 
 
 def test_over_two_datacentres_without_event_times_and_across_a_change_of_the_shards(tmp_path: Path) -> None:
-    """What stands in for the time is the same in both datacentres, and later: an id stays with one shard."""
+    """Both datacentres use the same constant as time, now and later, so an id stays with one shard."""
     config = join(key="query_id", event_id="click_id", time="")
     deployment, number = Deployment(tmp_path, config), 100
     try:

@@ -34,7 +34,7 @@ def seeds() -> list[int | None]:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("pinned", [PINNED[0], None])
 def test_world_without_event_times(tmp_path: Path, pinned: int | None) -> None:
-    """Every event has the same time, in whatever run, state or age of the output it is read again."""
+    """Every event has the same time in each run, also if it is read again by an older state."""
     run(tmp_path, pinned, timed=False)
 
 

@@ -465,7 +465,7 @@ def test_two_fields_that_lead_to_the_same_records_are_both_shown(decoy: str) -> 
     problem = unclear({"created.log": [orjson.dumps({"id": o, decoy: c}) for o, c in rows]}, foreign)
     assert f"'{decoy}'" in problem
     assert "'id' with foreign 'order'" in problem
-    # What the primary logs are about breaks the tie.
+    # The name of the primary logs breaks the tie.
     found = inferred({"orders/a.log": [orjson.dumps({"id": o, decoy: c}) for o, c in rows]}, foreign)
     assert (found.primary.key, found.foreign.key) == ("id", "order")
 
@@ -547,7 +547,7 @@ def test_records_without_a_time_are_joined() -> None:
     adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
     assert not adapter.has_foreign_time
     assert adapter.foreign_header(rows[0], LogFile("f")).event_time_ns == 0
-    # What may be a time is told first.
+    # A field that may be a time is told first.
     risen = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i * i) for i in range(30)]
     assert "n rises as times do, and is not named as one" in unclear(PRIMARY, {"f.log": risen})
     by_one = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i) for i in range(30)]

@@ -58,7 +58,7 @@ LINE = st.tuples(st.sampled_from([b"i1", b"i2", b"i3"]), st.sampled_from([b"k1",
 @settings(max_examples=60, deadline=None)
 @given(st.lists(LINE, min_size=1, max_size=8), st.lists(st.integers(0, 8), max_size=3))
 def test_kills_between_reading_and_committing_change_nothing(lines: list[bytes], kills: list[int]) -> None:
-    """What is not committed is read again from the last offset, or from before it."""
+    """Uncommitted lines are read again from the last offset, or from before it."""
     places = [("a.log", 9 * at, line + b" 1") for at, line in enumerate(lines)]
     first: dict[bytes, bytes] = {}
     wanted = {at for at, line in enumerate(lines) if first.setdefault(line.split()[0], line) != line}

@@ -108,7 +108,7 @@ async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_resta
 
 
 async def test_events_without_a_time_have_no_watermark(pipeline: _Pipeline, tmp_path: Path) -> None:
-    """Their time is the same for ever, so any watermark would pass what still comes."""
+    """All events have one time, so any watermark would pass those that still come."""
     pipeline.timed = False
     keeper = pipeline.keeper()
     await keeper.pass_()
