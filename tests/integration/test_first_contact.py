@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from photon.lab.demo.check import records
+from tests.docs.fences import ROOT, commands_of
 from tests.integration.commands import Result, photon
 
 
@@ -56,6 +57,27 @@ def test_the_key_is_an_option_and_a_refusal_ends_with_the_command(shop: Shop) ->
     assert "this output was begun with primary.key = id; to use primary.key = item start a new --output" in wrong.err
     both = shop.join("--key", "id", "--config", "x.toml")
     assert (both.code, "--config and --key say the same" in both.err) == (2, True)
+
+
+@pytest.mark.parametrize("page", ["docs/ids.md", "docs/inference.md"])
+def test_the_commands_of_the_pages_with_options(tmp_path: Path, page: str) -> None:
+    """They join logs as the pages describe them."""
+    for number, (_, words) in enumerate(commands_of((ROOT / page).read_text())):
+        if not {"--id", "--primary-key"} & set(words):
+            continue  # those about files: test_join_inputs.py
+        shop = Shop(tmp_path / str(number))
+        shop.base.mkdir()
+        orders = [{"id": n, "order": random_id(n)} for n in range(9)]
+        own = [{"payment_id": random_id(n + 99), "paid_at": 1_790_000_000 + n} for n in range(9)]
+        payments = [{"order_id": n, "order": random_id(n), **each} for n, each in enumerate(own)]
+        for name, rows in (("orders", orders), ("payments", payments)):
+            shop.write(f"{name}/a.log", *rows)
+            cells = [",".join(map(str, row)) for row in (rows[0], *(row.values() for row in rows))]
+            (shop.base / f"{name}.csv").write_text("\n".join(cells) + "\n")
+        ours = {"orders", "payments", "out"}
+        done = photon(*[str(shop.base / word) if word.strip("/").split(".")[0] in ours else word for word in words])
+        assert done.code == 0, done.err
+        assert sum(1 for _ in records(shop.output / "joined")) == 9
 
 
 def test_lines_that_share_a_guessed_id_and_differ_end_with_exit_code_3(shop: Shop) -> None:
