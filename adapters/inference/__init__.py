@@ -65,6 +65,7 @@ _CHANGE = re.compile(
     r"version|revision|updated_?at|modified_?at|sequence|attempt)",
     re.IGNORECASE,
 )  # what says that a thing has several events: each time another of these
+_TYPE = re.compile(r"(?:.*[_.])?(?:type|kind)", re.IGNORECASE)
 _KIND = re.compile(
     r"(?i:(?:.*[_.])?(?:event|type|kind|category|name|verb|stage|program|process|logger|level))|f[0-9]+"
 )
@@ -486,9 +487,9 @@ def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
 
 def _changes(side: Side, name: str) -> bool:
     """True if a field tells one of a few states of a thing. An HTTP status is no state."""
-    if not _CHANGE.fullmatch(name):
-        return False
     values = set(side.values(name))
+    if not _CHANGE.fullmatch(name):
+        return _TYPE.fullmatch(name) is not None and len(values) == 1  # of one type today, of others tomorrow
     return is_named_time(name) or (
         len(values) <= _FEW and not all(len(value) == 3 and value.isdigit() for value in values)
     )

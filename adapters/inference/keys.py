@@ -237,6 +237,10 @@ class Keys:
                 lacking = 1 - len(side.values(name)) / len(side.rows)
                 leave = f'; to leave such records out, write skip = [{{ field = "foreign.{name}", missing = true }}]'
                 return f"{name!r} is missing in {lacking:.0%} of the {role} records" + leave * (role == "foreign")
+            if name not in _fields(side, None):
+                values = set(side.values(name))
+                what = "has one value only" if len(values) < 2 else "looks like a time or a measure"
+                return f"{name!r} {what} in the {role} records"
         return None
 
     def _agree(self, one: Candidate, other: Candidate) -> bool:

@@ -402,6 +402,8 @@ def events(count: int = 30, **fields: str) -> list[bytes]:
             "'payment_id' may name a thing that changes, as 'status' says",
         ),
         ({"payment_id": "{x}", "status": "200"}, "payment_id", ""),
+        ({"payment_id": "{x}", "type": "made"}, None, "'payment_id' may name a thing that changes"),
+        ({"payment_id": "{x}", "type": "t{m}"}, "payment_id", ""),
         ({"event_id": "{x}", "status": "paid"}, "event_id", ""),
         ({"id": "{x}", "version": "{m}"}, None, "'id' may name a thing that changes, as 'version' says"),
         ({"event_id": "{x}", "payment_id": "p{x}"}, None, "'event_id' and 'payment_id' may both be one"),
@@ -480,6 +482,20 @@ def test_a_key_that_many_records_lack_is_named() -> None:
     assert found.words == ("--key", "request_id", "--time", "ts")
     join = tomllib.loads(found.example)["join"]["join"]
     assert join["shape"] == {"skip": [{"field": "foreign.request_id", "missing": True}]}
+
+
+def test_fields_that_are_left_out_are_named_with_the_reason() -> None:
+    times = [1_700_000_000_000 + 7919 * i * i for i in range(40)]
+    foreign = {"f.log": [orjson.dumps({"started_at": at, "ts": 1_700_000_000 + i}) for i, at in enumerate(times)]}
+    problem = unclear({"p.log": [orjson.dumps({"started_at": at}) for at in times]}, foreign)
+    assert (
+        "'started_at' could be the key, but 'started_at' looks like a time or a measure in the foreign records"
+        in problem
+    )
+    one = [orjson.dumps({"shop": "a1b2c3d4e5f6a7b8", "ts": 1_700_000_000 + i}) for i in range(40)]
+    shops = [orjson.dumps({"shop": sha256(b"%d" % i).hexdigest()[:16]}) for i in range(40)]
+    found = infer({"p.log": [*shops, b'{"shop":"a1b2c3d4e5f6a7b8"}']}, {"f.log": one})
+    assert isinstance(found, Unclear), "one value says nothing"
 
 
 def test_a_sorted_export_is_no_constant() -> None:
