@@ -34,15 +34,15 @@ NAMED = 3
               help="For kafka://…: go on behind messages that were gone before they were read.")  # fmt: skip
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
 @click.option("--key", multiple=True, metavar="FIELD",
-              help="Field on both sides that names the primary event; repeat it for several.")  # fmt: skip
-@click.option("--primary-key", multiple=True, metavar="FIELD", help="The key's field in primary records.")
-@click.option("--foreign-key", multiple=True, metavar="FIELD", help="The key's field in foreign records.")
-@click.option("--id", metavar="FIELD", help="The foreign event's own unique id.")
-@click.option("--time", metavar="FIELD", help="The foreign event time; its unit is found.")
-@click.option("--unit", metavar="UNIT", help="Unit of --time (s, ms, us, ns) or its format (iso8601, %Y-%m-%d …).")
+              help="Join by this field of both sides; repeat it for several fields.")  # fmt: skip
+@click.option("--primary-key", multiple=True, metavar="FIELD", help="Use this field of primary records as the key.")
+@click.option("--foreign-key", multiple=True, metavar="FIELD", help="Use this field of foreign records as the key.")
+@click.option("--id", metavar="FIELD", help="Use this field as the foreign event's own unique id.")
+@click.option("--time", metavar="FIELD", help="Use this field as the foreign event time; its unit is found.")
+@click.option("--unit", metavar="UNIT", help="Read --time in this unit (s, ms, us, ns) or format (iso8601, …).")
 @click.option("--format", "forms", multiple=True, metavar="FORMAT",
-              help="Format of the logs, or primary=FORMAT and foreign=FORMAT.")  # fmt: skip
-@click.option("--config", type=PATH, help="File that says how the logs are read; found in them if not given.")
+              help="Read the logs in this format, or primary=FORMAT and foreign=FORMAT.")  # fmt: skip
+@click.option("--config", type=PATH, help="Read the logs as this file says; if not given, look into them.")
 @click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")
 @click.option("--once", is_flag=True, help="Stop when everything in the logs has a verdict.")
 @click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
