@@ -175,7 +175,8 @@ def _other_json(records: Sequence[bytes]) -> str | None:
             many = "one JSON object" if len(records) == 1 else f"{len(records):,} JSON objects"
             return f"hold {many} with a list `{name}` of {sum(map(len, lists)):,} objects; {_one_a_line(f'.{name}')}"
         if not lists and records[0].count(b"{") > ROWS_WITH_MIN:
-            return f"hold one JSON object of several lines, with a list `{name}`; {_one_a_line(f'.{name}')}"
+            where = f"with a list `{name}`, over several lines or in a very long one"
+            return f"hold one JSON object {where}; {_one_a_line(f'.{name}')}"
     if first.startswith(b"{") and _STARTS.fullmatch(first):
         return f"hold JSON objects of several lines each; {_one_a_line('.', all_of_it=True)}"
     return None
@@ -189,7 +190,8 @@ def _array(first: bytes) -> str | None:
     try:
         items = orjson.loads(first)
     except orjson.JSONDecodeError:
-        return f"hold one JSON array of several lines; {_one_a_line('.')}" if not rest or rest[:1] in b"{" else None
+        several = "hold one JSON array over several lines or in a very long one"
+        return f"{several}; {_one_a_line('.')}" if not rest or rest[:1] in b"{" else None
     return f"hold a JSON array of {len(items):,} members in one line; {_one_a_line('.')}"
 
 

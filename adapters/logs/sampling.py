@@ -19,6 +19,7 @@ FILES_MAX = 64
 WINDOWS = 4
 """In a plain file; a compressed one is read from its beginning."""
 WINDOW_MIN = 16 << 10
+CUT_BYTES = 64 << 10
 RECORDS_MIN = 40
 """Of a file."""
 
@@ -65,16 +66,23 @@ def _lines(path: Path, on_disk: int, size: int, before: float) -> tuple[list[byt
     try:
         if source.compressed or on_disk <= size:
             data = source.read(0, size + 1)
-            return _whole_lines(data, at_start=True, at_end=len(data) <= size), len(data) <= size
+            all_of_it = len(data) <= size
+            return _whole_lines(data, at_start=True, at_end=all_of_it) or _cut(data), all_of_it
         window, lines = size // WINDOWS, list[bytes]()
         for part in range(WINDOWS):
             begin = max(0, on_disk * part // WINDOWS - int(window * before if part else 0))
-            lines += _whole_lines(source.read(begin, window), at_start=begin == 0, at_end=False)
+            data = source.read(begin, window)
+            lines += _whole_lines(data, at_start=begin == 0, at_end=False) or (_cut(data) if begin == 0 else [])
         return lines, False
     except OSError:
         return [], False
     finally:
         source.close()
+
+
+def _cut(data: bytes) -> list[bytes]:
+    """The beginning of a line that is too long to be sampled: it still says what the log is."""
+    return [data[:CUT_BYTES]] if data.strip() else []
 
 
 def _whole_lines(data: bytes, *, at_start: bool, at_end: bool) -> list[bytes]:

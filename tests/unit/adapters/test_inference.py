@@ -582,7 +582,7 @@ def test_records_without_a_time_are_joined() -> None:
             "hold one JSON object with a list `Records` of 2 objects; one object a line",
         ),
         ([b'{"Records":[{"a":1}]}'] * 3, "hold 3 JSON objects with a list `Records` of 3 objects"),
-        ([b"["], "hold one JSON array of several lines"),
+        ([b"["], "hold one JSON array over several lines or in a very long one; one object a line is read"),
         ([b'[{"a":1},{"a":2}]'], "hold a JSON array of 2 members in one line"),
         ([b"{", b'  "a": 1', b"}"], "hold JSON objects of several lines each"),
         ([b'{"a": 1,', b' "b": 2}'], "hold JSON objects of several lines each"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import random
 import tomllib
@@ -135,6 +136,20 @@ def test_large_logs_are_looked_at_in_windows_until_it_is_certain(tmp_path: Path)
             (tmp_path / name).mkdir(exist_ok=True)
             (tmp_path / name / f"part-{part}.log").write_bytes(jsonl(rows))
     assert verdict(guessed(tmp_path / "primary", tmp_path / "foreign"), ("q", "about"), "ts") == "right"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_object_in_a_line_that_is_too_long_to_be_sampled_is_named(tmp_path: Path, packed: bool) -> None:
+    """As CloudTrail's files are."""
+    data = json.dumps({"Records": [{"eventID": each} for each in hexes(random.Random(5), 20_000)]}).encode()
+    for name in ("primary", "foreign"):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / ("all.json.gz" if packed else "all.json")
+        file.write_bytes(gzip.compress(data) if packed else data)
+    guess = guessed(tmp_path / "primary", tmp_path / "foreign")
+    assert isinstance(guess, Unclear)
+    assert "hold one JSON object with a list `Records`, over several lines or in a very long one" in guess.problem
 
 
 @pytest.mark.usefixtures("small")
