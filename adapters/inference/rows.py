@@ -39,6 +39,7 @@ Written = tuple[int, int] | None
 """Unix times between which a sample's files were written last; ``None``: not known."""
 
 _BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _DELIMITERS = {b",": ("csv", None), b"\t": ("tsv", None), b";": ("csv", ";"), b"|": ("csv", "|")}
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"[0-9]+")
@@ -150,6 +151,8 @@ def read_side(sample: Sample, written: Written = None) -> Side | str:
     records = [record for each in sample.values() for record in each if record.strip()]
     if not records:
         return "hold no records yet, so their format cannot be guessed"
+    if records[0].startswith(_UTF16_BOMS) or 3 * records[0].count(b"\0") > len(records[0]):
+        return "hold UTF-16 text; UTF-8 is read: write them so, for instance with iconv -f UTF-16 -t UTF-8"
     if (seen := _other_json(records)) is not None:
         return seen
     distinct = list(dict.fromkeys(record.removesuffix(b"\r") for record in records))

@@ -586,6 +586,8 @@ def test_records_without_a_time_are_joined() -> None:
         ([b'[{"a":1},{"a":2}]'], "hold a JSON array of 2 members in one line"),
         ([b"{", b'  "a": 1', b"}"], "hold JSON objects of several lines each"),
         ([b'{"a": 1,', b' "b": 2}'], "hold JSON objects of several lines each"),
+        ('{"a": "1"}'.encode("utf-16").splitlines(), "hold UTF-16 text; UTF-8 is read"),
+        ('{"a": "1"}'.encode("utf-16-le").splitlines(), "hold UTF-16 text; UTF-8 is read"),
         ([b"{}"], "hold no field with text or a number in it (the first record is '{}')"),
         ([b'{"a":[]}'], "hold no field with text or a number in it"),
         ([b'{"a":null,"b":true}'], "hold no field with text or a number in it"),
