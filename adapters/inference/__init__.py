@@ -14,6 +14,7 @@ Pure: records in, configuration and explanation out.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -288,12 +289,6 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
     return "\n".join(out)
 
 
-TODO_BY_OPTIONS = (
-    "say it by options, as in the command below, or correct the configuration below, try it with photon adapter "
-    "test, and name it with --config"
-)
-
-
 def _todo(what: str) -> str:
     return (
         f"write a configuration file ({what}), try it with photon adapter test, and name it with --config "
@@ -353,7 +348,11 @@ def _words(
 
 
 def _unclear(problem: str, example: str, words: tuple[str, ...]) -> Unclear:
-    return Unclear(problem, TODO_BY_OPTIONS if words else _todo("these fields, say"), example, words)
+    if not words:
+        return Unclear(problem, _todo("these fields, say"), example)
+    by_options = f"if it is right, say it by {shlex.join(words)}"
+    todo = f"{by_options}; or correct the configuration below, try it with photon adapter test, name it with --config"
+    return Unclear(problem, todo, example, words)
 
 
 def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told) -> str:

@@ -224,6 +224,8 @@ class Keys:
                   for side, kept in zip(sides, usual, strict=True)]  # fmt: skip
         found = self._found(usual[0] + others[0], others[1]) + self._found(others[0], usual[1])
         fits = [each for each in found if each.unique == 1 and (self._is_sure(each) or self._is_named(each))]
+        rare = {*sides[0].rare_names(), *sides[1].rare_names()}
+        fits = [each for each in fits if not self.candidates or rare & {each.primary, each.foreign}]
         fits = [each for each in fits if self._reason(each) is not None]
         if not fits:
             return None, None

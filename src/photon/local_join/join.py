@@ -45,7 +45,7 @@ from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.children import JoinOptions, children_of, refused, store_log
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
 from photon.local_join.site import Site
-from photon.local_join.words import SIDES, Refused, Words, command, described
+from photon.local_join.words import BY_COMMAND, SIDES, Refused, Words, command, described
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.relay import WHOLE_NAME, Relay
@@ -255,7 +255,7 @@ def _command(options: JoinOptions, words: Sequence[str]) -> str:
         return ""
     told = {"--primary": options.primary, "--foreign": options.foreign, "--output": options.output}
     line = command({**told, "--once": options.once}, words)
-    return f"# If this is right, it can be said in the command, without a file:\n{line}"
+    return f"{BY_COMMAND}\n{line}"
 
 
 def check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:

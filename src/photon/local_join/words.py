@@ -69,6 +69,7 @@ class Words:
 
 
 NOTHING_SAID = Words()
+BY_COMMAND = "# If this is right, it can be said in the command, without a file:"  # above it, behind an example
 
 
 def words_of(

@@ -492,6 +492,9 @@ def test_fields_that_are_left_out_are_named_with_the_reason() -> None:
         "'started_at' could be the key, but 'started_at' looks like a time or a measure in the foreign records"
         in problem
     )
+    counted = {"f.log": [line.replace(b'"ts"', b'"n":%d,"ts"' % (i % 5)) for i, line in enumerate(foreign["f.log"])]}
+    both = [orjson.dumps({"started_at": at, "n": i}) for i, at in enumerate(times)]
+    assert "started_at" not in unclear({"p.log": both}, counted).partition("; ")[0], "others may still be the key"
     one = [orjson.dumps({"shop": "a1b2c3d4e5f6a7b8", "ts": 1_700_000_000 + i}) for i in range(40)]
     shops = [orjson.dumps({"shop": sha256(b"%d" % i).hexdigest()[:16]}) for i in range(40)]
     found = infer({"p.log": [*shops, b'{"shop":"a1b2c3d4e5f6a7b8"}']}, {"f.log": one})
