@@ -23,7 +23,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
+.PHONY: help install venv docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -47,6 +47,8 @@ $(VENV)/.%: pyproject.toml deploy/docker/build-requirements.txt | $(BIN)/python
 	@touch $@ $(VENV)/.photon $(if $(filter dev,$*),$(VENV)/.docs $(VENV)/.lint)
 
 install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and all that its developers use
+
+venv: $(VENV)/.photon    ## the virtual environment .venv: Photon (editable) and nothing that only its developers use
 
 # One run in more processes than processors: integration tests, which wait, come first.
 test: WORKERS = 4

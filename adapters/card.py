@@ -15,7 +15,7 @@ from photon.adapters.contract import API_VERSION, Adapter, LogFile
 from photon.adapters.entry_points import NAME, described_point
 from photon.adapters.faults import describe
 from photon.adapters.loader import CONFIGURED, adapter_class_of, load_adapter
-from photon.adapters.side import CRI_FORMATS, FORMATS, SideConfig
+from photon.adapters.side import ABSENT_FORMATS, CRI_FORMATS, FORMATS, SideConfig
 from photon.adapters.times import rfc3339_us
 
 
@@ -156,7 +156,7 @@ def _shown(adapter: Adapter, side: str, record: bytes, header: bytes = b"") -> S
 
 _ONLY_FOR = {
     "delimiter": ("csv", "tsv"), "quote": ("csv", "tsv"), "header": ("csv", "tsv"), "columns": ("csv", "tsv"),
-    "multiline": ("csv", "tsv"), "pattern": ("regex",), "absent": ("csv", "tsv", "regex", "logfmt"),
+    "multiline": ("csv", "tsv"), "pattern": ("regex",), "absent": ABSENT_FORMATS,
     "framing": CRI_FORMATS, "descriptor": ("protobuf",), "message": ("protobuf",),
 }  # fmt: skip
 """Settings of a side that only these formats have."""

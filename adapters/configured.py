@@ -38,7 +38,7 @@ from photon.adapters.side import (
     time_reader,
     with_defaults,
 )
-from photon.adapters.times import Iso8601Time
+from photon.adapters.times import Iso8601Time, NoTime
 
 RULE_VERSION = 1
 """Raised when this code derives another id, key or time from the same record and configuration."""
@@ -64,7 +64,8 @@ class ConfiguredAdapter(Adapter):
             raise AdapterError(f"key has {here} fields in primary and {there} in foreign", where, todo)
         base = Path(str(options.get("base", ".")))
         self._primary = side_reader(self.primary_config, f"{where}.primary", base)
-        self._foreign = side_reader(self.foreign_config, f"{where}.foreign", base)
+        self._foreign = side_reader(self.foreign_config, f"{where}.foreign", base, NoTime())
+        self.has_foreign_time = self.foreign_config.time is not None
         self.primary_has_header = self.primary_config.has_header
         self.foreign_has_header = self.foreign_config.has_header
         self.primary_duplicates = self.primary_config.duplicates or "first"
@@ -145,11 +146,14 @@ class ConfiguredAdapter(Adapter):
         return orjson.dumps(rule, option=orjson.OPT_SORT_KEYS)
 
 
-def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
-    """The reader of a checked side. Raises AdapterError."""
+def side_reader(side: SideConfig, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
+    """The reader of a checked side. ``no_time``: what gives events their time where none is configured.
+
+    Raises AdapterError.
+    """
     if side.framing is not None:
         return _cri_reader(side, where, base)
-    return _format_reader(side, where, base)
+    return _format_reader(side, where, base, no_time)
 
 
 def _cri_reader(side: SideConfig, where: str, base: Path) -> CriSide:
@@ -160,20 +164,20 @@ def _cri_reader(side: SideConfig, where: str, base: Path) -> CriSide:
     return CriSide(inner, Iso8601Time(), ids)
 
 
-def _format_reader(side: SideConfig, where: str, base: Path) -> SideReader:
+def _format_reader(side: SideConfig, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
     parts = side.key_parts
     if len(parts) == 1 and parts[0].plain:
-        return _reader_of(side, parts[0], where, base)
-    return KeyPartsSide(parts, [_reader_of(side, part, where, base) for part in parts])
+        return _reader_of(side, parts[0], where, base, no_time)
+    return KeyPartsSide(parts, [_reader_of(side, part, where, base, no_time) for part in parts])
 
 
-def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path) -> SideReader:
+def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
     key = part.field
-    time = None if side.field_time is None else time_reader(side.field_time, f"{where}.time")
-    time_field = None if side.field_time is None else side.field_time.field
-    absent = None if side.absent is None else side.absent.encode()
+    time = no_time if side.field_time is None else time_reader(side.field_time, f"{where}.time")
+    time_field = side.field_time.field if side.field_time is not None else None if no_time is None else key
+    absent = frozenset(each.encode() for each in side.absent_values)
     if side.format in ("jsonl", "zeek-json"):
-        return JsonLinesSide(key, side.id, time_field, time, decimals=part.kind == "number")
+        return JsonLinesSide(key, side.id, time_field, time, decimals=part.kind == "number", absent=absent)
     if side.format == "zeek":
         return ZeekSide(key, side.id, time_field, time)
     if side.format == "logfmt":
@@ -223,8 +227,8 @@ def _rule_of(side: SideConfig, reader: SideReader, *, foreign: bool) -> dict[str
             rule["multiline"] = True
     if side.framing is not None:
         rule["framing"] = side.framing
-    if side.absent is not None:
-        rule["absent"] = side.absent
+    if side.absent:
+        rule["absent"] = sorted(set(side.absent_values))
     if side.format == "protobuf":
         rule |= {"message": side.message, "numbers": reader.numbers}  # type: ignore[attr-defined]
     if side.pattern is not None:

@@ -83,7 +83,7 @@ class ForeignHeader(NamedTuple):
     event_time_ns: int
     """int64 nanoseconds UTC."""
     event_id: bytes | None = None
-    """Globally unique; None when records carry none (``logs.place_ids``)."""
+    """Globally unique; ``None`` if records carry none: then place and content serve (``logs.place_ids``)."""
 
 
 @dataclass(slots=True)
@@ -245,6 +245,8 @@ class Adapter(ABC):
     def primary_time(self, record: bytes, file: LogFile) -> int:
         """Event time of a primary record, int64 ns UTC; asked for ``within`` and the latest. Raises BadRecord."""
         raise BadRecord("the adapter reads no time of primary events")
+
+    has_foreign_time = True  # if not, all foreign events have the same time, because their records have none
 
     @property
     def has_primary_time(self) -> bool:

@@ -43,6 +43,12 @@ def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
         for side in SIDES:
             files = join.primary_files if side == "primary" else join.foreign_files
             check_logs_apart(f"{at}.{side}", placed(base, pipeline.logs(side)), files, secrets)
+    if not adapter.has_foreign_time and settings.registry.retention is not None:
+        raise AdapterError(
+            "time is missing, and registry.retention is set",
+            f"join.{name}.foreign",
+            "leave registry.retention out: without an event time all ids are older than any retention",
+        )
     adapter.time_limit_s = float(settings.limits.adapter_timeout)
     return adapter
 
@@ -56,6 +62,8 @@ def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
     else:
         options = {"primary": join.primary, "foreign": join.foreign, "where": f"join.{name}"}
         adapter = load_adapter(CONFIGURED, options, base)
+    if not adapter.has_foreign_time:
+        _check_without_time(join, f"join.{name}")
     if join.within is not None and join.match == "first":
         bounds = Bounds(join.within.before_ns, join.within.after_ns)
         adapter = bounded_adapter(adapter, bounds, f"join.{name}")
@@ -73,6 +81,16 @@ def _links(side: Mapping[str, Any] | None, own: Sequence[str], where: str) -> Se
         raise AdapterError(f"follow_links = {given!r} is not possible", where, 'write ["/var/log/pods"]')
     check_links(given, where)
     return given
+
+
+def _check_without_time(join: Join, where: str) -> None:
+    """Raises AdapterError where a setting compares event times that the foreign records do not have."""
+    settings = {"within": join.within, "written_within": join.written_within}
+    used = [name for name, value in settings.items() if value is not None]
+    used += ['match = "latest"'] if join.match == "latest" else []
+    if used:
+        todo = 'name the event time, for instance time = { field = "ts", unit = "ms" }, or leave these out'
+        raise AdapterError(f"time is missing in foreign, and {' and '.join(used)} compares event times", where, todo)
 
 
 def _unmatched_inline(join: Join, adapter: Adapter, where: str) -> bool:

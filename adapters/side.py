@@ -20,7 +20,8 @@ from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart
 
 FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
 CRI_FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek-json")
-ABSENT_FORMATS = ("csv", "tsv", "regex", "logfmt")
+ABSENT_FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek-json")
+ABSENT_MAX = 64
 COLUMNS_MAX = 4096
 PATTERN_CHARS_MAX = 8192
 
@@ -53,9 +54,10 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     key: str | KeyPart | tuple[str | KeyPart, ...]
     """Names the primary event, on both sides. Several fields: all of them together, in the same order on both."""
     id: str | None = None
-    """The foreign event's own globally unique id. Absent: ``logs.place_ids``."""
+    """The foreign event's own globally unique id. Absent: its place and content serve (``logs.place_ids``)."""
     time: TimeConfig | str | None = None
-    """Event time; the foreign side needs it. With ``framing = "cri"`` also "line": the time before the content."""
+    """Event time. With ``framing = "cri"`` also "line": the time before the content, the default there. Absent: every
+    foreign event has the same one (see ``times.NoTime``)."""
     framing: str | None = None
     """"cri": the files are container logs of Kubernetes, and ``format`` is that of their lines' contents."""
     delimiter: str | None = None
@@ -70,8 +72,8 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """regex: a Python regular expression with named groups that matches a record from its beginning."""
     multiline: bool = False
     """csv, tsv: a line end inside a quoted field belongs to the field."""
-    absent: str | None = None
-    """csv, tsv, regex, logfmt: what stands where there is no value, as ``-`` in access logs."""
+    absent: str | tuple[str, ...] = ()
+    """Marks of an absent value, as ``-`` in access logs; one text, or several."""
     duplicates: Literal["first", "last", "reject"] | None = None
     """primary: what becomes of events whose key several records share that differ. Absent: first."""
     descriptor: str | None = None
@@ -89,6 +91,10 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             return (KeyPart(field=self.key),)
         parts = self.key if isinstance(self.key, tuple) else (self.key,)
         return tuple(KeyPart(field=part) if isinstance(part, str) else part for part in parts)
+
+    @property
+    def absent_values(self) -> tuple[str, ...]:
+        return (self.absent,) if isinstance(self.absent, str) else self.absent
 
     @property
     def has_header(self) -> bool:
@@ -160,8 +166,10 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     _check_delimited(side, where)
     _check_framing(side, where)
     _check_protobuf(side, where)
-    if side.absent is not None and (not side.absent or side.format not in ABSENT_FORMATS):
-        raise _wrong(where, "absent", side.absent, f"it is a text, and for {', '.join(ABSENT_FORMATS)}")
+    absent = side.absent_values
+    if absent and (not all(absent) or len(absent) > ABSENT_MAX or side.format not in ABSENT_FORMATS):
+        todo = f"write one text, or a list of at most {ABSENT_MAX}; it is for {', '.join(ABSENT_FORMATS)}"
+        raise _wrong(where, "absent", side.absent, todo)
     check_links(side.follow_links, where)
     _check_names_exist(side, where)
     _check_key(side, where)
@@ -173,10 +181,6 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
         raise _wrong(where, "duplicates", side.duplicates, "remove it: it is about several primary events")
     if side.field_time is not None:
         time_reader(side.field_time, f"{where}.time")
-    elif foreign and side.time is None:
-        raise AdapterError(
-            "time is missing", where, 'add for instance time = { field = "ts", unit = "ms" } for the event time'
-        )
 
 
 def check_links(directories: Sequence[str], where: str) -> None:

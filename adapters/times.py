@@ -21,6 +21,12 @@ from photon.config.clock import NEVER_NS, NS_PER_S
 UNIT_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 """Unit -> power of ten that makes nanoseconds of it."""
 
+NO_TIME_NS = 0  # 1970-01-01T00:00:00Z
+WITHOUT_TIME = (
+    "no event time: every event counts as 1970-01-01T00:00:00Z, which is the same for every reader; so ids are kept "
+    "permanently (registry.retention is not possible), and the output has no watermark"
+)
+
 TIME_TEXT_CHARS_MAX = 64
 """No sensible time is longer; bounds the arithmetic on hostile input."""
 EXPONENT_MAX = 30
@@ -131,6 +137,18 @@ class NumberTime(TimeReader):
         shift = self._exponent + power - len(fraction)
         ns = digits * 10**shift if shift >= 0 else digits // 10**-shift
         return _checked((-ns if sign == b"-" else ns) + self._origin)
+
+
+class NoTime(TimeReader):
+    """The event time of logs that have none: ``NO_TIME_NS``, which is the same for every reader at any moment."""
+
+    accepts_numbers = True
+
+    def from_text(self, text: bytes) -> int:
+        return NO_TIME_NS
+
+    def many(self, values: Sequence[int | str]) -> list[int]:
+        return [NO_TIME_NS] * len(values)
 
 
 class Iso8601Time(TimeReader):

@@ -27,6 +27,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import ALIKE_MARK, numbered
+from photon.adapters.times import NO_TIME_NS
 from photon.batch.columns import I64, U8, Mask, RowIndexes
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
@@ -94,6 +95,7 @@ class Core:
     homes: Homes | None = None  # the datacentres that share the work; None: there is one
     identical_copies: bool = False  # they read the same files byte by byte: a line is the same line everywhere
     uncertainty_ns: int = 0  # event times of one id that are further apart are counted and told
+    seen: Callable[[Events], None] | None = None  # told of the lines that were read, in order
     shares: Shares = field(default_factory=lambda: Shares(1.0, 0))  # by default events are all alike
 
     def __post_init__(self, random: Callable[[], float], highs: Mapping[str, int], anew: Collection[str]) -> None:
@@ -216,6 +218,8 @@ class Core:
             )
             self.placed = self.placed or placed
             stretch.saw(events.times)
+            if self.seen is not None:
+                self.seen(events)
             stretch.unread += [(bad.offset, bad.record, bad.reason) for bad in unreadable]
             self.reject(stretch, now_ns)
             yield events
@@ -241,7 +245,7 @@ class Core:
         return rows
 
     def _is_behind(self, time_ns: int, now_ns: int) -> bool:
-        return not self.shares.alike and now_ns - time_ns > BEHIND_S * NS_PER_S
+        return not self.shares.alike and time_ns != NO_TIME_NS and now_ns - time_ns > BEHIND_S * NS_PER_S
 
     def send(self, rows: RowIndexes, now: float) -> None:
         self.queues.take(rows, now)

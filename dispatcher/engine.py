@@ -27,6 +27,7 @@ from photon.config.stopping import end, until
 from photon.config.structured import get_logger
 from photon.dispatcher.arrivals import Arrivals
 from photon.dispatcher.calls import Calls, RegistryLookUps
+from photon.dispatcher.contents import Conflict, Contents
 from photon.dispatcher.core import Core
 from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.errors import StateError
@@ -75,6 +76,7 @@ class Options:
     look_up_timeout_s: float = 2.0
     identical_copies: bool = False  # all datacentres read the same foreign files byte by byte
     uncertainty_ns: int = 0  # S: times of one id that are further apart are told
+    guessed_ids: bool = False  # event ids may name something else: see ``contents``
     measure_s: float = 3.0  # the registry's commit time is measured this often
     first_measure_s: float = 0.25  # the same until it is known
     commit_s: float = 0.2
@@ -155,6 +157,7 @@ class DispatcherEngine:
         self._log = get_logger("photon.dispatcher")
         # With --once nobody waits for what is fresh.
         self._shares = Shares(1.0 if options.once else limits.catch_up_share, 0)
+        self._contents = Contents(state.database) if options.guessed_ids else None
         self._core = Core(
             adapter=world.adapter,
             digester=world.digester,
@@ -171,6 +174,7 @@ class DispatcherEngine:
             homes=homes,
             identical_copies=options.identical_copies,
             uncertainty_ns=options.uncertainty_ns,
+            seen=None if self._contents is None else self._contents.see,
         )
         self._troubles = Troubles(self._log)
         self._wake = asyncio.Event()
@@ -263,6 +267,10 @@ class DispatcherEngine:
     def oldest(self, limit: int) -> list[Pending]:
         held = (self._core.held(stretch) for stretch in oldest_stretches(self._core.heads(), limit))
         return oldest(held, self._state.oldest_rows(limit), self._clock.now_ns(), limit)
+
+    def conflicts(self) -> tuple[int, Conflict | None]:
+        """The number of lines of this run with the id of another line and other content, and one of them."""
+        return (0, None) if self._contents is None else self._contents.found()
 
     def ledger(self) -> Ledger:
         return self._state.ledger()
@@ -553,6 +561,8 @@ class DispatcherEngine:
         elif not changes:
             return
         changes.also.append(("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", (now_ns,)))
+        if self._contents is not None:
+            changes.also += self._contents.changes()
         self._state.commit(changes)
         self._core.committed()
         if changes.exports:

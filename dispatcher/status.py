@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from photon.adapters.logs.lag import NO_LAG, Lag
+from photon.adapters.times import NO_TIME_NS
 from photon.batch.columns import I64
 from photon.config.clock import Clock
 from photon.config.metrics.histogram import Histogram
@@ -76,7 +77,7 @@ class JoinTimes:
         """Some events were: their own times, and when they were first read. ``now_ns``: wall clock."""
         if len(times):
             self.since_read.add(now_ns - first_read_ns)
-            self.since_event.add(now_ns - times)
+            self.since_event.add(now_ns - times[times != NO_TIME_NS])
 
 
 ID_CHARS_MAX = 200

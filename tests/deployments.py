@@ -18,12 +18,13 @@ def addresses(count: int) -> Iterator[str]:
 def join(
     *settings: str, key: str = "q", event_id: str = "id", time: str = "t", unit: str = "s", foreign: str = "jsonl"
 ) -> str:
-    """``settings``: further lines of the join's table; ``event_id`` empty: lines carry no id; ``foreign``: format."""
+    """``settings``: further lines of the join's table; ``event_id`` empty: lines carry no id, ``time`` likewise;
+    ``foreign``: format."""
     lines = ["[join.clicks]", *settings] if settings else []
     lines += ["[join.clicks.primary]", 'format = "jsonl"', f'key = "{key}"']
     lines += ["[join.clicks.foreign]", f'format = "{foreign}"', f'key = "{key}"']
     lines += [f'id = "{event_id}"'] if event_id else []
-    return "\n".join([*lines, f'time = {{ field = "{time}", unit = "{unit}" }}\n'])
+    return "\n".join([*lines, f'time = {{ field = "{time}", unit = "{unit}" }}\n' if time else "\n"])
 
 
 def replica(address: str, name: str = "r1") -> str:

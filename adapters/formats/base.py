@@ -17,11 +17,11 @@ LAYOUTS_MAX = 1024
 _Fields = TypeVar("_Fields")
 
 
-def without(keys: list[bytes | None], absent: bytes | None) -> list[bytes | None]:
-    """The keys, with None for those that are the mark of an absent value."""
-    if absent is None or absent not in keys:
+def without(keys: list[bytes | None], absent: frozenset[bytes]) -> list[bytes | None]:
+    """The keys, with ``None`` for those that are marks of an absent value."""
+    if not absent or absent.isdisjoint(keys):
         return keys
-    return [None if key == absent else key for key in keys]
+    return [None if key in absent else key for key in keys]
 
 
 class Stop(NamedTuple):
@@ -118,7 +118,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
         time_field: str | None = None,
         time: TimeReader | None = None,
         *,
-        absent: bytes | None = None,
+        absent: frozenset[bytes] = frozenset(),
     ) -> None:
         """``absent``: what stands where there is no value. Only headers need ``time_field`` and ``time``."""
         roles = {"key": key, "id": id_field, "time": time_field}

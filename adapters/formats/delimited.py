@@ -72,7 +72,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         quote: bytes = b'"',
         columns: tuple[str, ...] | None = None,
         multiline: bool = False,
-        absent: bytes | None = None,
+        absent: frozenset[bytes] = frozenset(),
     ) -> None:
         """``multiline``: LINE_END_MARK stands for each line end inside quotes (``logs.quoted_framing``)."""
         super().__init__(key, id_field, time_field, time, absent=absent)
@@ -89,7 +89,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
             return None
         try:
             named = zip(layout.text_names, fields, strict=True)
-            return orjson.dumps({name: field.decode() for name, field in named if field != self._absent})
+            return orjson.dumps({name: field.decode() for name, field in named if field not in self._absent})
         except UnicodeDecodeError:
             return None
 
@@ -150,7 +150,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
     def _value(self, fields: tuple[Layout, list[bytes]], role: str) -> bytes:
         layout, values = fields
         value = values[layout.places[role]]
-        if value and value != self._absent:
+        if value and value not in self._absent:
             return value
         raise BadRecord(f"{role} field {self._names[role]!r} is {'absent' if value else 'empty'}")
 

@@ -23,7 +23,7 @@ import msgspec
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
-from photon.adapters.formats.base import SidePayloads, SideReader
+from photon.adapters.formats.base import SidePayloads, SideReader, without
 from photon.adapters.formats.json_check import are_bare, is_json
 from photon.adapters.formats.json_scan import I64, KeyScan, escaped_spelling
 from photon.adapters.times import TimeReader
@@ -52,10 +52,13 @@ class JsonLinesSide(SideReader):
         time: TimeReader | None = None,
         *,
         decimals: bool = False,
+        absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``decimals``: a key may be any number, and is then its text as it is written."""
+        """``decimals``: a key may be any number, and is then its text as it is written. ``absent``: texts that name
+        nothing as key or id."""
         self._key = key
         self._decimals = decimals
+        self._absent = absent
         self._id = id_field
         self._time_field = time_field
         self._time = time
@@ -68,11 +71,19 @@ class JsonLinesSide(SideReader):
         if self._quick_key is not None and record.isascii():
             try:
                 name: str = self._quick_key(record).key
-                if name:
+                if name and not self._absent:
                     return name.encode()
             except (ValueError, RecursionError):
                 pass  # no text, or no such record
-        return _name_bytes(parse_object(record), self._key, "key", record, decimals=self._decimals)
+        return self._present(
+            _name_bytes(parse_object(record), self._key, "key", record, decimals=self._decimals), "key"
+        )
+
+    def _present(self, value: bytes, role: str) -> bytes:
+        """Raises BadRecord."""
+        if value in self._absent:
+            raise BadRecord(f"{role} field {(self._key if role == 'key' else self._id)!r} is absent")
+        return value
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
         (header,) = self.headers((record,), file).rows()
@@ -94,7 +105,10 @@ class JsonLinesSide(SideReader):
             if not (all(keys) and all(ids)):
                 return None
             own: list[bytes | None] = [None] * len(ids) if self._id is None else list(map(str.encode, ids))
-            return Headers(list(map(str.encode, keys)), self._time.many(times), own, {})
+            named = list(map(str.encode, keys))
+            if self._absent and not (self._absent.isdisjoint(named) and self._absent.isdisjoint(own)):
+                return None
+            return Headers(named, self._time.many(times), own, {})
         except (ValueError, RecursionError):
             return None
 
@@ -111,8 +125,10 @@ class JsonLinesSide(SideReader):
                     key, at, event_id = get(decode(record))
                     if record.isascii() and key and event_id and (numbers or type(at) is str):
                         time_ns = from_int(at) if type(at) is int else from_text(at.encode())
-                        made.append((key.encode(), time_ns, None if without_id else event_id.encode()))
-                        continue
+                        named, own = key.encode(), None if without_id else event_id.encode()
+                        if not self._absent or (named not in self._absent and own not in self._absent):
+                            made.append((named, time_ns, own))
+                            continue
                 except (ValueError, RecursionError):  # another kind of record, or no such time
                     pass
             try:
@@ -124,11 +140,12 @@ class JsonLinesSide(SideReader):
 
     def _parsed_header(self, record: bytes) -> ForeignHeader:
         fields = parse_object(record)
-        key_bytes = _name_bytes(fields, self._key, "key", record, decimals=self._decimals)
+        key_bytes = self._present(_name_bytes(fields, self._key, "key", record, decimals=self._decimals), "key")
         time_ns = self._time_ns(fields, record)
         if self._id is None:
             return ForeignHeader(key_bytes, time_ns)
-        return ForeignHeader(key_bytes, time_ns, _name_bytes(fields, self._id, "id", record))
+        own = self._present(_name_bytes(fields, self._id, "id", record), "id")
+        return ForeignHeader(key_bytes, time_ns, own)
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         if not is_json(record):
@@ -151,17 +168,18 @@ class JsonLinesSide(SideReader):
             except (ValueError, RecursionError):
                 name = ""
             out.append(name.encode() if name else self._key_or_none(record, file))
-        return out
+        return without(out, self._absent)
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         if self._scan is None:
             return super().keys(block, file)
-        return self._scan.keys(block, lambda record: self._key_or_none(record, file))
+        return without(self._scan.keys(block, lambda record: self._key_or_none(record, file)), self._absent)
 
     def located_keys(self, block: bytes, file: LogFile) -> tuple[list[bytes | None], I64] | None:
-        return (
-            None if self._scan is None else self._scan.located(block, lambda record: self._key_or_none(record, file))
-        )
+        if self._scan is None:
+            return None
+        keys, places = self._scan.located(block, lambda record: self._key_or_none(record, file))
+        return without(keys, self._absent), places
 
     def _time_ns(self, fields: dict[str, Any], record: bytes) -> int:
         time, name = self._time, self._time_field

@@ -119,7 +119,7 @@ class LogfmtSide(FieldsSide[Pairs]):
     def _value(self, fields: Pairs, role: str) -> bytes:
         name = self._names[role]
         value = fields.get(name.encode())
-        if value and value != self._absent:
+        if value and value not in self._absent:
             return value
         what = "has no value" if value is None else "is absent" if value else "is empty"
         raise BadRecord(f"{role} field {name!r} {what if name.encode() in fields else 'is missing'}")
@@ -131,7 +131,7 @@ class LogfmtSide(FieldsSide[Pairs]):
                 {
                     name.decode(): True if value is None else value.decode()
                     for name, value in fields.items()
-                    if value is None or value != self._absent
+                    if value is None or value not in self._absent
                 }
             )
         except UnicodeDecodeError:

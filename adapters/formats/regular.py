@@ -31,7 +31,7 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
         time_field: str | None = None,
         time: TimeReader | None = None,
         *,
-        absent: bytes | None = None,
+        absent: frozenset[bytes] = frozenset(),
     ) -> None:
         super().__init__(key, id_field, time_field, time, absent=absent)
         self._pattern, self._match = pattern, pattern.match
@@ -41,9 +41,14 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         groups = self._fields(record, file).groupdict()
-        none = (None, self._absent)
         try:
-            return orjson.dumps({name: text.decode() for name, text in groups.items() if text not in none})
+            return orjson.dumps(
+                {
+                    name: text.decode()
+                    for name, text in groups.items()
+                    if text is not None and text not in self._absent
+                }
+            )
         except UnicodeDecodeError:
             return None
 
@@ -64,7 +69,7 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
     def _value(self, fields: re.Match[bytes], role: str) -> bytes:
         name = self._names[role]
         value: bytes | None = fields[name]
-        if value and value != self._absent:
+        if value and value not in self._absent:
             return value
         raise BadRecord(f"{role} group {name!r} is {'absent' if value else 'empty'}")
 

@@ -119,6 +119,8 @@ def read_layout(header: bytes, wanted: Mapping[str, str]) -> ZeekLayout:
         line = line.removesuffix(b"\r")
         if line.startswith(b"#separator "):
             separator = unescaped(line.removeprefix(b"#separator "))
+            if not separator:
+                break
             continue
         directive, _, rest = line[1:].partition(separator)
         if directive == b"fields":
@@ -129,10 +131,10 @@ def read_layout(header: bytes, wanted: Mapping[str, str]) -> ZeekLayout:
             marks[directive] = unescaped(rest) if directive == b"set_separator" else rest
     places = column_places(names, wanted)
     fault = ""
-    if not names:
-        fault = "no #fields line comes before this record"
-    elif not separator or b"\n" in separator:
+    if not separator or b"\n" in separator:
         fault = "header: #separator is empty or a line end"
+    elif not names:
+        fault = "no #fields line comes before this record"
     elif types and len(types) != len(names):
         fault = f"header: #types has {len(types)} columns, #fields {len(names)}"
     elif isinstance(places, str):
@@ -152,7 +154,7 @@ def read_layout(header: bytes, wanted: Mapping[str, str]) -> ZeekLayout:
 def zeek_row(record: bytes, header: bytes) -> dict[str, str | int]:
     """The fields of a record that are set, as text; empty when the record does not fit the header."""
     layout = read_layout(header, {})
-    fields = record.split(layout.separator)
+    fields = [] if layout.fault else record.split(layout.separator)
     if layout.fault or len(fields) != len(layout.names):
         return {}
     return {

@@ -5,8 +5,8 @@ stands out; anything else is ``Unclear`` with what to write: the logs' own field
 candidates and what speaks for them.
 
 The event id is the most careful guess of all: a field taken for an id that is none would drop real events as
-duplicates, so a field must be unique *and* name the event (``id``, ``event_id``, the file's own name,
-ServerIP:ProcessID:TimestampMicros values).
+duplicates. So it needs two witnesses: the name (``id``, ``event_id``, ``click_id`` in ``clicks/``) says that it is
+the event's own, and the values are unique, no counter, and name nothing that has several events.
 
 Pure: records in, configuration and explanation out.
 """
@@ -14,23 +14,28 @@ Pure: records in, configuration and explanation out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from photon.adapters.inference.keys import KEY_NAME, Candidate, Choice, Keys
+from photon.adapters.inference.keys import KEY_NAME, Candidate, Choice, Keys, counts_densely
 from photon.adapters.inference.moments import (
     ambiguous_times,
     candidates,
     find_time,
+    implausible,
     is_named_time,
     seconds_of_a_day,
     time_of,
+    unnamed_times,
     zone_between,
 )
-from photon.adapters.inference.rows import NEITHER, Sample, Side, read_side
+from photon.adapters.inference.rows import NEITHER, Sample, Side, Written, read_side
 from photon.adapters.side import ZEEK_TIME, SideConfig, TimeConfig
 from photon.config.toml_text import toml_lines, toml_value
 
@@ -51,11 +56,24 @@ time = { field = "at", format = "%Y-%m-%d %H:%M:%S,%f", zone = "Europe/Berlin" }
 
 
 _FORM = ("format", "delimiter", "columns", "pattern", "absent")
-_EVENT_NAMES = frozenset(
-    {"id", "_id", "event_id", "eventid", "uuid", "guid", "event_uuid", "record_id", "message_id"}
+_EVENT = re.compile(
+    r"(?:.*\.)?(?:event|message)[._]?(?:id|uuid|guid)|(?:.*\.)?record_?id|uuid|guid|(?:event|message)\.(?:uu|gu)?id",
+    re.IGNORECASE,
+)  # names of an event's own id in any log
+_OWN = re.compile(r"(?:(?:payload|data|body|detail|record|after)\.)?_?id", re.IGNORECASE)
+_CHANGE = re.compile(
+    r"(?:.*[_.])?(?:status|state|stage|phase|step|op|operation|action|event|event_?type|event_?name|transition|change|"
+    r"version|revision|updated_?at|modified_?at|sequence|attempt)",
+    re.IGNORECASE,
+)  # what says that a thing has several events: each time another of these
+_TYPE = re.compile(r"(?:.*[_.])?(?:type|kind)", re.IGNORECASE)
+_KIND = re.compile(
+    r"(?i:(?:.*[_.])?(?:event|type|kind|category|name|verb|stage|program|process|logger|level))|f[0-9]+"
 )
-_EVENT = re.compile(r"(?:.*\.)?(?:event|message)\.(?:id|uuid)|.*\.(?:event_?id|event_?uuid)", re.IGNORECASE)
+_KIND_RANK = re.compile(r"(?i:event|type|kind|verb)$")
+_FEW = 20  # kinds of events or states at most
 _EVENT_ID_VALUE = re.compile(r"[0-9.:a-fA-F]+:[0-9]+:[0-9]{13,}")
+NAMES_PRIMARY_SHARE = 0.5  # a field with at least this share of primary values names primary events
 _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
@@ -72,12 +90,13 @@ class Inferred:
 @dataclass(frozen=True, slots=True)
 class Unclear:
     """No single reading stands out. ``problem`` and ``todo`` are one line each, ``example`` is a file: of the logs'
-    own fields where they can be read at all.
+    own fields where they can be read at all. ``words``: options that say the same; none if options cannot.
     """
 
     problem: str
     todo: str
     example: str
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,56 +113,103 @@ class Told:
 NOTHING = Told()
 
 
-def infer(primary: Sample, foreign: Sample, *, whole: bool = True, told: Told = NOTHING) -> Inferred | Unclear:
+def infer(
+    primary: Sample,
+    foreign: Sample,
+    *,
+    whole: bool = True,
+    told: Told = NOTHING,
+    written: tuple[Written, Written] = (None, None),
+) -> Inferred | Unclear:
     """The two sides' configuration, or why it cannot be told. ``whole``: ``primary`` has all records that there are;
-    else a bound was met, and values that are missing may stand elsewhere.
+    else a bound was met, and values that are missing may stand elsewhere. ``written``: see ``Side``.
     """
     sides = []
-    for role, sample in (("primary", primary), ("foreign", foreign)):
-        side = read_side(sample)
+    for role, sample, when in (("primary", primary, written[0]), ("foreign", foreign, written[1])):
+        side = read_side(sample, when)
         if isinstance(side, str):
             example = PATTERNS if side.startswith(NEITHER) else _template()
             return Unclear(f"the {role} logs {side}", _todo("as below, for instance"), example)
         sides.append(side)
     first, second = sides
+    for role, side, key in (("primary", first, told.primary_key), ("foreign", second, told.foreign_key)):
+        if key is not None and not side.has(key):
+            return Unclear(no_field(role, side, key, "the key"), _todo("these fields, say"), _template())
     time = _time(second, told.time)
-    choice = Keys(first, second, whole=whole, told=(told.primary_key, told.foreign_key)).choose()
+    keys = Keys(first, second, whole=whole, told=(told.primary_key, told.foreign_key))
+    choice = keys.choose()
     best = choice.best
     if isinstance(time, str) or best is None:
         why = [choice.why, time if isinstance(time, str) else ""]
-        example = _proposal(first, second, choice, None if isinstance(time, str) else time, told)
-        return Unclear("; ".join(filter(None, why)), _todo("these fields, say"), example)
+        example = _proposal(first, second, choice, time, told)
+        return _unclear("; ".join(filter(None, why)), example, _words(first, second, choice, time, told))
     known = isinstance(told.time, TimeConfig)
-    if not known and (zone := zone_between(first, second, best.primary, best.foreign, time)):
+    if time is not None and not known and (zone := zone_between(first, second, best.primary, best.foreign, time)):
         time = msgspec.structs.replace(time, zone=zone)
         problem = f"{time.field!r} names no zone, and is {zone} away from the times of the primary records"
-        return Unclear(problem, _todo("these fields, say"), _proposal(first, second, choice, time, told))
-    event_id, id_why = _event_id(second, best.foreign, time, told)
+        example = _proposal(first, second, choice, time, told)
+        return _unclear(problem, example, _words(first, second, choice, time, told))
+    naming = {each.foreign for each in keys.candidates if each.contained >= NAMES_PRIMARY_SHARE}
+    event_id, id_why = _event_id(second, best.foreign, time, told, naming)
     primary_config = first.config(best.primary)
     foreign_config = second.config(best.foreign, event_id, time)
     lines = (
         f"primary: {_shown(first)}, foreign: {_shown(second)}",
         _key_line(first, best),
         id_why,
-        f"event time = {time.field!r} ({time.format or 'unit ' + str(time.unit)}, UTC where no zone is given)",
+        *(() if time is None else (_time_line(time),)),
     )
     return Inferred(primary_config, foreign_config, lines, toml_of(primary_config, foreign_config))
 
 
-def describe(sample: Sample, told: Mapping[str, Any], *, foreign: bool) -> dict[str, Any] | str:
-    """One side's table: what is told of it, its key at least, and what its records say of the rest. ``told["time"]``
-    may be a field's name alone. A text: why it is unclear."""
-    table = dict(told)
+def one_log(sample: Sample) -> Unclear:
+    """The refusal of one log for both sides: nothing says which of its records are the primary ones."""
     side = read_side(sample)
+    kinds = "" if isinstance(side, str) else _kinds(side)
+    return Unclear(
+        f"--primary and --foreign name the same logs{kinds}, and nothing says which of the records are primary",
+        "name different logs, or write a configuration file that tells them apart and name it with --config",
+        _template(),
+    )
+
+
+def _kinds(side: Side) -> str:
+    """Counts the kinds of a log's records by the field that tells them best."""
+    found = [(name, Counter(side.values(name))) for name in side.names()]
+    found = [(name, counts) for name, counts in found if 1 < len(counts) <= _FEW and _KIND.fullmatch(name)]
+    if not found:
+        return ""
+    name, counts = min(found, key=lambda each: (each[0].count("."), _KIND_RANK.search(each[0]) is None))
+    shown = ", ".join(f"{value} {count:,}" for value, count in counts.most_common(6))
+    return f", whose records are of several kinds ({name}: {shown}{', …' if len(counts) > 6 else ''})"
+
+
+def _time_line(time: TimeConfig) -> str:
+    return f"event time = {time.field!r} ({time.format or 'unit ' + str(time.unit)}, UTC where no zone is given)"
+
+
+def describe(
+    sample: Sample, told: Mapping[str, Any], *, foreign: bool, written: Written = None
+) -> tuple[dict[str, Any], tuple[str, ...]] | str:
+    """One side's table: what is told of it, its key at least, and what its records say of the rest. ``told["time"]``
+    may be a field's name alone, or have none but a unit. With the table: a line for each choice. A text: why it is
+    unclear."""
+    table, role, lines = dict(told), "foreign" if foreign else "primary", list[str]()
+    side = read_side(sample, written)
+    if not isinstance(side, str) and _is_read_so(side, table):
+        named = [*_key_fields(table["key"]), *(name for name in (table.get("id"),) if name)]
+        if wrong := next((name for name in named if not side.has(name)), None):
+            return no_field(role, side, wrong, "the event id" if wrong == table.get("id") else "the key")
     if "format" not in table:
         if isinstance(side, str):
-            return f"the {'foreign' if foreign else 'primary'} logs {side}"
-        found = side.config(table["key"] if isinstance(table["key"], str) else "")
+            return f"the {role} logs {side}"
+        found = side.config("")
         for name in _FORM:
-            if (value := getattr(found, name)) is not None:
+            if (value := getattr(found, name)) not in (None, ()):
                 table.setdefault(name, value)
+    so = not isinstance(side, str) and _is_read_so(side, table)
     if not foreign:
-        return table
+        return table | (_absent(side, table) if so else {}), ()
     time = table.get("time")
     zeek = time is None and told.get("format") in ("zeek", "zeek-json")
     if not zeek and not isinstance(time, Mapping):
@@ -152,18 +218,39 @@ def describe(sample: Sample, told: Mapping[str, Any], *, foreign: bool) -> dict[
         read = _time(side, time)
         if isinstance(read, str):
             return read
-        table["time"] = {"field": read.field, "unit" if read.unit else "format": read.unit or read.format}
-    if "id" not in table and not isinstance(side, str) and _is_read_so(side, table):
-        field = ZEEK_TIME.field if zeek else str(table["time"].get("field", ""))
-        event_id, _ = _find_id(side, *_key_fields(table["key"]), field)
+        if read is None:
+            table.pop("time", None)
+        else:
+            table["time"] = {"field": read.field, "unit" if read.unit else "format": read.unit or read.format}
+            lines.append(_time_line(read))
+    if "id" not in table and not isinstance(side, str) and so:
+        field = ZEEK_TIME.field if zeek else str(table.get("time", {}).get("field", ""))
+        event_id, why = _find_id(side, *_key_fields(table["key"]), field)
         table |= {} if event_id is None else {"id": event_id}
-    return table
+        lines.append(why)
+    return table | (_absent(side, table) if so else {}), tuple(lines)
+
+
+def _absent(side: Side | str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The marks of absent values that stand in the fields that a table names."""
+    if isinstance(side, str) or "absent" in table:
+        return {}
+    time = time["field"] if isinstance(time := table.get("time"), Mapping) else time
+    met = side.absent_in([*_key_fields(table["key"]), *(name for name in (table.get("id"), time) if name)])
+    return {"absent": list(met)} if met else {}
+
+
+def no_field(role: str, side: Side, name: str, what: str) -> str:
+    known = ", ".join(side.all_names()[:12])
+    return f"the {role} logs have no field {name!r} for {what}; they have {known}"
 
 
 def _is_read_so(side: Side, table: Mapping[str, Any]) -> bool:
     """Whether the table reads the side's records as they were read here: else its fields have other names."""
     found = side.config("")
     told = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    if "format" not in told:
+        return True
     return all(told.get(name) == getattr(found, name) for name in ("format", "delimiter", "columns", "pattern"))
 
 
@@ -172,16 +259,17 @@ def _key_fields(key: Any) -> list[str]:
     return [part if isinstance(part, str) else str(part.get("field", "")) for part in parts]
 
 
-def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str:
+def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str | None:
+    """A text: why it is unclear. ``None``: the records have no time."""
     if isinstance(told, TimeConfig):
         return told
     if told is None:
         return find_time(side)
-    if told not in side.names():
-        names = ", ".join(side.names()[:12])
-        return f"the foreign logs have no field {told!r} for the event time; they have {names}"
+    if not side.has(told):
+        return no_field("foreign", side, told, "the event time")
     if (read := time_of(told, side.values(told))) is not None:
-        return read
+        why = implausible(side, read)
+        return f"{why}; give time a unit" if why else read
     return f"the foreign logs have values of no known unit or format in {told!r}; give time a unit or a format"
 
 
@@ -192,7 +280,7 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
         out.append(f"[join.{name}.{role}]")
         for field in (*_FORM, "key", "id"):
             value = getattr(side, field)
-            if value is not None:
+            if value not in (None, ()):
                 out += toml_lines({field: value})
         if side.time is not None:
             told = {key: value for key, value in msgspec.to_builtins(side.time).items() if value not in (None, "UTC")}
@@ -232,7 +320,42 @@ def _key_line(primary: Side, best: Candidate) -> str:
     )
 
 
-def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | None, told: Told) -> str:
+def _words(
+    primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told
+) -> tuple[str, ...]:
+    """The options of ``photon join`` that say what is unclear, as the best guess has it."""
+    if choice.best or choice.shown:
+        best = choice.best or choice.shown[0]
+        first, second = best.primary, best.foreign
+    elif told.primary_key and told.foreign_key:
+        first, second = told.primary_key, told.foreign_key
+    else:
+        return ()  # no value in common: nothing speaks for any pair
+    first, second = told.primary_key or first, told.foreign_key or second
+    words = ["--key", first] if first == second else ["--primary-key", first, "--foreign-key", second]
+    words += ["--id", told.id] if told.id is not None else []
+    if isinstance(time, str):
+        time = _likely_time(foreign)
+        if time is None or time.origin is not None:
+            return ()  # which day they count from, or which field it is, nobody can guess
+    if time is None:
+        return tuple(words)
+    if time.zone != "UTC" or time.origin is not None:
+        table = {name: value for name, value in msgspec.to_builtins(time).items() if value is not None}
+        return (*words, "--time", toml_value(table))
+    read_so = time_of(time.field, foreign.values(time.field)) == time and not implausible(foreign, time)
+    return (*words, "--time", time.field, *(() if read_so else ("--unit", str(time.unit or time.format))))
+
+
+def _unclear(problem: str, example: str, words: tuple[str, ...]) -> Unclear:
+    if not words:
+        return Unclear(problem, _todo("these fields, say"), example)
+    by_options = f"if it is right, say it by {shlex.join(words)}"
+    todo = f"{by_options}; or correct the configuration below, try it with photon adapter test, name it with --config"
+    return Unclear(problem, todo, example, words)
+
+
+def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told) -> str:
     """A file of the logs' own fields that can be used as it stands, and corrected."""
     notes = ["Made of the logs' own fields; correct what is wrong."]
     shown = [choice.best] if choice.best else list(choice.shown)
@@ -245,13 +368,17 @@ def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | N
         notes.append("No pair of fields has values in common: both keys are guessed by their names.")
         first, second = _likely_keys(primary, foreign)
     first, second = told.primary_key or first, told.foreign_key or second
-    if time is None:
+    if isinstance(time, str):
         time = _likely_time(foreign)
-        notes.append(
-            f"The event time is a guess, {toml_value(time.field)}: see that field, unit, format and zone are right."
-        )
+        if time is not None:
+            field = toml_value(time.field)
+            notes.append(f"The event time is a guess, {field}: see that field, unit, format and zone are right.")
     event_id, _ = _event_id(foreign, second, time, told)
-    return toml_of(primary.config(first), foreign.config(second, event_id, time), notes=tuple(map(_one_line, notes)))
+    text = toml_of(primary.config(first), foreign.config(second, event_id, time), notes=tuple(map(_one_line, notes)))
+    if choice.missing is None:
+        return text
+    skip = toml_lines({"skip": [{"field": f"foreign.{choice.missing}", "missing": True}]})
+    return "\n".join([text, "[join.join.shape]", *skip, ""])
 
 
 def _one_line(text: str) -> str:
@@ -262,60 +389,106 @@ def _likely_keys(primary: Side, foreign: Side) -> tuple[str, str]:
     def rank(side: Side, name: str) -> tuple[bool, bool, bool]:
         return not side.is_unique(name), is_named_time(name), KEY_NAME.search(name) is None
 
-    names, others = primary.names() or list(primary.rows[0]), foreign.names() or list(foreign.rows[0])
+    names, others = primary.all_names(), foreign.all_names()
     first = min(names, key=lambda name: rank(primary, name))
     same = [name for name in others if name == first]
     return first, (same or sorted(others, key=lambda name: rank(foreign, name)[1:]))[0]
 
 
-def _likely_time(side: Side) -> TimeConfig:
-    """A field that can at least be read as a time, where there is one."""
+def _likely_time(side: Side) -> TimeConfig | None:
+    """A field that can at least be read as a time, if there is one."""
     if found := candidates(side):
         return found[0]
-    names = side.names() or list(side.rows[0])
+    names = side.all_names()
     if ambiguous := ambiguous_times(side):
         return ambiguous[0]
     numbers = [name for name in names if all(map(_PLAIN_NUMBER.fullmatch, side.values(name)))]
     named = [name for name in numbers if is_named_time(name)]
+    if unnamed := unnamed_times(side):
+        return unnamed[0]
+    if named and (read := time_of(named[0], side.values(named[0]))):
+        return read
     of_day = [name for name in names if seconds_of_a_day(side.values(name))]
     if of_day:
         return TimeConfig(field=of_day[0], unit="s", origin="1970-01-01")
     if numbers:
         return TimeConfig(field=(named or numbers)[0], unit="s")
-    return TimeConfig(field=next(filter(is_named_time, names), names[0]), format="iso8601")
+    other = next(filter(is_named_time, names), None)
+    return None if other is None else TimeConfig(field=other, format="iso8601")
 
 
-def _event_id(side: Side, key: str, time: TimeConfig, told: Told) -> tuple[str | None, str]:
+def _event_id(
+    side: Side, key: str, time: TimeConfig | None, told: Told, naming: Collection[str] = ()
+) -> tuple[str | None, str]:
     if told.id is not None:
         return told.id, f"event id = {told.id!r}: as told"
-    return _find_id(side, key, time.field)
+    return _find_id(side, key, time.field if time else "", naming=naming)
 
 
-def _find_id(side: Side, *taken: str) -> tuple[str | None, str]:
-    """(the field that is the event's own id or None, why). ``taken``: key and time."""
+def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str | None, str]:
+    """(the field that is the event's own id or ``None``, why). ``taken``: key and time; ``naming``: fields whose
+    values name primary events."""
     unique = [
         name
         for name in side.names()
-        if name not in taken and KEY_NAME.search(name) and side.is_unique(name) and len(side.rows) > 1
+        if name not in taken
+        and KEY_NAME.search(name)
+        and side.is_unique(name)
+        and 1 < len(side.rows) == len(side.values(name))
     ]
-    sure = [
+    named = [
         name
         for name in unique
         if _names_the_event(side, name) or all(map(_EVENT_ID_VALUE.fullmatch, side.values(name)))
     ]
+    doubts = {name: why for name in named if (why := _doubt(side, name, naming))}
+    sure = [name for name in named if name not in doubts]
     if len(sure) == 1:
         return sure[0], f"event id = {sure[0]!r}: unique, and named as the event's own"
-    what = (
-        f"; unique in the sample are {', '.join(unique[:6])}: write id = … if one is the event's own"
-        if unique
-        else ""
+    many = "1 repeated line" if side.repeated == 1 else f"{side.repeated:,} repeated lines"
+    said = (
+        "No event id found: every line counts as its own event, so a repeated line is joined twice "
+        f"({many} in the sample)"
     )
-    return None, f"event id = the line's place and content{what}"
+    if len(sure) > 1:
+        said += f"; {' and '.join(map(repr, sure[:3]))} may both be one"
+    elif doubts:
+        said += f"; {' and '.join(f'{name!r} {why}' for name, why in list(doubts.items())[:3])}"
+    if unique:
+        first = (sure or named or unique)[0]
+        said += f". If {first} identifies an event, say --id {first}"
+    return None, said
 
 
 def _names_the_event(side: Side, name: str) -> bool:
-    """Fields of something nested are its own, but for what is called the event."""
-    if "." in name:
-        return _EVENT.fullmatch(name) is not None
-    stem = re.sub(r"[^a-z]", "", re.sub(r"(?i)[_.-]?(?:uuid|guid|uid|id)$", "", name).lower())
-    return name.lower() in _EVENT_NAMES or side.is_about(stem)
+    """Fields of something nested are its own, but for what is called the event, and what the log is about."""
+    if _EVENT.fullmatch(name) or _OWN.fullmatch(name):
+        return True
+    leaf = name.rpartition(".")[2]
+    stem = re.sub(r"(?i)[_.-]?(?:uuid|guid|uid|id)$", "", leaf)
+    return stem != leaf and side.is_about(re.sub(r"[^a-z]", "", stem.lower()))
+
+
+def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
+    """Why a field that is named as the event's own id may still be none; empty: nothing speaks against it."""
+    values = side.values(name)
+    if all(map(_EVENT_ID_VALUE.fullmatch, values)):
+        return ""
+    sure = _EVENT.fullmatch(name) is not None
+    if counts_densely(values) and not (sure and not any(map(str.isdigit, values))):
+        return "only counts, and may begin again"
+    if name in naming:
+        return "names primary events"
+    if not sure and (change := next(filter(partial(_changes, side), side.names()), None)):
+        return f"may name a thing that changes, as {change!r} says"
+    return ""
+
+
+def _changes(side: Side, name: str) -> bool:
+    """True if a field tells one of a few states of a thing. An HTTP status is no state."""
+    values = set(side.values(name))
+    if not _CHANGE.fullmatch(name):
+        return _TYPE.fullmatch(name) is not None and len(values) == 1  # of one type today, of others tomorrow
+    return is_named_time(name) or (
+        len(values) <= _FEW and not all(len(value) == 3 and value.isdigit() for value in values)
+    )

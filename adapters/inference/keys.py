@@ -6,8 +6,9 @@ counter is a part. So each foreign value is weighed with the *density* of primar
 counts when what was found exceeds what chance would give by ``BITS_MIN`` bits (the divergence of the two shares,
 times the values). For values as dense as counters only names can speak, and only where no other candidate objects.
 
-Two candidates that name the same primary record in every foreign one are one answer; of two that contradict each
-other only a name that is the same on both sides decides.
+Two candidates with one primary field are one answer where they name the same record in every foreign one. Of two that
+lead by different primary fields, also to the same records, one may still be wrong tomorrow: a customer's address is
+unique on the first day. Names decide between them, or nobody does.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ SAME_SHARE = 0.99
 NEAR_UNIQUE = 0.9
 """Shown to a person, never taken."""
 NEIGHBOURS = 8
+DENSE_STEPS = 10  # the usual gap of a counter, in steps, of which a sample need not have every number
 PREFIX_CHARS = 3
 """Two sides that put so many letters before their numbers mean the same kind of thing by them."""
 
@@ -84,7 +86,19 @@ class Candidate:
     """The foreign values count the foreign records themselves."""
     prefixed: bool
     """Both sides' values have the same letters before a number."""
+    about: bool
+    """The foreign field is named after what the primary logs are about: ``order_id`` for ``orders.csv``."""
     examples: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """True if one telling name holds all foreign values: a key however few they are, and however they count."""
+        return self.alike == 3 and self.overlap == self.distinct
+
+    @property
+    def keyed(self) -> bool:
+        """True if one of the names is a key's."""
+        return KEY_NAME.search(self.primary) is not None or KEY_NAME.search(self.foreign) is not None
 
     @property
     def contained(self) -> float:
@@ -102,11 +116,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``best`` None: nothing stands out, and ``why`` says what is missing. ``shown``: the two best candidates."""
+    """The key. ``best`` is ``None`` if nothing stands out, and ``why`` says what is missing. ``shown``: the two best
+    candidates. ``missing``: the foreign field that would be the key if more records had it."""
 
     best: Candidate | None
     why: str
     shown: tuple[Candidate, ...]
+    missing: str | None = None
 
 
 class Keys:
@@ -126,10 +142,13 @@ class Keys:
     def candidates(self) -> list[Candidate]:
         """All pairs with a value in common, the best first."""
         primary, named = self._told
-        fields = {name: _Field(self._primary.values(name)) for name in _fields(self._primary, primary)}
+        return self._found(_fields(self._primary, primary), _fields(self._foreign, named))
+
+    def _found(self, primaries: Sequence[str], foreigners: Sequence[str]) -> list[Candidate]:
+        fields = {name: _Field(self._primary.values(name)) for name in primaries}
         fields = {name: each for name, each in fields.items() if each.unique >= NEAR_UNIQUE}
         found = []
-        for foreign in _fields(self._foreign, named):
+        for foreign in foreigners:
             values = self._foreign.values(foreign)
             distinct = dict.fromkeys(values)
             for name, each in fields.items():
@@ -144,10 +163,10 @@ class Keys:
         sure = [each for each in found if each.unique == 1 and self._is_sure(each)]
         named = [each for each in found if each.unique == 1 and self._is_named(each) and each not in sure]
         if not sure:
-            return self._by_name(named, shown)
+            return self._by_name(named or [each for each in found if each.unique == 1 and self._is_same(each)], shown)
         best = max(sure, key=lambda each: (each.contained, each.bits))
         close = [each for each in sure if each.contained >= RIVAL_SHARE * best.contained]
-        best = max(close, key=lambda each: (each.alike >= 2, each.alike == 3, each.contained, each.bits))
+        best = max(close, key=lambda each: (each.about, each.alike >= 2, each.alike == 3, each.contained, each.bits))
         objecting = [each for each in named if each.alike > max(best.alike, 1) and not self._agree(best, each)]
         for rival in [*close, *objecting]:
             if rival is not best and not self._wins(best, rival):
@@ -157,6 +176,9 @@ class Keys:
     def _by_name(self, named: Sequence[Candidate], shown: tuple[Candidate, ...]) -> Choice:
         """Where values say nothing: the one pair whose names say it."""
         if not named:
+            left_out, missing = self._left_out()
+            if left_out:
+                return Choice(None, left_out[1], (left_out[0],), missing)
             return Choice(None, self._nothing(), shown)
         first, *others = sorted(named, key=lambda each: (-each.alike, -each.contained))
         if others and others[0].alike == first.alike:
@@ -181,10 +203,47 @@ class Keys:
             return True
         return each.overlap >= NAMED_OVERLAP_MIN and (each.alike == 2 or each.prefixed)
 
+    def _is_same(self, each: Candidate) -> bool:
+        return each.same and (self._whole or len(self._primary.rows) >= NAMED_PARTIAL_RECORDS)
+
     def _wins(self, best: Candidate, rival: Candidate) -> bool:
         if self._agree(best, rival):
-            return best.alike >= 2 > rival.alike or best.primary == rival.primary
-        return best.alike == 3 and rival.alike < 2 and best.contained >= rival.contained
+            if best.primary == rival.primary or best.about > rival.about:
+                return True
+            return best.alike >= 2 and best.keyed and not rival.keyed
+        return best.alike == 3 and best.keyed and rival.alike < 2 and best.contained >= rival.contained
+
+    def _left_out(self) -> tuple[tuple[Candidate, str] | None, str | None]:
+        """The pair that would be the key but for a field that is not considered, with the reason, and the foreign
+        field that too many records lack."""
+        if any(self._told):
+            return None, None
+        sides = self._primary, self._foreign
+        usual = [_fields(side, None) for side in sides]
+        others = [[*(name for name in side.names() if name not in kept), *side.rare_names()]
+                  for side, kept in zip(sides, usual, strict=True)]  # fmt: skip
+        found = self._found(usual[0] + others[0], others[1]) + self._found(others[0], usual[1])
+        fits = [each for each in found if each.unique == 1 and (self._is_sure(each) or self._is_named(each))]
+        rare = {*sides[0].rare_names(), *sides[1].rare_names()}
+        fits = [each for each in fits if not self.candidates or rare & {each.primary, each.foreign}]
+        fits = [each for each in fits if self._reason(each) is not None]
+        if not fits:
+            return None, None
+        best = min(fits, key=_order)
+        missing = best.foreign if best.foreign in self._foreign.rare_names() else None
+        return (best, f"{_pair(best)} could be the key, but {self._reason(best)}"), missing
+
+    def _reason(self, each: Candidate) -> str | None:
+        for role, side, name in (("foreign", self._foreign, each.foreign), ("primary", self._primary, each.primary)):
+            if name in side.rare_names():
+                lacking = 1 - len(side.values(name)) / len(side.rows)
+                leave = f'; to leave such records out, write skip = [{{ field = "foreign.{name}", missing = true }}]'
+                return f"{name!r} is missing in {lacking:.0%} of the {role} records" + leave * (role == "foreign")
+            if name not in _fields(side, None):
+                values = set(side.values(name))
+                what = "has one value only" if len(values) < 2 else "looks like a time or a measure"
+                return f"{name!r} {what} in the {role} records"
+        return None
 
     def _agree(self, one: Candidate, other: Candidate) -> bool:
         """Both name the same primary record in the foreign records in which both name one."""
@@ -219,6 +278,7 @@ class Keys:
             alike=_alike(primary, foreign, self._primary, there) if self._telling(primary, foreign) else 0,
             counter=_counts(values) or self._names_own(foreign, there),
             prefixed=bool(there) and all(_prefix(value) == _prefix(there[0]) != "" for value in there),
+            about=self._primary.is_about("".join(_subject(_words(foreign)))),
             examples=tuple(there[:EXAMPLES]),
         )
 
@@ -246,14 +306,19 @@ class Keys:
         if not any(self._primary.is_unique(name) for name in _fields(self._primary, self._told[0])):
             return "no field is unique among the primary records; name the key"
         if not self.candidates:
+            sides = (self._primary, self._told[0]), (self._foreign, self._told[1])
+            primary, foreign = (", ".join(_fields(side, told)[:6]) or "none" for side, told in sides)
             return (
-                "no foreign value is among the values of a field that is unique in the primary records; name the key"
+                "no foreign value is among the values of a field that is unique in the primary records (compared "
+                f"were the foreign fields {foreign} with the primary fields {primary}); name the key"
             )
         best = self.candidates[0]
         if best.unique < 1:
             return f"{best.primary!r} could be the key, but is not unique among the primary records; name the key"
         if best.counter:
-            return f"{best.foreign!r} may number the foreign records themselves; name the key"
+            return (
+                f"{_pair(best)} could be the key, but {best.foreign!r} may number the foreign records; name the key"
+            )
         if best.bits < BITS_MIN:
             return f"{_pair(best)} could be the key, but so many values in common may be chance; name the key"
         return f"only {best.overlap:,} of {best.distinct:,} values of {_pair(best)} are in common; name the key"
@@ -329,7 +394,7 @@ def _fields(side: Side, told: str | None) -> list[str]:
     out = []
     for name in side.names():
         values = side.values(name)
-        if len(set(values[:100])) < 2 < len(values) or any(map(_FRACTION.fullmatch, values[:100])):
+        if len(set(values)) < 2 < len(values) or any(map(_FRACTION.fullmatch, values[:100])):
             continue
         if is_named_time(name) or (not KEY_NAME.search(name) and time_like(values[:200])):
             continue
@@ -344,6 +409,20 @@ def _counts(values: Sequence[str]) -> bool:
         return False
     steps = [other - one for one, other in itertools.pairwise(numbers)]
     return sum(step == 1 for step in steps) >= 0.8 * len(steps)
+
+
+def counts_densely(values: Sequence[str]) -> bool:
+    """True for numbers behind one prefix that stand as close together as those of a counter."""
+    groups: dict[tuple[str, str], set[int]] = {}
+    for value in values:
+        if match := _NUMBERED.fullmatch(value):
+            groups.setdefault((match["before"], match["after"]), set()).add(int(match["digits"]))
+    biggest: set[int] = max(groups.values(), key=len, default=set())
+    numbers = sorted(biggest)
+    if len(numbers) < max(2, len(values) / 2):
+        return False
+    gaps = sorted(other - one for one, other in itertools.pairwise(numbers))
+    return gaps[len(gaps) // 2] // max(gcd(*gaps), 1) <= DENSE_STEPS
 
 
 def _prefix(value: str) -> str:

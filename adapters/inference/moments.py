@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from photon.adapters.side import ZEEK_TIME, TimeConfig, time_reader
-from photon.adapters.times import UNIT_EXPONENTS, Iso8601Time, PatternTime
+from photon.adapters.times import UNIT_EXPONENTS, Iso8601Time, PatternTime, rfc3339_us
+from photon.config.clock import NS_PER_S, utc
 
 if TYPE_CHECKING:
     from photon.adapters.inference.rows import Side
 
 NAMES = ("event_time", "eventtime", "@timestamp", "timestamp", "ts", "time", "datetime", "date", "at")
 _SUFFIX = re.compile(
-    r"(?i:(?:^|[_.@-])(?:at|on|ts|time|date|datetime|timestamp)(?:_?(?:s|ms|us|ns))?$)|"
+    r"(?i:(?:^|[_.@-])(?:at|on|ts|time|date|datetime|timestamp|created|occurred|logged)(?:_?(?:s|ms|us|ns))?$)|"
     r"[a-z](?:At|On|Time|Date|Timestamp)(?:Ms|Us|Ns)?$"
 )
 _OTHER = re.compile(
@@ -33,9 +34,13 @@ _PATTERNS = (
 )
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].*)?|[0-9]{1,2}[/.][0-9A-Za-z]{2,3}[/.][0-9]{4}[: ].*")
-_EPOCH_S = (631_152_000, 2_524_608_000)
-"""Times from 1990 to 2050."""
+_EPOCH_S = (631_152_000, 2_524_608_000)  # from 1990 to 2050
+YEAR_S = 366 * 86_400
+OLDER_MOST_S, NEWER_MOST_S = 28 * YEAR_S, YEAR_S  # how far numbers may be from when their file was written last
+_CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AaPp][Mm])?")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 DAY_S = 86_400
+SWIFT_S = 978_307_200  # 2001-01-01
 RISING_SHARE = 0.95
 ZONE_PAIRS_MIN = 10
 ZONE_LAG_S = 300
@@ -58,9 +63,22 @@ def is_named_time(name: str) -> bool:
     return leaf.lower() in NAMES or _SUFFIX.search(name) is not None
 
 
-def find_time(side: Side) -> TimeConfig | str:
+def find_time(side: Side) -> TimeConfig | str | None:
+    """A text says what is unclear; ``None``: the records have no field that is like a time."""
     if side.format == "zeek" and ZEEK_TIME.field in side.names():
         return ZEEK_TIME
+    found = _chosen(side)
+    if isinstance(found, TimeConfig) and all(map(_DAY.fullmatch, side.values(found.field))):
+        clock = next((name for name in side.names() if all(map(_CLOCK.fullmatch, side.values(name)))), None)
+        if clock is not None:
+            return (
+                f"{found.field!r} of the foreign logs is a day and {clock!r} a time of day, which are not read as "
+                "one time; write them into one field, or name the one whose precision is enough"
+            )
+    return found
+
+
+def _chosen(side: Side) -> TimeConfig | str | None:
     found = candidates(side)
     if not found:
         return _none_fits(side)
@@ -79,7 +97,7 @@ def candidates(side: Side) -> list[TimeConfig]:
     found = []
     for name in side.names():
         time = time_of(name, side.values(name))
-        if time is None or _OTHER.search(name):
+        if time is None or _OTHER.search(name) or implausible(side, time):
             continue
         nameless = side.columns is not None
         if is_named_time(name) or time.format is not None or (nameless and _rises(side.values(name))):
@@ -93,6 +111,43 @@ def time_of(name: str, values: Sequence[str]) -> TimeConfig | None:
         return TimeConfig(field=name, unit=unit)
     formats = _format_of(values)
     return TimeConfig(field=name, format=formats[0]) if len(formats) == 1 else None
+
+
+def implausible(side: Side, time: TimeConfig) -> str:
+    """Why numbers are hardly Unix times, told by when their files were written last; empty: they may well be."""
+    if side.written is None or time.unit is None:
+        return ""
+    scale = 10 ** (9 - UNIT_EXPONENTS[time.unit])
+    seconds = [float(value) / scale for value in side.values(time.field)]
+    low, high = side.written[0] - OLDER_MOST_S, side.written[1] + NEWER_MOST_S
+    if not seconds or (low <= min(seconds) and max(seconds) <= high):
+        return ""
+    odd = min(seconds) if min(seconds) < low else max(seconds)
+    years = round(abs(odd - side.written[1]) / YEAR_S)
+    when = f"{years} years {'before' if odd < side.written[1] else 'after'} its file was written"
+    swift = all(low <= each + SWIFT_S <= high for each in seconds)
+    hint = '; counted from 2001 (Swift, Cocoa) they fit: origin = "2001-01-01"' if swift else ""
+    return f"{time.field} as a Unix time in {time.unit} is of {utc(int(odd * NS_PER_S))[:10]}, {when}{hint}"
+
+
+def odd_times(times_ns: Sequence[int], time: TimeConfig | None) -> str:
+    """A warning about event times of another age than logs have, with what would fit; empty: they may be right."""
+    low, high = (bound * NS_PER_S for bound in _EPOCH_S)
+    outside = [ns for ns in times_ns if not low <= ns <= high]
+    if 2 * len(outside) < len(times_ns):
+        return ""
+    odd = sorted(outside)[len(outside) // 2]
+    said = f"event times of the first foreign records are outside 1990 to 2050, for instance {_moment(odd)}"
+    if time is None or time.unit is None or time.origin is not None:
+        return f"{said}; is the event time right?"
+    count = odd / 10 ** UNIT_EXPONENTS[time.unit]
+    fits = [unit for unit, power in UNIT_EXPONENTS.items() if low <= count * 10**power <= high]
+    would = f'unit = "{fits[0]}" would fit' if fits else "no unit would fit: is this the right field?"
+    return f'{said}: {time.field} is read as unit = "{time.unit}", and {would}'
+
+
+def _moment(ns: int) -> str:
+    return rfc3339_us(ns)[:19] + "Z"
 
 
 def zone_between(primary: Side, foreign: Side, key: str, named: str, time: TimeConfig) -> str:
@@ -139,19 +194,39 @@ def seconds_of_a_day(values: Sequence[str]) -> bool:
     return _rises(values) and all(float(value) < DAY_S for value in values) and float(values[-1]) > 60
 
 
-def _none_fits(side: Side) -> str:
+def _none_fits(side: Side) -> str | None:
     named = [name for name in side.names() if is_named_time(name)]
+    rare = [name for name in side.rare_names() if is_named_time(name)]
+    risen = [time.field for time in unnamed_times(side)]
+    odd = [why for name in named if (time := time_of(name, side.values(name))) and (why := implausible(side, time))]
     of_day = [name for name in side.names() if seconds_of_a_day(side.values(name))]
     ambiguous = ambiguous_times(side)
     if ambiguous:
         which = f"{ambiguous[0].field} may be written month first or day first"
     elif of_day:
         which = f"{of_day[0]} counts the seconds of a day, and nothing says of which day: name its origin and zone"
+    elif odd:
+        which = odd[0]
     elif named:
         which = f"{', '.join(named[:6])} could be it but have no known unit or format"
+    elif rare:
+        lacking = 1 - len(side.values(rare[0])) / len(side.rows)
+        which = f"{rare[0]} is missing in {lacking:.0%} of the records"
+    elif risen:
+        which = f"{risen[0]} rises as times do, and is not named as one"
     else:
-        which = "no field is named so"
+        return None
     return f"the foreign logs have no field that is clearly the event time ({which}); name field, unit or format"
+
+
+def unnamed_times(side: Side) -> list[TimeConfig]:
+    """Numbers that go up as a log's times do, and may well be Unix times, under other names."""
+    found = (time_of(name, side.values(name)) for name in side.names() if not is_named_time(name))
+    return [
+        time
+        for time in found
+        if time is not None and time.unit and _goes_up(side.values(time.field)) and not implausible(side, time)
+    ]
 
 
 def _several(times: Sequence[TimeConfig]) -> str:
@@ -211,9 +286,15 @@ def _all_read(read: Callable[[bytes], int], values: Sequence[str]) -> bool:
     return True
 
 
+def _goes_up(values: Sequence[str]) -> bool:
+    """Hardly ever back."""
+    numbers = list(map(float, values))
+    up = sum(one <= other for one, other in itertools.pairwise(numbers))
+    return len(numbers) > 2 and up >= RISING_SHARE * (len(numbers) - 1)
+
+
 def _rises(values: Sequence[str]) -> bool:
     """As times of a log do: hardly ever back, and not by one each time."""
     numbers = list(map(float, values))
-    up = sum(one <= other for one, other in itertools.pairwise(numbers))
     counts = sum(other - one == 1 for one, other in itertools.pairwise(numbers))
-    return len(numbers) > 2 and up >= RISING_SHARE * (len(numbers) - 1) and counts < 0.8 * (len(numbers) - 1)
+    return _goes_up(values) and counts < 0.8 * (len(numbers) - 1)

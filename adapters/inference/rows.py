@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import orjson
 
 from photon.adapters.contract import BadRecord
 from photon.adapters.formats.delimited import DelimitedSide
@@ -20,28 +22,33 @@ from photon.adapters.formats.zeek import zeek_row
 from photon.adapters.inference.lines import pattern_of
 from photon.adapters.inference.moments import is_moment
 from photon.adapters.logs.zeek_framing import after_lines
-from photon.adapters.side import ABSENT_FORMATS, COLUMNS_MAX, SideConfig, TimeConfig
+from photon.adapters.side import COLUMNS_MAX, SideConfig, TimeConfig
 
-READABLE_SHARE = 0.8
-"""A format is recognised when at least this share of the records is readable in it."""
-TYPED_SHARE = 0.95
-"""A column is of a type when at least this share of its values is."""
+READABLE_SHARE = 0.8  # a format is recognised when at least this share of the records is readable in it
+TYPED_SHARE = 0.95  # a column is of a type when at least this share of its values is
+ROWS_WITH_MIN = 3  # a field that fewer rows have is not named to people either
 NEITHER = "are neither JSON Lines nor CSV or TSV, nor logfmt or Zeek's, nor lines of one shape that begin with a time"
-HEADER_ROWS = 1000
-"""So many records are compared with those that may be headers."""
+HEADER_ROWS = 1000  # how many records are compared with those that may be headers
 FIELDS_MAX = 500
 DEPTH_MAX = 16
 
 Sample = Mapping[str, Sequence[bytes]]
 """File name -> records of it without line ends, the file's first ones at the front, a header record included."""
 Row = dict[str, str | int]
+Written = tuple[int, int] | None
+"""Unix times between which a sample's files were written last; ``None``: not known."""
 
 _BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _DELIMITERS = {b",": ("csv", None), b"\t": ("tsv", None), b";": ("csv", ";"), b"|": ("csv", "|")}
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"[0-9]+")
-_ABSENT = "-"
+_ABSENT = frozenset({"-", "null", "(null)", "n/a", "none", "nan", "\\n", "undefined"})  # in lower case
+_ZEROS = re.compile(r"[{(]?0{8}-0{4}-0{4}-0{4}-0{12}[)}]?")
 _SUFFIXES = re.compile(r"(?:\.[a-z]+|[0-9._-]+)+$")
+_DATES = re.compile(r"[0-9]+(?:t[0-9]+)?z?")
+_STARTS = re.compile(rb'\{(?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[-+.0-9eE]+|true|false|null|[\[{])?,?)?')
+_LISTS = re.compile(rb"\s*\{\s*\"([^\"\\]{1,80})\"\s*:\s*\[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,18 @@ class Side:
     columns: tuple[str, ...] | None = None
     """Of CSV without header."""
     pattern: str | None = None
+    repeated: int = 0
+    """The number of sampled records that are byte for byte an earlier one."""
+    written: Written = None
     _values: dict[str, list[str]] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
 
     def value(self, row: Row, name: str) -> str:
-        """Empty where there is none."""
-        value = str(row.get(name, ""))
-        return "" if value == _ABSENT and self.format in ABSENT_FORMATS else value
+        """The field's text; empty where there is none, or a mark that says so."""
+        value = row.get(name, "")
+        if type(value) is int:
+            return str(value)
+        return "" if is_absent(str(value)) else str(value)
 
     def values(self, name: str) -> list[str]:
         """Of the rows that have one, in their order."""
@@ -79,6 +91,22 @@ class Side:
             self._names.extend(name for name in often if len(self.values(name)) >= needed)
         return self._names
 
+    def rare_names(self) -> list[str]:
+        """Fields that some rows have and too many lack, in order of appearance."""
+        seen: Counter[str] = Counter()
+        for row in self.rows:
+            seen.update(name for name in row if self.value(row, name))
+        needed = READABLE_SHARE * len(self.rows)
+        return [name for name, count in seen.items() if ROWS_WITH_MIN <= count < needed][:FIELDS_MAX]
+
+    def all_names(self) -> list[str]:
+        """All fields; those that nearly all rows have first."""
+        return list(dict.fromkeys([*self.names(), *(name for row in self.rows for name in row)]))[:FIELDS_MAX]
+
+    def has(self, name: str) -> bool:
+        """True if at least one row has a value in this field."""
+        return bool(self.values(name))
+
     def is_unique(self, name: str) -> bool:
         values = self.values(name)
         return len(set(values)) == len(values) > 0
@@ -86,15 +114,12 @@ class Side:
     def is_about(self, subject: str) -> bool:
         """Whether the logs, or a directory of theirs, are named after it: ``orders-2026.csv`` after ``order``."""
         parts = {part for file in self.files for part in file.lower().split("/")}
-        names = (re.sub(r"[^a-z]", "", _SUFFIXES.sub("", part)) for part in parts)
-        return len(subject) > 2 and any(name.removesuffix("s") == subject.removesuffix("s") for name in names)
+        names = (re.sub(r"[^a-z]", "", _DATES.sub("", _SUFFIXES.sub("", part))) for part in parts)
+        return len(subject) > 2 and any(_singular(name) == _singular(subject) for name in names)
 
     def config(self, key: str, id_field: str | None = None, time: TimeConfig | None = None) -> SideConfig:
         """How this side is read by these fields."""
         used = [name for name in (key, id_field, time.field if time else None) if name is not None]
-        dashes = self.format in ABSENT_FORMATS and any(
-            str(row.get(name)) == _ABSENT for row in self.rows for name in used
-        )
         return SideConfig(
             format=self.format,
             key=key,
@@ -103,17 +128,107 @@ class Side:
             delimiter=self.delimiter,
             columns=self.columns,
             pattern=self.pattern,
-            absent=_ABSENT if dashes else None,
+            absent=self.absent_in(used),
         )
 
+    def absent_in(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The marks of absent values that these fields have."""
+        values = (str(row.get(name, "")) for row in self.rows for name in names)
+        return tuple(sorted({value for value in values if is_absent(value)}))
 
-def read_side(sample: Sample) -> Side | str:
+
+def _singular(name: str) -> str:
+    return re.sub(r"ies$", "y", name).removesuffix("s")
+
+
+def is_absent(text: str) -> bool:
+    """True for the usual marks of an absent value."""
+    return text.lower() in _ABSENT or _ZEROS.fullmatch(text) is not None
+
+
+def read_side(sample: Sample, written: Written = None) -> Side | str:
     """The sample's rows in the format that fits, or why none does."""
-    files = tuple(sample)
     records = [record for each in sample.values() for record in each if record.strip()]
     if not records:
         return "hold no records yet, so their format cannot be guessed"
+    if records[0].startswith(_UTF16_BOMS) or 3 * records[0].count(b"\0") > len(records[0]):
+        return "hold UTF-16 text; UTF-8 is read: write them so, for instance with iconv -f UTF-16 -t UTF-8"
+    if (seen := _other_json(records)) is not None:
+        return seen
     distinct = list(dict.fromkeys(record.removesuffix(b"\r") for record in records))
+    side = _side(sample, distinct)
+    if isinstance(side, str):
+        return side
+    if not side.names() and not side.rare_names():
+        return f"hold no field with text or a number in it (the first record is {_cut_short(records[0])})"
+    header = side.columns is None and side.format in ("csv", "tsv")  # which stands in each file
+    repeated = len(records) - len(distinct) - (len(sample) - 1 if header else 0)
+    return replace(side, repeated=max(repeated, 0), written=written)
+
+
+def _other_json(records: Sequence[bytes]) -> str | None:
+    """Describes JSON that is not one object a line. ``None`` means that the records are no such JSON."""
+    first = records[0].removeprefix(_BOM).strip()
+    if first.startswith(b"["):
+        return _array(first)
+    if match := _LISTS.match(first):
+        name = match[1].decode("utf-8", "replace")
+        lists = [found for record in records[:100] if (found := _list_of(record, name)) is not None]
+        if len(lists) == len(records[:100]) and any(map(len, lists)):
+            many = "one JSON object" if len(records) == 1 else f"{len(records):,} JSON objects"
+            return f"hold {many} with a list `{name}` of {sum(map(len, lists)):,} objects; {_one_a_line(f'.{name}')}"
+        if not lists and records[0].count(b"{") > ROWS_WITH_MIN:
+            where = f"with a list `{name}`, over several lines or in a very long one"
+            return f"hold one JSON object {where}; {_one_a_line(f'.{name}')}"
+    if first.startswith(b"{") and _STARTS.fullmatch(first):
+        return f"hold JSON objects of several lines each; {_one_a_line('.', all_of_it=True)}"
+    return None
+
+
+def _array(first: bytes) -> str | None:
+    """One JSON array, in one line or from line to line; not lines that begin with a time in brackets."""
+    rest = first[1:].strip()
+    if rest and rest[:1] not in b'{[]"':
+        return None
+    try:
+        items = orjson.loads(first)
+    except orjson.JSONDecodeError:
+        several = "hold one JSON array over several lines or in a very long one"
+        return f"{several}; {_one_a_line('.')}" if not rest or rest[:1] in b"{" else None
+    return f"hold a JSON array of {len(items):,} members in one line; {_one_a_line('.')}"
+
+
+def _list_of(record: bytes, name: str) -> list[Any] | None:
+    """The objects of the list that is all there is to know of a JSON object; ``None``: it is something else."""
+    try:
+        fields = parse_object(record)
+    except BadRecord:
+        return None
+    found = fields.get(name)
+    named = any(type(value) in (str, int) for other, value in fields.items() if other != name)
+    if not isinstance(found, list) or named or not all(isinstance(each, dict) for each in found):
+        return None
+    return found
+
+
+def _starts_object(first: bytes) -> bool:
+    return (
+        re.fullmatch(rb'\{\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[-+.0-9eE]+|true|false|null|[\[{])?,?', first) is not None
+    )
+
+
+def _one_a_line(path: str, *, all_of_it: bool = False) -> str:
+    """The advice for JSON that has to be taken apart first."""
+    jq = "." if all_of_it else f"{path}[]"
+    return f"one object a line is read: write them so, for instance with jq -c '{jq}'"
+
+
+def _cut_short(record: bytes) -> str:
+    return repr(record[:40].decode("utf-8", "backslashreplace"))
+
+
+def _side(sample: Sample, distinct: Sequence[bytes]) -> Side | str:
+    files = tuple(sample)
     if (rows := _rows(_json_row, distinct)) is not None:
         return Side("jsonl", rows, files)
     zeek = _zeek_rows(sample)
@@ -136,7 +251,7 @@ def read_side(sample: Sample) -> Side | str:
         return Side("regex", rows, files, pattern=pattern)
     if delimited is not None:
         return delimited
-    return f"{NEITHER} (the first record begins {records[0][:40]!r}); a pattern has to take them apart"
+    return f"{NEITHER} (the first record begins {distinct[0][:40]!r}); a pattern has to take them apart"
 
 
 def _rows(read: Callable[[bytes], Row | None], records: Sequence[bytes]) -> list[Row] | None:

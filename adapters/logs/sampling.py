@@ -22,6 +22,7 @@ FILES_MAX = 64
 WINDOWS = 4
 """In a plain file; a compressed one is read from its beginning."""
 WINDOW_MIN = 16 << 10
+CUT_BYTES = 64 << 10
 RECORDS_MIN = 40
 """Of a file."""
 
@@ -33,6 +34,8 @@ class Sampled:
     records: dict[str, list[bytes]]
     whole: bool  # nothing was left out
     unread: tuple[Problem, ...] = ()  # files and directories that cannot be read, and why
+    written: tuple[int, int] | None = None
+    """Unix times between which the files were written last; ``None``: no file says."""
 
 
 def sample(
@@ -69,7 +72,9 @@ def sample(
             taken[file.path] = lines if len(lines) <= allowed else lines[:1] + _runs(lines[1:], allowed)
             size -= sum(map(len, taken[file.path]))
             records -= len(taken[file.path])
-    return Sampled(taken, whole, tuple(problems.unsolved(UNREAD)))
+    times = [ns // 10**9 for file in chosen if file.path in taken and (ns := file.mtime_ns) > 0]
+    written = (min(times), max(times)) if times else None
+    return Sampled(taken, whole, tuple(problems.unsolved(UNREAD)), written)
 
 
 def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool, str]:
@@ -78,19 +83,23 @@ def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tupl
     try:
         if source.compressed or on_disk <= size:
             data = source.read(0, size + 1)
-            lines = _whole_lines(data, at_start=True, at_end=len(data) <= size)
-            return (
-                lines,
-                len(data) <= size,
-                source.damage() or (ends_in_middle(path.name) if source.cut_short() else ""),
-            )
+            all_of_it = len(data) <= size
+            lines = _whole_lines(data, at_start=True, at_end=all_of_it) or _cut(data)
+            cut_short = ends_in_middle(path.name) if source.cut_short() else ""
+            return lines, all_of_it, source.damage() or cut_short
         window, lines = size // WINDOWS, []
         for part in range(WINDOWS):
             begin = max(0, on_disk * part // WINDOWS - int(window * before if part else 0))
-            lines += _whole_lines(source.read(begin, window), at_start=begin == 0, at_end=False)
+            data = source.read(begin, window)
+            lines += _whole_lines(data, at_start=begin == 0, at_end=False) or (_cut(data) if begin == 0 else [])
         return lines, False, ""
     finally:
         source.close()
+
+
+def _cut(data: bytes) -> list[bytes]:
+    """The beginning of a line that is too long to be sampled: it still says what the log is."""
+    return [data[:CUT_BYTES]] if data.strip() else []
 
 
 def _whole_lines(data: bytes, *, at_start: bool, at_end: bool) -> list[bytes]:

@@ -22,9 +22,9 @@ nbformat.write(notebook, "run.ipynb")
 
 
 def printed(path: Path) -> list[Any]:
-    """What the cells print, and what their last line is; tables are drawn by others."""
+    """The cells' printed text and last values. Tables are drawn by others, and warnings name a file."""
     cells = json.loads(path.read_text())["cells"]
-    found = [output for cell in cells for output in cell.get("outputs", []) if output["output_type"] != "error"]
+    found = [output for cell in cells for output in cell.get("outputs", []) if output.get("name") != "stderr"]
     texts = ["".join(each.get("text") or each["data"]["text/plain"]) for each in found]
     return [each for each in texts if "│" not in each and "\n0 " not in each]
 

@@ -173,7 +173,7 @@ def test_what_is_wrong_is_one_line_and_nothing_is_left(shop: Path, recwarn: pyte
         ({"schema": {"foreign.a": "number"}}, "no type"),
         ({"unmatched_afterwards": "1h"}, "unmatched_after"),
         ({"within": object()}, "cannot be written"),
-        ({"key": "nowhere"}, "not one of the first"),
+        ({"key": "nowhere"}, "have no field 'nowhere' for the key"),
     ]
     for more, said in wrong:
         with pytest.raises(UsageError) as caught:
@@ -181,7 +181,7 @@ def test_what_is_wrong_is_one_line_and_nothing_is_left(shop: Path, recwarn: pyte
         assert said in str(caught.value), more
         assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match="no such directory"):
-        photon.join(shop / "nowhere", shop / "clicks", **WORDS)
+        list(photon.join(shop / "nowhere", shop / "clicks", **WORDS))
     del caught
     gc.collect()
     assert list((shop / "tmp").iterdir()) == []

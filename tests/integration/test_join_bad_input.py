@@ -221,7 +221,8 @@ def test_logs_that_cannot_be_inferred(logs: Logs) -> None:
 def test_other_rules_on_an_output(again: Logs) -> None:
     """Whatever would join events a second time is refused."""
     again.config.write_text(CONFIG.replace('id = "click_id"\n', ""))
-    one_line(again.once(), USAGE, f"{again.output}: this registry was filled under the id rule", "Restore the old")
+    said = "this output was begun with id = click_id; to use id = place start a new --output"
+    one_line(again.once(), USAGE, f"{again.output}: {said}")
     again.config.write_text(CONFIG.replace("join.clicks", "join.views"))
     one_line(again.once(), USAGE, "dispatcher.db: was written under another key file or other", "restore the key")
     again.config.write_text(CONFIG)

@@ -89,8 +89,9 @@ def test_the_configuration_that_is_shown_can_be_used_as_it_is(tmp_path: Path) ->
     primary, foreign = LogSet("", *counters_without_names(rng), None).write(tmp_path)
     refused = join("--primary", primary, "--foreign", foreign, "--output", tmp_path / "out")
     assert refused.code == 2
-    said, *shown = refused.err.splitlines()
+    said, *shown, command = refused.err.strip().splitlines()
     assert "may be chance" in said
+    assert command.startswith("photon join ")
     assert not list(tmp_path.glob("out/joined/*"))
     (tmp_path / "own.toml").write_text("\n".join(shown))
     result = join(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
+from photon.adapters.times import WITHOUT_TIME
 from photon.assembly.eventstore import event_store
 from photon.assembly.joiner import LIST_S, listening_place
 from photon.assembly.registry import admitted
@@ -155,6 +156,8 @@ async def serve_dispatcher(
             _begin(room, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
+                if not room.adapter().has_foreign_time:
+                    log.warning(WITHOUT_TIME, join=join)
                 metrics = _metrics(room, plan, lives, own)
                 explaining = ExplainService(_explainer(room, plan, lives, own, registry))
                 also = partial(EXPLAIN.add, servicer=explaining)

@@ -97,6 +97,8 @@ class DispatcherPlan:
     state: Path
     once: bool = False
     keep_pending: bool = False
+    guessed_ids: bool = False
+    """The event ids are a guess, so lines with one id and other content are looked for."""
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     shared_with: Sequence[str] = ()
     """The other datacentres that join the same events."""
@@ -153,6 +155,7 @@ def open_dispatcher(
             look_ups=plan.look_ups,
             identical_copies=configured.identical_copies,
             uncertainty_ns=int(settings.clock.uncertainty * 1e9),
+            guessed_ids=plan.guessed_ids,
         ),
     )
     head_start = settings.dispatcher.head_start

@@ -134,6 +134,7 @@ async def serve_verifier(room: Room) -> None:
             undecided=lambda: read_undecided(own.state / STATE_NAME),
             slots=slots.ask,
             cursor=PublishedEnd(disk, own.slots).look,
+            timed=adapter.has_foreign_time,
         )
         closing.callback(_wakes(own, Watch(pipeline.watch), watermarks.woken))
         service = VerifierService(

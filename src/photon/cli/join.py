@@ -33,7 +33,16 @@ NAMED = 3
 @click.option("--accept-lost-offsets", is_flag=True,
               help="For kafka://…: go on behind messages that were gone before they were read.")  # fmt: skip
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
-@click.option("--config", type=PATH, help="How the logs are read; inferred if not given.")
+@click.option("--key", multiple=True, metavar="FIELD",
+              help="Join by this field of both sides; repeat it for several fields.")  # fmt: skip
+@click.option("--primary-key", multiple=True, metavar="FIELD", help="Use this field of primary records as the key.")
+@click.option("--foreign-key", multiple=True, metavar="FIELD", help="Use this field of foreign records as the key.")
+@click.option("--id", metavar="FIELD", help="Use this field as the foreign event's own unique id.")
+@click.option("--time", metavar="FIELD", help="Use this field as the foreign event time; its unit is found.")
+@click.option("--unit", metavar="UNIT", help="Read --time in this unit (s, ms, us, ns) or format (iso8601, …).")
+@click.option("--format", "forms", multiple=True, metavar="FORMAT",
+              help="Read the logs in this format, or primary=FORMAT and foreign=FORMAT.")  # fmt: skip
+@click.option("--config", type=PATH, help="Read the logs as this file says; if not given, look into them.")
 @click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")
 @click.option("--once", is_flag=True, help="Stop when everything in the logs has a verdict.")
 @click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
@@ -48,7 +57,8 @@ NAMED = 3
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input does.")
 def join(
     once: bool, keep_pending: bool, replicas: str, max_rejected: int, quiet: bool, out: Printed,
-    stop_with_parent: bool, **named: Any,
+    stop_with_parent: bool, key: tuple[str, ...], primary_key: tuple[str, ...], foreign_key: tuple[str, ...],
+    id: str | None, time: str | None, unit: str | None, forms: tuple[str, ...], **named: Any,
 ) -> int:  # fmt: skip
     """Join the events of two logs exactly once.
 
@@ -60,8 +70,9 @@ def join(
       photon join --primary P --foreign F --output O --config config/examples/zeek.toml
       photon join --primary s3://logs/queries --foreign s3://logs/clicks --output out/
       photon join --primary orders.csv --foreign 'logs/**/clicks-*.gz' --output out/ --once
-    Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected or a log was not
-    read to its end, 1 failed, 2 wrong usage.
+      photon join --primary P --foreign F --output O --once --primary-key id --foreign-key order_id
+    Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected, a log was not read
+    to its end, or what was found in the logs turned out to be ambiguous, 1 failed, 2 wrong usage.
     """
     from photon.supervision.zygote import REGISTRY, STORE, zygote
 
@@ -69,6 +80,11 @@ def join(
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
     if stop_with_parent and Path("-") in (named["primary"], named["foreign"]):
         raise UsageError("--stop-with-parent: it watches standard input, which is a log here; leave one of them out")
+    told = {"--key": key, "--primary-key": primary_key, "--foreign-key": foreign_key, "--id": id, "--time": time,
+            "--unit": unit, "--format": forms}  # fmt: skip
+    options_told = [name for name, value in told.items() if value]
+    if named["config"] is not None and options_told:
+        raise UsageError(f"--config and {', '.join(options_told)} say the same; write all of it in one of them")
     made = click.get_current_context().with_resource(zygote((*STORE, *(REGISTRY if replicas != "1" else ()))))
     # While it imports, so do we.
     import logging
@@ -76,9 +92,13 @@ def join(
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
     from photon.local_join.children import JoinOptions
+    from photon.local_join.words import words_of
 
     log.configure(json=False, level=logging.WARNING)
-    options = JoinOptions(once=once, keep_pending=keep_pending, replicas=int(replicas), **named)
+    words = words_of(
+        key=key, primary_key=primary_key, foreign_key=foreign_key, id=id, time=time, unit=unit, format=forms
+    )
+    options = JoinOptions(once=once, keep_pending=keep_pending, replicas=int(replicas), words=words, **named)
     view = ProgressView(quiet=quiet or out.json)
     result = _run(options, view, made, with_parent=stop_with_parent)
 
@@ -86,7 +106,7 @@ def join(
         click.echo(str(options.output))
         tables.show(ledger_table(result.ledger))
 
-    out.show(result.ledger, people)
+    out.show(result.ledger | ({"conflicting": result.conflicting} if result.conflicting else {}), people)
     code, said = _verdict(result, options, max_rejected)
     if said:
         tables.say(said)
@@ -131,10 +151,20 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         many = "1 foreign log" if len(result.alike) == 1 else f"{len(result.alike)} foreign logs"
         what = "cannot be told from another log: lines without ids that stand in both at one place count once"
         return ATTENTION, f"{many} {what}: {named}; name an id if the lines have one"
+    if result.conflicting:
+        lost = "1 line was" if result.conflicting == 1 else f"{result.conflicting:,} lines were"
+        return ATTENTION, (
+            f"{lost} dropped as duplicates though their content differs (conflicting, as said above): the event id "
+            "that was found names something else; start a new --output with --id or a configuration without an id"
+        )
     if result.rejected > max_rejected:
         many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
         more = f"more than --max-rejected {max_rejected}"
         return ATTENTION, f"{many} rejected in this run, see {options.output / 'rejected'} ({more})"
+    if result.ambiguous:
+        many = "1 key has" if result.ambiguous == 1 else f"{result.ambiguous} keys have"
+        doubt = f"{many} several different primary events, so the key that was found may be wrong"
+        return ATTENTION, f"{doubt}; name the right one by --key, with a new --output"
     if result.unended and not options.keep_pending:
         many = "1 foreign log ends" if len(result.unended) == 1 else f"{len(result.unended)} foreign logs end"
         return ATTENTION, f"{many} in a line that waits for its end, as said above; run this again"

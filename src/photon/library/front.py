@@ -16,7 +16,7 @@ from photon.config.errors import PhotonError, UsageError
 from photon.library.join import Join, JoinEnded, check_logs
 from photon.library.output import Output
 from photon.library.records import Records
-from photon.library.written_config import written_config
+from photon.library.written_config import config_file, said_words, settings_of
 from photon.local_join.site import Site
 
 JOINED = ("joined",)
@@ -97,9 +97,10 @@ def join(
 
     How the logs are read: ``key``, or ``primary_key`` and ``foreign_key``: the field that names the primary event
     ("a.b" within a). ``id``: the foreign event's own unique id. ``time``: its time, a field, whose unit is found, or
-    ``{"field": "at", "unit": "ms"}``. ``format``: jsonl, csv and so on, or ``{"primary": "csv", "foreign": ...}``.
-    ``more``: other keys of ``[join.NAME]`` in the configuration (``unmatched_after="1h"``). ``config``: a file, or a
-    mapping as ``[join.NAME]`` has it, in place of all these; ``name``: which join of the file.
+    ``{"field": "at", "unit": "ms"}``; events without one are joined, too. ``format``: jsonl, csv and so on, or
+    ``{"primary": "csv", "foreign": ...}``. ``more``: other keys of ``[join.NAME]`` in the configuration
+    (``unmatched_after="1h"``). ``config``: a file, or a mapping as ``[join.NAME]`` has it, in place of all these;
+    ``name``: which join of the file.
 
     ``follow``: go on with what comes until it is closed; else (``once``) end when all that is there has a verdict.
     ``unmatched``: events that have no primary as well, with ``primary`` None; "inline": written among the joined
@@ -121,10 +122,11 @@ def join(
     elif not isinstance(unmatched, bool):
         raise UsageError(f'unmatched={unmatched!r}: it is True, False or "inline"')
     check_logs(primary, foreign)
-    table = written_config(
-        primary, foreign, config=config, key=key, primary_key=primary_key, foreign_key=foreign_key, id=id, time=time,
-        format=format, more=more,
+    words = said_words(
+        config=config, key=key, primary_key=primary_key, foreign_key=foreign_key, id=id, time=time, format=format,
+        more=more,
     )  # fmt: skip
+    table = config_file(config) if isinstance(config, Mapping) else None
     own = Path(tempfile.mkdtemp(prefix="photon-"))
     try:
         if table is not None:
@@ -132,7 +134,8 @@ def join(
             config.write_text(table)
         running = Join(
             primary, foreign, own / "output" if output is None else output, config=config,  # type: ignore[arg-type]
-            join=name, once=not following, keep_pending=keep_pending, replicas=replicas, settings=settings,
+            join=name, once=not following, keep_pending=keep_pending, replicas=replicas,
+            settings=[*settings_of(more), *settings], words=words,
         )  # fmt: skip
         return Pairs(
             running,

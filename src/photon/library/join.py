@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -26,6 +27,7 @@ from photon.config.errors import PhotonError, UsageError
 from photon.fleet.ledger import read_ledger
 from photon.library.output import Output
 from photon.local_join.site import Site
+from photon.local_join.words import BY_COMMAND, NOTHING_SAID, Words
 from photon.outputs import OutputPlace
 
 SAID_LINES = 200
@@ -74,8 +76,10 @@ class Join:
         keep_pending: bool = False,
         replicas: int = 1,
         settings: Sequence[str] = (),
+        words: Words = NOTHING_SAID,
     ) -> None:
-        """As the options of ``photon join``. ``config`` None: found out from the logs; ``settings``: KEY=VALUE.
+        """As the options of ``photon join``. ``config`` ``None``: found in the logs, given ``words``. ``settings``:
+        KEY=VALUE.
 
         Raises UsageError.
         """
@@ -93,6 +97,7 @@ class Join:
         self._command += ["--once"] if once else []
         self._command += ["--keep-pending"] if keep_pending else []
         self._command += [part for each in settings for part in ("--set", each)]
+        self._command += words.options()
         self._process: subprocess.Popen[bytes] | None = None
         self._said: deque[str] = deque(maxlen=SAID_LINES)
         self._result = b""
@@ -211,8 +216,9 @@ class Join:
 
 
 def _error_of(said: Iterable[str]) -> tuple[str, str]:
-    """What a process said in the end: its error, one line, and the example of a file below it, which may be empty."""
-    lines = list(said)
+    """Returns the last error of a process, one line, and the example of a file below it, which may be empty. The
+    command behind an example is for a shell."""
+    lines = list(takewhile(lambda line: line != BY_COMMAND, said))
     last = next((at for at in reversed(range(len(lines))) if lines[at].startswith(OWN)), None)
     if last is not None:
         rest = lines[last + 1 :]

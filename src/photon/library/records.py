@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import warnings
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -287,6 +288,8 @@ class Records:
                 else:
                     assert self._types is not None
                     made = self._types.batch(block.place.kind, block.data.split(b"\n")[:-1])
+                    for unfit in self._types.unfit():
+                        warnings.warn(unfit, RuntimeWarning, stacklevel=2)
                     place.passed(block)
                     yield made
         finally:

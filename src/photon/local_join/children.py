@@ -25,6 +25,7 @@ from photon.idregistry.api import Digester, Registry
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.given import Given
 from photon.local_join.site import Site
+from photon.local_join.words import NOTHING_SAID, Words
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor
 from photon.supervision.zygote import Zygote
@@ -53,7 +54,8 @@ class JoinOptions:
     foreign: Path
     output: Path
     config: Path | None = None
-    """None: look at the logs and infer it."""
+    """None: look at the logs and infer it, given ``words``."""
+    words: Words = NOTHING_SAID
     overrides: tuple[str, ...] = ()
     join: str | None = None
     once: bool = False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from photon.adapters.inference import NOTHING, Inferred, Told, Unclear, infer
+from photon.adapters.inference import NOTHING, Inferred, Told, Unclear, infer, one_log
 from photon.adapters.logs.discovery import check_directory, compile_patterns
 from photon.adapters.logs.problems import LogDirectoryError
 from photon.adapters.logs.sampling import Sampled, sample
-from photon.config.errors import UsageError
 from photon.local_join.given import ALL, Given
 
 FOREIGN = (4 << 20, 3_000)
@@ -21,22 +21,17 @@ READABLE = "make it readable for this user, or leave it out"
 NAMED = 3  # files that cannot be read
 
 
-def inferred_toml(primary: Given, foreign: Given, told: Told = NOTHING) -> tuple[str, tuple[str, ...]]:
-    """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
-    guess = inferred(primary, foreign, told)
-    if isinstance(guess, Inferred):
-        return guess.toml, guess.explanation
-    raise UsageError(f"{guess.problem}; {guess.todo}").with_example(guess.example)
-
-
 def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred | Unclear:
     """Foreign values are looked for among more and more of the primary records, until it is certain or the bound is
     met. Raises LogDirectoryError.
     """
     events = looked_at(foreign, *FOREIGN)
+    if _may_be_one(primary, foreign) and _paths(primary, looked_at(primary, *FOREIGN)) & _paths(foreign, events):
+        return one_log(events.records)
     for size, records in PRIMARY:
         known = looked_at(primary, size, records, before=BEFORE)
-        guess = infer(known.records, events.records, whole=known.whole, told=told)
+        written = known.written, events.written
+        guess = infer(known.records, events.records, whole=known.whole, told=told, written=written)
         if isinstance(guess, Inferred) or known.whole:
             break
     unread = [f"not looked at: {each}" for each in (*_unread(primary, known), *_unread(foreign, events))]
@@ -51,8 +46,20 @@ def _unread(logs: Given, found: Sampled) -> list[str]:
     return named + ([f"{len(found.unread) - NAMED:,} more"] if len(found.unread) > NAMED else [])
 
 
+def _may_be_one(primary: Given, foreign: Given) -> bool:
+    one, other = primary.directory.resolve(), foreign.directory.resolve()
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def _paths(logs: Given, seen: Sampled) -> set[Path]:
+    return {logs.directory.resolve() / name.partition("/")[2] for name in seen.records}
+
+
 def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
-    """Raises LogDirectoryError, also where there are files and none can be read."""
+    """Names of files begin with their directory's: it says what the logs are about.
+
+    Raises LogDirectoryError, also where there are files and none can be read.
+    """
     check_directory(logs.directory)
     patterns = compile_patterns(logs.patterns or ALL)
     found = sample(logs.directory, patterns, size=size, records=records, before=before, links=logs.links)
@@ -60,4 +67,6 @@ def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *,
         first, others = found.unread[0], len(found.unread) - 1
         what = first.message + (f", and {others:,} more cannot be read" if others else "")
         raise LogDirectoryError(what, str(logs.directory / first.path), READABLE)
-    return found
+    above = (part for part in reversed(logs.directory.absolute().parts) if any(map(str.isalpha, part)))
+    root = next(above, "")
+    return replace(found, records={f"{root}/{name}": records for name, records in found.records.items()})

@@ -11,32 +11,42 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import orjson
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, Framing, LogFile
+from photon.adapters.contract import Adapter, ForeignHeader, Framing, LogFile, Skipped
+from photon.adapters.inference.moments import odd_times
 from photon.adapters.join_adapters import adapter_of, join_named
+from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import ProblemKind
+from photon.adapters.side import TimeConfig
+from photon.adapters.times import WITHOUT_TIME
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Join, Settings, Side
 from photon.config.stopping import Stopped, unless_stopped
+from photon.config.toml_text import toml_value
 from photon.config.topic_address import client_settings, topic_address, topic_in
 from photon.fleet.ledger import ledger_file, read_ledger
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.children import JoinOptions, children_of, refused, store_log
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
-from photon.local_join.inferred import inferred_toml
 from photon.local_join.site import Site
+from photon.local_join.words import BY_COMMAND, SIDES, Refused, Words, command, described
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.relay import WHOLE_NAME, Relay
@@ -49,6 +59,7 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES = 16 << 20
 SAMPLE_RECORDS = 200
+TIMES = 20  # event times that are looked at
 MANY = 20
 NAMED = 3  # primary logs that are missing
 
@@ -65,6 +76,10 @@ class JoinResult:
     counted once."""
     unended: tuple[str, ...]
     """A line for each foreign log whose last line waits for its end."""
+    conflicting: int
+    """Lines of this run that have the event id of another line, an id that was inferred, and other content."""
+    ambiguous: int
+    """Primary keys, of those that were inferred, that turned out to have several different primary events."""
     unowned: int
     """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
     stopped: bool = False
@@ -110,16 +125,17 @@ async def run(
         options = replace(options, primary=queries, foreign=clicks)
         for side in options.sides().keys() - sides.keys():
             sides[side] = await unless_stopped(stop, standard_input(site.spool(side)))
-        config = options.config or _inferred(sides, site, disk, say)
+        config = options.config or _inferred(options, sides, site, disk, say)
         settings, name, adapter = _configured(options, config)
         options = options.at(name, sides, adapter)
         settings, name, adapter = _configured(options, config)  # again: which files are read is a setting
         site.check_links(settings, config.parent, name, adapter, options.sides())
         options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
-            check_readable(adapter, settings.join[name], options)
+            check_readable(adapter, settings.join[name], options, say)
         if not options.once and not is_final(options.primary):
             _say_unreadable(adapter, settings.join[name], options, say)
+        check_rule(site, adapter, disk)
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
@@ -127,6 +143,8 @@ async def run(
             from photon.local_join.parts import open_parts, work
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
+                if not adapter.has_foreign_time:
+                    say(WITHOUT_TIME)
                 stopped = await work(parts, stop, show, say, () if options.once else relays)
                 seen, primary = parts.dispatcher.status(), await parts.store.progress()
                 if primary.missing_logs:
@@ -136,6 +154,10 @@ async def run(
                 if primary.ambiguous:
                     many = "1 key has" if primary.ambiguous == 1 else f"{primary.ambiguous} keys have"
                     say(f"{many} several different primary events: {primary.ambiguous_example}")
+                conflicting, conflict = parts.dispatcher.conflicts()
+                if conflicting:
+                    many = "1 line has" if conflicting == 1 else f"{conflicting:,} lines have"
+                    say(f"{many} the event id of an earlier line and other content, and are not joined: {conflict}")
                 if bad := primary.bad_records:
                     say(
                         f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
@@ -148,10 +170,14 @@ async def run(
                     say(await costs_said(children.store, clock.monotonic() - begun))
         ledger = read_ledger(site.state)
         unowned = verified.refused + verified.unreadable
+        guessed = options.config is None and not all(options.words.both())
+        ambiguous = primary.ambiguous if guessed else 0
         rejected = ledger["rejected"] - before
-        return JoinResult(ledger, rejected, seen.unread, seen.alike, seen.unended, unowned, stopped)
+        return JoinResult(
+            ledger, rejected, seen.unread, seen.alike, seen.unended, conflicting, ambiguous, unowned, stopped
+        )
     except Stopped:  # while the parts were starting
-        return JoinResult(read_ledger(site.state), 0, (), (), (), 0, True)
+        return JoinResult(read_ledger(site.state), 0, (), (), (), 0, 0, 0, True)
     finally:
         for each in relays:
             each.close()
@@ -233,22 +259,107 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
     return settings, name, adapter_of(settings, name, config.parent)
 
 
-def _inferred(sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]) -> Path:
-    """What the logs themselves say, found at the first run and kept since."""
+def _inferred(
+    options: JoinOptions, sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]
+) -> Path:
+    """The configuration that the logs themselves and the words on the command line say. It is found once, and kept
+    from the first registered event on. Raises UsageError."""
     path = site.state / "inferred.toml"
-    if not disk.exists(path):
-        toml, why = inferred_toml(sides["primary"], sides["foreign"])
-        disk.replace(path, toml.encode())
-        for line in (*why, f"kept in {path}; correct it there, or name your own with --config"):
-            say(line)
+    if disk.exists(path) and site.begun(disk):
+        check_words(site, options.words, tomllib.loads(disk.read(path).decode()))
+        return path
+    try:
+        toml, why = described(options.words, sides["primary"], sides["foreign"])
+    except Refused as refusal:
+        raise refusal.with_example(f"{refusal.example}\n{_command(options, refusal.words)}") from None
+    disk.replace(path, toml.encode())
+    kept = f"kept in {path} for this output; to change it, use options or --config with a new --output"
+    for line in (*why, kept):
+        say(line)
     return path
 
 
-def check_readable(adapter: Adapter, join: Join, options: JoinOptions) -> None:
-    """Refuses a configuration under which not one of the first records of a side can be read.
+def _command(options: JoinOptions, words: Sequence[str]) -> str:
+    """The command again, with words that say what was unclear."""
+    if not words:
+        return ""
+    told = {"--primary": options.primary, "--foreign": options.foreign, "--output": options.output}
+    line = command({**told, "--once": options.once}, words)
+    return f"{BY_COMMAND}\n{line}"
 
-    A few malformed records are the logs' affair and are rejected one by one; when all of MANY are, it is the
-    configuration that is wrong, and verdicts would be final. Raises UsageError.
+
+def check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
+    """Raises UsageError where the words differ from the configuration that an output was begun with."""
+    ((_, tables),) = kept["join"].items()
+    for side, key in zip(SIDES, words.both(), strict=True):
+        if key:
+            begun = tables[side]["key"]
+            _check_same(site, f"{side}.key", begun, key[0] if len(key) == 1 else list(key))
+    if words.id is not None:
+        _check_same(site, "id", tables["foreign"].get("id"), words.id)
+    time = tables["foreign"].get("time", {})
+    told = words.time if isinstance(words.time, Mapping) else {"field": words.time, "unit": words.unit}
+    begun_time = {"unit": time.get("format"), "zone": "UTC", **time}  # as --unit takes a format
+    for name, value in told.items():
+        if value is not None:
+            _check_same(site, f"time.{name}", begun_time.get(name), value)
+    for side in SIDES:
+        form = words.format.get(side) if isinstance(words.format, Mapping) else words.format
+        if form is not None:
+            _check_same(site, f"{side}.format", tables[side]["format"], form)
+
+
+def _check_same(site: Site, name: str, begun: object, wanted: object) -> None:
+    """Raises UsageError."""
+    if begun == wanted:
+        return
+    one, other = (_shown(name, each) for each in (begun, wanted))
+    raise UsageError(
+        f"{site.output}: this output was begun with {name} = {one}; to use {name} = {other} start a new --output"
+    )
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return "place" if name.endswith("id") else "none"
+    return value if isinstance(value, str) else str(toml_value(value))
+
+
+def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
+    """Compares how ids, keys and times are read with how this output was begun, and keeps it. The registry refuses
+    another rule, too, but knows only its hash. Raises UsageError."""
+    path, rule = site.state / "rule", adapter.rule()
+    if not (disk.exists(path) and site.begun(disk)):
+        disk.replace(path, rule)
+        return
+    begun = disk.read(path)
+    if begun == rule:
+        return
+    try:
+        one, other = _flat(orjson.loads(begun)), _flat(orjson.loads(rule))
+    except orjson.JSONDecodeError:  # of an adapter of somebody's own
+        raise UsageError(
+            f"{site.output}: this output was begun with another adapter; to use this one start a new --output"
+        ) from None
+    name = next(name for name in (*one, *other) if one.get(name) != other.get(name))
+    _check_same(site, "id" if name == "foreign.id" else name, one.get(name), other.get(name))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in table.items():
+        out |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return out
+
+
+def check_readable(
+    adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Refuses a configuration under which no record at the beginning of a side can be read.
+
+    Malformed records are the logs' affair and are rejected one by one, also if a log begins with many; when all of
+    what can be looked at are, it is the configuration that is wrong, and verdicts would be final. What a shape skips
+    says nothing. ``say`` is told of event times that are hardly right. Raises UsageError.
     """
     sides = (
         (
@@ -261,13 +372,25 @@ def check_readable(adapter: Adapter, join: Join, options: JoinOptions) -> None:
         ),
     )  # fmt: skip
     for side, directory, files, has_header, framing, links in sides:
-        first = _first_records(directory, files, has_header=has_header, framing=framing, links=links)
-        faults = [_fault(adapter, side, record, file) for file, each in first.items() for record in each]
-        if len(faults) >= MANY and all(faults):
-            raise UsageError(
-                f"not one of the first {len(faults)} {side} records can be read with this configuration; "
-                f"the first of {directory / next(iter(first)).path}: {faults[0]}; photon adapter test shows them"
-            )
+        blocks = _first_blocks(directory, files, has_header=has_header, framing=framing, links=links)
+        guard, (bad, first, times) = Guard(adapter), (0, "", list[int]())
+        for file, record in _records_of(blocks):
+            (answer,) = guard.each([record], partial(_read, adapter, side, file))
+            if isinstance(answer, Fault):
+                bad += 1
+                first = first or f"{directory / file.path}: {answer.reason or 'bad record'}"
+            elif answer is not None:
+                times += [answer.event_time_ns] if isinstance(answer, ForeignHeader) else []
+                if len(times) >= TIMES or side == "primary":
+                    break
+        else:
+            if bad >= MANY and not times:
+                raise UsageError(
+                    f"not one of the first {bad:,} {side} records can be read with this configuration; the first of "
+                    f"{first}; photon adapter test shows them"
+                )
+        if times and adapter.has_foreign_time and (odd := odd_times(times, _time_of(join))):
+            say(odd)
 
 
 def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None]) -> None:
@@ -277,6 +400,7 @@ def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Cal
         patterns=join.primary_files,
         has_header=adapter.primary_has_header,
         framing=adapter.primary_framing,
+        links=adapter.primary_links,
     )
     try:
         follower.scan()
@@ -289,27 +413,35 @@ def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Cal
         say(f"primary log {each}; make it readable: until then no event is called unmatched")
 
 
-def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
-    """Why a record cannot be read; empty when it can."""
-    ask = adapter.primary_key if side == "primary" else adapter.foreign_header
-    (answer,) = Guard(adapter).each([record], lambda given: ask(given, file))
-    return (answer.reason or "bad record") if isinstance(answer, Fault) else ""
+def _time_of(join: Join) -> TimeConfig | None:
+    """The foreign event time as configured; ``None``: an adapter's own."""
+    table = (join.foreign or {}).get("time")
+    return msgspec.convert(table, TimeConfig) if isinstance(table, dict) else None
 
 
-def _first_records(
+def _read(adapter: Adapter, side: str, file: LogFile, record: bytes) -> ForeignHeader | bytes | None:
+    """``None``: a shape skips the record."""
+    try:
+        return adapter.primary_key(record, file) if side == "primary" else adapter.foreign_header(record, file)
+    except Skipped:
+        return None
+
+
+def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
+    """The first records of each log, and then the others."""
+    each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
+    lines = [(block.file, iter(block.data.split(b"\n")[:-1])) for block in blocks]
+    for some in (each, None):
+        for file, left in lines:
+            yield from ((file, line.removesuffix(b"\r")) for line in islice(left, some))
+
+
+def _first_blocks(
     directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing, links: Sequence[str]
-) -> dict[LogFile, list[bytes]]:
-    """The first records of each of the first logs."""
+) -> list[Block]:
     follower = Follower(directory, patterns=files, has_header=has_header, framing=framing, links=links)
     try:
         follower.scan()
-        blocks = follower.poll(SAMPLE_BYTES, final=True)
+        return list(follower.poll(SAMPLE_BYTES, final=True))
     finally:
         follower.close()
-    first: dict[LogFile, list[bytes]] = {}
-    each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
-    for block in blocks:
-        records = first.setdefault(block.file, [])
-        if len(records) < each:
-            records += [line.removesuffix(b"\r") for line in block.data.split(b"\n", each)[:-1][:each]]
-    return first

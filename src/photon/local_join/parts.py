@@ -82,7 +82,7 @@ async def open_parts(
             await unless_stopped(stop, joiner.start())  # which waits for the registry as long as it takes
         except OutOfStep as other:
             raise refused(site, other) from None
-        watermarks = _watermarks(children, settings, joiner, site, disk, clock)
+        watermarks = _watermarks(children, settings, joiner, site, disk, clock, timed=adapter.has_foreign_time)
         stack.callback(watermarks.close)
         verifier = Verifier(
             disk, site.slot.state, site.output, children.digester, registry, findings=OnlyTimes(watermarks.published)
@@ -95,6 +95,7 @@ async def open_parts(
             state=site.state,
             once=options.once,
             keep_pending=options.keep_pending,
+            guessed_ids=options.config is None and options.words.id is None and _has_id(settings, children.join),
         )
         dispatcher = stack.enter_context(
             open_dispatcher(
@@ -107,8 +108,12 @@ async def open_parts(
         yield Parts(supervisor, registry, store, joiner, verifier, watermarks, dispatcher)
 
 
+def _has_id(settings: Settings, join: str) -> bool:
+    return "id" in (settings.join[join].foreign or {})
+
+
 def _watermarks(
-    children: Children, settings: Settings, joiner: JoinerEngine, site: Site, disk: Disk, clock: Clock
+    children: Children, settings: Settings, joiner: JoinerEngine, site: Site, disk: Disk, clock: Clock, *, timed: bool
 ) -> WatermarkKeeper:
     async def slots() -> list[SlotShown]:
         return [SlotShown(SLOT, joiner.shell.oldest_unshown_ns)]
@@ -118,6 +123,7 @@ def _watermarks(
         undecided=lambda: read_undecided(ledger_file(site.state)),
         slots=slots,
         cursor=PublishedEnd(disk, site.slot.state.parent).look,
+        timed=timed,
     )  # fmt: skip
     keeper.open()
     return keeper

@@ -112,11 +112,15 @@ class Site:
             raise UsageError(f"{self.state}: {error.strerror}; name a directory that you may write") from None
         return lock
 
+    def begun(self, disk: Disk) -> bool:
+        """True if ids were registered here: how they are derived cannot change any more."""
+        return disk.exists(self.registry(""))
+
     def key(self, disk: Disk, draw: Callable[[int], bytes] = os.urandom) -> bytes:
         """The deployment's key, drawn at the first start. With another key everything would be joined again."""
         path = self.state / "key"
         if not disk.exists(path):
-            if self.registry("").exists():
+            if self.begun(disk):
                 raise PhotonError(
                     f"{path}: is missing, so what was joined cannot be recognised; restore it from a copy"
                 )

@@ -36,6 +36,7 @@ from photon.outputs.json_types import (
     json_text,
     leaves,
     settled,
+    shown,
     struct_fitter,
     type_of,
     type_of_sample,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 SAMPLE_BYTES = 4 << 20
 """Of lines: types are found of so many."""
 REST = "_rest"
+SHOWN_CHARS = 60
 SEPARATOR = "_"
 _PLACE: ColumnType = {"file": "text", "offset": "int"}
 _HEAD: Fields = {"event_id": "text", "key": "text", "event_time_ns": "int"}
@@ -76,6 +78,8 @@ class LineTypes:
         self.payloads: Fields = {}
         self._seen: ColumnType = {}
         """Found of what did not fit since the last ``grow``."""
+        self._unfit: dict[str, str] = {}  # dotted path of a given type -> what to say of values that did not fit it
+        self._unfit_told = 0
         self.rest = 0
         """Records so far with something in ``_rest``."""
         self.known = given or payloads is not None
@@ -134,6 +138,23 @@ class LineTypes:
         """(dotted path, the column's type, what was seen) of columns whose values did not all fit, since ``grow``."""
         return list(changed(self.payloads, self._seen)) if isinstance(self._seen, dict) else []
 
+    def unfit(self) -> list[str]:
+        """A line for each given type that some value did not fit, once."""
+        new = list(self._unfit.values())[self._unfit_told :]
+        self._unfit_told = len(self._unfit)
+        return new
+
+    def _note_unfit(self, kinds: Mapping[str, ColumnType], rest: Mapping[str, Any], prefix: str) -> None:
+        for name, value in rest.items():
+            kind, path = kinds.get(name), prefix + name
+            if isinstance(kind, dict) and isinstance(value, dict):
+                self._note_unfit(kind, value, f"{path}.")
+            elif kind is not None and path not in self._unfit:
+                self._unfit[path] = (
+                    f"{path} is {shown(kind)} by the schema, and {_short(value)} does not fit: such values are null, "
+                    f"and stand in {REST}; correct the schema if they are right"
+                )
+
     @property
     def schema(self) -> pa.Schema:
         if self._schema is None:
@@ -154,6 +175,8 @@ class LineTypes:
                 rest = {} if left is NOTHING else left
                 self.rest += 1
                 self._seen = widened(self._seen, type_of(rest))
+                if self.given:
+                    self._note_unfit(self.payloads, rest, "")
                 rests[row] = _rest_text(rest, raw)
         return self._made(kind, columns, rests)
 
@@ -169,6 +192,11 @@ class LineTypes:
             made.update(_flattened(name, column) if self.flat else {name: column})
         made[REST] = pa.array(rests, pa.string())
         return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+
+
+def _short(value: Any) -> str:
+    text = json_text(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def _only(fields: Fields, kept: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Fields:

@@ -403,6 +403,8 @@ class ParquetSink:
         found = {}
         for kind in sorted(kinds):
             types = self._types.get(kind)
+            for unfit in [] if types is None else types.unfit():
+                self._say(f"{kind}: {unfit}")
             if types is None or types.given:
                 continue
             for path, is_of, came in types.misfits():

@@ -36,7 +36,8 @@ def within_ns(settings: Settings, join: str) -> int | None:
 
 class WatermarkKeeper:
     """``undecided``: what the dispatcher says, as of one moment, None while it has said nothing; ``slots``: then asks
-    each slot that may still publish; ``cursor``: the end of what is published. ``within_ns``: as ``Watermarks``."""
+    each slot that may still publish; ``cursor``: the end of what is published. ``within_ns``: as ``Watermarks``.
+    ``timed`` false: the events have no time of their own, so there never is a watermark."""
 
     def __init__(
         self,
@@ -48,11 +49,13 @@ class WatermarkKeeper:
         undecided: Callable[[], AbstractContextManager[Asked | None]],
         slots: Callable[[], Awaitable[Sequence[SlotShown]]],
         cursor: Callable[[], Cursor],
+        timed: bool = True,
     ) -> None:
         self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
         self._undecided, self._slots, self._cursor = undecided, slots, cursor
         self.watermarks = Watermarks(within_ns)
         self.woken = asyncio.Event()  # to be set when the dispatcher has said something new
+        self._timed = timed
         self._said = ""
 
     def open(self) -> None:
@@ -96,6 +99,8 @@ class WatermarkKeeper:
         self._said = said
 
     async def _sample(self) -> Pair | None:
+        if not self._timed:
+            return None
         with self._undecided() as asked:
             at_ns = self._clock.now_ns()
             if asked is None:

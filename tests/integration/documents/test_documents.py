@@ -6,7 +6,6 @@ A command that is added to a page is run too, without a word here. What a comman
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,10 +13,12 @@ import pytest
 
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
 from tests.integration.commands import drawn_seed, interrupt, photon, running, until
-from tests.integration.documents.places import Documents, write_logs
+from tests.integration.documents.places import Documents
 from tests.integration.operations.site import WAIT_S
 
 ELSEWHERE = {
+    "README.md": "tests/docs/test_first_screen.py",
+    "docs/ids.md": "tests/integration/test_first_contact.py",
     "docs/tutorial.md": "tests/integration/test_tutorial.py",
     "docs/chains.md": "tests/integration/test_tutorial.py",
     "docs/tables.md": "tests/integration/test_tutorial.py",
@@ -67,7 +68,7 @@ def commands(name: str) -> list[list[str]]:
 
 def test_every_document_is_run_somewhere() -> None:
     with_commands = {name_of(each) for each in DOCUMENTS if list(commands_of(each.read_text()))}
-    here = {*ORDER, "README.md"}
+    here = set(ORDER)
     assert {name for name in with_commands - here if not name.startswith(tuple(ELSEWHERE))} == set()
     assert here <= with_commands
     assert all((ROOT / test).exists() for test in ELSEWHERE.values())
@@ -108,17 +109,6 @@ def _is(words: list[str], key: tuple[str, ...]) -> bool:
     """``key``: what it begins with, and options that it has."""
     plain = [each for each in key if not each.startswith("-")]
     return words[: len(plain)] == plain and {each for each in key if each.startswith("-")} <= set(words)
-
-
-def test_the_readme(tmp_path: Path) -> None:
-    generator = write_logs(tmp_path / "own")
-    (command,) = commands("README.md")
-    done = photon(*[str(tmp_path / "own" / word) if word.endswith("/") else word for word in command])
-    assert done.code == ATTENTION, "there are records that cannot be read"
-    rows = re.compile(r"^(\w+) +([\d,]+)$", re.M)
-    said = dict(rows.findall(done.out))
-    assert list(said) == [name for name, _ in rows.findall((ROOT / "README.md").read_text())]
-    assert said["joined"] == f"{len(generator.truth.joined):,}"
 
 
 @pytest.mark.full

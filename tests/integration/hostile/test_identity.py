@@ -12,7 +12,7 @@ import pytest
 
 from photon.idregistry.core.id_table import BUCKET_BITS
 from photon.lab.demo.check import records
-from tests.deployments import addresses, datacentre, replica, write
+from tests.deployments import addresses, datacentre, join, replica, write
 from tests.integration.commands import Detached, Result, photon, until
 from tests.integration.join_logs import CONFIG
 
@@ -101,11 +101,11 @@ WAIT_S = 120.0
 class Deployment(Detached):
     """Two datacentres with a log of their own each, over one registry."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, config: str = CONFIG) -> None:
         super().__init__(base / "photon.toml")
         self.base = base
         free = addresses(1 + 4 * len(DATACENTRES))
-        text = [CONFIG, "[registry]\nshards = 2\n", replica(next(free))]
+        text = [config, "[registry]\nshards = 2\n", replica(next(free))]
         for name in DATACENTRES:
             services = ("eventstore", "dispatcher", "verifier", f"joiners.{name}-1")
             text.append(datacentre(free, *services, name=name, base=f"{name}/"))
@@ -164,3 +164,28 @@ def test_over_two_datacentres_a_day_apart_and_across_a_change_of_the_shards(depl
     assert deployment.joined() == once
     assert sum(each["joined"] for each in deployment.ledgers()) == number
     assert sum(each["retimed"] for each in deployment.ledgers()) >= 2 * number
+
+
+def test_over_two_datacentres_without_event_times_and_across_a_change_of_the_shards(tmp_path: Path) -> None:
+    """Both datacentres use the same constant as time, now and later, so an id stays with one shard."""
+    config = join(key="query_id", event_id="click_id", time="")
+    deployment, number = Deployment(tmp_path, config), 100
+    try:
+        deployment.up()
+        for name in DATACENTRES:
+            deployment.clicks(name, range(number), BEGIN_US)
+        until(lambda: deployment.settled(number), WAIT_S, "all have a verdict")
+        once = sorted(f"c{each}" for each in range(number))
+        assert deployment.joined() == once
+        arguments = ("--config", deployment.file, "--shards", "3", "--lead", "2s")
+        changed = photon("registry", "reshard", *arguments, "-o", "json")
+        assert changed.code == 0, changed.err
+        for name in DATACENTRES:
+            deployment.clicks(name, range(number // 2, 2 * number), BEGIN_US + 24 * HOUR_US)
+        until(lambda: deployment.settled(number + 3 * number // 2), WAIT_S, "all have a verdict again")
+        assert deployment.joined() == sorted(f"c{each}" for each in range(2 * number))
+        assert sum(each["retimed"] + each["late"] for each in deployment.ledgers()) == 0
+        outputs = [tmp_path / name / "output" / "joined" for name in DATACENTRES]
+        assert {each["event_time_ns"] for output in outputs for each in records(output)} == {0}
+    finally:
+        deployment.down()

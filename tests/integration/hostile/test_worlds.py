@@ -32,17 +32,29 @@ def seeds() -> list[int | None]:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("pinned", [PINNED[0], None])
+def test_world_without_event_times(tmp_path: Path, pinned: int | None) -> None:
+    """Every event has the same time in each run, also if it is read again by an older state."""
+    run(tmp_path, pinned, timed=False)
+
+
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("pinned", seeds())
 def test_world(tmp_path: Path, pinned: int | None) -> None:
+    run(tmp_path, pinned)
+
+
+def run(tmp_path: Path, pinned: int | None, *, timed: bool = True) -> None:
     seed = random.SystemRandom().randrange(1 << 30) if pinned is None else pinned
     rounds = LONG if os.environ.get("PHOTON_FULL") or os.environ.get("PHOTON_WORLDS") else ROUNDS
     steps = draw(seed, rounds, os.environ.get("PHOTON_ACTS", " ".join(ACTS)).split())
     if named := os.environ.get("PHOTON_STEPS"):
         steps = parsed(named)
-    world = World(tmp_path, seed)
+    world = World(tmp_path, seed, timed=timed)
     for step in steps:
         try:
             world.do(step)
         except Broken as broken:
-            replay = f'PHOTON_WORLDS={seed} PHOTON_STEPS="{" ".join(map(str, steps))}" .venv/bin/pytest {HERE}'
+            which = "" if timed else " -k without_event_times"
+            replay = f'PHOTON_WORLDS={seed} PHOTON_STEPS="{" ".join(map(str, steps))}" .venv/bin/pytest {HERE}{which}'
             pytest.fail("\n".join([str(broken), *world.story, f"at {step}", replay]), pytrace=False)

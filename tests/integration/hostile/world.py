@@ -118,7 +118,8 @@ def copied(source: Path, target: Path) -> None:
 class World:
     """Directories below ``base``, and what was done to them."""
 
-    def __init__(self, base: Path, seed: int) -> None:
+    def __init__(self, base: Path, seed: int, *, timed: bool = True) -> None:
+        """``timed`` false: the configuration names no event time."""
         random = Random(seed)
         self.base, self.output, self.archive = base, base / "out", base / "archive"
         self.state = self.output / ".photon"
@@ -132,9 +133,9 @@ class World:
             f'[output]\nroll_size = "{roll}"\n[join.x]\nmissing_logs = "forget"\n'
             f'[join.x.primary]\n{self.shape.primary}\nkey = "key"\n'
             f'[join.x.foreign]\n{self.shape.foreign}\nkey = "key"\nid = "id"\n'
-            'time = { field = "at", unit = "us" }\n'
+            + ('time = { field = "at", unit = "us" }\n' if timed else "")
         )
-        self.oracle = Oracle(self.shape)
+        self.oracle = Oracle(self.shape, timed=timed)
         self.clicks: list[dict[str, str]] = []
         self.keys, self.late = 0, [0]
         """Keys drawn so far, and those of which the primary has not come."""

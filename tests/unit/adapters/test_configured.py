@@ -118,7 +118,6 @@ CSV = {"format": "csv", "key": "k", "columns": ["k", "t"], "time": TIME}
         ({**FOREIGN, "key": 5}, "join.x.foreign.key: expected `str | object | array`, got `int`"),
         ({**FOREIGN, "key": ""}, "join.x.foreign: key = '' is not possible; name the field"),
         ({**FOREIGN, "id": ""}, "join.x.foreign: id = ''"),
-        ({"format": "jsonl", "key": "q"}, "join.x.foreign: time is missing; add for instance time ="),
         (
             {**FOREIGN, "time": {"field": "t", "unti": "s"}},
             "join.x.foreign.time: unti = 's' is not a setting; did you",

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import tomllib
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import ForeignHeader, LogFile
-from photon.adapters.inference import Inferred, Sample, Told, Unclear, describe, infer, toml_of
+from photon.adapters.inference import Inferred, Sample, Told, Unclear, describe, infer, one_log, toml_of
 from photon.adapters.inference.lines import pattern_of
-from photon.adapters.side import SideConfig, TimeConfig
+from photon.adapters.inference.moments import odd_times
+from photon.adapters.side import SideConfig, TimeConfig, time_reader
 from photon.config.loader import convert
 
 QUERIES: Sample = {
@@ -91,9 +96,8 @@ def test_units_and_formats_of_times(values: list[str], expected: TimeConfig) -> 
     [
         ([], "hold no records yet"),
         ([b"10.0.0.1 - - GET /", b"x"], "neither JSON Lines nor CSV"),
-        ([b"34200.1,1,k", b"34200.2,1,l"], "no field that is clearly the event time"),
+        ([b"34200.1,1,k", b"34200.2,1,l"], "may be chance"),
         ([b"k,l", b"m,n"], "neither JSON Lines nor CSV"),
-        ([b'{"query_id":"1"}'], "no field that is clearly the event time (no field is named so)"),
         ([b'{"query_id":"1","ts":34200.5}'], "ts could be it but have no known unit"),
         ([b'{"query_id":"1","a_at":"2018-02-26","b_at":"2018-02-27"}'], "the event time may be a_at, b_at"),
         ([b'{"query":"1","ts":1588206048}'], "may be chance"),
@@ -110,13 +114,16 @@ def test_what_is_not_guessed(foreign: list[bytes], problem: str) -> None:
 
 def test_an_id_is_only_taken_when_it_is_named_as_the_events_own() -> None:
     primary = {"p.csv": [b"order_id,customer", *[b"o%d,c%d" % (i, i % 3) for i in range(9)]]}
-    rows = [b"o%d,s%d,2018-02-2%d" % (i // 2, i, i) for i in range(9)]
+    rows = [b"o%d,s%d,2018-02-2%d" % (i // 2, 7**i, i) for i in range(9)]
     found = inferred(primary, {"deals.csv": [b"order_id,seller_id,won_at", *rows]})
     assert found.foreign.id is None
-    assert any("seller_id" in line and "write id" in line for line in found.explanation)
+    assert (
+        "No event id found: every line counts as its own event, so a repeated line is joined twice (0 repeated lines "
+        "in the sample). If seller_id identifies an event, say --id seller_id"
+    ) in found.explanation
     found = inferred(primary, {"deals.csv": [b"order_id,deal_id,won_at", *rows]})
     assert found.foreign.id == "deal_id"
-    found = inferred(primary, {"x.csv": [b"order_id,event_id,won_at", *rows, b"o1,s0,2018-02-20"]})
+    found = inferred(primary, {"x.csv": [b"order_id,event_id,won_at", *rows, b"o1,s1,2018-02-21"]})
     assert found.foreign.id is None  # not unique
 
 
@@ -194,7 +201,7 @@ def test_lobster_says_no_day_and_is_not_guessed() -> None:
 
 def test_logfmt() -> None:
     primary = {"q.log": [b'level=info query=q%d msg="asked by u%d"' % (i, i % 3) for i in range(9)]}
-    clicks = [b"ts=2024-03-01T10:00:0%dZ click_id=c%d query=q%d debug" % (i, i, i // 2) for i in range(9)]
+    clicks = [b"ts=2024-03-01T10:00:0%dZ click_id=c%d query=q%d debug" % (i, 7**i, i // 2) for i in range(9)]
     found = inferred(primary, {"click.log": clicks})
     assert found.primary == SideConfig(format="logfmt", key="query")
     time = TimeConfig(field="ts", format="iso8601")
@@ -274,13 +281,16 @@ def test_lines_that_no_pattern_is_made_for(line: str) -> None:
         ({"meta": {"event_id": "%d"}}, "meta.event_id"),
         ({"user": {"id": "%d"}}, None),
         ({"order": {"uuid": "%d"}}, None),
+        ({"payload": {"b_id": "%d"}}, None),
+        ({"payload": {"payment_id": "%d"}}, "payload.payment_id"),
+        ({"payload": {"id": "%d"}}, "payload.id"),
     ],
 )
 def test_a_nested_id_is_the_events_own_only_where_it_says_so(event: dict[str, object], expected: str | None) -> None:
     lines = [orjson.dumps({"ref": f"{7**i << 40:032x}", "ts": 1588206048 + i, **event}) for i in range(30)]
-    foreign = [line.replace(b"%d", b"e%d" % i) for i, line in enumerate(lines)]
+    foreign = [line.replace(b"%d", b"e%x" % 5**i) for i, line in enumerate(lines)]
     primary = [b'{"request":"%032x"}' % (7**i << 40) for i in range(30)]
-    found = inferred({"a.log": primary}, {"b.log": foreign})
+    found = inferred({"a.log": primary}, {"payments/b.log": foreign})
     assert (found.primary.key, found.foreign.key, found.foreign.id) == ("request", "ref", expected)
 
 
@@ -332,27 +342,345 @@ def test_what_is_told_is_not_looked_for() -> None:
     assert 'key = "twin_id"' in found.example
 
 
+def described(sample: Sample, told: Mapping[str, object], *, foreign: bool = True) -> dict[str, object]:
+    found = describe(sample, told, foreign=foreign)
+    assert not isinstance(found, str), found
+    return found[0]
+
+
 @pytest.mark.parametrize(
     "told",
     [{}, {"time": "at"}, {"time": {"field": "at", "unit": "ms"}}, {"format": "jsonl", "time": {"field": "at"}}],
 )
 def test_the_event_id_is_found_whether_or_not_the_time_is_told(told: dict[str, object]) -> None:
-    rows = [b'{"order":"o%d","click_id":"c%d","at":%d}' % (i // 2, i, 1_760_000_000 + i) for i in range(20)]
+    rows = [b'{"order":"o%d","click_id":"c%d","at":%d}' % (i // 2, 7**i, 1_760_000_000 + i) for i in range(20)]
     logs = {"clicks.log": [*rows, rows[3]]}
-    found = describe(logs, {"key": "order", **told}, foreign=True)
-    assert isinstance(found, dict)
-    assert found["id"] == "click_id"
-    assert "id" not in describe(logs, {"key": ["order", "click_id"], **told}, foreign=True)
-    assert "id" not in describe(logs, {"key": "order", **told}, foreign=False)
-    kept = describe(logs, {"key": "order", "id": "at", **told}, foreign=True)
-    assert isinstance(kept, dict)
-    assert kept["id"] == "at"
+    assert described(logs, {"key": "order", **told})["id"] == "click_id"
+    assert "id" not in described(logs, {"key": ["order", "click_id"], **told})
+    assert "id" not in described(logs, {"key": "order", **told}, foreign=False)
+    assert described(logs, {"key": "order", "id": "at", **told})["id"] == "at"
 
 
 def test_no_event_id_is_found_where_records_are_read_otherwise() -> None:
     told = {"key": "order", "format": "csv", "time": {"field": "at", "unit": "s"}}
-    rows = [b"order;click_id;at", *[b"o%d;c%d;%d" % (i // 2, i, 1_760_000_000 + i) for i in range(20)]]
-    assert describe({"clicks.csv": rows}, told, foreign=True) == told
-    assert describe({"clicks.csv": [b"?"]}, told, foreign=True) == told
+    rows = [b"order;click_id;at", *[b"o%d;c%d;%d" % (i // 2, 7**i, 1_760_000_000 + i) for i in range(20)]]
+    assert described({"clicks.csv": rows}, told) == told
+    assert described({"clicks.csv": [b"?"]}, told) == told
     with_it = {**told, "delimiter": ";"}
-    assert describe({"clicks.csv": rows}, with_it, foreign=True) == {**with_it, "id": "click_id"}
+    assert described({"clicks.csv": rows}, with_it) == {**with_it, "id": "click_id"}
+
+
+PRIMARY: Sample = {"requests/a.log": [b'{"request":"%032x"}' % (7**i << 40) for i in range(30)]}
+
+
+def events(count: int = 30, **fields: str) -> list[bytes]:
+    """Foreign records with a key, a time, and fields of ``{i}``, ``{x}`` (random hex) and ``{m}`` (``i`` by 3)."""
+    return [
+        orjson.dumps(
+            {"ref": f"{7**i << 40:032x}", "ts": 1588206048 + i}
+            | {
+                name: value.format(i=i, x=sha256(b"%d" % i).hexdigest()[:12], m=i % 3)
+                for name, value in fields.items()
+            }
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "taken", "said"),
+    [
+        ({"event_id": "{x}"}, "event_id", ""),
+        ({"event_id": "e{i}"}, "event_id", ""),
+        ({"event_id": "{i}"}, None, "'event_id' only counts, and may begin again"),
+        ({"id": "{i}"}, None, "'id' only counts, and may begin again"),
+        ({"payment_id": "p-{i}"}, None, "'payment_id' only counts, and may begin again"),
+        ({"payment_id": "{x}"}, "payment_id", ""),
+        (
+            {"payment_id": "{x}", "status": "paid"},
+            None,
+            "'payment_id' may name a thing that changes, as 'status' says",
+        ),
+        ({"payment_id": "{x}", "status": "200"}, "payment_id", ""),
+        ({"payment_id": "{x}", "type": "made"}, None, "'payment_id' may name a thing that changes"),
+        ({"payment_id": "{x}", "type": "t{m}"}, "payment_id", ""),
+        ({"event_id": "{x}", "status": "paid"}, "event_id", ""),
+        ({"id": "{x}", "version": "{m}"}, None, "'id' may name a thing that changes, as 'version' says"),
+        ({"event_id": "{x}", "payment_id": "p{x}"}, None, "'event_id' and 'payment_id' may both be one"),
+        ({"session_id": "{x}"}, None, "If session_id identifies an event, say --id session_id"),
+    ],
+)
+def test_an_event_id_has_two_witnesses(fields: dict[str, str], taken: str | None, said: str) -> None:
+    found = inferred(PRIMARY, {"payments/a.log": events(**fields)})
+    assert found.foreign.id == taken
+    line = next(line for line in found.explanation if "event id" in line)
+    assert said in line
+    if taken is None:
+        assert line.startswith(
+            "No event id found: every line counts as its own event, so a repeated line is joined twice"
+        )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["payments.jsonl", "payments/2026-11-20.jsonl", "payments-2026-11-20.jsonl", "payments/20261120T0900Z.log.1",
+     "2026/11/payments.host1.log", "payment.log"],
+)  # fmt: skip
+def test_dates_in_names_of_files_change_nothing(name: str) -> None:
+    lines = events(payment_id="{x}")
+    found = inferred(PRIMARY, {name: [*lines, lines[3]]})
+    assert found.foreign.id == "payment_id"
+    found = inferred(PRIMARY, {name.replace("payment", "refund"): [*lines, *lines[:7]]})
+    assert found.foreign.id is None
+    assert any("joined twice (7 repeated lines in the sample)" in line for line in found.explanation)
+
+
+def test_an_id_that_names_primary_events_is_none() -> None:
+    """Each request fails once on the first day, and ``id`` is the request's."""
+    names = [sha256(b"%d" % i).hexdigest()[:16] for i in range(30)]
+    primary = {"requests.log": [b'{"request_id":"%s"}' % name.encode() for name in names]}
+    rows = [{"id": name, "request_id": name, "ts": 1588206048 + i} for i, name in enumerate(names)]
+    found = inferred(primary, {"errors.log": [orjson.dumps(row) for row in rows]})
+    assert (found.foreign.key, found.foreign.id) == ("request_id", None)
+    assert any("'id' names primary events" in line for line in found.explanation)
+
+
+def test_one_name_that_holds_all_foreign_values_is_the_key_however_few() -> None:
+    primary = {"q.log": [b'{"query_id":"q%d"}' % i for i in range(3)]}
+    found = inferred(primary, {"c.log": [b'{"click_id":"c%d","query_id":"q%d"}' % (i, i) for i in range(3)]})
+    assert (found.primary.key, found.foreign.key) == ("query_id", "query_id")
+    others = [b'{"order_id":%d}' % i for i in (1, 2, 3)]
+    assert "'order_id' may number the foreign records" in unclear(
+        {"p.log": [b'{"id":%d}' % i for i in (1, 2, 3)]}, {"f.log": others}
+    )
+
+
+@pytest.mark.parametrize("decoy", ["email", "customer_id", "customer"])
+def test_two_fields_that_lead_to_the_same_records_are_both_shown(decoy: str) -> None:
+    """Unique on the first day: each customer ordered once."""
+    orders = [sha256(b"%d" % i).hexdigest()[:16] for i in range(40)]
+    people = [sha256(b"c%d" % i).hexdigest()[:16] for i in range(40)]
+    rows = list(zip(orders, people, strict=True))
+    foreign = {
+        "pay.log": [orjson.dumps({"order": o, decoy: c, "ts": 1588206048 + i}) for i, (o, c) in enumerate(rows)]
+    }
+    problem = unclear({"created.log": [orjson.dumps({"id": o, decoy: c}) for o, c in rows]}, foreign)
+    assert f"'{decoy}'" in problem
+    assert "'id' with foreign 'order'" in problem
+    # The name of the primary logs breaks the tie.
+    found = inferred({"orders/a.log": [orjson.dumps({"id": o, decoy: c}) for o, c in rows]}, foreign)
+    assert (found.primary.key, found.foreign.key) == ("id", "order")
+
+
+def test_a_key_that_many_records_lack_is_named() -> None:
+    names = [sha256(b"%d" % i).hexdigest()[:16] for i in range(40)]
+    primary = {"access.log": [b'{"request_id":"%s"}' % name.encode() for name in names]}
+    rows = [{"ts": 1588206048 + i, "n": i} | ({"request_id": name} if i % 2 else {}) for i, name in enumerate(names)]
+    found = infer(primary, {"app.log": [orjson.dumps(row) for row in rows]})
+    assert isinstance(found, Unclear)
+    assert "'request_id' could be the key, but 'request_id' is missing in 50% of the foreign records" in found.problem
+    assert found.words == ("--key", "request_id", "--time", "ts")
+    join = tomllib.loads(found.example)["join"]["join"]
+    assert join["shape"] == {"skip": [{"field": "foreign.request_id", "missing": True}]}
+
+
+def test_fields_that_are_left_out_are_named_with_the_reason() -> None:
+    times = [1_700_000_000_000 + 7919 * i * i for i in range(40)]
+    foreign = {"f.log": [orjson.dumps({"started_at": at, "ts": 1_700_000_000 + i}) for i, at in enumerate(times)]}
+    problem = unclear({"p.log": [orjson.dumps({"started_at": at}) for at in times]}, foreign)
+    assert (
+        "'started_at' could be the key, but 'started_at' looks like a time or a measure in the foreign records"
+        in problem
+    )
+    counted = {"f.log": [line.replace(b'"ts"', b'"n":%d,"ts"' % (i % 5)) for i, line in enumerate(foreign["f.log"])]}
+    both = [orjson.dumps({"started_at": at, "n": i}) for i, at in enumerate(times)]
+    assert "started_at" not in unclear({"p.log": both}, counted).partition("; ")[0], "others may still be the key"
+    one = [orjson.dumps({"shop": "a1b2c3d4e5f6a7b8", "ts": 1_700_000_000 + i}) for i in range(40)]
+    shops = [orjson.dumps({"shop": sha256(b"%d" % i).hexdigest()[:16]}) for i in range(40)]
+    found = infer({"p.log": [*shops, b'{"shop":"a1b2c3d4e5f6a7b8"}']}, {"f.log": one})
+    assert isinstance(found, Unclear), "one value says nothing"
+
+
+def test_a_sorted_export_is_no_constant() -> None:
+    names = [sha256(b"%d" % (i // 150)).hexdigest()[:16] for i in range(450)]
+    primary = {"shops.log": [b'{"shop":"%s"}' % sha256(b"%d" % i).hexdigest()[:16].encode() for i in range(40)]}
+    rows = [orjson.dumps({"shop": name, "ts": 1588206048 + i}) for i, name in enumerate(names)]
+    assert inferred(primary, {"sales.log": rows}).foreign.key == "shop"
+
+
+@pytest.mark.parametrize(
+    "mark", ["NULL", "null", "N/A", "None", "nan", "\\N", "undefined", "-", "00000000-0000-0000-0000-000000000000"]
+)
+def test_marks_of_absent_values_are_no_keys_and_are_written(mark: str) -> None:
+    keys = [mark if i % 10 == 3 else sha256(b"%d" % i).hexdigest()[:16] for i in range(60)]
+    primary = {"p.log": [orjson.dumps({"rid": key}) for key in keys]}
+    foreign = {"f.log": [orjson.dumps({"rid": key, "ts": 1588206048 + i}) for i, key in enumerate(keys)]}
+    found = inferred(primary, foreign)
+    assert found.primary.absent == found.foreign.absent == (mark,)
+    assert tomllib.loads(found.toml)["join"]["join"]["foreign"]["absent"] == [mark]
+    adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
+    (header, absent) = adapter.foreign_headers([foreign["f.log"][0], foreign["f.log"][3]], LogFile("f"))
+    assert isinstance(header, ForeignHeader)
+    assert "key field 'rid' is absent" in str(absent)
+    plain = ConfiguredAdapter.from_sides(
+        SideConfig(format="jsonl", key="rid"),
+        SideConfig(format="jsonl", key="rid", time=TimeConfig(field="ts", unit="s")),
+    )
+    assert plain.foreign_header(foreign["f.log"][3], LogFile("f")).key == mark.encode(), "only what is listed"
+
+
+WRITTEN = (1_709_300_000, 1_709_300_000)  # 2024-03-01
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (lambda i: 621355968000000000 + (1_709_280_309 + i) * 10**7, "34 years before its file was written"),
+        (lambda i: 1_709_280_309.25 + i - 978307200, 'from 2001 (Swift, Cocoa) they fit: origin = "2001-01-01"'),
+        (lambda i: int(f"20240301{i % 24:02d}"), "years after its file was written"),
+        (lambda i: int(f"240301{8 + i // 60:02d}{i % 60:02d}"), "years after its file was written"),
+        (lambda i: 1_709_280_309 + i, ""),
+        (lambda i: (1_400_000_000 + i) * 1000, ""),
+    ],
+)
+def test_numbers_are_times_only_near_when_their_file_was_written(value: Callable[[int], float], said: str) -> None:
+    rows = [orjson.dumps({"ref": f"{7**i << 40:032x}", "timestamp": value(i)}) for i in range(30)]
+    found = infer(PRIMARY, {"f.log": rows}, written=(WRITTEN, WRITTEN))
+    assert isinstance(found, Unclear) == bool(said)
+    if isinstance(found, Unclear):
+        assert said in found.problem
+    unknown = infer(PRIMARY, {"f.log": rows})
+    assert isinstance(unknown, Inferred), "nothing says when it was written"
+
+
+def test_a_day_and_a_time_of_day_in_two_columns_are_not_midnight() -> None:
+    rows = [b"ref,date,time", *(b"%032x,2024-03-01,08:05:%02d" % (7**i << 40, i) for i in range(30))]
+    assert "'date' of the foreign logs is a day and 'time' a time of day" in unclear(PRIMARY, {"f.csv": rows})
+    assert isinstance(infer(PRIMARY, {"f.csv": rows}, told=Told(time="date")), Inferred)
+
+
+def test_records_without_a_time_are_joined() -> None:
+    rows = [b'{"ref":"%032x","n":"%d"}' % (7**i << 40, i) for i in range(30)]
+    found = inferred(PRIMARY, {"f.log": rows})
+    assert found.foreign.time is None
+    adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
+    assert not adapter.has_foreign_time
+    assert adapter.foreign_header(rows[0], LogFile("f")).event_time_ns == 0
+    # A field that may be a time is told first.
+    risen = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i * i) for i in range(30)]
+    assert "n rises as times do, and is not named as one" in unclear(PRIMARY, {"f.log": risen})
+    by_one = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i) for i in range(30)]
+    assert "n rises as times do" in unclear(PRIMARY, {"f.log": by_one})
+    created = {"f.log": [row.replace(b'"n"', b'"created"') for row in by_one]}
+    assert inferred(PRIMARY, created).foreign.time == TimeConfig(field="created", unit="s")
+    some = [row.replace(b'"n"', b'"at"') if i % 2 else row for i, row in enumerate(risen)]
+    assert "at is missing in 50% of the records" in unclear(PRIMARY, {"f.log": some})
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        (
+            [b'{"Records":[{"a":1},{"a":2}]}'],
+            "hold one JSON object with a list `Records` of 2 objects; one object a line",
+        ),
+        ([b'{"Records":[{"a":1}]}'] * 3, "hold 3 JSON objects with a list `Records` of 3 objects"),
+        ([b"["], "hold one JSON array over several lines or in a very long one; one object a line is read"),
+        ([b'[{"a":1},{"a":2}]'], "hold a JSON array of 2 members in one line"),
+        ([b"{", b'  "a": 1', b"}"], "hold JSON objects of several lines each"),
+        ([b'{"a": 1,', b' "b": 2}'], "hold JSON objects of several lines each"),
+        ('{"a": "1"}'.encode("utf-16").splitlines(), "hold UTF-16 text; UTF-8 is read"),
+        ('{"a": "1"}'.encode("utf-16-le").splitlines(), "hold UTF-16 text; UTF-8 is read"),
+        ([b"{}"], "hold no field with text or a number in it (the first record is '{}')"),
+        ([b'{"a":[]}'], "hold no field with text or a number in it"),
+        ([b'{"a":null,"b":true}'], "hold no field with text or a number in it"),
+    ],
+)
+def test_what_was_seen_is_named(records: list[bytes], said: str) -> None:
+    assert said in unclear({"p.log": records}, {"f.log": [b'{"a":"1"}']})
+    assert said in unclear({"p.log": [b'{"a":"1"}']}, {"f.log": records})
+
+
+def test_one_log_for_both_sides_is_refused_with_the_kinds_in_it() -> None:
+    rows = [orjson.dumps({"flow_id": i, "event_type": ("tls", "flow", "alert")[i % 3]}) for i in range(30)]
+    found = one_log({"eve.json": rows})
+    assert found.problem == (
+        "--primary and --foreign name the same logs, whose records are of several kinds (event_type: tls 10, flow "
+        "10, alert 10), and nothing says which of the records are primary"
+    )
+    assert "name the same logs, and nothing says" in one_log({"a": [b"?"]}).problem
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit", "said"),
+    [
+        (1_709_280_309_000, "us", 'ts is read as unit = "us", and unit = "ms" would fit'),
+        (1_709_280_309, "ms", 'ts is read as unit = "ms", and unit = "s" would fit'),
+        (1_709_280_309_000_000_000, "ns", ""),
+        (7, "s", "and no unit would fit: is this the right field?"),
+    ],
+)
+def test_times_of_another_age_are_told_with_the_unit_that_would_fit(seconds: int, unit: str, said: str) -> None:
+    time = TimeConfig(field="ts", unit=unit)
+    read = time_reader(time, "")
+    line = odd_times([read.from_int(seconds + i) for i in range(5)], time)
+    assert line.endswith(said) if said else line == ""
+    assert odd_times([10**18] * 3 + [0], time) == "", "a few do not count"
+
+
+def test_protobuf_and_others_may_have_no_time() -> None:
+    assert "is the event time right?" in odd_times([1, 2, 3], None)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+CELL = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=6)
+LINES = st.one_of(
+    st.lists(JSON.map(lambda value: json.dumps(value).encode()), max_size=8),
+    st.lists(st.lists(CELL, min_size=1, max_size=4).map(lambda cells: ",".join(cells).encode()), max_size=8),
+    st.lists(st.text(max_size=20).map(lambda text: text.replace("\n", " ").encode()), max_size=8),
+    st.lists(st.binary(max_size=20).map(lambda data: data.replace(b"\n", b" ")), max_size=8),
+)
+FILES = st.dictionaries(st.sampled_from(["a.log", "b/c.csv"]), LINES, max_size=2)
+WHEN = st.none() | st.just(WRITTEN)
+
+
+@settings(max_examples=400, deadline=None)
+@given(FILES, FILES, WHEN, st.booleans())
+def test_whatever_is_in_the_logs_the_answer_is_a_configuration_or_one_line(
+    primary: Sample, foreign: Sample, written: tuple[int, int] | None, whole: bool
+) -> None:
+    found = infer(primary, foreign, whole=whole, written=(written, written))
+    assert "\n" not in one_log(primary).problem
+    if isinstance(found, Inferred):
+        ((_, tables),) = tomllib.loads(found.toml)["join"].items()
+        ConfiguredAdapter(tables)
+        return
+    assert "\n" not in found.problem + found.todo
+    assert found.problem
+    convert(tomllib.loads(found.example), "example")
+
+
+def test_a_refusal_has_the_options_that_say_it_or_none() -> None:
+    names = [sha256(b"%d" % i).hexdigest()[:16] for i in range(40)]
+    primary = {"p.log": [orjson.dumps({"q": name, "ts": 1_700_000_000 + i}) for i, name in enumerate(names)]}
+    local = [orjson.dumps({"q": name, "at": f"2023-11-15 00:13:{20 + i % 40}"}) for i, name in enumerate(names)]
+    found = infer(primary, {"f.log": local})
+    assert isinstance(found, Unclear)
+    zone = '{ field = "at", format = "iso8601", zone = "+02:00" }'
+    assert found.words == ("--key", "q", "--time", zone)
+    of_day = {"f.log": [orjson.dumps({"q": name, "at": 34200.5 + 3 * i}) for i, name in enumerate(names)]}
+    found = infer(primary, of_day)
+    assert isinstance(found, Unclear)
+    assert (found.words, "name it with --config" in found.todo) == ((), True), "nobody knows which day"
+    several = {"f.log": [orjson.dumps({"q": n, "a_at": 1_700_000_000 + i, "b_at": i}) for i, n in enumerate(names)]}
+    found = infer(primary, several, told=Told(id="b_at", time="b_at"))
+    assert isinstance(found, Unclear)
+    assert found.words[:4] == ("--key", "q", "--id", "b_at")

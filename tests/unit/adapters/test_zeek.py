@@ -80,6 +80,7 @@ def test_bad_records(line: bytes, reason: str) -> None:
     ("header", "reason"),
     [
         (b"", "no #fields line"),
+        (b"#separator \n#fields\tts\tx", "header: #separator is empty or a line end"),
         (b"#separator \\x09\n#fields\tts\tx", "key column 'uid' is missing, there are 'ts', 'x'"),
         (b"#fields\tuid\tuid", "'uid' stands there twice"),
         (b"#fields\tts\tuid\n#types\ttime", "#types has 1 columns, #fields 2"),

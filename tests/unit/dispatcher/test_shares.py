@@ -6,7 +6,7 @@ import pytest
 
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.queues import CALM_S, SMALL_EVENTS, TRICKLE_EVENTS, Queues, Shares
-from tests.unit.dispatcher.world import StoredRow, opened
+from tests.unit.dispatcher.world import HOUR, StoredRow, block, core, opened
 from tests.unit.joiner.helpers import event
 
 BATCH = 1000
@@ -73,6 +73,16 @@ def test_a_row_of_the_retry_store_costs_three_fresh_events_of_their_share(row_id
     queues.take(rows, 0.0)
     went = [len(batch) for _ in range(10) if len(batch := queues.next_batch(0.0, flush=False))]
     assert went == [SMALL_EVENTS] * batches
+
+
+@pytest.mark.parametrize(("hour", "behind"), [(1, True), (0, False), (10**5, False)])
+def test_events_without_a_time_are_not_behind(hour: int, behind: bool) -> None:
+    """Each would be, for good: nothing says how old they are."""
+    dispatcher = core(shares=shares())
+    now_ns = (10**5 + 1) * HOUR
+    for _ in dispatcher.take(block(b"i k %d\n" % hour), now_ns - HOUR, 0.0):
+        pass
+    assert dispatcher._table.behind[0] == behind
 
 
 def test_a_long_calm_gives_no_credit_for_a_flood() -> None:

@@ -13,6 +13,7 @@ import photon
 import photon.library
 from photon import JoinStopped, Pairs, UsageError
 from photon.library import Join, JoinEnded, Output
+from photon.local_join.words import BY_COMMAND
 from photon.outputs import OutputPlace
 
 EXAMPLE = '# correct it\n[join.join.foreign]\nkey = "a"\n\ntime = { field = "at", unit = "s" }'
@@ -31,6 +32,9 @@ def test_the_error_is_its_own_line_and_the_example_below_it_goes_along(tmp_path:
         ends(tmp_path, said, 2).wait()
     assert str(wrong.value) == "the key may be a or b; write it"
     assert wrong.value.example == EXAMPLE
+    with pytest.raises(UsageError) as wrong:
+        ends(tmp_path, f"{said}{BY_COMMAND}\nphoton join --key a\n", 2).wait()
+    assert wrong.value.example == EXAMPLE, "a shell's command is no configuration"
     shown = "".join(traceback.format_exception(wrong.value))
     assert EXAMPLE in shown
     with pytest.raises(JoinStopped) as stopped:

@@ -190,6 +190,14 @@ def test_given_types_read_text_and_what_they_cannot_read_is_kept() -> None:
     assert json.loads(second["_rest"]) == {"foreign": bad}
     assert types.rest == 2
     assert types.grow() == [], "what is given stays"
+    told = types.unfit()
+    assert sorted(each.partition(" ")[0] for each in told) == sorted(f"foreign.{name}" for name in bad)
+    assert (
+        'foreign.price is decimal(6,2) by the schema, and "12.505" does not fit: such values are null, and stand in '
+        "_rest; correct the schema if they are right"
+    ) in told
+    types.batch("joined", [line(bad)])
+    assert types.unfit() == [], "once"
 
 
 @pytest.mark.parametrize(

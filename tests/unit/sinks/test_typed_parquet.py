@@ -214,8 +214,11 @@ def test_a_batch_of_many_partitions_opens_no_more_files_than_may_be_open(
 
 def test_given_types_are_kept_and_read_text(tmp_path: Path) -> None:
     schema = {"foreign": {"amount": "decimal(8,2)"}, "primary.w": "text"}
-    with sink(tmp_path, Form("struct", None, schema)) as files:
+    said: list[str] = []
+    with sink(tmp_path, Form("struct", None, schema), say=said.append) as files:
         pour([batch(1, line(1, {"amount": "12.50", "more": 1}), line(2, {"amount": "?"}))], files)
+    assert [each.partition(":")[0] for each in said] == ["joined"]
+    assert 'foreign.amount is decimal(8,2) by the schema, and "?" does not fit' in said[0]
     first, second = rows(tmp_path)
     assert str(first["foreign"]["amount"]) == "12.50"
     assert (json.loads(first["_rest"]), second["foreign"]) == ({"foreign": {"more": 1}}, {"amount": None})

@@ -50,6 +50,7 @@ class _Pipeline:
     """Further slots, which publish nothing new."""
     order: list[str] = field(default_factory=list)
     fails: bool = False
+    timed: bool = True
 
     def keeper(self) -> WatermarkKeeper:
         keeper = WatermarkKeeper(
@@ -60,6 +61,7 @@ class _Pipeline:
             undecided=self._undecided,
             slots=self._ask,
             cursor=self._cursor,
+            timed=self.timed,
         )
         keeper.open()
         return keeper
@@ -103,6 +105,15 @@ async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_resta
     again.read(metrics)
     assert 'photon_watermark_lag_seconds{kind="exact"} 910' in metrics.text()
     assert again.details()["watermark"]["line"] == pair.encode().decode()
+
+
+async def test_events_without_a_time_have_no_watermark(pipeline: _Pipeline, tmp_path: Path) -> None:
+    """All events have one time, so any watermark would pass those that still come."""
+    pipeline.timed = False
+    keeper = pipeline.keeper()
+    await keeper.pass_()
+    assert keeper.watermarks.last is None
+    assert pairs_of(read_journal(RealDisk(), tmp_path)) == []
 
 
 async def test_it_samples_at_once_when_something_was_said(

@@ -253,6 +253,10 @@ def _side(each: Logs) -> Iterator[Finding]:
     if each.unreadable:
         what = f"{len(each.unreadable)} files cannot be read: {_some(each.unreadable)}"
         yield _problem("logs", where, what, "make them readable for Photon's user")
+    for text, count in each.absent_keys.items():
+        what = f"{count:,} sampled records have the key {text!r}, which usually stands for no value"
+        table = f"[join.{each.join}.{each.side}]"
+        yield _warning("logs", where, what, f"add {text!r} to absent in {table}, or leave it if it is a real key")
     if not each.matched:
         patterns = ", ".join(each.patterns)
         what = f"no file matches {patterns}" + (f"; {each.others:,} files match nothing" if each.others else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -39,6 +39,9 @@ class Logs:
     others: int = 0
     """Files below it that no pattern matches."""
     unreadable: Sequence[str] = ()
+    join: str = ""
+    absent_keys: Mapping[str, int] = field(default_factory=dict)
+    """Texts that usually stand for no value -> how many sampled records have them as their key."""
 
 
 @dataclass(frozen=True, slots=True)

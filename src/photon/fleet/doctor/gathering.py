@@ -13,16 +13,23 @@ import socket
 import stat
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from photon import __version__
+from photon.adapters.containment import Fault, Guard
+from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.inference.rows import is_absent
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.mounts import is_network, read_type
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
+from photon.adapters.logs.sampling import sample
 from photon.config.certificate_files import load as load_pair
 from photon.config.certificates import CertificateError, facts, read_certificate
 from photon.config.clock import NS_PER_S
@@ -30,7 +37,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.extras import check_extras
 from photon.config.kernel_time import kernel_time
-from photon.config.settings import SIDES, Settings
+from photon.config.settings import SIDES, Settings, Side
 from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.database import STATE_NAME, opened
 from photon.fleet import hbase
@@ -72,6 +79,8 @@ PROBE_BYTES = 4096
 WALK_MAX = 100_000
 """Files below a log directory that are counted."""
 UNREADABLE_MAX = 20
+SAMPLE_BYTES, SAMPLE_RECORDS = 1 << 20, 2000  # of each side, for absent keys
+ABSENT_SHOWN = 5
 STUCK_S = 3.0
 """Between two looks at what waits for observers."""
 TABLES_PATIENCE_S = 2.0
@@ -275,8 +284,42 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
             directory = placed(base, pipeline.logs(side))
             if side not in settings.relayed(name) or directory.is_dir():  # its first start makes it
                 table = join.primary if side == "primary" else join.foreign
-                found.append(_logs(name, side, directory, files, (table or {}).get("follow_links", ())))
+                looked = _logs(name, side, directory, files, (table or {}).get("follow_links", ()))
+                absent = {} if looked.problem else _absent_keys(settings, base, pipeline.join, side, directory)
+                found.append(replace(looked, join=pipeline.join, absent_keys=absent))
     return found
+
+
+def _absent_keys(settings: Settings, base: Path, join: str, side: Side, path: Path) -> dict[str, int]:
+    """Marks of absent values among the keys of a sample. What cannot be read is others' affair."""
+    try:
+        adapter = adapter_of(settings, join, base)
+        own = settings.join[join]
+        files = own.primary_files if side == "primary" else own.foreign_files
+        links = adapter.primary_links if side == "primary" else adapter.foreign_links
+        seen = sample(path, compile_patterns(files), size=SAMPLE_BYTES, records=SAMPLE_RECORDS, links=links)
+    except (PhotonError, OSError):
+        return {}
+    primary = side == "primary"
+    framing = adapter.primary_framing if primary else adapter.foreign_framing
+    has_header = adapter.primary_has_header if primary else adapter.foreign_has_header
+    found: Counter[str] = Counter()
+    if framing.kind != "lines":
+        return {}
+    for name, records in seen.records.items():
+        file = LogFile(name, records[0].removesuffix(b"\r") if has_header else b"")
+        lines = [line.removesuffix(b"\r") for line in records[has_header:]]
+        keys = Guard(adapter).many(partial(_keys, adapter, lines, file, primary=primary))
+        texts = [] if isinstance(keys, Fault) else [key.decode("utf-8", "replace") for key in keys if key]
+        found.update(part for text in texts for part in text.split("|") if is_absent(part))
+    return dict(found.most_common(ABSENT_SHOWN))
+
+
+def _keys(adapter: Adapter, lines: Sequence[bytes], file: LogFile, *, primary: bool) -> list[bytes | None]:
+    if primary:
+        return adapter.primary_keys_of(lines, file)
+    headers = adapter.header_columns(lines, file)
+    return [None if row in headers.others else key for row, key in enumerate(headers.keys)]
 
 
 def _logs(datacentre: str, side: str, path: Path, patterns: Sequence[str], links: Sequence[str]) -> Logs:

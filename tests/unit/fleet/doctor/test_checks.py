@@ -157,6 +157,9 @@ def test_logs() -> None:
     names = [f"{n}.log" for n in range(9)]
     many = only("logs", Level.PROBLEM, logs=(replace(FOREIGN, unreadable=names),))
     assert ("9 files" in many.what, "and 4 more" in many.what) == (True, True)
+    marked = only("logs", Level.WARNING, logs=(replace(FOREIGN, join="clicks", absent_keys={"NULL": 3}),))
+    assert "3 sampled records have the key 'NULL', which usually stands for no value" in marked.what
+    assert marked.do == "add 'NULL' to absent in [join.clicks.foreign], or leave it if it is a real key"
     shared = only("logs", Level.WARNING, processes=(replace(JOINER, name="event store", ambiguous_keys=7), WEST))
     assert (shared.where, "7 of the keys" in shared.what) == ("event store", True)
 

@@ -95,6 +95,21 @@ def test_logs_are_matched_by_their_patterns(tmp_path: Path) -> None:
     assert (primary.side, primary.problem) == ("primary", "No such file or directory")
 
 
+def test_marks_of_absent_values_among_the_keys_are_counted(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    for side in ("clicks", "queries"):
+        (tmp_path / side).mkdir()
+        keys = ["a", "NULL", "NULL", "b", "-", ""]
+        lines = [f'{{"q":"{key}","id":"i{at}","t":{1_700_000_000 + at}}}\n' for at, key in enumerate(keys)]
+        (tmp_path / side / "a.log").write_text("".join([*lines, "no JSON\n"]))
+    for each in gathering.logs(settings, tmp_path, ["east"]):
+        assert (each.join, each.absent_keys) == ("clicks", {"NULL": 2, "-": 1})
+    listed = (tmp_path / "photon.toml").read_text().replace('key = "q"', 'key = "q"\nabsent = ["NULL", "-"]')
+    (tmp_path / "photon.toml").write_text(listed)
+    settings = load(tmp_path / "photon.toml", environment={}, flags=())
+    assert [each.absent_keys for each in gathering.logs(settings, tmp_path, ["east"])] == [{}, {}]
+
+
 def test_ports() -> None:
     with socket.socket() as taken, socket.socket() as free:
         for each in (taken, free):

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from photon.adapters.inference import describe
 from photon.config.errors import UsageError
-from photon.library.written_config import _toml, written_config
+from photon.library.written_config import config_file, said_words, settings_of
+from photon.local_join.given import Given
+from photon.local_join.words import Refused, config_text, described, words_of
 
 NOTHING: dict[str, Any] = dict.fromkeys(["config", "key", "primary_key", "foreign_key", "id", "time", "format"])
 names = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -24,7 +26,7 @@ tables = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.di
 
 @given(st.dictionaries(names, tables, max_size=4))
 def test_toml_says_what_it_was_given(table: dict[str, Any]) -> None:
-    assert tomllib.loads(_toml(table)) == {"join": {"join": table}}
+    assert tomllib.loads(config_text(table)) == {"join": {"join": table}}
 
 
 def written(tmp_path: Path, **words: Any) -> Any:
@@ -33,17 +35,33 @@ def written(tmp_path: Path, **words: Any) -> Any:
         (tmp_path / side).mkdir(exist_ok=True)
         lines = [json.dumps(record | {"n": n}) + "\n" for n in range(20)]
         (tmp_path / side / "a.log").write_text("".join(lines))
-    more = {name: words.pop(name) for name in list(words) if name not in NOTHING}
-    toml = written_config(tmp_path / "orders", tmp_path / "payments", **{**NOTHING, **words}, more=more)
-    return None if toml is None else tomllib.loads(toml)["join"]["join"]
+    return table_of((tmp_path / "orders", tmp_path / "payments"), **words)
+
+
+def table_of(logs: tuple[Path, Path], **words: Any) -> Any:
+    told = said_words(**{**NOTHING, **words}, more={})
+    toml, _ = described(told, Given(logs[0]), Given(logs[1]))
+    assert words_of_options(told.options()) == told
+    return tomllib.loads(toml)["join"]["join"]
+
+
+def words_of_options(options: list[str]) -> Any:
+    """As the command line reads them."""
+    found: dict[str, Any] = {}
+    for name, value in zip(options[::2], options[1::2], strict=True):
+        name = name[2:].replace("-", "_")
+        if name in ("id", "time", "unit"):
+            found[name] = value
+        else:
+            found.setdefault(name, []).append(value)
+    return words_of(**found)
 
 
 def test_what_is_said_stands_there_and_the_rest_is_found(tmp_path: Path) -> None:
-    assert written(tmp_path) is None
     found = {"primary": {"key": "order", "format": "jsonl"},
              "foreign": {"key": "order", "format": "jsonl", "time": {"field": "at", "unit": "s"}}}  # fmt: skip
     assert written(tmp_path, key="order") == written(tmp_path, key="order", time="at") == found
-    assert written(tmp_path, key="order", unmatched_after="1h") == {**found, "unmatched_after": "1h"}
+    assert settings_of({"unmatched_after": "1h"}) == ['join.join.unmatched_after="1h"']
     both = written(tmp_path, primary_key=["shop", "order"], foreign_key="order", id="n")
     assert (both["primary"]["key"], both["foreign"]["id"]) == (["shop", "order"], "n")
     told = {"key": "k", "time": {"field": "t", "unit": "ms"}, "format": {"primary": "csv", "foreign": "logfmt"}}
@@ -51,9 +69,8 @@ def test_what_is_said_stands_there_and_the_rest_is_found(tmp_path: Path) -> None
         "primary": {"format": "csv", "key": "k"},
         "foreign": {"format": "logfmt", "key": "k", "time": {"field": "t", "unit": "ms"}},
     }
-    adapter = written(tmp_path, config={"adapter": "mine.py:Mine"})["adapter"]
+    adapter = tomllib.loads(config_file({"adapter": "mine.py:Mine"}))["join"]["join"]["adapter"]
     assert adapter == f"{Path('mine.py').absolute()}:Mine"
-    assert written(tmp_path, config="join.toml") is None
 
 
 def shop(tmp_path: Path) -> tuple[Path, Path]:
@@ -64,8 +81,8 @@ def shop(tmp_path: Path) -> tuple[Path, Path]:
     (tmp_path / "orders" / "a.csv").write_text("".join(orders))
     with (tmp_path / "payments" / "payments.log").open("w") as payments:
         for n in range(40):
-            paid = {"payment_id": f"p{n}", "order_id": f"ord-{n * 7919:012x}"}
-            at = {"created_at": 1_760_000_000 + n, "updated_at": 1_760_000_900 - n}
+            paid = {"payment_id": f"p{n * 7919:08x}", "order_id": f"ord-{n * 7919:012x}"}
+            at = {"created_at": 1_760_000_000 + n, "settled_at": 1_760_000_900 - n}
             payments.write(json.dumps(paid | at) + "\n")
     return tmp_path / "orders", tmp_path / "payments"
 
@@ -74,9 +91,7 @@ def test_what_is_told_holds_while_the_key_is_found(tmp_path: Path) -> None:
     logs = shop(tmp_path)
 
     def found(**words: Any) -> Any:
-        toml = written_config(*logs, **{**NOTHING, **words}, more={})
-        assert toml is not None
-        return tomllib.loads(toml)["join"]["join"]
+        return table_of(logs, **words)
 
     both = {
         "primary": {"format": "csv", "delimiter": ";", "key": "order_id"},
@@ -94,7 +109,7 @@ def test_what_is_told_holds_while_the_key_is_found(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as wrong:
             found(key=key, id="payment_id")
         said = str(wrong.value)
-        assert said.startswith("the foreign logs have several times: the event time may be created_at, updated_at;")
+        assert said.startswith("the foreign logs have several times: the event time may be created_at, settled_at;")
     assert tomllib.loads(wrong.value.example)["join"]["join"]["foreign"]["id"] == "payment_id"
     assert wrong.value.example.strip() in "".join(traceback.format_exception(wrong.value))
     for words, problem in (
@@ -110,9 +125,7 @@ def test_the_event_id_is_found_beside_a_time_that_is_told(tmp_path: Path) -> Non
     time = {"field": "created_at", "unit": "s"}
     logs = shop(tmp_path)
     for formats in (None, {"primary": "csv", "foreign": "jsonl"}):
-        toml = written_config(*logs, **{**NOTHING, "key": "order_id", "time": time, "format": formats}, more={})
-        assert toml is not None
-        foreign = tomllib.loads(toml)["join"]["join"]["foreign"]
+        foreign = table_of(logs, key="order_id", time=time, format=formats)["foreign"]
         assert foreign == {"key": "order_id", "format": "jsonl", "id": "payment_id", "time": time}
 
 
@@ -120,20 +133,82 @@ def test_contradictions_are_one_line(tmp_path: Path) -> None:
     for words, said in (
         ({"config": {}, "key": "k"}, "config and key say the same"),
         ({"key": "k", "foreign_key": "k"}, "key is for both sides"),
-        ({"key": "k", "time": "n"}, "no known unit or format in 'n'"),
-        ({"key": "k", "time": "x"}, "the foreign logs have no field 'x' for the event time; they have order, at, n"),
+        ({"key": "order", "time": "n"}, "no known unit or format in 'n'"),
+        (
+            {"key": "order", "time": "x"},
+            "the foreign logs have no field 'x' for the event time; they have order, at",
+        ),
     ):
         with pytest.raises(UsageError, match=said):
             written(tmp_path, **words)
 
 
 def test_a_side_is_described_by_its_records() -> None:
-    lines = {"clicks.csv": [b"click_id;who;at", *(b"c%d;w;2026-01-01T00:00:%02dZ" % (n, n) for n in range(20))]}
-    assert describe(lines, {"key": "who"}, foreign=True) == {
+    lines = {"clicks.csv": [b"click_id;who;at", *(b"c%d;w;2026-01-01T00:00:%02dZ" % (7**n, n) for n in range(20))]}
+    table = {
         "key": "who", "format": "csv", "delimiter": ";", "id": "click_id",
         "time": {"field": "at", "format": "iso8601"},
     }  # fmt: skip
-    assert describe(lines, {"key": "who"}, foreign=False) == {"key": "who", "format": "csv", "delimiter": ";"}
+    assert describe(lines, {"key": "who"}, foreign=True) == (
+        table,
+        (
+            "event time = 'at' (iso8601, UTC where no zone is given)",
+            "event id = 'click_id': unique, and named as the event's own",
+        ),
+    )
+    assert describe(lines, {"key": "who"}, foreign=False) == (
+        {"key": "who", "format": "csv", "delimiter": ";"},
+        (),
+    )
     assert "neither JSON Lines" in str(describe({"a": [b"?"]}, {"key": "k"}, foreign=True))
     assert "give time a unit" in str(describe({"a": [b"?"]}, {"key": "k", "format": "regex"}, foreign=True))
-    assert describe({"a": []}, {"key": "k", "format": "zeek"}, foreign=True) == {"key": "k", "format": "zeek"}
+    zeek = {"key": "k", "format": "zeek"}
+    assert describe({"a": []}, zeek, foreign=True) == (zeek, ())
+
+
+def test_a_key_that_no_record_has_is_named_with_the_fields_there_are(tmp_path: Path) -> None:
+    for words, said in (
+        ({"key": "nowhere"}, "the primary logs have no field 'nowhere' for the key; they have shop, order, n"),
+        ({"primary_key": "order", "foreign_key": "x"}, "the foreign logs have no field 'x' for the key; they have"),
+        ({"foreign_key": "x"}, "the foreign logs have no field 'x' for the key; they have order, at, n"),
+        ({"key": "order", "id": "y"}, "the foreign logs have no field 'y' for the event id; they have order, at, n"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            written(tmp_path, **words)
+
+
+def test_what_is_unclear_can_be_said_by_options(tmp_path: Path) -> None:
+    """A refusal's words, given to the same logs, are a configuration."""
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "payments").mkdir()
+    (tmp_path / "orders" / "a.csv").write_text("id,item\n" + "".join(f"{n},i{n % 2}\n" for n in (1, 2, 3)))
+    rows = "".join(f"{n},{n * 5},{1_760_000_000 + n},{1_760_000_900 - n}\n" for n in (1, 2, 3))
+    (tmp_path / "payments" / "a.csv").write_text("order_id,amount,paid_at,seen_at\n" + rows)
+    logs = Given(tmp_path / "orders"), Given(tmp_path / "payments")
+    with pytest.raises(Refused, match="may number the foreign records") as refused:
+        described(words_of(), *logs)
+    options = list(refused.value.words)
+    assert options == ["--primary-key", "id", "--foreign-key", "order_id", "--time", "paid_at"]
+    toml, lines = described(words_of_options(options), *logs)
+    table = tomllib.loads(toml)["join"]["join"]
+    assert (table["primary"]["key"], table["foreign"]["key"]) == ("id", "order_id")
+    assert table["foreign"]["time"] == {"field": "paid_at", "unit": "s"}
+    assert any(line.startswith("No event id found") for line in lines)
+    told = words_of(time="{ field = 'at', format = '%d.%m.%Y', zone = 'Europe/Berlin' }")
+    assert told.time == {"field": "at", "format": "%d.%m.%Y", "zone": "Europe/Berlin"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"time": "{ field ="}, "is no TOML table"),
+        ({"time": "{ feld = 'at' }"}, "time: .*feld"),
+        ({"unit": "ms"}, "unit goes with time"),
+        ({"format": ["csv", "tsv"]}, "give one format"),
+        ({"format": ["clicks=csv"]}, "clicks is no side"),
+        ({"key": ["a"], "primary_key": ["b"]}, "key is for both sides"),
+    ],
+)
+def test_options_that_cannot_be_are_one_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        words_of(**options)

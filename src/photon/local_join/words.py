@@ -1,0 +1,207 @@
+"""A join that a few words describe, as options of ``photon join`` and arguments of ``photon.join``.
+
+What is not said is found in the logs. The answer is a configuration of one join, ``[join.join]``, with a line for
+each choice that was made.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from photon.adapters.inference import Inferred, Told, Unclear, describe
+from photon.adapters.side import TimeConfig
+from photon.adapters.times import UNIT_EXPONENTS
+from photon.config.errors import UsageError
+from photon.config.toml_text import toml_lines, toml_name, toml_value
+from photon.local_join.given import Given
+from photon.local_join.inferred import inferred, looked_at
+
+NAME = "join"
+SIDES = ("primary", "foreign")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The user's words about the logs; everything else is found. Keys are fields, in order."""
+
+    key: tuple[str, ...] = ()  # of both sides
+    primary_key: tuple[str, ...] = ()
+    foreign_key: tuple[str, ...] = ()
+    id: str | None = None
+    time: str | Mapping[str, Any] | None = None  # a field, or a table as in a configuration
+    unit: str | None = None  # of the time, or its format
+    format: str | Mapping[str, str] | None = None  # of both sides, or by side
+
+    def __bool__(self) -> bool:
+        return self != Words()
+
+    def check(self) -> None:
+        """Raises UsageError for words that contradict each other."""
+        if self.key and (self.primary_key or self.foreign_key):
+            raise UsageError("key is for both sides; give it, or primary_key and foreign_key")
+        if isinstance(self.format, Mapping) and (unknown := set(self.format) - set(SIDES)):
+            raise UsageError(f"format: {', '.join(sorted(unknown))} is no side; there are primary and foreign")
+        if self.unit is not None and not isinstance(self.time, str):
+            raise UsageError("unit goes with time; name the field of the event time too")
+        _time(self)
+
+    def both(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.primary_key or self.key, self.foreign_key or self.key
+
+    def options(self) -> list[str]:
+        """The words as options of ``photon join``."""
+        out = [part for field in self.key for part in ("--key", field)]
+        out += [part for field in self.primary_key for part in ("--primary-key", field)]
+        out += [part for field in self.foreign_key for part in ("--foreign-key", field)]
+        out += ["--id", self.id] if self.id is not None else []
+        if self.time is not None:
+            out += ["--time", self.time if isinstance(self.time, str) else toml_value(self.time)]
+        out += ["--unit", self.unit] if self.unit is not None else []
+        if isinstance(self.format, Mapping):
+            return out + [part for side, name in self.format.items() for part in ("--format", f"{side}={name}")]
+        return out + (["--format", self.format] if self.format is not None else [])
+
+
+NOTHING_SAID = Words()
+BY_COMMAND = "# If this is right, it can be said in the command, without a file:"  # above it, behind an example
+
+
+def words_of(
+    *,
+    key: Sequence[str] = (),
+    primary_key: Sequence[str] = (),
+    foreign_key: Sequence[str] = (),
+    id: str | None = None,
+    time: str | None = None,
+    unit: str | None = None,
+    format: Sequence[str] = (),
+) -> Words:
+    """From options, checked. Raises UsageError."""
+    by_side = dict(each.split("=", 1) for each in format if "=" in each)
+    plain = [each for each in format if "=" not in each]
+    if len(plain) > 1 or (plain and by_side):
+        raise UsageError("--format: give one format for both sides, or primary=FORMAT and foreign=FORMAT")
+    table: str | Mapping[str, Any] | None = time
+    if time is not None and time.startswith("{"):
+        try:
+            table = tomllib.loads(f"time = {time}")["time"]
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"--time {time}: is no TOML table ({error}); name a field, or write "
+                             '{ field = "at", unit = "ms" }') from None  # fmt: skip
+    words = Words(
+        tuple(key), tuple(primary_key), tuple(foreign_key), id, table, unit, by_side or (plain[0] if plain else None)
+    )
+    words.check()
+    return words
+
+
+def described(words: Words, primary: Given, foreign: Given) -> tuple[str, tuple[str, ...]]:
+    """The configuration as TOML, and a line for each choice. Raises UsageError, with an example to correct, where the
+    logs do not say what the words leave open; ``Refused`` where options can say it."""
+    words.check()
+    keys = words.both()
+    formats = words.format if isinstance(words.format, Mapping) else dict.fromkeys(SIDES, words.format)
+    time = _time(words)
+    if not all(keys):
+        found, lines = _found(words, primary, foreign)
+        tables = {
+            side: _merged(found[side], {"format": formats.get(side), "time": time if side == "foreign" else None})
+            for side in SIDES
+        }
+        return config_text(tables), lines
+    tables, lines = {}, ()
+    for side, logs, key in zip(SIDES, (primary, foreign), keys, strict=True):
+        table: dict[str, Any] = {"format": formats.get(side), "key": key[0] if len(key) == 1 else list(key)}
+        if side == "foreign":
+            table |= {"id": words.id, "time": time}
+        told = {name: value for name, value in table.items() if value is not None}
+        tables[side], more = _of_side(logs, side, told)
+        lines += more
+    return config_text(tables), lines
+
+
+class Refused(UsageError):
+    """The logs leave something open; ``words`` are the options that say it, none if options cannot."""
+
+    def __init__(self, guess: Unclear) -> None:
+        super().__init__(f"{guess.problem}; {guess.todo}")
+        self.words = guess.words
+        self.with_example(guess.example)
+
+
+def command(options: Mapping[str, Any], words: Sequence[str]) -> str:
+    """A command line that can be pasted. ``options``: name -> value, ``True`` for a flag."""
+    parts = ["photon", "join"]
+    for name, value in options.items():
+        if value is True:
+            parts.append(name)
+        elif value is not None and value is not False:
+            parts += [name, str(value)]
+    return shlex.join([*parts, *words])
+
+
+def config_text(table: Mapping[str, Any]) -> str:
+    """A file with one join."""
+    tables = {name: each for name, each in table.items() if isinstance(each, Mapping)}
+    lines = [f"[join.{NAME}]", *toml_lines({name: each for name, each in table.items() if name not in tables})]
+    for name, each in tables.items():
+        lines += ["", f"[join.{NAME}.{toml_name(name)}]", *toml_lines(each)]
+    return "\n".join(lines) + "\n"
+
+
+def _time(words: Words) -> str | dict[str, Any] | None:
+    """The time as told: a field whose unit is to be found, or a table. Raises UsageError."""
+    time = words.time
+    if isinstance(time, str) and words.unit is not None:
+        return {"field": time, "unit" if words.unit in UNIT_EXPONENTS else "format": words.unit}
+    if isinstance(time, Mapping):
+        try:
+            msgspec.convert(dict(time), TimeConfig)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"time: {error}") from None
+        return dict(time)
+    return time
+
+
+def _found(words: Words, primary: Given, foreign: Given) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
+    """Both sides as inferred, given what is told."""
+    first, second = (_one_field(key) if key else None for key in words.both())
+    time = _time(words)
+    known = Told(first, second, words.id, msgspec.convert(time, TimeConfig) if isinstance(time, dict) else time)
+    guess = inferred(primary, foreign, known)
+    if not isinstance(guess, Inferred):
+        raise Refused(guess)
+    (table,) = tomllib.loads(guess.toml)["join"].values()
+    return {side: table[side] for side in SIDES}, guess.explanation
+
+
+def _one_field(key: Sequence[str]) -> str:
+    if len(key) != 1:
+        raise UsageError(f"the key is {', '.join(key)} on one side; name the fields of the other too")
+    return key[0]
+
+
+def _merged(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """Merges found and told settings. A told format replaces all that was found of another one; for a time that is
+    told by its field alone, the rest is as found."""
+    other = told["format"] not in (None, found["format"])
+    kept = {name: value for name, value in found.items() if not other or name in ("key", "id", "time")}
+    said = {name: value for name, value in told.items() if name != "time" or isinstance(value, Mapping)}
+    return kept | {name: value for name, value in said.items() if value is not None}
+
+
+def _of_side(logs: Given, side: str, table: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """``table`` with format, delimiter, and the event's id and time as its records say, where it does not."""
+    seen = looked_at(logs)
+    if not seen.records and "format" in table:
+        return table, ()
+    found = describe(seen.records, table, foreign=side == "foreign", written=seen.written)
+    if isinstance(found, str):
+        raise UsageError(found)
+    return found
