@@ -193,5 +193,7 @@ def test_logs_of_zeek_and_logfmt_need_no_configuration(tmp_path: Path) -> None:
     with (site.foreign / "click.log").open("wb") as log:
         log.write(logfmt(rows_of("f", 0, 50)[::-1], 0).replace(b" id=", b" click_id="))
     result = photon(*site.arguments("--once", "-o", "json", "--id", "click_id", config=False))
-    assert result.code == 0, result.err  # its values are numbered without gaps, so it is not taken for an id by itself
+    assert result.code == 0, (
+        result.err
+    )  # its values are numbered without gaps, so it is not taken for an id by itself
     assert site.ids() == Counter(f"f{n}" for n in range(50))
