@@ -12,6 +12,7 @@ event ids are made of bytes (``place_ids``), so what is read twice is recognised
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import islice
 
 from xxhash import xxh3_128_digest
@@ -25,6 +26,7 @@ from photon.adapters.logs.identity import (
     PROOF_BYTES,
     RELATIVES_MAX,
     Head,
+    are_copies,
     may_be_copies,
     numbered,
     proof_of,
@@ -265,15 +267,8 @@ class Alike:
         return False
 
     def _differ_behind_heads(self, one: TrackedFile, other: TrackedFile) -> bool:
-        """True also if a compressed one goes on behind the end of a plain one, which would be read in its place."""
-        offset = HEAD_BYTES
-        while True:
-            data, other_data = self._read(one, offset, HEAD_BYTES), self._read(other, offset, HEAD_BYTES)
-            if not may_be_copies(data, other_data):
-                return True
-            if min(len(data), len(other_data)) < HEAD_BYTES:
-                return other.compressed and not one.compressed and len(other_data) > len(data)
-            offset += HEAD_BYTES
+        packed = one.packed, other.packed
+        return not are_copies(partial(self._read, one), partial(self._read, other), packed, HEAD_BYTES)
 
     def _read(self, file: TrackedFile, offset: int, length: int) -> bytes:
         source = self._at_hand.pop(file.key, None) or self._sources.open(file)

@@ -134,6 +134,10 @@ def test_logs_with_one_long_beginning_are_both_read(
     other = begin + end + b"further\n" * 1000 if longer else begin + b"other\n" * 1000 + end
     for name, data in zip(names, (begin + b"first\n" * 1000 * (not longer) + end, other), strict=True):
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    standing = [log.path for log in standing_logs(tmp_path, Reading(), lambda problem: None)]
+    found = [log.file.path for log in find_logs(tmp_path, ["**/*"], has_header=False).values()]
+    if not longer or (names[0] == "a.log" and names[1] != "b.log"):
+        assert standing == sorted(found) == sorted(names)
     tail = Tail(tmp_path)
     if following:  # one of them grows all the time
         read = []
