@@ -155,19 +155,28 @@ def may_be_copies(one: bytes, other: bytes) -> bool:
     return one[:common] == other[:common]
 
 
-def are_copies(one: Read, other: Read, packed: tuple[bool, bool], begin: int = 0) -> bool:
+def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bool:
     """Whether two files are the same from ``begin`` on as far as both go, and ``preference`` takes the longer one.
 
-    ``packed``: which are compressed. One that goes on behind a plain file's end would be left out for that file.
+    ``taken``: True if that is ``one``; ``None`` means both are plain, and their sizes tell. Behind the first bytes
+    the size of a compressed file does not tell how far it goes.
     """
     while True:
         data, other_data = one(begin, HEAD_BYTES), other(begin, HEAD_BYTES)
         if not may_be_copies(data, other_data):
             return False
         if min(len(data), len(other_data)) < HEAD_BYTES:
-            longer = (len(data) > len(other_data), len(other_data) > len(data))
-            return not begin or packed[0] == packed[1] or not longer[packed.index(True)]
+            if not begin or taken is None:
+                return True
+            return len(data) >= len(other_data) if taken else len(other_data) >= len(data)
         begin += HEAD_BYTES
+
+
+def takes(one: tuple[str, int], other: tuple[str, int]) -> bool | None:
+    """Which of two files (path, size) with the same first bytes ``preference`` takes; as ``are_copies`` wants it."""
+    if not any(path.endswith((".gz", ".zst")) for path, _ in (one, other)):
+        return None
+    return preference(one[0], 0, one[1]) < preference(other[0], 0, other[1])
 
 
 def copies(files: Sequence[T], head_of: Callable[[T], Head], same: Callable[[T, T], bool]) -> dict[str, list[T]]:

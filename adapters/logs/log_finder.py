@@ -20,6 +20,7 @@ from photon.adapters.logs.identity import (
     preference,
     read_head,
     record_of,
+    takes,
 )
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
@@ -106,9 +107,8 @@ class LogFinder:
                     source = open_anywhere(log_path(self._directory, log.file.path, self._links), self._framing)
                     opened.callback(source.close)
                     reads.append(source.read)
-                same = are_copies(
-                    reads[0], reads[1], (one.file.path.endswith(COMPRESSED), other.file.path.endswith(COMPRESSED))
-                )
+                taken = takes((one.file.path, one.file.size), (other.file.path, other.file.size))
+                same = are_copies(reads[0], reads[1], taken)
         except OSError:
             return False
         if len(self._copies) >= HEADS_MAX:

@@ -31,6 +31,7 @@ from photon.adapters.logs.identity import (
     numbered,
     proof_of,
     record_of,
+    takes,
 )
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
@@ -267,8 +268,8 @@ class Alike:
         return False
 
     def _differ_behind_heads(self, one: TrackedFile, other: TrackedFile) -> bool:
-        packed = one.packed, other.packed
-        return not are_copies(partial(self._read, one), partial(self._read, other), packed, HEAD_BYTES)
+        taken = takes((one.path, one.size), (other.path, other.size))
+        return not are_copies(partial(self._read, one), partial(self._read, other), taken, HEAD_BYTES)
 
     def _read(self, file: TrackedFile, offset: int, length: int) -> bytes:
         source = self._at_hand.pop(file.key, None) or self._sources.open(file)

@@ -21,7 +21,16 @@ from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
-from photon.adapters.logs.identity import HEAD_BYTES, Head, are_copies, copies, head_by_path, preference, read_head
+from photon.adapters.logs.identity import (
+    HEAD_BYTES,
+    Head,
+    are_copies,
+    copies,
+    head_by_path,
+    preference,
+    read_head,
+    takes,
+)
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
@@ -136,8 +145,7 @@ def _are_copies(directory: Path, one: StandingLog, other: StandingLog, reading: 
                 source = as_lines(open_source(log_path(directory, log.path, reading.links)), reading.framing)
                 opened.callback(source.close)
                 reads.append(source.read)
-            packed = one.path.endswith(COMPRESSED_SUFFIXES), other.path.endswith(COMPRESSED_SUFFIXES)
-            return are_copies(reads[0], reads[1], packed)
+            return are_copies(reads[0], reads[1], takes((one.path, one.size), (other.path, other.size)))
     except OSError:
         return False
 
