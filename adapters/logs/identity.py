@@ -19,6 +19,7 @@ from photon.adapters.contract import LINES, Framing
 from photon.adapters.formats.delimited import LINE_END_MARK
 
 T = TypeVar("T")
+Read = Callable[[int, int], bytes]
 BOM = b"\xef\xbb\xbf"
 PROOF_BYTES = 4096
 """A position is proved by so many bytes before it: a page, read at once, that in most logs holds several records with
@@ -154,7 +155,31 @@ def may_be_copies(one: bytes, other: bytes) -> bool:
     return one[:common] == other[:common]
 
 
-def copies(files: Sequence[T], head_of: Callable[[T], Head], first_bytes: Callable[[T], bytes]) -> dict[str, list[T]]:
+def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bool:
+    """Whether two files are the same from ``begin`` on as far as both go, and ``preference`` takes the longer one.
+
+    ``taken``: True if that is ``one``; ``None`` means both are plain, and their sizes tell. Behind the first bytes
+    the size of a compressed file does not tell how far it goes.
+    """
+    while True:
+        data, other_data = one(begin, HEAD_BYTES), other(begin, HEAD_BYTES)
+        if not may_be_copies(data, other_data):
+            return False
+        if min(len(data), len(other_data)) < HEAD_BYTES:
+            if not begin or taken is None:
+                return True
+            return len(data) >= len(other_data) if taken else len(other_data) >= len(data)
+        begin += HEAD_BYTES
+
+
+def takes(one: tuple[str, int], other: tuple[str, int]) -> bool | None:
+    """Which of two files (path, size) with the same first bytes ``preference`` takes; as ``are_copies`` wants it."""
+    if not any(path.endswith((".gz", ".zst")) for path, _ in (one, other)):
+        return None
+    return preference(one[0], 0, one[1]) < preference(other[0], 0, other[1])
+
+
+def copies(files: Sequence[T], head_of: Callable[[T], Head], same: Callable[[T, T], bool]) -> dict[str, list[T]]:
     """The logs that these files hold, by identity, each with its files: one, and its copies under any name.
 
     Files are taken in their order; the first of copies gives the identity, with a number where another log has it.
@@ -167,7 +192,7 @@ def copies(files: Sequence[T], head_of: Callable[[T], Head], first_bytes: Callab
         for identity in relatives[-RELATIVES_MAX:]:
             other = logs[identity][0]
             alike = may_be_copies(head.begin, head_of(other).begin)
-            if alike and may_be_copies(first_bytes(file), first_bytes(other)):
+            if alike and same(other, file):
                 logs[identity].append(file)
                 break
         else:

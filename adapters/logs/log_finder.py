@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,13 @@ from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import (
     HEAD_BYTES,
     Head,
+    are_copies,
     copies,
     head_by_path,
     preference,
     read_head,
     record_of,
+    takes,
 )
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
@@ -51,6 +54,7 @@ class LogFinder:
         self._has_header = has_header
         self._framing = framing
         self._heads: dict[tuple[str, tuple[int, int], int, int], Head | None] = {}
+        self._copies: dict[tuple[object, ...], bool] = {}
         self.unread: list[Problem] = []  # files and directories that the last ``find`` could not read
 
     def find(self) -> dict[str, LogFound]:
@@ -81,7 +85,7 @@ class LogFinder:
         self._heads = heads
         self.unread = problems.unsolved((ProblemKind.UNREADABLE,))
         oldest_first = sorted(logs, key=lambda log: (log.file.path.endswith(COMPRESSED), log.file.mtime_ns))
-        found_logs = copies(oldest_first, lambda log: log.head, self._first_bytes)
+        found_logs = copies(oldest_first, lambda log: log.head, self._are_copies)
         return {identity: self._chosen(same) for identity, same in found_logs.items()}
 
     def _chosen(self, same: list[LogFound]) -> LogFound:
@@ -89,6 +93,28 @@ class LogFinder:
             return same[0]
         lengths = {log.file.path: len(self._first_bytes(log)) for log in same}
         return min(same, key=lambda log: preference(log.file.path, lengths[log.file.path], log.file.size))
+
+    def _are_copies(self, one: LogFound, other: LogFound) -> bool:
+        """Remembered until the smaller of both changes."""
+        smaller = min(one.file, other.file, key=lambda file: file.size)
+        pair = (one.file.path, one.file.key, other.file.path, other.file.key, smaller.size, smaller.mtime_ns)
+        if (known := self._copies.get(pair)) is not None:
+            return known
+        try:
+            with contextlib.ExitStack() as opened:
+                reads = []
+                for log in (one, other):
+                    source = open_anywhere(log_path(self._directory, log.file.path, self._links), self._framing)
+                    opened.callback(source.close)
+                    reads.append(source.read)
+                taken = takes((one.file.path, one.file.size), (other.file.path, other.file.size))
+                same = are_copies(reads[0], reads[1], taken)
+        except OSError:
+            return False
+        if len(self._copies) >= HEADS_MAX:
+            self._copies.clear()
+        self._copies[pair] = same
+        return same
 
     def _first_bytes(self, log: LogFound) -> bytes:
         try:

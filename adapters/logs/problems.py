@@ -67,7 +67,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
+        path = self.path if self.path.isprintable() else ascii(self.path)
+        return f"{path}: {self.message}"
 
 
 class ProblemReporter:

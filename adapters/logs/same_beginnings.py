@@ -12,6 +12,7 @@ event ids are made of bytes (``place_ids``), so what is read twice is recognised
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import islice
 
 from xxhash import xxh3_128_digest
@@ -25,10 +26,12 @@ from photon.adapters.logs.identity import (
     PROOF_BYTES,
     RELATIVES_MAX,
     Head,
+    are_copies,
     may_be_copies,
     numbered,
     proof_of,
     record_of,
+    takes,
 )
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
@@ -53,8 +56,8 @@ class Alike:
         self._at_hand: dict[tuple[int, int], Source] = {}  # files that are being compared
         self._met: dict[bytes, str] = {}  # digest of a final log's first record -> its path
         self.unsure: dict[str, int] = {}
-        """Logs one file of which is cut short and may be a copy in the making of a known one -> scans that saw it so
-        without a change."""
+        """Logs one file of which is cut short and may be a copy in the making of a known one, or was compared at its
+        ends only -> scans that saw it so without a change."""
 
     def tell_apart(self, touched: Collection[str], *, final: bool = False) -> None:
         """Before these logs are given their files: a file that holds another log than it seems to claims that one.
@@ -87,6 +90,7 @@ class Alike:
         if head.identity in self._logs.all or self._files.another(head.identity, file) is not None:
             return head.identity
         before, file.head = file.head, head  # for the comparison
+        glanced = file.glanced
         looks, other_log = 0, ""
         try:
             for identity in self._relatives(record_of(head.identity)):
@@ -102,7 +106,7 @@ class Alike:
                     return identity
                 other_log = there.path if there is not None else log.path if log is not None else ""
         finally:
-            file.head = before
+            file.head, file.glanced = before, glanced
             self._close()
         if other_log:
             what = f"begins with the same record as {other_log} and goes on otherwise: both are read"
@@ -140,12 +144,14 @@ class Alike:
         cut = log.file if log is not None and log.file is not keeper and self._is_cut(log, keeper) else None
         self._measure(files)
         by_reach = sorted((file for file in files if file is not cut), key=lambda file: (*file.reach(), file.path))
-        best = next(file for file in by_reach if file is keeper or not self._differ(keeper, file))
+        best = next(file for file in by_reach if file is keeper or not self._differ(keeper, file, at_rest=final))
         others = [
             file
             for file in by_age
-            if file is cut or (file is not best and file is not keeper and self._differ(best, file))
+            if file is cut or (file is not best and file is not keeper and self._differ(best, file, at_rest=final))
         ]
+        if not final and any(file.glanced for file in files if file is not keeper):
+            self.unsure[first] = 0
         if others:
             for file in by_age:  # one that grew may be another file on the same inode, and not begin alike at all
                 self._files.identify(file)
@@ -173,8 +179,7 @@ class Alike:
         """The one of them that is the log; plain ones come before compressed ones, which are dear to look into."""
         undecided = []
         followed = log.file if log is not None else None
-        first = [followed] if followed is not None and followed in files and not followed.packed else []
-        for file in (*first, *(each for each in files if each not in first)):
+        for file in sorted(files, key=lambda file: (file.packed, file is not followed)):
             holds = self._holds(log, file)
             if holds:
                 return file
@@ -231,13 +236,15 @@ class Alike:
         finally:
             source.close()
 
-    def _differ(self, one: TrackedFile, other: TrackedFile) -> bool:
+    def _differ(self, one: TrackedFile, other: TrackedFile, *, at_rest: bool = False) -> bool:
         """True if neither can be a copy of the other, whole or in the making: their first bytes tell, and the last
-        ones that both have.
+        ones that both have. All bytes are compared once ``other`` is at rest, or is as it was when it was last
+        compared: reading a copy in the making at each of its changes would cost too much.
         """
         now = (one.key, other.size, other.mtime_ns)
         if other.compared == now:
             return False
+        at_rest = at_rest or other.glanced == now
         heads = one.all_of_it(other.size), other.all_of_it(one.size)
         if not (heads[0] and heads[1]):
             heads = self._read(one, 0, HEAD_BYTES), self._read(other, 0, HEAD_BYTES)
@@ -248,10 +255,21 @@ class Alike:
             front = min(PROOF_BYTES, common)
             if self._read(one, common - front, front) != self._read(other, common - front, front):
                 return True
+        if min(map(len, heads)) == HEAD_BYTES:
+            if not at_rest:
+                other.glanced = now
+                return False
+            if self._differ_behind_heads(one, other):
+                return True
+            other.glanced = None
         # A copy that goes no further than the log is compared again only once it has changed.
         if len(heads[1]) <= len(heads[0]) and (other.compressed or other.size <= one.size):
             other.compared = now
         return False
+
+    def _differ_behind_heads(self, one: TrackedFile, other: TrackedFile) -> bool:
+        taken = takes((one.path, one.size), (other.path, other.size))
+        return not are_copies(partial(self._read, one), partial(self._read, other), taken, HEAD_BYTES)
 
     def _read(self, file: TrackedFile, offset: int, length: int) -> bytes:
         source = self._at_hand.pop(file.key, None) or self._sources.open(file)

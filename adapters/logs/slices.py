@@ -7,6 +7,7 @@ record once.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -20,7 +21,16 @@ from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
-from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, preference, read_head
+from photon.adapters.logs.identity import (
+    HEAD_BYTES,
+    Head,
+    are_copies,
+    copies,
+    head_by_path,
+    preference,
+    read_head,
+    takes,
+)
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
@@ -107,7 +117,10 @@ def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem],
     def first_bytes(each: tuple[StandingLog, Head]) -> bytes:
         return _first_bytes(directory, each[0], reading)
 
-    for identity, same in copies(oldest_first, itemgetter(1), first_bytes).items():
+    def same_bytes(one: tuple[StandingLog, Head], other: tuple[StandingLog, Head]) -> bool:
+        return _are_copies(directory, one[0], other[0], reading)
+
+    for identity, same in copies(oldest_first, itemgetter(1), same_bytes).items():
         lengths = {each[0].path: len(first_bytes(each)) for each in same if len(same) > 1}
         chosen.append(replace(_chosen([log for log, _ in same], lengths, problems), identity=identity))
     return sorted(chosen, key=lambda log: log.path)
@@ -122,6 +135,19 @@ def _first_bytes(directory: Path, log: StandingLog, reading: Reading) -> bytes:
             source.close()
     except OSError:
         return b""
+
+
+def _are_copies(directory: Path, one: StandingLog, other: StandingLog, reading: Reading) -> bool:
+    try:
+        with contextlib.ExitStack() as opened:
+            reads = []
+            for log in (one, other):
+                source = as_lines(open_source(log_path(directory, log.path, reading.links)), reading.framing)
+                opened.callback(source.close)
+                reads.append(source.read)
+            return are_copies(reads[0], reads[1], takes((one.path, one.size), (other.path, other.size)))
+    except OSError:
+        return False
 
 
 def _chosen(same: list[StandingLog], lengths: Mapping[str, int], problems: ProblemReporter) -> StandingLog:

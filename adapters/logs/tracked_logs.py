@@ -30,6 +30,8 @@ class TrackedFile:
     measured: tuple[int, int] | None = None  # size and mtime when that was found
     compared: tuple[tuple[int, int], int, int] | None = None
     """(key of another file, own size, own mtime) when it was found to be a copy of that one."""
+    glanced: tuple[tuple[int, int], int, int] | None = None
+    """The same when only the ends of both were compared."""
     forward: bool = False  # its stream is made from its bytes, as a compressed file's
 
     @property

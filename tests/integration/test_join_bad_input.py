@@ -276,9 +276,7 @@ def test_an_unreadable_foreign_log_is_named_and_read_later(logs: Logs) -> None:
     result = refused(*logs.arguments("--once", "-o", "json", "--max-rejected", "100"))
     assert result.code == ATTENTION
     told = result.err.splitlines()[-1]
-    assert told.startswith(
-        "photon: 1 foreign logs were not read to their end: more.log: cannot be opened (Permission "
-    )
+    assert told.startswith("photon: 1 foreign log was not read to the end: more.log: cannot be opened (Permission ")
     assert "Traceback" not in result.err
     logs.exact(result.json)
     secret.chmod(0o644)
@@ -311,7 +309,7 @@ def test_what_is_not_looked_at_for_a_configuration_is_said(logs: Logs) -> None:
     result = refused(*logs.arguments("--once", "--max-rejected", "100", config=False))
     assert result.code == ATTENTION
     assert f"photon: not looked at: {secret}: cannot be read (Permission denied)\n" in result.err
-    assert "1 foreign logs were not read to their end: more.log: " in result.err
+    assert "1 foreign log was not read to the end: more.log: " in result.err
 
 
 def test_a_directory_whose_files_cannot_be_looked_at(logs: Logs) -> None:

@@ -144,12 +144,13 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         return FAILED, "interrupted before all had a verdict; run this again to go on"
     if result.unread:
         named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
-        many = f"{len(result.unread)} foreign logs were not read to their end: {named}"
-        return ATTENTION, f"{many}; make them readable and run this again"
+        many = "1 foreign log was" if len(result.unread) == 1 else f"{len(result.unread)} foreign logs were"
+        return ATTENTION, f"{many} not read to the end: {named}; correct this and run this again"
     if result.alike:
         named = ", ".join(result.alike[:NAMED]) + (", …" if len(result.alike) > NAMED else "")
         many = "1 foreign log" if len(result.alike) == 1 else f"{len(result.alike)} foreign logs"
-        what = "cannot be told from another log: lines without ids that stand in both at one place count once"
+        what = "cannot be told from another log, or from what the file held before: lines without ids count once up "
+        what += "to the first difference, and as new lines behind it"
         return ATTENTION, f"{many} {what}: {named}; name an id if the lines have one"
     if result.conflicting:
         lost = "1 line was" if result.conflicting == 1 else f"{result.conflicting:,} lines were"

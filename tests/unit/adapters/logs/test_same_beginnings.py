@@ -123,6 +123,35 @@ def test_a_copy_in_the_making_is_no_other_log(tmp_path: Path) -> None:
     assert len(tail.follower.positions()) == 1
 
 
+@pytest.mark.parametrize("names", [("a.log", "b.log"), ("a.log", "b.gz"), ("a.gz", "b.gz"), ("a.log", "a.log.1.gz")])
+@pytest.mark.parametrize("longer", [False, True])
+@pytest.mark.parametrize("following", [False, True])
+def test_logs_with_one_long_beginning_are_both_read(
+    tmp_path: Path, names: tuple[str, str], longer: bool, following: bool
+) -> None:
+    """They differ behind the bytes that are compared first, and have their last ones in common."""
+    begin, end = (b"".join(b"%s %d\n" % (what, n) for n in range(HEAD_BYTES // 8)) for what in (b"begin", b"end"))
+    other = begin + end + b"further\n" * 1000 if longer else begin + b"other\n" * 1000 + end
+    for name, data in zip(names, (begin + b"first\n" * 1000 * (not longer) + end, other), strict=True):
+        level = 1 if name == "a.gz" else 9  # the shorter one may have the larger file
+        (tmp_path / name).write_bytes(gzip.compress(data, level) if name.endswith(".gz") else data)
+    standing = [log.path for log in standing_logs(tmp_path, Reading(), lambda problem: None)]
+    found = [log.file.path for log in find_logs(tmp_path, ["**/*"], has_header=False).values()]
+    if not longer or names[1] != "b.log":
+        assert standing == sorted(found) == sorted(names)
+    tail = Tail(tmp_path)
+    if following:  # one of them grows all the time
+        read = []
+        for n in range(GRACE_SCANS + 2):
+            if names[0] == "a.log" and not longer:
+                append(tmp_path / "a.log", b"more %d\n" % n)
+            read += tail.read()
+    else:
+        read = tail.read(final=True)
+    expected = set(other.splitlines()) | ({b"first"} if not longer else set())
+    assert expected <= set(read)
+
+
 def three_alike(base: Path) -> list[bytes]:
     """The log's contents in the order in which they are met: the second is the longest."""
     contents = [b"begin\n1\n", b"begin\n" + b"2\n" * 50, b"begin\n3\n3\n"]

@@ -13,7 +13,7 @@ import pytest
 from photon.adapters.logs import discovery, log_finder, sampling
 from photon.adapters.logs.discovery import compile_patterns
 from photon.adapters.logs.log_finder import LogFinder
-from photon.adapters.logs.problems import LogDirectoryError, ProblemKind, ProblemReporter
+from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.sampling import Sampled, sample
 from photon.local_join.given import Given
 from photon.local_join.inferred import looked_at
@@ -107,3 +107,8 @@ def test_an_entry_that_cannot_be_looked_at_is_named(
         assert discovery.discover(tmp_path, ALL, problems) == []
     assert [str(each) for each in problems.unsolved((ProblemKind.UNREADABLE,))] == told
     assert [each.path for each in discovery.discover(tmp_path, ALL, problems)] == ["a.log"]
+
+
+def test_a_problem_is_one_line_whatever_the_name_of_the_file() -> None:
+    assert str(Problem(ProblemKind.LINK, "a\nb.log", "is a link")) == "'a\\nb.log': is a link"
+    assert str(Problem(ProblemKind.LINK, "ä b.log", "is a link")) == "ä b.log: is a link"
