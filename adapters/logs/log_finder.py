@@ -152,7 +152,7 @@ def find_logs(
 
 
 def holding(logs: Mapping[str, LogFound], identity: str) -> list[LogFound]:
-    """The logs that may hold what is known under an identity: that one, or those with its first record by now."""
-    if (same := logs.get(identity)) is not None:
-        return [same]
-    return [log for each, log in logs.items() if record_of(each) == record_of(identity)]
+    """The logs that may hold what is known under an identity: that one first, then those with its first record."""
+    same = logs.get(identity)
+    relatives = [log for each, log in logs.items() if each != identity and record_of(each) == record_of(identity)]
+    return relatives if same is None else [same, *relatives]

@@ -47,6 +47,8 @@ class Chunk:
     end: int
     oldest_ns: int
     newest_ns: int
+    read_to: int = 0  # a position of the log
+    proof: bytes = b""  # of ``read_to`` (``identity.proof_of``); empty: not known
 
 
 def unknown_from(identity: str, offset: int) -> Span:
@@ -97,10 +99,12 @@ def read_up_to(db: sqlite3.Connection) -> list[LogPosition]:
     Raises sqlite3.Error.
     """
     furthest = dict(db.execute("SELECT identity, max(offset) FROM parts GROUP BY identity").fetchall())
-    rows = db.execute("SELECT identity, path, offset, header FROM logs").fetchall()
+    rows = db.execute("SELECT identity, path, offset, header, proof FROM logs").fetchall()
     return [
-        LogPosition(identity, path, max(offset, furthest.get(identity, 0)), header)
-        for identity, path, offset, header in rows
+        LogPosition(identity, path, offset, header, proof)
+        if furthest.get(identity, 0) <= offset
+        else LogPosition(identity, path, furthest[identity], header)
+        for identity, path, offset, header, proof in rows
     ]
 
 
@@ -124,7 +128,7 @@ def chunks_between(db: sqlite3.Connection, positions: Iterable[LogPosition], fro
         for chunk, oldest, newest in sorted(some):
             begin, stop = chunk * CHUNK_BYTES, min((chunk + 1) * CHUNK_BYTES, end)
             if begin < stop:
-                found.append(Chunk(identity, begin, stop, oldest, newest))
+                found.append(Chunk(identity, begin, stop, oldest, newest, end, position.proof))
     return found
 
 

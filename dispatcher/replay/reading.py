@@ -13,7 +13,7 @@ from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import is_final, key_of
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, read_head, record_of
+from photon.adapters.logs.identity import HEAD_BYTES, PROOF_BYTES, proof_of, read_head, record_of
 from photon.adapters.logs.links import LinkOutside, log_path
 from photon.adapters.logs.log_finder import LogFound, find_logs, holding
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
@@ -74,7 +74,7 @@ class LogFiles:
 
     def _blocks(self, chunk: Chunk) -> list[Block] | None:
         with self._lock:
-            opened = self._source(chunk.identity)
+            opened = self._source(chunk)
             if opened is None:
                 return None
             log, source = opened
@@ -93,8 +93,9 @@ class LogFiles:
             self.directory, self.patterns, has_header=self.has_header, framing=self.framing, links=self.links
         )
 
-    def _source(self, identity: str) -> tuple[LogFound, Source] | None:
+    def _source(self, chunk: Chunk) -> tuple[LogFound, Source] | None:
         """The log's file, opened, and looked at whether it still holds this log."""
+        identity = chunk.identity
         if self._open is not None:
             name, log, source = self._open
             there = name == identity and self._key(log) == source.key
@@ -104,14 +105,16 @@ class LogFiles:
         for known in (True, False):
             if not known:
                 self._logs = self._find()
-            for found in holding(self._logs, identity)[:CANDIDATES_MAX]:
+            candidates = holding(self._logs, identity)[:CANDIDATES_MAX]
+            for found in candidates:
                 try:
                     place = log_path(self.directory, found.file.path, self.links)
                     source = open_anywhere(place, self.framing, self.max_record)
                 except (FileNotFoundError, LinkOutside):
                     continue
                 self._open = (identity, found, source)
-                if self._holds(source, found, identity):
+                alone = len(candidates) == 1  # else others begin like it, and its proof tells
+                if self._holds(source, found, identity) and (alone or _is_proved(source, chunk)):
                     return found, source
                 self._close()
         return None
@@ -129,6 +132,12 @@ class LogFiles:
             by_path=is_final(self.directory),
         )  # fmt: skip
         return head is not None and record_of(head.identity) == record_of(identity)
+
+
+def _is_proved(source: Source, chunk: Chunk) -> bool:
+    """False if other bytes stand before the position up to which the chunk's log was read."""
+    front = min(PROOF_BYTES, chunk.read_to)
+    return not chunk.proof or proof_of(source.read(chunk.read_to - front, front)) == chunk.proof
 
 
 def records_between(source: Source, data_start: int, begin: int, end: int, max_record: int) -> Iterator[ReadBytes]:

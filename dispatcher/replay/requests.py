@@ -21,7 +21,7 @@ from typing import Any
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import compile_patterns
 from photon.adapters.logs.identity import log_name
-from photon.adapters.logs.log_finder import find_logs
+from photon.adapters.logs.log_finder import find_logs, holding
 from photon.dispatcher.database import SCHEMA_VERSION, Transaction, opened
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
@@ -192,14 +192,12 @@ def preview(
     for chunk in chunks:
         size[chunk.identity] = size.get(chunk.identity, 0) + chunk.end - chunk.begin
     found = find_logs(logs, patterns, has_header=has_header, framing=framing, links=links) if concerned else {}
-    return [
-        Preview(
-            found[part.identity].file.path if part.identity in found else part.path,
-            size[part.identity],
-            part.identity in found,
-        )
-        for part in concerned
-    ]
+    previews = []
+    for part in concerned:
+        may = holding(found, part.identity)
+        known = part.identity in found or len(may) == 1
+        previews.append(Preview(may[0].file.path if known else part.path, size[part.identity], bool(may)))
+    return previews
 
 
 def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:

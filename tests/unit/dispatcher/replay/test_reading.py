@@ -101,3 +101,24 @@ async def test_a_file_that_was_rewritten_is_another_log(tmp_path: Path) -> None:
         f.truncate()
     assert await files.blocks(whole(identity, 20)) is None
     files.close()
+
+
+async def test_logs_that_begin_alike_are_told_apart_by_what_was_read(tmp_path: Path) -> None:
+    contents = {f"a.{n}.log": b"begin\n" + b"%d\n" % n * (n + 5) for n in range(6)}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    follower = Follower(tmp_path, has_header=False)
+    follower.scan()
+    while follower.poll(1 << 20):
+        pass
+    known = follower.positions()
+    follower.close()
+    for n in range(6):
+        (tmp_path / f"a.{n}.log").rename(tmp_path / f"moved-{5 - n}")
+    files = LogFiles(tmp_path, ("**/*",), has_header=False, max_record=LIMIT)
+    read = []
+    for each in known:
+        chunk = Chunk(each.identity, 0, each.offset, MIN_NS, MAX_NS, each.offset, each.proof)
+        read += [block.data for block in await files.blocks(chunk) or []]
+    assert sorted(read) == sorted(contents.values())
+    files.close()
