@@ -123,7 +123,7 @@ class SlotShell:
         return True
 
     async def witnessed(self, deadline: float) -> bool:
-        """Waits until the witness has all that is durable now and the copy shows it; False when time ran out first."""
+        """Waits until the witness has all that is durable, and the copy shows it; False when time ran out first."""
         while not (await self.extend_witness() and (self.shipping is None or self.shipping.told)):
             if self.clock.monotonic() >= deadline:
                 return False
