@@ -12,7 +12,7 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client.channels import Channels
 from photon.idregistry.core import clock_offsets
 from photon.idregistry.core.outcomes import Refusal
-from photon.idregistry.core.sharding import END_OF_TIME
+from photon.idregistry.core.commands import END_OF_TIME
 
 log = get_logger(__name__)
 
