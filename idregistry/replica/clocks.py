@@ -11,8 +11,8 @@ from photon.config.tls import Tls
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client.channels import Channels
 from photon.idregistry.core import clock_offsets
-from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.commands import END_OF_TIME
+from photon.idregistry.core.outcomes import Refusal
 
 log = get_logger(__name__)
 
