@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.watching import Watch
+from photon.assembly.registry import admitted
 from photon.assembly.room import Room, reporter
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
@@ -71,6 +72,10 @@ async def serve_store(
     settings = room.settings
     place = _place(room, join_name, (primary, state, address))
     name = join_named(settings, place.join)
+    if place.datacentre is not None:  # by another key what is there would be called absent
+        async with room.registry(place.tls) as registry:
+            if not await admitted(room, registry):
+                return
     place.state.mkdir(parents=True, exist_ok=True)
     served = ServedJoin(
         eventstore_config(
