@@ -72,10 +72,6 @@ async def serve_store(
     settings = room.settings
     place = _place(room, join_name, (primary, state, address))
     name = join_named(settings, place.join)
-    if place.datacentre is not None:  # by another key what is there would be called absent
-        async with room.registry(place.tls) as registry:
-            if not await admitted(room, registry):
-                return
     place.state.mkdir(parents=True, exist_ok=True)
     served = ServedJoin(
         eventstore_config(
@@ -96,6 +92,13 @@ async def serve_store(
         None if place.datacentre is None else towards(place.tls, identity(Role.CACHE, place.datacentre)),
     )
 
+    async def may_read() -> bool:
+        """By another key than the join's what is there would be called absent."""
+        if place.datacentre is None:
+            return True
+        async with room.registry(place.tls) as registry:
+            return await admitted(room, registry)
+
     def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
         log.info("event store serves", address=place.address)
         room.near.store = engines[name]
@@ -110,6 +113,7 @@ async def serve_store(
         report=reporter("event store"),
         stop=room.stop,
         tls=place.tls,
+        may_read=may_read,
     )
 
 
