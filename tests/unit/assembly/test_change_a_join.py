@@ -88,7 +88,7 @@ DELIMITED = 'columns = ["click_id", "query_id", "time_us"]\nheader = false'
 
 @dataclass(frozen=True)
 class Case:
-    """A change of the file, or of the code beside it."""
+    """A change of the file, or of the code next to it."""
 
     then: Mapping[str, str] = field(default_factory=dict)
     first: Mapping[str, str] = field(default_factory=dict)
