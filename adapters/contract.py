@@ -194,6 +194,7 @@ class Adapter(ABC):
 
     api_version: int = 1
     """The version of this contract that it is written for. One that names none is taken for the first."""
+    version: int = 1  # of its code; raise it when another id, key or time comes from the same record: see ``rule``
     SETTINGS: Mapping[str, Any] = MappingProxyType({})
     """The options it knows, with their defaults; ``photon adapter show`` lists them."""
     SAMPLES: Mapping[str, bytes] = MappingProxyType({})
@@ -355,7 +356,8 @@ class Adapter(ABC):
     def rule(self) -> bytes:
         """What derives id, key and time from a record, as canonical bytes. Two datacentres must agree on it."""
         cls = type(self)
-        return f"{cls.__module__}:{cls.__qualname__}:{self.api_version}:{sorted(self.options.items())!r}".encode()
+        code = f"{cls.__module__}:{cls.__qualname__}:{self.api_version}:{self.version}"
+        return f"{code}:{sorted(self.options.items())!r}".encode()
 
 
 _JOINS = {"join", "foreign_payload", "primary_payload"}

@@ -13,6 +13,7 @@ import msgspec
 
 from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
+from photon.config.passwords import INSTEAD, holds_password
 from photon.config.settings import (
     NAME,
     SIDES,
@@ -435,8 +436,8 @@ def _sink_problems(settings: Settings) -> Iterator[str]:
             yield f"sink.{name}.kinds: {bad[0]!r} is none; there are: {', '.join(KINDS)}"
         if not sink.kinds:
             yield f"sink.{name}.kinds: is empty; there are: {', '.join(KINDS)}"
-        if re.match(r"\w+://[^/@]*:[^/@]*@", sink.into) or "password=" in sink.into:
-            yield f"sink.{name}.into: holds a password, and is shown; put that into PGPASSWORD or ~/.pgpass"
+        if holds_password(sink.into):
+            yield f"sink.{name}.into: holds a password, and is shown; {INSTEAD}"
         if not is_topic(sink.into) and not sink.into.startswith(("postgresql:", "postgres:")):
             into = sink.into.rstrip("/")
             if (other := places.setdefault(into, name)) != name:

@@ -65,7 +65,9 @@ RIGHTS: Rights = {
     "/photon.v1.Registry/ClearBelow": {Role.VERIFIER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/LookUp": {**dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.SPARK), _ANY), **_OPERATOR},
     "/photon.v1.Registry/Describe": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK, Role.STATUS), _ANY),
+        **dict.fromkeys(
+            (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK, Role.STATUS), _ANY
+        ),
         **_OPERATOR,
     },
     "/photon.v1.Registry/ReadWitness": {Role.JOINER: _OWN_SLOT, Role.SPARK: _OWN_SLOT, **_OPERATOR},

@@ -331,8 +331,8 @@ class DispatcherEngine:
         back_ns, self._clock_ns = self._clock_ns - now_ns, now_ns
         if back_ns > max(CLOCK_BACK_NS, self._core.patience.slack_ns):
             self._log.warning(
-                "this machine's clock has gone back: what waits for a time is tried now and then goes on by it; what "
-                "is newer than the clock waits until it has come there; correct it if it is behind",
+                "this machine's clock has gone back: what waits for a time is tried now and then goes on by it; "
+                "correct it if it is behind",
                 clock=utc(now_ns),
                 was=utc(now_ns + back_ns),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -80,13 +80,11 @@ class EventStoreService:
 async def start_server(
     stores: Mapping[str, OperatedStore], address: str, tls: Tls | None = None, metrics: ProcessMetrics | None = None
 ) -> HealthyServer:
-    """See config.serving.listen_for. Raises CannotListen."""
+    """Listens, not serving yet: see config.serving.listen_for. Raises CannotListen."""
     service = EventStoreService(stores)
-    server = await listen_for(
+    return await listen_for(
         address, columns.EVENT_STORE, service, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
     )
-    await server.serving()
-    return server
 
 
 STOP_GRACE_SECONDS = 5.0
@@ -119,8 +117,11 @@ async def serve(
     report: Callable[[str], None],
     stop: asyncio.Event,
     tls: Tls | None = None,
+    may_read: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
     """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls`` None: in plain text.
+
+    ``may_read`` is asked once the process listens and before it reads a log; False ends it, as what it raises does.
 
     ``ready(port, engines)`` is called once the server listens, with the engine of each join. Everything read is
     committed before it returns. Raises EventStoreFailed when it cannot start, or when a reader fails.
@@ -134,6 +135,8 @@ async def serve(
         metrics.add(free_space({"state": joins[0].config.state}))
         metrics.add(put_costs)
         server = await start_server(engines, address, tls, metrics)
+        if not await _may_read(may_read, server):
+            return
         for engine in engines.values():
             engine.start()
         ready(server.port, engines)
@@ -151,6 +154,16 @@ async def serve(
     finally:
         for engine in engines.values():
             await engine.close()
+
+
+async def _may_read(asked: Callable[[], Awaitable[bool]] | None, server: HealthyServer) -> bool:
+    """Says serving if it may; else the server ends."""
+    may = False
+    try:
+        may = asked is None or await asked()
+    finally:
+        await (server.serving() if may else server.stop(0.0))
+    return may
 
 
 async def _engine(each: ServedJoin, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:

@@ -72,7 +72,7 @@ class JoinerLimits:
     output: OutputLimits = field(default_factory=OutputLimits)
     segment_bytes: int = SEGMENT_BYTES
     lock_wait_s: float = WAIT_S
-    close_drain_s: float = 10.0
+    close_s: float = 20.0  # an orderly stop decides and publishes for so long; supervisors and Docker wait 30 s
 
     def fitting(self) -> JoinerLimits:
         """With a small redo log segments are smaller, and what is open is carried over sooner.
@@ -208,17 +208,35 @@ class JoinerEngine:
         return done and await self.shell.witnessed(deadline)
 
     async def close(self, *, at_once: bool = False) -> None:
-        """Drains for a bounded time (``at_once``: not), ends the threads, releases the lock.
+        """Decides and publishes what is left for at most ``close_s`` (``at_once``: not), ends the threads, releases
+        the lock.
 
-        ``left`` says whether something is left, which the next start redoes.
+        ``left`` is True if something is undecided or unpublished: the next start sees to it.
         """
         if self._shell is not None:
-            self.left = at_once or not await self.drain(self._limits.close_drain_s)
+            deadline = self._world.clock.monotonic() + self._limits.close_s
+            shell, self.left = self._shell, True
             if not at_once:
-                await self._shell.witnessed(self._world.clock.monotonic())  # one attempt: the next start makes up
-            await self._shell.close()
+                drained = await self.drain(self._limits.close_s)
+                self.left = not (await shell.witnessed(deadline) and drained)
+            await shell.close()
+            self._say_left(shell)
             self._shell = None
         self._lock.release()
+
+    def _say_left(self, shell: SlotShell) -> None:
+        """Logs what an orderly stop leaves behind; the process says nothing after this line."""
+        if not self.left:
+            log.info("slot closed: everything it took is decided and published", slot=self._slot.name)
+            return
+        copies = shell.copies
+        log.warning(
+            "slot closed before everything was published; readers see the rest after the next start of its joiner",
+            slot=self._slot.name,
+            undecided=shell.core.open_rows,
+            unpublished_bytes=shell.store.unpublished_bytes,
+            not_copied_bytes=copies.behind_bytes if copies is not None else 0,
+        )
 
     @property
     def started(self) -> bool:

@@ -123,8 +123,8 @@ class SlotShell:
         return True
 
     async def witnessed(self, deadline: float) -> bool:
-        """Waits until the witness has all that is durable now; False when time ran out first."""
-        while not await self.extend_witness():
+        """Waits until the witness has all that is durable, and the copy shows it; False when time ran out first."""
+        while not (await self.extend_witness() and (self.shipping is None or self.shipping.told)):
             if self.clock.monotonic() >= deadline:
                 return False
             await asyncio.sleep(self.limits.tick_s)

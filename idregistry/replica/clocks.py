@@ -11,6 +11,7 @@ from photon.config.tls import Tls
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client.channels import Channels
 from photon.idregistry.core import clock_offsets
+from photon.idregistry.core.commands import END_OF_TIME
 from photon.idregistry.core.outcomes import Refusal
 
 log = get_logger(__name__)
@@ -41,8 +42,8 @@ class ClockWatch:
         now, peers = self._now()
         return clock_offsets.too_new_after(now, _middle(peers), self.time.uncertainty_ns)
 
-    def not_after_ns(self) -> int:
-        """No machine's clock shows less than this."""
+    def not_after_ns(self, latest_ns: int) -> int:
+        """No machine's clock shows less than this. ``latest_ns``: the newest event time that was entered."""
         return clock_offsets.not_after(self.time.read(), self.time.uncertainty_ns)
 
     def objection(self) -> str:
@@ -74,6 +75,18 @@ class ClockWatch:
             peer: clock_offsets.ANYWHERE if reading is None else clock_offsets.ahead_by(reading, now, monotonic)
             for peer, reading in self._readings.items()
         }
+
+
+class LoneClock(ClockWatch):
+    """The clock of a registry in the process of its only joiner. There is no other to compare it with, so it decides
+    nothing alone: no id is TOO_NEW, since the shards, whose changes ids of the future would delay, never change here;
+    and the boundary follows the events when the clock is ahead of them."""
+
+    def too_new_after_ns(self) -> int:
+        return END_OF_TIME
+
+    def not_after_ns(self, latest_ns: int) -> int:
+        return min(super().not_after_ns(latest_ns), latest_ns)
 
 
 def _middle(peers: Mapping[str, clock_offsets.Offset]) -> clock_offsets.Offset:

@@ -17,7 +17,7 @@ from photon.idregistry.client.messages import refused
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.outcomes import Answered, Description, Refusal, Status, pulse_of
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.replica.clocks import ClockWatch
+from photon.idregistry.replica.clocks import ClockWatch, LoneClock
 from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings, host_and_replica
 
@@ -88,10 +88,12 @@ class EmbeddedRegistry(RoutedRegistry):
         uncertainty_ns: int = 5_000_000_000,
         retention_ns: int | None = None,
         memory_limit: int | None = None,
+        lone: bool = False,
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> EmbeddedRegistry:
-        """Opens or creates the registry and waits until it serves.
+        """Opens or creates the registry and waits until it serves. ``lone``: one joiner in this process has it for
+        itself, and its shards never change; see ``LoneClock``.
 
         Raises RegistryConflict for other settings than the directory's, OSError and the driver's errors for a disk
         that cannot be read.
@@ -106,7 +108,7 @@ class EmbeddedRegistry(RoutedRegistry):
             memory_limit=memory_limit,
             id_rules=id_rules or {},
         )
-        clocks = ClockWatch(IntervalClock(clock, uncertainty_ns))
+        clocks = (LoneClock if lone else ClockWatch)(IntervalClock(clock, uncertainty_ns))
         host, replica = host_and_replica(settings, disk or RealDisk(), clock, clocks)
         await asyncio.get_running_loop().run_in_executor(None, host.start)
         replica.start()

@@ -353,7 +353,7 @@ class RegistryReplica:
         if not self._remembered_told:
             self._tell_remembered(server)
         if self._retention_ns is not None:
-            boundary = self.clocks.not_after_ns() - self._retention_ns
+            boundary = self.clocks.not_after_ns(machine.sharding.latest) - self._retention_ns
             step = max(BOUNDARY_STEP_NS, self._retention_ns // BOUNDARY_STEPS_MAX)
             if boundary >= machine.boundary + step and not self.clocks.objection():
                 todo.append(c.Boundary(boundary))

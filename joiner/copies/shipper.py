@@ -144,6 +144,10 @@ class Shipper:
             return whole
         return held_by_all(whole, self.ends or EMPTY, end)
 
+    def told(self, shown: Witness) -> bool:
+        """True if the keeper knows that this is published, so readers of the copy see it; or is not waited for."""
+        return self.fallback or self._shown_there == shown
+
     def behind(self, local: LocalFiles) -> int:
         """Durable bytes that the copy does not have, as far as is known."""
         ends = self.ends or EMPTY

@@ -176,6 +176,11 @@ class CopyShipping:
         """Up to where the witness may go. ``whole``: is durable here; ``end``: it has now."""
         return self.shipper.bound(self.clock.monotonic(), self.local(), whole, end)
 
+    @property
+    def told(self) -> bool:
+        """True if readers of the copy see what the slot has published, or nobody waits for the copy."""
+        return self.shipper.told(self.shown())
+
     def stats(self) -> CopyStats:
         shipper = self.shipper
         return CopyStats(shipper.behind(self.local()), shipper.fallback, shipper.trouble)

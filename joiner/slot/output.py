@@ -138,6 +138,10 @@ class OutputFiles:
             return self.lengths
         return {name: self._shown(name, length, self.witness) for name, length in self.lengths.items()}
 
+    @property
+    def unpublished_bytes(self) -> int:
+        return sum(self.lengths.values()) - sum(self._all_shown().values())
+
     def _held_back(self, shown_: dict[str, int]) -> dict[str, int] | None:
         """Of files that are shown further than the copy has them: how much it has."""
         if self.held is None:

@@ -233,6 +233,11 @@ class SlotStore:
         return self._files.witness or ()
 
     @property
+    def unpublished_bytes(self) -> int:
+        """Durable bytes that readers do not see yet. On the output's thread, or after it."""
+        return self._files.unpublished_bytes
+
+    @property
     def held(self) -> Witness:
         return self._files.held or ()
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
+from photon.supervision.containers import IMAGE
 from tests.kafka.broker import Broker
 
 POLL_S = 0.5
@@ -214,8 +215,8 @@ class Operating:
 
     def made_anew(self, lines: str) -> None:
         """The image, with these lines of a Dockerfile."""
-        command = ["docker", "build", "-q", "-t", "photon:latest", "-"]
-        subprocess.run(command, input=f"FROM photon:latest\n{lines}", text=True, check=True)
+        command = ["docker", "build", "-q", "-t", IMAGE, "-"]
+        subprocess.run(command, input=f"FROM {IMAGE}\n{lines}", text=True, check=True)
 
     def kafka_broker_is_killed(self) -> None:
         """Kafka broker killed: `photon sink kafka` in a container waits, each record of east is in the topic once.

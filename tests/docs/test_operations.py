@@ -12,7 +12,7 @@ from tests.integration.operations.events import EVENTS
 from tests.integration.operations.runbook import DIRECTORY, Happens, Malformed, Run, missing, steps
 from tests.integration.operations.site import WITH_COPIES, WITHOUT_COPIES
 
-REFERENCES = ("README.md", "registry.md")
+REFERENCES = ("README.md", "registry.md", "change-a-join.md")
 RUNBOOKS = sorted(path for path in DIRECTORY.glob("*.md") if path.name not in REFERENCES)
 PARTS = ("**When.**", "**Before.**", "It has worked when", "If it has not", "Going back", "What readers notice")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from photon.config.disk import RealDisk
@@ -26,9 +28,9 @@ POLL_S = 0.2
 class CopyRig(Rig):
     """Two datacentres whose slots ship their output to each other, and a reader of both that keeps its cursors."""
 
-    def __init__(self, directory: Path, seed: int, wait: str) -> None:
+    def __init__(self, directory: Path, seed: int, wait: str, seconds: float = SECONDS) -> None:
         super().__init__(
-            directory, seed, seconds=SECONDS, shape=Shape(joiners=1, unmatched_after_s=3.0, round_trip_s=None)
+            directory, seed, seconds=seconds, shape=Shape(joiners=1, unmatched_after_s=3.0, round_trip_s=None)
         )
         self.file = directory / "photon.toml"
         text = self.file.read_text()
@@ -59,6 +61,10 @@ class CopyRig(Rig):
         """Bytes that readers of a datacentre are shown."""
         return sum(file.length for slot in self.output(name).published(RealDisk(), KINDS) for file in slot.files)
 
+    def written(self, name: str) -> int:
+        """Bytes that the output's files hold, of kinds that are copied."""
+        return sum(_size(file) for kind in KINDS for file in (self.demo.places[name].output / kind).iterdir())
+
     def kept(self, name: str, keeper: str) -> int:
         """Bytes of its output that the copy has and readers were shown."""
         state = self.demo.places[keeper].state / "copies" / name / f"{name}-1"
@@ -77,6 +83,10 @@ class CopyRig(Rig):
     async def retire(self, slot: str) -> None:
         command = ("slot", "retire", slot, "--config", str(self.file), "--yes")
         assert (await asyncio.to_thread(photon, *command, timeout=REST_S)).code == 0
+
+
+def _size(file: Path) -> int:
+    return len(gzip.decompress(file.read_bytes())) if file.suffix == ".gz" else file.stat().st_size
 
 
 async def test_a_datacentre_is_deleted_for_ever(tmp_path: Path) -> None:
@@ -120,3 +130,25 @@ async def test_the_published_length_falls_back_and_recovers(tmp_path: Path) -> N
         rig.supervisor.release("copies west")
         await soon(lambda: rig.kept("east", "west") == rig.published("east") > before, REST_S, "it catches up")
         await rig.everything_read()
+
+
+def _more(rig: CopyRig, before: int) -> bool:
+    return rig.published("east") > before
+
+
+async def test_a_stopped_joiner_hides_nothing(tmp_path: Path) -> None:
+    """Three orderly stops under traffic: each time readers see all that its output holds, and its copy has it."""
+    rig = CopyRig(tmp_path, drawn_seed(), wait="600s", seconds=5 * SECONDS)
+    async with rig.started():
+        feeding = asyncio.create_task(rig.feed.run())
+        for _ in range(3):
+            before = rig.published("east")
+            await soon(partial(_more, rig, before), REST_S, "east publishes")
+            rig.supervisor.hold("joiner east-1")
+            await rig.supervisor.gone(["joiner east-1"])
+            assert rig.published("east") == rig.written("east") == rig.kept("east", "west")
+            rig.supervisor.release("joiner east-1")
+        await feeding
+        await rig.everything_read()
+    last = (rig.demo.deployment.run / "logs" / "joiner-east-1.log").read_text()
+    assert last.count("slot closed: everything it took is decided and published") >= 3

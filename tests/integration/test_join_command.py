@@ -95,6 +95,14 @@ def test_standard_output_is_the_ledger_alone_and_photon_ledger_agrees(finished: 
     assert {name: int(number.replace(",", "")) for name, number in rows.items()} == result.json
 
 
+def test_what_a_run_makes_is_not_for_other_users(finished: Logs) -> None:
+    """Whatever the caller's umask allows; and the key is for its owner alone."""
+    made = [finished.output, *finished.output.rglob("*")]
+    assert len(made) > 10
+    assert [path for path in made if path.lstat().st_mode & 0o027 and not path.is_symlink()] == []
+    assert (finished.output / ".photon" / "key").stat().st_mode & 0o777 == 0o600
+
+
 def test_more_rejected_in_a_run_than_allowed_is_exit_3(logs: Logs) -> None:
     rejected = logs.truth.malformed
     assert rejected > 1

@@ -69,7 +69,7 @@ def test_services_with_another_key_do_not_start(tmp_path: Path) -> None:
     with running_all[0], running_all[1], running_all[2]:
         until(lambda: "registry.ready" in (tmp_path / "0.log").read_text(), 30, "the registry is ready")
         (tmp_path / "key").write_bytes(bytes(32))
-        for noun in ("joiner", "dispatcher"):
+        for noun in ("eventstore", "joiner", "dispatcher"):
             refused = photon("serve", noun, "--config", deployment.file, timeout=60)
             assert refused.code == 2, refused.err
             assert "not those that the registry was filled under" in refused.err

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from photon import __version__
 from photon.cli.main import main
 from photon.config.rights import RIGHTS
 from photon.fleet.processes import KINDS
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build" / "kubernetes"
 HELM = Path(os.environ.get("HELM") or BUILT / "helm")
 CHART = ROOT / "deploy" / "helm" / "photon"
+REPOSITORY = "image.repository=registry.example.com/photon-join"
 ALL = """
 tls: {certManager: {enabled: true}}
 serviceMonitor: {enabled: true}
@@ -54,7 +56,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HELM, *words], capture_output=True, text=True, check=False)
+    first, *others = words
+    return subprocess.run([HELM, first, "--set", REPOSITORY, *others], capture_output=True, text=True, check=False)
 
 
 def rendered(*words: str | Path) -> Objects:
@@ -149,6 +152,14 @@ def test_helm_finds_nothing_to_say(made: Path) -> None:
     done = helm("lint", "--strict", CHART, "-f", made / "three-zones.yaml", "--kube-version", "1.34")
     assert done.returncode == 0, done.stdout
     assert "[WARNING]" not in done.stdout
+
+
+def test_an_image_has_to_be_named_and_has_the_charts_version(made: Path) -> None:
+    values = ("-f", made / "three-zones.yaml")
+    done = helm("template", CHART, "--kube-version", "1.34", *values, "--set", "image.repository=")
+    assert "image.repository is missing" in done.stderr
+    images = {container["image"] for _, _, container in pods(rendered(*values))}
+    assert images == {f"registry.example.com/photon-join:{__version__}"}
 
 
 def test_what_every_container_is_denied_and_how_much_it_gets(objects: Objects) -> None:

@@ -24,7 +24,7 @@ from tests.kubernetes.cluster.scaling import ADAPTER, MadeUp, serve_metrics
 from tests.kubernetes.test_chart import BUILT, CHART, HELM
 
 ROOT = Path(__file__).parents[2]
-IMAGE, PAUSE = "photon:kubernetes", "local/pause:1"
+IMAGE, PAUSE = "photon-join:kubernetes", "local/pause:1"
 SETTINGS = (
     "--set", f"image.repository={IMAGE.partition(':')[0]},image.tag={IMAGE.partition(':')[2]}",
     "--set", "tls.certManager.enabled=true,serviceMonitor.enabled=true",

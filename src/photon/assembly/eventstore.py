@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.watching import Watch
+from photon.assembly.registry import admitted
 from photon.assembly.room import Room, reporter
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
@@ -91,6 +92,13 @@ async def serve_store(
         None if place.datacentre is None else towards(place.tls, identity(Role.CACHE, place.datacentre)),
     )
 
+    async def may_read() -> bool:
+        """By another key than the join's what is there would be called absent."""
+        if place.datacentre is None:
+            return True
+        async with room.registry(place.tls) as registry:
+            return await admitted(room, registry)
+
     def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
         log.info("event store serves", address=place.address)
         room.near.store = engines[name]
@@ -105,6 +113,7 @@ async def serve_store(
         report=reporter("event store"),
         stop=room.stop,
         tls=place.tls,
+        may_read=may_read,
     )
 
 

@@ -22,6 +22,9 @@ from photon.config.errors import UsageError
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to a person comes as an error of ours, in one line
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
 
+NOT_FOR_OTHERS = 0o027
+"""What every command takes from the modes of the files it makes; a stricter umask of its caller stays."""
+
 
 class Noun(NamedTuple):
     """``about`` is its line of ``photon --help``. ``at``: its command in photon.cli, or those of its verbs."""
@@ -277,6 +280,7 @@ def main(debug: bool) -> None:
       photon up photon.toml
       photon status --config photon.toml
     """
+    os.umask(os.umask(NOT_FOR_OTHERS) | NOT_FOR_OTHERS)
 
 
 @click.command()

@@ -152,8 +152,10 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
       photon sink postgres --config photon.toml --datacentre east --into service=shop --table clicks --follow
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
+    from photon.config.passwords import check_password
     from photon.sinks.postgres import PostgresTarget
 
+    check_password("--into", into)
     return _poured(source, lambda: PostgresTarget(into, table, name, source.kinds), commit_age, f"into {table}")
 
 

@@ -172,6 +172,7 @@ async def open_registry(
                 uncertainty_ns=int(settings.clock.uncertainty * 1e9),
                 retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
                 memory_limit=settings.registry.memory_limit,
+                lone=True,
                 disk=disk,
                 clock=clock,
             )

@@ -124,7 +124,11 @@ class Site:
                 raise PhotonError(
                     f"{path}: is missing, so what was joined cannot be recognised; restore it from a copy"
                 )
-            disk.replace(path, draw(KEY_BYTES))
+            others = os.umask(0o077)
+            try:
+                disk.replace(path, draw(KEY_BYTES))
+            finally:
+                os.umask(others)
         key = disk.read(path)
         if len(key) != KEY_BYTES:
             raise PhotonError(f"{path}: is damaged ({len(key)} of {KEY_BYTES} bytes); restore it from a copy")

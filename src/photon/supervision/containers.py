@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from photon import __version__
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.fleet.processes import Process, identities, processes
@@ -26,6 +27,11 @@ WEIGHTS = {"registry": 4096, "wan": 4096, "status": 256}
 _MADE = ("certs", "generator", "prometheus", "alertmanager", "alerts", "grafana")
 _MADE_EACH = ("joiner", "operator", "hbase", "hbase-init")  # with the datacentre's name
 DONE, STARTED = "service_completed_successfully", "service_started"
+
+IMAGE = f"photon-join:{__version__}"
+"""Built here: no registry has an image of this name. ``photon`` is another project's at Docker Hub."""
+HBASE_IMAGE, PROMETHEUS_IMAGE = (f"photon-join-{name}:{__version__}" for name in ("hbase", "prometheus"))
+_PULL = "${PHOTON_PULL:-never}"
 
 HEAD = """\
 # Made of {file} by: photon up {file} --compose {name}
@@ -51,7 +57,8 @@ x-hardened: &hardened
 
 x-photon: &photon
   <<: *hardened
-  image: ${{PHOTON_IMAGE:-photon:latest}}
+  image: ${{PHOTON_IMAGE:-{image}}}
+  pull_policy: ${{PHOTON_PULL:-never}}
   cpu_shares: 1024
   environment: &environment
     PHOTON_HEALTH_TLS: "${{PHOTON_TLS-/certs}}"
@@ -145,7 +152,7 @@ class Containers:
             if not mount.startswith((".", "$"))
         })  # fmt: skip
         document = {"services": made, "networks": networks, "volumes": dict.fromkeys(volumes)}
-        return HEAD.format(file=self._file, name=self._name) + "\n".join(yaml_lines(document))
+        return HEAD.format(file=self._file, name=self._name, image=IMAGE) + "\n".join(yaml_lines(document))
 
     def _certs(self) -> dict[str, Any]:
         names = identities(self._settings)
@@ -159,7 +166,7 @@ class Containers:
         arguments = {"IDENTITIES": " ".join(names), "BASE_IMAGE": "${BASE_IMAGE:-python:3.11-slim-bookworm}"}
         build = {"<<": _Alias("build"), "target": "certs", "args": arguments}
         return {
-            "<<": _Alias("photon"), "image": "${PHOTON_IMAGE:-photon:latest}-certs", "build": build, "restart": "no",
+            "<<": _Alias("photon"), "image": f"${{PHOTON_IMAGE:-{IMAGE}}}-certs", "build": build, "restart": "no",
             "network_mode": "none", "entrypoint": ["/bin/sh", "-euc"], "command": [script],
             "volumes": [self._etc, *volumes],
         }  # fmt: skip
@@ -226,8 +233,9 @@ class Containers:
         """For the file map, with the profile. Whoever reaches its Thrift servers may do anything: a network of its
         own, with the event store alone."""
         image = {
-            "<<": _Alias("hardened"), "profiles": ["hbase"], "image": "${PHOTON_HBASE_IMAGE:-photon-hbase:latest}",
-            "build": {"<<": _Alias("build"), "target": "hbase"}, "volumes": [f"hbase-{datacentre}:/hbase"],
+            "<<": _Alias("hardened"), "profiles": ["hbase"], "image": f"${{PHOTON_HBASE_IMAGE:-{HBASE_IMAGE}}}",
+            "pull_policy": _PULL, "build": {"<<": _Alias("build"), "target": "hbase"},
+            "volumes": [f"hbase-{datacentre}:/hbase"],
             "networks": {f"{datacentre}-hbase": {"aliases": ["hbase"]}}, "pids_limit": 1024, "mem_limit": "1200m",
             "cpu_shares": 512, "healthcheck": {
                 "<<": _Alias("health"), "interval": "10s",
@@ -284,24 +292,27 @@ class Containers:
                     "networks": [self._watching], "volumes": [*volumes], **more}  # fmt: skip
 
         build = {"<<": _Alias("build"), "target": "prometheus"}
-        ours = "${PROMETHEUS_IMAGE:-photon-prometheus:latest}"
-        theirs = "${ALERTMANAGER_IMAGE:-photon-prometheus:latest}"
+        ours = f"${{PROMETHEUS_IMAGE:-{PROMETHEUS_IMAGE}}}"
+        theirs = f"${{ALERTMANAGER_IMAGE:-{PROMETHEUS_IMAGE}}}"
+        pull = "${MONITORING_PULL:-never}"
         return {
             "prometheus": of(
                 ours, "./deploy/prometheus:/etc/prometheus:ro", "prometheus:/prometheus", build=build,
+                pull_policy=pull,
                 entrypoint=["prometheus"], command=[
                     "--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus",
                     "--storage.tsdb.retention.time=7d", "--storage.tsdb.retention.size=1GB",
                 ], ports=["127.0.0.1:${PHOTON_PROMETHEUS:-9090}:9090"], depends_on=["alertmanager"],
             ),
             "alertmanager": of(
-                theirs, "./deploy/prometheus:/etc/prometheus:ro", build=build, entrypoint=["alertmanager"], command=[
+                theirs, "./deploy/prometheus:/etc/prometheus:ro", build=build, pull_policy=pull,
+                entrypoint=["alertmanager"], command=[
                     "--config.file=/etc/prometheus/alertmanager.yml", "--storage.path=/tmp",
                     "--cluster.listen-address=",
                 ], ports=["127.0.0.1:${PHOTON_ALERTMANAGER:-9093}:9093"], depends_on=["alerts"],
             ),
             "alerts": of(
-                "${PHOTON_IMAGE:-photon:latest}", "./deploy/prometheus:/etc/prometheus:ro",
+                f"${{PHOTON_IMAGE:-{IMAGE}}}", "./deploy/prometheus:/etc/prometheus:ro", pull_policy=_PULL,
                 entrypoint=["python", "/etc/prometheus/sink.py"], command=["0.0.0.0:9094"],
             ),
             "grafana": of(

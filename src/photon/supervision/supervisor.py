@@ -24,7 +24,7 @@ from photon.supervision.process_log import cut_log, is_above, last_said, open_lo
 from photon.supervision.states import EMBEDDED, Condition, RestartPolicy, Restarts, ServiceState
 from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 
-STOP_S = 10.0
+STOP_S = 30.0
 """Between SIGTERM and SIGKILL, not counting the time in which a process is kept from running;"""
 STOP_TIMES = 6.0
 """but no more than so many times that."""

@@ -7,11 +7,13 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,21 @@ time.time = lambda: now() + (0 if grpc() else ahead_s)
 time.time_ns = lambda: now_ns() + int(ahead_s * 1e9)
 """
 """The wall clock of every process of a run; but for gRPC, half of which is not written in Python and has another."""
+STEPPED = """
+import mmap, os, struct, sys, time
+now, now_ns = time.time, time.time_ns
+with open(os.environ["TEST_CLOCK_FILE"], "rb") as file:
+    shown = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)
+def ahead_s():
+    grpc = sys._getframe(2).f_globals.get("__name__", "").startswith("grpc")
+    return 0 if grpc else struct.unpack("q", shown)[0]
+time.time = lambda: now() + ahead_s()
+time.time_ns = lambda: now_ns() + ahead_s() * 10**9
+"""
+"""The same clock, as it stands in a file: it steps for all processes at once."""
+STEP_S = 30.0
+BOUNDARY_S = 3.0
+"""In which a registry that took the clock's word would have moved its boundary."""
 DIES = """
 import photon.joiner.core as core
 core.SlotCore.redo_synced = lambda self, upto: os.kill(os.getpid(), 9)
@@ -185,34 +202,53 @@ def _ledger(result: Result) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_clock_that_stands_before_what_is_remembered_is_told_and_holds_up_no_end(
+def test_a_clock_that_stands_before_what_is_remembered_is_told_and_holds_up_no_join(
     tmp_path: Path, killed: bool
 ) -> None:
-    """A day ahead in one run, ten days back in the next."""
+    """The right time, a day ahead in the next run, ten days back in the third."""
     site = Site(tmp_path)
+    site.write("now", 10, ago_s=3600)
+    assert _ledger(site.run(0.0, "--keep-pending"))["joined"] == 9
     site.write("a", 100, ago_s=3600)
     if killed:
         site.killed(DAY_S)
     else:
-        assert _ledger(site.run(DAY_S, "--keep-pending"))["joined"] == 90
+        assert _ledger(site.run(DAY_S, "--keep-pending"))["joined"] == 99
     site.write("b", 50, ago_s=1800)
     site.write("old", 20, ago_s=11 * DAY_S)
-    second = site.run(-10 * DAY_S, "--keep-pending")
-    assert second.code == 0, second.err
-    ledger = _ledger(second)
-    assert ledger["joined"] == (18 if killed else 108)
-    assert ledger["pending"] == 170 - ledger["joined"]
-    told = [line for line in second.err.splitlines() if "warning" in line]
-    assert any("events lie in the future" in line and "clock=" in line and "event_time=" in line for line in told)
-    if killed:
-        assert any("logged records lie in the future" in line for line in told)
-    else:
-        assert any("clock has gone back" in line and "clock=" in line and "was=" in line for line in told)
-        assert any("stands before what the registry remembers" in line for line in told)
-    third = site.run(0.0)
+    third = site.run(-10 * DAY_S, "--keep-pending")
     assert third.code == 0, third.err
-    expected = [f"{name}{n}" for name, count in (("a", 100), ("b", 50), ("old", 20)) for n in range(count) if n % 10]
-    assert site.joined() == sorted(expected)
+    assert (_ledger(third)["joined"], _ledger(third)["pending"]) == (162, 18)
+    if not killed:
+        told = [line for line in third.err.splitlines() if "warning" in line]
+        assert any("clock has gone back" in line and "clock=" in line and "was=" in line for line in told)
+    sizes = (("now", 10), ("a", 100), ("b", 50), ("old", 20))
+    assert site.joined() == sorted(f"{name}{n}" for name, count in sizes for n in range(count) if n % 10)
+
+
+@pytest.mark.parametrize("flags", [(), ("--set", "registry.retention=30d")], ids=["for ever", "30 days"])
+def test_a_follower_whose_clock_steps_joins_on(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Two hours ahead, a day back, 400 days ahead, right again: what is there is joined within seconds each time."""
+    site, count = Site(tmp_path), 0
+    (tmp_path / "clock.py").write_text(STEPPED)
+    shown = tmp_path / "ahead"
+    shown.write_bytes(bytes(8))
+    env = {"TEST_CLOCK_FILE": str(shown), FIRST: str(tmp_path / "clock.py")}
+    with running(*site.command(*flags), log=tmp_path / "said", env=env) as process:
+        for ahead_s in (0, 7200, -DAY_S, 400 * DAY_S, 0):
+            with shown.open("r+b") as file:
+                file.write(struct.pack("q", int(ahead_s)))
+            time.sleep(BOUNDARY_S)
+            site.write(f"n{count}x", 10, ago_s=60)
+            count += 1
+            until(partial(_all_joined, site, 9 * count), STEP_S, f"all is joined by a clock {ahead_s:+} s")
+        assert interrupt(process) == 0
+    [state] = site.output.rglob(STATE_NAME)
+    assert read_ledger(state).total.verdicts[Verdict.LATE] == 0
+
+
+def _all_joined(site: Site, count: int) -> bool:
+    return len(site.joined()) == count
 
 
 def test_events_read_by_a_clock_that_was_ahead_are_given_up_by_the_right_one(tmp_path: Path) -> None:

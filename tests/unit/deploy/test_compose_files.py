@@ -13,12 +13,13 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from photon import __version__
 from photon.assembly.copies import keepers
 from photon.config.loader import convert, load
 from photon.config.settings import Settings
 from photon.fleet.processes import identities
 from photon.joiner.copies.api import keeper_of
-from photon.supervision.containers import Containers, NotForContainers
+from photon.supervision.containers import HBASE_IMAGE, IMAGE, PROMETHEUS_IMAGE, Containers, NotForContainers
 from tests.unit.deploy.scripts import refusal
 from tests.unit.refusals import photon
 
@@ -310,3 +311,25 @@ def test_the_pinned_packages_are_those_that_are_allowed() -> None:
     for each in [*project["dependencies"], *project["optional-dependencies"]["hbase"]]:
         wanted = Requirement(each)
         assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), each
+
+
+BUILT = re.compile(r"\$\{[A-Z_]+_IMAGE:-photon-join(?:-hbase|-prometheus)?:(.+)\}(?:-certs)?")
+
+
+def test_no_image_that_is_built_here_can_be_pulled_or_has_a_name_of_others() -> None:
+    """``photon`` is another project's at Docker Hub, and a pull would overwrite what was built."""
+    for name, service in SERVICES.items():
+        if name == "grafana":  # a public image
+            continue
+        built = BUILT.fullmatch(service["image"])
+        assert built is not None, (name, service["image"])
+        assert built[1] == __version__, name
+        assert re.fullmatch(r"\$\{(?:PHOTON|MONITORING)_PULL:-never\}", service["pull_policy"]), name
+    assert "latest" not in (ROOT / "docker-compose.yml").read_text()
+
+
+def test_docs_name_the_images_that_compose_names() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    for image in (IMAGE, f"{IMAGE}-certs", HBASE_IMAGE, PROMETHEUS_IMAGE):
+        assert f"| `{image}` |" in page
+    assert f"FROM {IMAGE}\n" in (ROOT / "docs" / "kafka.md").read_text()

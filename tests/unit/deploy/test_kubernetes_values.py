@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from photon import __version__
 from photon.supervision.kubernetes import callers
 from tests.unit.deploy.scripts import refusal
 from tests.unit.refusals import photon
@@ -118,3 +119,15 @@ def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     assert said in refusal(tmp_path, "--helm", (HELM / "three-zones.toml").read_text(), old, new)
+
+
+def test_the_chart_has_no_image_of_its_own() -> None:
+    """Who installs it says where nodes pull from; the tag is the chart's version, which is Photon's."""
+    chart = HELM / "photon"
+    image = yaml.safe_load((chart / "values.yaml").read_text())["image"]
+    assert (image["repository"], image["tag"]) == ("", "")
+    template = (chart / "templates" / "_pod.tpl").read_text()
+    assert 'required "image.repository is missing' in template
+    assert "$values.image.tag | default $.root.Chart.Version" in template
+    assert yaml.safe_load((chart / "Chart.yaml").read_text())["version"] == __version__
+    assert "latest" not in (chart / "values.yaml").read_text()

@@ -81,6 +81,7 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     progress = await client.progress()
     assert (progress.read_past_ns, progress.events, progress.bad_records, progress.files) == (NEVER_NS, 1000, 1, 1)
     assert progress.bytes_read == progress.bytes_known > 50_000
+    await server.serving()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         check = health_pb2_grpc.HealthStub(channel).Check
         reply = await check(health_pb2.HealthCheckRequest(service="photon.v1.EventStore"))

@@ -22,6 +22,7 @@ from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryRecord, Progr
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import WAIT_NS, JoinAnswers
+from photon.joiner.copies.shipping import Copying
 from photon.joiner.engine import JoinerEngine, JoinerLimits, Surroundings
 from photon.joiner.rows import Rows
 from photon.joiner.shell import ShellLimits
@@ -230,12 +231,13 @@ def engine_at(
     limits: JoinerLimits | None = None,
     nonces: Any = None,
     ages: Ages = AGES,
+    copying: Copying | None = None,
 ) -> Engine:
     """An engine on the real disk, with a fake registry and store."""
     draw = nonces or (lambda: b"nonce-%d" % next(NONCES))
     world = Surroundings(registry, store, RealDisk(), SystemClock(), die, draw)
     quick = limits or JoinerLimits(
-        shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005), lock_wait_s=0.2, close_drain_s=1.0
+        shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005), lock_wait_s=0.2, close_s=1.0
     )
     return Engine(
         slot,
@@ -245,6 +247,7 @@ def engine_at(
         envelope_lines(Envelope()),
         limits=quick,
         ages=ages,
+        copying=copying,
     )
 
 

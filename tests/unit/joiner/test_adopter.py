@@ -30,7 +30,7 @@ from tests.unit.joiner.helpers import DIGESTER, NONCES, Engine, FakeRegistry, Fa
 from tests.unit.joiner.told import outcomes_of
 
 LIMITS = JoinerLimits(
-    shell=ShellLimits(insert_timeout_s=0.5, tick_s=0.005, maintain_s=0.05), lock_wait_s=0.2, close_drain_s=0.2
+    shell=ShellLimits(insert_timeout_s=0.5, tick_s=0.005, maintain_s=0.05), lock_wait_s=0.2, close_s=0.2
 )
 STORE = FakeStore({b"k1": b"k1 one"})
 

@@ -193,9 +193,7 @@ async def test_everything_is_cleared_by_the_verifier_and_made_final(tmp_path: Pa
 
 async def test_too_much_in_flight_is_refused_whole(tmp_path: Path) -> None:
     registry = FakeRegistry(shards=1)
-    limits = JoinerLimits(
-        bounds=Bounds(ids=3), shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005), close_drain_s=0.1
-    )
+    limits = JoinerLimits(bounds=Bounds(ids=3), shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005), close_s=0.1)
     engine = await running(tmp_path, registry, limits=limits)
     registry.down = {0}
     await engine.join([event(b"a", b"k1"), event(b"b", b"k1")], timeout=0.05)

@@ -16,7 +16,7 @@ from photon.joiner.slot.identity import SlotRefused
 from tests.unit.joiner.helpers import SLOT, Died, FakeStore, engine_at, event
 
 LIMITS = JoinerLimits(
-    shell=ShellLimits(insert_timeout_s=5.0, tick_s=0.005, witness_s=0.05), lock_wait_s=0.2, close_drain_s=1.0
+    shell=ShellLimits(insert_timeout_s=5.0, tick_s=0.005, witness_s=0.05), lock_wait_s=0.2, close_s=1.0
 )
 
 

@@ -24,7 +24,7 @@ from tests.unit.joiner.helpers import DIGESTER, Died, FakeRegistry, FakeStore, e
 LIMITS = JoinerLimits(
     shell=ShellLimits(insert_timeout_s=1.0, tick_s=0.005, maintain_s=0.01, witness_s=3600.0),
     lock_wait_s=0.2,
-    close_drain_s=1.0,
+    close_s=1.0,
 )
 """The witness is extended only where a test says so."""
 FILE = "joined/s0-000001.jsonl"

@@ -89,7 +89,7 @@ spec:
     {{- end }}
   containers:
     - name: photon
-      image: "{{ $values.image.repository }}:{{ $values.image.tag }}"
+      image: "{{ required "image.repository is missing: name where your nodes pull the image from" $values.image.repository }}:{{ $values.image.tag | default $.root.Chart.Version }}"
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- if .replicas }}
       command:

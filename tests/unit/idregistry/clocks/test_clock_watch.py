@@ -13,7 +13,7 @@ from photon.idregistry.api import Answer
 from photon.idregistry.core.clock_offsets import READING_S_MAX, Agreement, Reading
 from photon.idregistry.core.outcomes import Status
 from photon.idregistry.core.resharding import Action, Ask
-from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
+from photon.idregistry.replica.clocks import ClockWatch, LoneClock, PeerClocks
 from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
 from tests.unit.idregistry.served import opened, routed, served, until
@@ -96,7 +96,7 @@ def test_a_step_of_the_own_clock_is_seen_at_once_and_a_step_of_a_peer_when_it_is
     assert watch.objection() == ""  # one of three is wrong
     heard(watch, r2=DAY)
     assert "behind the median" in watch.objection()  # and then it is this one
-    assert watch.not_after_ns() == clock.wall_ns - S
+    assert watch.not_after_ns(0) == clock.wall_ns - S
 
 
 def test_what_changes_is_logged_once() -> None:
@@ -184,3 +184,13 @@ async def test_replicas_ask_each_other_over_grpc_and_the_wrong_one_knows_itself(
             await client.close()
             for asker in askers:
                 await asker.stop()
+
+
+def test_a_lone_clock_parks_nothing_and_forgets_by_the_events() -> None:
+    clock = ByHand()
+    lone = LoneClock(IntervalClock(clock, S))
+    assert lone.too_new_after_ns() > clock.wall_ns + 10_000 * DAY
+    right = clock.wall_ns
+    assert lone.not_after_ns(right + DAY) == right - S, "an event of the future moves no boundary beyond the clock"
+    clock.wall_ns += 400 * DAY
+    assert lone.not_after_ns(right) == right

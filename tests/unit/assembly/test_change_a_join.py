@@ -1,0 +1,273 @@
+"""docs/operations/change-a-join.md row by row, with two datacentres of which one has the changed file."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import pytest
+
+from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.envelope import Envelope
+from photon.adapters.join_adapters import adapter_of
+from photon.assembly.registry import agree, rule_of
+from photon.batch.events import Events, ForeignEvent
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.loader import load
+from photon.config.settings import Settings
+from photon.dispatcher.errors import RuleError
+from photon.dispatcher.process import state_rule
+from photon.dispatcher.state import State
+from photon.idregistry.api import Digester, Slot
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.outcomes import Description
+from photon.idregistry.core.sharding import single_range
+from photon.joiner.engine import JoinerEngine, JoinerLimits
+from photon.joiner.opening import Surroundings
+from photon.joiner.shell import ShellLimits
+from photon.joiner.slot.slot import SlotPaths
+from photon.joiner.verdicts import envelope_lines
+from tests.unit.joiner.helpers import FakeRegistry, FakeStore, die
+
+PAGE = Path(__file__).parents[3] / "docs" / "operations" / "change-a-join.md"
+EVENTS = 20
+LIMITS = JoinerLimits(shell=ShellLimits(insert_timeout_s=5.0, tick_s=0.005), lock_wait_s=0.2, close_s=5.0)
+FILE = """
+key_file = "{key}"
+[join.{name}]
+{join}
+[join.{name}.primary]
+format = "{format}"
+key = "query_id"
+time = {{ field = "time_us", unit = "us" }}
+{primary}
+[join.{name}.foreign]
+format = "{format}"
+key = {foreign_key}
+{id}
+time = {{ field = "time_us", unit = "{unit}" }}
+{foreign}
+{more}
+"""
+CODE = """
+[join.clicks]
+adapter = "code.py:Clicks"
+options = {{ sample = {sample} }}
+"""
+ADAPTER = """
+from photon.adapters.contract import Adapter, ForeignHeader
+import json
+class Clicks(Adapter):
+    version = {version}
+    def foreign_header(self, record, file):
+        said = json.loads(record)
+        return ForeignHeader(said["query_id"].encode(), said["time_us"] * 1000, said["click_id"].encode())
+    def primary_key(self, record, file):
+        return json.loads(record)["query_id"].encode()
+    def foreign_payload(self, record, file):
+        return {payload}
+    def primary_payload(self, record, file):
+        return record
+"""
+BEFORE = {
+    "key": "key", "name": "clicks", "join": "", "format": "jsonl", "primary": "", "foreign_key": '"query_id"',
+    "id": 'id = "click_id"', "unit": "us", "foreign": "", "more": "",
+}  # fmt: skip
+DELIMITED = 'columns = ["click_id", "query_id", "time_us"]\nheader = false'
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of the file, or of the code next to it."""
+
+    then: Mapping[str, str] = field(default_factory=dict)
+    first: Mapping[str, str] = field(default_factory=dict)
+    code: tuple[tuple[str, int, str], tuple[str, int, str]] | None = None
+    """(option, version, payload) of before and after."""
+
+
+def text(row: str) -> dict[str, str]:
+    return {"format": "csv", "primary": DELIMITED, "foreign": f"{DELIMITED}\n{row}"}
+
+
+CASES = {
+    "`key_file`": Case({"key": "other"}),
+    "`format` of a side": Case({"format": "logfmt"}),
+    "`key` of a side: fields, case, parts": Case({"foreign_key": '{ field = "query_id", case = "fold" }'}),
+    "`id`": Case({"id": ""}),
+    "`time`: field, unit, format, zone": Case({"unit": "ms"}),
+    "`framing` or `multiline`": Case(text("multiline = true"), text("")),
+    "`absent`": Case(text('absent = "-"'), text("")),
+    "an adapter's class, options or `version`": Case(code=(("1", 1, "record"), ("1", 2, "record"))),
+    "the join's name": Case({"name": "others"}),
+    "`shape`: filters, derived and redacted fields, payloads": Case(
+        {"more": '[join.clicks.shape]\nfilter = [{ field = "foreign.time_us", above = 1000005 }]'}
+    ),
+    "code of an adapter, `version` as before": Case(code=(("1", 1, "record"), ("1", 1, "b'\"x\"'"))),
+    "`within`": Case({"join": 'within = { before = "1us", after = "1us" }'}),
+    "`unmatched`": Case({"join": 'unmatched = "inline"'}),
+    "`unmatched_after`": Case({"join": 'unmatched_after = "1h"'}),
+    "`duplicates`": Case({"primary": 'duplicates = "last"'}),
+    "`primary_files` or `follow_links`, wider": Case(
+        {"join": 'primary_files = ["**/*", "more/*"]', "primary": 'follow_links = ["/var/log/pods"]'}
+    ),
+    "`foreign_files`, wider": Case({"join": 'foreign_files = ["**/*", "more/*"]'}),
+    "`missing_logs`": Case({"join": 'missing_logs = "forget"'}),
+    "`match`": Case({"join": 'match = "latest"\nunmatched_after = "1h"'}),
+}
+
+
+def rows() -> dict[str, str]:
+    """Change -> what Photon does, as the page says."""
+    found = re.findall(r"^\| (.+?) \| (refused|safe|not seen) \|", PAGE.read_text(), re.MULTILINE)
+    return dict(found)
+
+
+def test_each_row_is_tested() -> None:
+    told = rows()
+    assert {change for change, does in told.items() if does != "not seen"} == CASES.keys()
+
+
+@dataclass(frozen=True)
+class Site:
+    """A datacentre's file, and what it makes of it."""
+
+    settings: Settings
+    base: Path
+    join: str
+    adapter: Adapter
+
+    @property
+    def digester(self) -> Digester:
+        return Digester(deployment_key(self.settings, self.base), self.join)
+
+    def rule(self) -> bytes:
+        return rule_of(self.settings, self.base, self.join)
+
+    def state_rule(self) -> bytes:
+        return state_rule(self.join, self.adapter, self.digester)
+
+
+def site(base: Path, case: Case, *, changed: bool) -> Site:
+    base.mkdir()
+    (base / "key").write_bytes(b"k" * 32)
+    (base / "other").write_bytes(b"o" * 32)
+    values = {**BEFORE, **case.first, **(case.then if changed else {})}
+    told = FILE.format(**values)
+    if case.code is not None:
+        option, version, payload = case.code[changed]
+        (base / "code.py").write_text(ADAPTER.format(version=version, payload=payload))
+        told = 'key_file = "key"\n' + CODE.format(sample=option)
+    (base / "photon.toml").write_text(told)
+    settings = load(base / "photon.toml", environment={})
+    return Site(settings, base, values["name"], adapter_of(settings, values["name"], base))
+
+
+def pair(tmp_path: Path, change: str) -> tuple[Site, Site]:
+    case = CASES[change]
+    return site(tmp_path / "east", case, changed=False), site(tmp_path / "west", case, changed=True)
+
+
+class Described:
+    """A registry that was set up by another file."""
+
+    problem = ""
+
+    def __init__(self, join: str, rule: bytes) -> None:
+        self._rules = {join: rule}
+
+    async def describe(self, *, timeout: float) -> Description:
+        return Description("r1", single_range(1), (), self._rules)
+
+
+async def takes(old: Site, new: Site) -> bool:
+    """Whether a registry that was filled under the old file has a service with the new one start."""
+    try:
+        return await agree(Described(old.join, old.rule()), new.join, new.rule(), asyncio.Event())  # type: ignore[arg-type]
+    except UsageError:
+        return False
+
+
+@pytest.mark.parametrize("change", [change for change, does in rows().items() if does == "refused"])
+async def test_the_datacentre_with_the_changed_file_does_not_start(tmp_path: Path, change: str) -> None:
+    east, west = pair(tmp_path, change)
+    with closing(State(tmp_path / "state.db", rule=east.state_rule())):
+        pass
+    with pytest.raises(RuleError, match="was written under another key file or other rules"):
+        State(tmp_path / "state.db", rule=west.state_rule())
+    if change == "the join's name":
+        return  # to the registry it is another join, which its replicas do not know before they have the file
+    assert not await takes(east, west)
+    assert not await takes(west, east), "and the other way round"
+    machine = ConfigMachine()
+    assert machine._conflict(c.SetUp(single_range(1), {east.join: east.rule()})) == ""
+    machine.id_rules = {east.join: east.rule()}
+    assert "events would be counted twice" in machine._conflict(c.SetUp(single_range(1), {west.join: west.rule()}))
+
+
+def events(of: Site) -> Events:
+    log, found = LogFile("clicks.log"), []
+    for n in range(EVENTS):
+        record = b'{"click_id":"c%d","query_id":"q%d","time_us":%d}' % (n, n, 1_000_000 + n)
+        header = of.adapter.foreign_header(record, log)
+        event_id = header.event_id or b""
+        found.append(
+            ForeignEvent(
+                event_id, of.digester.digest(event_id), header.event_time_ns, header.key, record, log, 100 * n, 0
+            )
+        )
+    return Events.of(found)
+
+
+def queries(of: range) -> dict[bytes, bytes]:
+    """Each second click's query is there."""
+    return {b"q%d" % n: b'{"query_id":"q%d","time_us":%d}' % (n, 1_000_000 + n) for n in of}
+
+
+async def written(of: Site, registry: FakeRegistry, slot: str, known: dict[bytes, bytes]) -> JoinerEngine:
+    world = Surroundings(registry, FakeStore(known), RealDisk(), SystemClock(), die, lambda: slot.encode())
+    paths = SlotPaths(of.base / "state", of.base / "out")
+    lines = envelope_lines(Envelope())
+    engine = JoinerEngine(Slot(slot, slot), paths, world, of.adapter, lines, limits=LIMITS)
+    await engine.start()
+    return engine
+
+
+@pytest.mark.parametrize("change", [change for change, does in rows().items() if does == "safe"])
+async def test_each_event_has_one_verdict_while_the_files_differ(tmp_path: Path, change: str) -> None:
+    """Both datacentres join all events at once, one by the old file and one by the new."""
+    east, west = pair(tmp_path, change)
+    assert await takes(east, west)
+    assert await takes(west, east)
+    with closing(State(tmp_path / "state.db", rule=east.state_rule())):
+        pass
+    with closing(State(tmp_path / "state.db", rule=west.state_rule())):
+        pass
+    if change == "`match`":
+        return  # sets come from an event store; their events are registered as all others
+    registries = FakeRegistry(), FakeRegistry()
+    registries[1].model = registries[0].model
+    known = queries(range(0, EVENTS, 2))
+    engines = [
+        await written(of, registry, name, known)
+        for of, registry, name in zip((east, west), registries, ("east", "west"), strict=True)
+    ]
+    parts = [events(of) for of in (east, west)]
+    await asyncio.gather(*(engine.join(part, timeout=10.0) for engine, part in zip(engines, parts, strict=True)))
+    for engine in engines:
+        await engine.close()
+    found: Counter[str] = Counter()
+    for of in (east, west):
+        for path in (of.base / "out").rglob("*.jsonl"):
+            found.update(orjson.loads(line)["event_id"] for line in path.read_bytes().splitlines())
+    assert found == {f"c{n}": 1 for n in range(EVENTS)}
