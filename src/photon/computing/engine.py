@@ -416,7 +416,8 @@ class Engine:
         for stage in self._stages:
             if groups := self._groups.pop(stage.name, None):
                 stage.run(groups, now_ns)
-            low_ns, waiting = self._low(stage, exact=stage.part.exact)
+            low_ns, expected = self._low(stage, exact=stage.part.exact)
+            waiting = expected + stage.keyless
             if low_ns > stage.low_ns or stage.behind:
                 low_ns = max(low_ns, stage.low_ns)
                 if low_ns < ENDED_NS:
@@ -443,7 +444,7 @@ class Engine:
                 aside, exact_ns = sum(stage.aside.values()), self._low(stage, exact=True)[0]
                 if aside and exact_ns < ENDED_NS:
                     exact_ns = NEVER_NS  # what was put aside may come yet, whatever its time: it stays where it is
-                mark = Watermark(min(exact_ns, stage.low_ns), stage.low_ns, waiting + aside)
+                mark = Watermark(min(exact_ns, stage.low_ns), stage.low_ns, expected + aside)
                 for stream in stage.part.outputs:
                     self._hear(stream, mark)
 

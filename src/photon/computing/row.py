@@ -33,9 +33,10 @@ class Body(msgspec.Struct, array_like=True):
     """Meanwhile; in order."""
     chunks: int = 0
     """So many rows more have what was kept after it: see ``chunk``."""
+    held_ns: int = 0  # watermark of the key when it was blocked: what is kept runs under it
 
 
-EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", [], 0])
+EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", [], 0, 0])
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Body).decode
 

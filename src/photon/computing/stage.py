@@ -73,6 +73,9 @@ class Stage:
         """Its watermark, as of the timers that were called."""
         self.floors: Pieces = ()
         """Of some keys it is at least so: no key's goes back by a merge."""
+        self._held_ns: int | None = (
+            None  # watermark of the key under repair, until its records have run
+        )
         self.waiting = 0
         self.behind = True
         """There may be keys with timers before its watermark: what it produces has not come so far. At first it is
@@ -188,16 +191,27 @@ class Stage:
 
     # -- what was put aside
     def retry(self, key: str, now_ns: int) -> None:
-        """Runs what was put aside for a key, and then its timers."""
+        """Continues where the key was blocked: its timers that were due there, its records under the watermark of
+        that time, and then its timers up to the watermark."""
         row = self._row(key)
         if row is None or row.data is None:
             return
         body = self._body(row)
-        body.blocked = ""
+        held_ns = min(body.held_ns, self._low_of(key))  # earlier than the key's where the end of time was taken back
+        body.blocked, body.held_ns = "", 0
         records = self._taken_back(key, body)
         self._keep(key, body)
         self._context.now_ns = now_ns
-        self._each([(key, records)], self.low_ns, NEVER_NS)
+        self._held_ns = held_ns
+        self._each([(key, ())], held_ns, NEVER_NS)
+        self._each([(key, records)], NEVER_NS, NEVER_NS)
+        self._held_ns = None
+        self._each([(key, ())], self.low_ns, NEVER_NS)
+
+    @property
+    def keyless(self) -> int:
+        """The number of records put aside for want of a key: any key may lack them."""
+        return self.aside.get(NOWHERE, 1) - 1
 
     def nowhere(self) -> list[Record]:
         """Takes out the records that had no key."""
@@ -327,6 +341,8 @@ class Stage:
         self.tally.timers += called
 
     def _low_of(self, key: str) -> int:
+        if self._held_ns is not None:
+            return self._held_ns
         return max(self.low_ns, number_of(self.floors, hash_of(key))) if self.floors else self.low_ns
 
     def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
@@ -388,6 +404,7 @@ class Stage:
         self._tell(key, reason)
         row = self._row(key)
         body = rows.empty() if row is None or row.data is None else self._body(row)
+        body.held_ns = self._low_of(key)
         self._put_aside(key, body, records, reason)
 
     def _put_aside(self, key: str, body: Body, records: Sequence[Record], reason: str) -> None:

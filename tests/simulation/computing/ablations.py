@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from photon.computing.engine import Engine
-from photon.computing.model import Computation
+from photon.computing.model import Computation, Record
+from photon.computing.stage import Stage
 from photon.computing.standing import Standing, least
 from photon.computing.store import MemoryStore
 from photon.computing.wire import ENDED_NS, Ack, Message
@@ -61,6 +62,14 @@ def end_alone(self: Standing, sender: str, successors: Iterable[str]) -> None:
     self.heard.pop(sender, None)
 
 
+def holds_nothing(self: Stage, key: str, records: Sequence[Record], reason: str) -> None:
+    """What was put aside runs under the watermark of the time at which it is repaired."""
+    low_of, self._low_of = self._low_of, lambda key: ENDED_NS  # type: ignore[method-assign]
+    _block(self, key, records, reason)
+    self._low_of = low_of  # type: ignore[method-assign]
+
+
+_block = Stage._block
 _outgoing = Engine.outgoing
 _low = Standing.low
 LOST_OR_TWICE = "lost|twice|does not come to rest"
@@ -73,6 +82,7 @@ ABLATIONS = {
     "the watermark is sampled after the data": Ablation(Variant(sampled_late=True), "late|final|early"),
     "present instead of expected senders": Ablation(Variant(((Standing, "low", present_only),)), "late|final"),
     "late ones are not counted as waiting": Ablation(Variant(((Standing, "low", not_waiting),)), "called final"),
+    "a blocked key does not hold its watermark": Ablation(Variant(((Stage, "_block", holds_nothing),)), "late"),
     "predecessors are not waited for": Ablation(
         Variant(((Engine, "_parents_ended", any_order),)), "out of order|late"
     ),

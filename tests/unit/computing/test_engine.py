@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from photon.adapters.containment import Guard
-from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology
+from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, standing
 from photon.computing.engine import Engine, Limits
 from photon.computing.errors import ComputingError, Fenced, TopologyError
 from photon.computing.intervals import even
 from photon.computing.sqlite_store import SqliteStore
-from photon.computing.store import MemoryStore
+from photon.computing.store import Commit, MemoryStore
 from photon.computing.wire import ENDED_NS, PUBLISH, Ack, Input, Message, Watermark, decode_ack, decode_message
 
 ONE = even(1)
@@ -142,6 +142,94 @@ def test_what_was_put_aside_is_run_when_the_computation_is_mended() -> None:
     commit(engine, [], 11)
     assert values(engine) == [["a", 11, 3]]
     assert engine.counts().aside == 0
+
+
+class Bill(Computation):
+    """Fails on the records and timers in ``bad``."""
+
+    def __init__(self) -> None:
+        self.bad: set[int] = set()
+        self.told: list[tuple[int, int]] = []
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        if record.time_ns in self.bad:
+            raise ValueError("bad")
+        end = record.time_ns // 10 * 10 + 10
+        if ctx.is_late(end):
+            ctx.produce("counts", ["late", record.time_ns, ctx.watermark_ns])
+            return
+        ctx.state[end] = ctx.state.get(end, 0) + 1
+        ctx.set_timer("end", end)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        if timer.time_ns in self.bad:
+            raise ValueError("bad")
+        ctx.produce("counts", [timer.time_ns, ctx.state.pop(timer.time_ns), timer.waiting])
+
+
+def bills(engine: Engine, *steps: tuple[int, int]) -> Engine:
+    for at, mark in steps:
+        commit(engine, ["a"] if at else [], mark, time_ns=at)
+    return engine
+
+
+def test_a_blocked_key_holds_its_watermark() -> None:
+    """What is repaired is as if nothing had failed, whatever failed and however late it is repaired."""
+    steps = ((1, 1), (2, 3), (4, 5), (6, 12), (13, 15), (17, 28), (0, 100))
+    whole = values(bills(new_engine(Bill()), *steps))
+    assert whole == [[10, 4, 0], [20, 2, 0]]
+    for bad in ({1}, {2}, {6}, {10}, {13}, {20}, {2, 17}, {10, 17}):
+        store, bill = MemoryStore(ONE.all[0]), Bill()
+        bill.bad = bad
+        engine = bills(Engine(topology(bill), store, ONE), *steps)
+        assert engine.counts().aside
+        found = values(engine)
+        engine.commit()
+        for some in sorted(bad):  # one defect after the other is mended, each with a start
+            bill.bad.remove(some)
+            engine = Engine(topology(bill), store, ONE)
+            engine.retry(0)
+            engine.commit()
+            found += values(engine)
+            engine.commit()
+        assert found == whole, bad
+        assert engine.counts().aside == 0
+
+
+def test_a_record_that_came_late_to_a_blocked_key_is_late_for_the_timers_that_were_called() -> None:
+    bill = Bill()
+    bill.bad = {20}
+    engine = bills(new_engine(bill), (1, 1), (11, 12), (0, 25), (2, 26))
+    assert values(engine) == [[10, 1, 0]]
+    bill.bad = set()
+    engine.retry(0)
+    engine.commit()
+    assert values(engine) == [[20, 1, 0], ["late", 2, 25]]
+
+
+def test_what_failed_at_the_end_of_time_does_not_stay_there() -> None:
+    store, bill = MemoryStore(ONE.all[0]), Bill()
+    bill.bad = {20}
+    engine = bills(Engine(topology(bill), store, ONE), (1, 1), (11, 12), (0, ENDED_NS))
+    assert values(engine) == [[10, 1, 0]]
+    engine.commit()
+    known = standing.decode(store.standing(), "i0")
+    known.reopen()
+    store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
+    bill.bad = set()
+    engine = Engine(topology(bill), store, ONE)
+    engine.retry(0)
+    assert values(bills(engine, (12, 12), (0, 30))) == [[20, 2, 0]], "what comes in the next run is in time"
+
+
+def test_no_window_is_final_while_a_record_has_no_key() -> None:
+    made = Topology("t")
+    made.add(Bill(), {made.source("in"): lambda record: record.value or None}, ["counts"])  # type: ignore[arg-type,return-value]
+    made.publish("counts", "out")
+    engine = new_engine(made=made)
+    commit(engine, ["", "a"])
+    commit(engine, [], 11)
+    assert values(engine) == [[10, 1, 1]]
 
 
 def test_a_key_that_cannot_be_had_is_tried_again() -> None:
