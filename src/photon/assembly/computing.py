@@ -352,7 +352,7 @@ class Running:
         injectors = self._injectors(interval, engine)
         owner = Owner(
             interval.id, engine, injectors, site.published,
-            disk=site.disk, clock=site.clock, links=self._links, state=site.id,
+            disk=site.disk, clock=site.clock, links=self._links, state=site.id, where=str(site.state),
             once=self._once, tell=self._tell,
         )  # fmt: skip
         self._closing.callback(owner.close)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -99,6 +99,15 @@ class Engine:
     def committed(self) -> int:
         """The last number of a production that is in the store."""
         return self._number
+
+    @property
+    def published(self) -> Mapping[str, str]:
+        """Stream -> directory, as the topology names it."""
+        return self._topology.published
+
+    def shown(self, sender: str, directory: str) -> int:
+        """The last number of ``sender`` that is known to be published in this directory; -1 means none."""
+        return self._standing.shown.get(sender, {}).get(directory, -1)
 
     @property
     def inherits(self) -> bool:
@@ -210,6 +219,11 @@ class Engine:
 
     # -- commit
     @property
+    def has_acknowledgements(self) -> bool:
+        """True if others have acknowledged what the store still keeps for them, and nothing is left to take in."""
+        return self._outbox.done and not self._weak
+
+    @property
     def moved(self) -> bool:
         """Whether watermarks that others are told of have moved since the last commit."""
         return self._moved
@@ -231,6 +245,7 @@ class Engine:
             self._tick = standing.number
         standing.lows |= {s.name: (s.low_ns, s.waiting) for s in self._stages}
         standing.floors |= {s.name: s.floors for s in self._stages if s.floors or s.name in standing.floors}
+        self._note_shown()
         added, done = self._outbox.changes()
         rows = [row for stage in self._stages for row in (*stage.dirty.values(), *stage.chunks.values())]
         self._store.commit(self._sequencer, Commit(rows, added, done, standing.encode()))
@@ -346,6 +361,8 @@ class Engine:
         limits = self._given or topology.limits
         for stream in self._outbox.unpublished() - topology.published.keys():
             raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
+        if self._stages:
+            self._note_shown()  # where it was published up to now
         self._topology, self._intervals, self._limits = topology, intervals, limits
         self._sends = topology.sends
         self._stages = [
@@ -515,6 +532,12 @@ class Engine:
         self._weak[item.id] = (target, item)
         self._weak_fresh.setdefault(target, []).append(item)
 
+    def _note_shown(self) -> None:
+        for (sender, target), number in self._outbox.taken().items():
+            directory = self._topology.published.get(target.removeprefix(PUBLISH))
+            if directory is not None and target.startswith(PUBLISH):
+                self._standing.shown.setdefault(sender, {})[directory] = number
+
     def _note_committed(self) -> None:
         """What messages may say from now on."""
         self._number = self._standing.number
@@ -542,6 +565,7 @@ class Engine:
         targets, end = self._targets(others=True), left.last + 1  # a topology of later may send them something
         if sender in ended and all(box.has_acked(sender, target, end) for target in targets):
             del self._standing.inherited[sender]
+            self._standing.shown.pop(sender, None)
             self._changed = self._moved = True
             return []
         version = self._topology.version

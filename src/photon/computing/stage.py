@@ -73,9 +73,7 @@ class Stage:
         """Its watermark, as of the timers that were called."""
         self.floors: Pieces = ()
         """Of some keys it is at least so: no key's goes back by a merge."""
-        self._held_ns: int | None = (
-            None  # watermark of the key under repair, until its records have run
-        )
+        self._held_ns: int | None = None  # watermark of the key under repair, until its records have run
         self.waiting = 0
         self.behind = True
         """There may be keys with timers before its watermark: what it produces has not come so far. At first it is

@@ -317,6 +317,30 @@ def test_parts_are_added_and_taken_out_while_it_runs() -> None:
     assert values(engine) == [["a", 61, 4], 6], "its state was kept"
 
 
+def test_it_remembers_what_is_published_where(path: Path) -> None:
+    engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
+    commit(engine, ["a"], 11)
+    assert engine.shown("i0", "out") == -1
+    values(engine)
+    assert engine.has_acknowledgements
+    engine.commit()
+    assert not engine.has_acknowledgements
+    last = engine.shown("i0", "out")
+    assert 0 < last <= engine.committed
+    engine = Engine(topology(), SqliteStore(path), ONE)
+    assert engine.shown("i0", "out") == last
+    assert values(engine) == []
+    elsewhere = topology()
+    elsewhere.published["counts"] = "elsewhere"
+    commit(engine, ["a"], 30, time_ns=12)
+    values(engine)
+    engine.change(elsewhere)
+    commit(engine, ["a"], 50, time_ns=31)
+    values(engine)
+    engine.commit()
+    assert last < engine.shown("i0", "out") < engine.shown("i0", "elsewhere")
+
+
 def test_rows_that_are_needed_next_stay_in_the_cache(path: Path) -> None:
     engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE, limits=Limits(cache_bytes=4_000))
     for n in range(100):
