@@ -25,6 +25,7 @@ from photon.idregistry.api import Digester, Registry
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.given import Given
 from photon.local_join.site import Site
+from photon.outputs.identity import identify
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor
 from photon.supervision.zygote import Zygote
@@ -116,6 +117,7 @@ async def children_of(
 ) -> AsyncIterator[Children]:
     """Begins to start the child processes, and ends them."""
     digester = Digester(site.key(disk), name)
+    identify(disk, site.state)
     async with contextlib.AsyncExitStack() as stack:
         address = stack.enter_context(socket_address(site.state, "eventstore"))
         supervisor = Supervisor(zygote=zygote)
