@@ -13,6 +13,7 @@ from photon.computing.guarding import Guards, Unguarded
 from photon.computing.intervals import Intervals, hash_of
 from photon.computing.model import SECOND_NS, Production, Record
 from photon.computing.outbox import Outbox
+from photon.computing.row import Taken, fresh, taken_of, value_of
 from photon.computing.stage import NOWHERE, Fault, Stage
 from photon.computing.standing import ENDED, Inherited, least, number_of
 from photon.computing.store import Commit, Store
@@ -22,8 +23,6 @@ from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Item,
 
 SEQUENCER_BITS = 40
 """The id of a weak production has the sequencer of its owner above so many bits."""
-_decode = msgspec.msgpack.Decoder().decode
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Counts(NamedTuple):
@@ -139,7 +138,9 @@ class Engine:
         self._standing.sources[batch.source] = batch.end
         self._changed = True
         if batch.records:
-            self._route(batch.source, batch.records, keep_own=self._topology.sources[batch.source].shared)
+            shared, taken = self._topology.sources[batch.source].shared, taken_of(batch.records)
+            for n, (stage, key_of) in enumerate(self._consumers.get(batch.source, ())):
+                self._route_to(stage, key_of, fresh(taken) if n else taken, keep_own=shared)
         if batch.watermark is not None:
             self._hear(batch.source, batch.watermark)
         self._run(now_ns)
@@ -181,8 +182,8 @@ class Engine:
             ):
                 self._repeated += 1
             else:
-                record = Record(_decode(item.value), item.time_ns, item.stream)
-                self._groups.setdefault(item.consumer, {}).setdefault(item.key, []).append(record)
+                record = Record(value_of(item.value), item.time_ns, item.stream)
+                self._groups.setdefault(item.consumer, {}).setdefault(item.key, []).append((record, item.value))
                 self._changed = True
         if weak:
             standing.see(sender, message.upto, weak)
@@ -209,11 +210,11 @@ class Engine:
         if not self._caught_up(now_ns):
             return
         for stage in self._stages:
-            records = stage.nowhere()
+            keyless = stage.nowhere()
             for key in list(stage.aside):
                 stage.retry(key, now_ns)
-            for record in records:
-                self._route_to(stage, stage.part.inputs[record.stream], [record], keep_own=False)
+            for each in keyless:
+                self._route_to(stage, stage.part.inputs[each[0].stream], [each], keep_own=False)
         self._changed = True
         self._run(now_ns)
 
@@ -384,7 +385,7 @@ class Engine:
         for stage in self._stages:
             for stream, key_of in stage.part.inputs.items():
                 self._consumers.setdefault(stream, []).append((stage, key_of))
-        self._groups: dict[str, dict[str, list[Record]]] = {}
+        self._groups: dict[str, dict[str, list[Taken]]] = {}
         self._whole = len(intervals.all) == 1
 
     def _held(self, batch: Input) -> str:
@@ -490,36 +491,32 @@ class Engine:
                 for _, time_ns, value in some:
                     self._send(PUBLISH + stream, "", "", time_ns, value, stream)
             for stage, key_of in self._consumers.get(stream, ()):
-                records = [Record(_decode(value), time_ns, stream) for _, time_ns, value in some]
-                self._route_to(stage, key_of, records, keep_own=False, weak=weak)
+                taken = [(Record(value_of(value), time_ns, stream), value) for _, time_ns, value in some]
+                self._route_to(stage, key_of, taken, keep_own=False, weak=weak)
         if self._weak and not before:
             self._weak_since_ns = now_ns
 
-    def _route(self, stream: str, records: Sequence[Record], *, keep_own: bool) -> None:
-        for stage, key_of in self._consumers.get(stream, ()):
-            self._route_to(stage, key_of, records, keep_own=keep_own)
-
     def _route_to(
-        self, stage: Stage, key_of: KeyOf, records: Sequence[Record], *, keep_own: bool, weak: bool = False
+        self, stage: Stage, key_of: KeyOf, taken: Sequence[Taken], *, keep_own: bool, weak: bool = False
     ) -> None:
         """``keep_own``: what is another's is dropped, who reads it as well."""
-        keys = stage.keys_of(key_of, records)
+        keys = stage.keys_of(key_of, [record for record, _ in taken])
         groups = self._groups.setdefault(stage.name, {})
         whole, interval = self._whole, self._interval
-        for key, record in zip(keys, records, strict=True):
+        for key, each in zip(keys, taken, strict=True):
             if not whole:
                 hashed = hash_of(key)
                 if hashed not in interval and (key != NOWHERE or keep_own):
                     if not keep_own:
                         target = self._intervals.of(hashed).id
                         send = self._send_weak if weak else self._send
-                        send(target, stage.name, key, record.time_ns, _encode(record.value), record.stream)
+                        send(target, stage.name, key, each[0].time_ns, each[1], each[0].stream)
                     continue
             group = groups.get(key)
             if group is None:
-                groups[key] = [record]
+                groups[key] = [each]
             else:
-                group.append(record)
+                group.append(each)
 
     def _send(self, target: str, consumer: str, key: str, time_ns: int, value: bytes, stream: str) -> None:
         self._standing.number += 1

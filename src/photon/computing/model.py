@@ -33,7 +33,7 @@ def hours(time_ns: int) -> int:
 
 
 class Record(NamedTuple):
-    """One of a stream. ``value`` is shared with other consumers: not to be changed."""
+    """One of a stream. ``process_record`` may change ``value``: other consumers, and a second try, have their own."""
 
     value: Any
     time_ns: int

@@ -18,7 +18,7 @@ from photon.computing import row as rows
 from photon.computing.guarding import FAILED, Guard, reason_of
 from photon.computing.intervals import hash_of
 from photon.computing.model import Context, Misused, Production, Record, Timer
-from photon.computing.row import Body, Kept
+from photon.computing.row import Body, Kept, Taken
 from photon.computing.standing import Pieces, number_of
 from photon.computing.store import Due, Row, Store
 from photon.computing.topology import KeyOf, Part
@@ -124,13 +124,13 @@ class Stage:
                     keys.append(NOWHERE)
         return keys
 
-    def run(self, groups: dict[str, list[Record]], now_ns: int) -> None:
+    def run(self, groups: dict[str, list[Taken]], now_ns: int) -> None:
         """Records by key, those of a key in order."""
         self._context.now_ns = now_ns
         for key, records in groups.items():
             low_ns = self._low_of(key)
             self.tally.records += len(records)
-            for record in records:
+            for record, _ in records:
                 if record.time_ns < low_ns:
                     self.tally.late += 1
         self._each(list(groups.items()), NEVER_NS, NEVER_NS)
@@ -211,7 +211,7 @@ class Stage:
         """The number of records put aside for want of a key: any key may lack them."""
         return self.aside.get(NOWHERE, 1) - 1
 
-    def nowhere(self) -> list[Record]:
+    def nowhere(self) -> list[Taken]:
         """Takes out the records that had no key."""
         row = self._row(NOWHERE)
         if row is None or row.data is None:
@@ -220,7 +220,7 @@ class Stage:
         self._keep(NOWHERE, rows.empty())
         return records
 
-    def _taken_back(self, key: str, body: Body) -> list[Record]:
+    def _taken_back(self, key: str, body: Body) -> list[Taken]:
         """What was put aside; nothing is any more."""
         self.aside.pop(key, None)
         kept = body.kept
@@ -231,7 +231,7 @@ class Stage:
                 kept += _decode(row.data, name).kept
             self.chunks[name, key] = Row(name, key, None)
         body.kept, body.chunks = [], 0
-        return [Record(rows.value_of(each), each.time_ns, each.stream) for each in kept]
+        return [(Record(rows.value_of(each.value), each.time_ns, each.stream), each.value) for each in kept]
 
     # -- commit
     def committed(self) -> None:
@@ -255,7 +255,7 @@ class Stage:
         return size
 
     # -- one key
-    def _each(self, groups: Sequence[tuple[str, Sequence[Record]]], until_ns: int, wall_ns: int) -> None:
+    def _each(self, groups: Sequence[tuple[str, Sequence[Taken]]], until_ns: int, wall_ns: int) -> None:
         self._load([key for key, _ in groups])
         at, guard = 0, self._guard
         while at < len(groups):
@@ -271,12 +271,12 @@ class Stage:
                     at += 1
 
     def _one_by_one(
-        self, key: str, records: Sequence[Record], until_ns: int, wall_ns: int, error: BaseException
+        self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, error: BaseException
     ) -> None:
         if not records:
             self._one_timer_each(key, until_ns, wall_ns, error)
             return
-        for n, record in enumerate(records):
+        for n, record in enumerate(rows.fresh(records)):
             if len(records) > 1 or until_ns != NEVER_NS:
                 try:
                     with self._guard:
@@ -300,7 +300,7 @@ class Stage:
         except FAILED as again:
             self._block(key, (), self._reason(again))
 
-    def _run(self, key: str, records: Sequence[Record], until_ns: int, wall_ns: int, most: int = 0) -> None:
+    def _run(self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0) -> None:
         """The whole of it, or it raises and nothing has changed."""
         row = self.dirty.get(key) or self.cache.get(key)
         data = rows.EMPTY if row is None or row.data is None else row.data
@@ -318,7 +318,7 @@ class Stage:
         made: list[Production] = []
         context.produced = made
         context.past = past = called = 0
-        for record in records:
+        for record, _ in records:
             guard.count += 1
             context._time_ns = record.time_ns
             process(context, record)
@@ -398,18 +398,18 @@ class Stage:
         if wall_ns is not None:
             heapq.heappush(self._heaps[1], Due(wall_ns, key))
 
-    def _block(self, key: str, records: Sequence[Record], reason: str) -> None:
+    def _block(self, key: str, records: Sequence[Taken], reason: str) -> None:
         self._tell(key, reason)
         row = self._row(key)
         body = rows.empty() if row is None or row.data is None else self._body(row)
         body.held_ns = self._low_of(key)
         self._put_aside(key, body, records, reason)
 
-    def _put_aside(self, key: str, body: Body, records: Sequence[Record], reason: str) -> None:
+    def _put_aside(self, key: str, body: Body, records: Sequence[Taken], reason: str) -> None:
         body.blocked = reason
         if records:
             chunk = rows.empty()
-            chunk.kept = [Kept(each.stream, each.time_ns, _encode(each.value)) for each in records]
+            chunk.kept = [Kept(each.stream, each.time_ns, value) for each, value in records]
             name = rows.chunk(self.name, body.chunks)
             self.chunks[name, key] = Row(name, key, _encode(chunk), aside=len(records))
             body.chunks += 1

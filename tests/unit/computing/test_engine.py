@@ -33,6 +33,11 @@ class Count(Computation):
         ctx.produce("counts", [ctx.key, timer.time_ns, ctx.state["n"]])
 
 
+class Pass(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.produce("passed", record.value)
+
+
 class Sum(Computation):
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.state["n"] = ctx.state.get("n", 0) + record.value[2]
@@ -118,6 +123,59 @@ def test_a_repetition_is_dropped() -> None:
     engine.commit()
     assert values(engine) == [["a", 11, 1]]
     assert engine.counts().repeated == 1
+
+
+class Changes(Computation):
+    """Changes what it is given, and fails where it was given something that was changed."""
+
+    def __init__(self, name: str, bad: int = -1) -> None:
+        self.name, self.bad = name, bad
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        assert record.value["seen"] == [], "changed by another call"
+        record.value["seen"].append(self.name)
+        record.value["n"] *= 100
+        if record.value["n"] == self.bad * 100:
+            raise ValueError("bad")
+        ctx.produce(self.name, [self.name, record.value["n"]])
+        record.value["n"] = 0
+
+
+def changing_key(known: set[str]) -> Callable[[Record], str]:
+    def key_of(record: Record) -> str:
+        if record.value["k"] not in known:
+            record.value["n"] += 1
+            raise ValueError("no key")
+        return str(record.value["k"])
+
+    return key_of
+
+
+def test_what_user_code_changes_in_a_record_is_its_own() -> None:
+    """Neither another consumer sees it, nor a second try, nor a later start; of sources and of what is produced."""
+    made, parts = Topology("t"), [Changes("one", 2), Changes("two"), Changes("three", 2)]
+    known = {"a"}
+    stream = made.source("in")
+    made.add(Pass(), {stream: changing_key(known)}, ["passed"])
+    made.add(parts[0], {stream: changing_key(known)}, ["one"])
+    for part in parts[1:]:
+        made.add(part, {"passed": lambda record: "a"}, [part.name])
+    for part in parts:
+        made.publish(part.name, part.name)
+    store = MemoryStore(ONE.all[0])
+    engine = Engine(made, store, ONE)
+    feed(engine, [{"k": k, "n": n, "seen": []} for n, k in enumerate("aaaba")])
+    engine.commit()
+    found = values(engine)
+    engine.commit()
+    known.add("b")
+    for part in parts:
+        part.bad = -1
+    engine = Engine(made, store, ONE)
+    engine.retry(0)
+    engine.commit()
+    found += values(engine)
+    assert sorted(found) == sorted([part.name, n * 100] for part in parts for n in range(5))
 
 
 def test_a_zombie_ends(path: Path) -> None:
