@@ -168,8 +168,8 @@ class Computation:
     name = ""
     """By default the class's name, in lower case. State is kept under it."""
     idempotent = False
-    """It may be run again for the same record with the same effect: productions may leave before its state is
-    durable (weak productions, MillWheel 6.1.3)."""
+    """For a record that comes again it changes nothing more and produces nothing more. Its productions may leave
+    before its state is durable (weak productions, MillWheel 6.1.3); all that read them must be idempotent, too."""
     dedup = True
     """Off: a record may come twice after a crash."""
     time_limit_s = 10.0

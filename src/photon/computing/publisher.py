@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import orjson
@@ -26,7 +27,7 @@ from photon.computing.wire import NEVER_NS, Item
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
-from photon.outputs.identity import identify
+from photon.outputs.identity import ID_BYTES, identify
 from photon.outputs.output_places import EMBEDDED_STATE, SLOTS_DIRECTORY
 from photon.outputs.published import DURABLE_NAME, OutputFile, PublishedDamaged, durable_bytes, name_of, read_slot
 
@@ -93,7 +94,8 @@ class Publisher:
         if held is None:
             raise UsageError(f"{self._state}: another process publishes there; stop it, or publish elsewhere")
         self._lock = held
-        identify(disk, directory / EMBEDDED_STATE)
+        drawn = sha256(f"{state} {directory}".encode()).hexdigest()  # the same for all senders, who may start at once
+        identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES])
         self._lengths: dict[str, int] = {}
         """Of all files, as published."""
         self._number = 1

@@ -1,4 +1,4 @@
-"""The identity of an output: its writer draws it once, and the cursors of its readers carry it.
+"""The identity of an output: its writer gives it once, and the cursors of its readers carry it.
 
 Slots and files have the same names in every output of ``photon join``. Without an identity, a cursor of one output
 would pass for a cursor of another, and records would be left out. An output below a URL has the identity of the
@@ -7,21 +7,17 @@ output it was copied from. A deployment's output has none: its slots have names 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError, UsageError
-from photon.config.file_lock import lock_file
+from photon.config.errors import PhotonError
 from photon.config.versioned_file import read_versioned
 
-IDENTITY_NAME, LOCK_NAME = "output.json", "output.lock"
-LOCK_S = 5.0
+IDENTITY_NAME = "output.json"
 VERSION = 1
-ID_BYTES = 8
+ID_BYTES = 8  # as hexadecimal digits in the file
 
 
 class IdentityDamaged(PhotonError):
@@ -41,16 +37,8 @@ def identity_of(disk: Disk, state: Path) -> str:
     return "" if found is None else found.id
 
 
-def identify(disk: Disk, state: Path, draw: Callable[[int], bytes] = os.urandom) -> None:
-    """Draws an identity unless there is one; of several processes one does. Raises UsageError, OSError."""
+def identify(disk: Disk, state: Path, id: str) -> None:
+    """Gives the output with this state directory an identity, unless it has one. Raises OSError."""
     path = state / IDENTITY_NAME
-    if disk.exists(path):
-        return
-    held = lock_file(state / LOCK_NAME, wait_s=LOCK_S)
-    if held is None:
-        raise UsageError(f"{state / LOCK_NAME}: is held by another process; try again")
-    try:
-        if not disk.exists(path):
-            disk.replace(path, msgspec.json.encode(_Identity(VERSION, draw(ID_BYTES).hex())) + b"\n")
-    finally:
-        os.close(held)
+    if not disk.exists(path):
+        disk.replace(path, msgspec.json.encode(_Identity(VERSION, id)) + b"\n")

@@ -173,6 +173,7 @@ class Ledger(Computation):
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.idempotent = world.weak
 
     def process_record(self, ctx: Context, record: Record) -> None:
         if self._world.weak and ctx.state:
