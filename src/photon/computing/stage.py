@@ -15,7 +15,7 @@ from operator import ne
 from typing import Any, NamedTuple
 
 from photon.computing import row as rows
-from photon.computing.guarding import FAILED, Guard, reason_of
+from photon.computing.guarding import Guard, failed, reason_of
 from photon.computing.intervals import hash_of
 from photon.computing.model import Context, Misused, Production, Record, Timer
 from photon.computing.row import Body, Kept, Taken
@@ -118,7 +118,7 @@ class Stage:
                         if not key.isascii():
                             key.encode()
                         keys.append(key)
-            except FAILED as error:
+            except failed() as error:
                 if len(keys) < len(records):
                     self._tell(NOWHERE, self._reason(error))
                     keys.append(NOWHERE)
@@ -265,7 +265,7 @@ class Stage:
                         key, records = groups[at]
                         self._run(key, records, until_ns, wall_ns)
                         at += 1
-            except FAILED as error:
+            except failed() as error:
                 if at < len(groups):
                     self._one_by_one(*groups[at], until_ns, wall_ns, error)
                     at += 1
@@ -282,7 +282,7 @@ class Stage:
                     with self._guard:
                         self._run(key, [record], NEVER_NS, NEVER_NS)
                     continue
-                except FAILED as again:
+                except failed() as again:
                     error = again
             self._block(key, records[n:], self._reason(error))
             return
@@ -297,7 +297,7 @@ class Stage:
                     raise error
                 with self._guard:
                     self._run(key, (), until_ns, wall_ns, most=1)
-        except FAILED as again:
+        except failed() as again:
             self._block(key, (), self._reason(again))
 
     def _run(self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0) -> None:

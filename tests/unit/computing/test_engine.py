@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -504,3 +505,71 @@ def test_messages_of_others_are_not_taken() -> None:
     ):
         with pytest.raises(ComputingError, match=why):
             wrong()
+
+
+class Breaks(Computation):
+    """Does something that nobody can make good, in the record ``bad``; ``how`` does it."""
+
+    def __init__(self, how: Callable[[Context], object], *, timer: bool) -> None:
+        self._how, self._timer = how, timer
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        if record.value == "bad" and not self._timer:
+            self._how(ctx)
+        ctx.set_timer("end", 10)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        if ctx.key == "bad":
+            self._how(ctx)
+        ctx.produce("counts", ctx.key)
+
+
+def raising(error: BaseException) -> Callable[[Context], object]:
+    def raise_it(ctx: Context) -> None:
+        raise error
+
+    return raise_it
+
+
+@pytest.mark.parametrize("timer", [False, True])
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda ctx: ctx.produce("counts", 1, time_ns=2**70),
+        lambda ctx: ctx.produce("counts", 1, time_ns=ENDED_NS),
+        lambda ctx: ctx.produce("counts", 1, time_ns=-(2**63)),
+        lambda ctx: ctx.produce("counts", 2**70),
+        lambda ctx: ctx.produce("counts", "\ud800"),
+        lambda ctx: ctx.set_timer("x", 2**63 - 1),
+        lambda ctx: ctx.set_wall_timer("\ud800", 2**62),
+        lambda ctx: ctx.state.update(n=2**70),
+        lambda ctx: ctx.state.update({(1, 2): 3}),
+        raising(SystemExit(5)),
+        raising(KeyboardInterrupt()),
+        raising(GeneratorExit()),
+        raising(BaseException("of its own")),
+        raising(MemoryError()),
+        raising(RecursionError()),
+    ],
+)
+def test_what_user_code_does_costs_its_key_only(how: Callable[[Context], object], timer: bool) -> None:
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)  # as photon compute does
+    try:
+        engine = new_engine(Breaks(how, timer=timer))
+        commit(engine, ["a", "bad", "b"])
+        commit(engine, ["c", "bad"], 11)
+        assert [decode_message(each.encode()) for each in engine.outgoing()]
+        engine.resend(PUBLISH + "counts")
+        assert sorted(each for each in values(engine) if each != "bad") == ["a", "b", "c"]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_a_program_that_does_not_handle_it() -> None:
+    engine = new_engine(Breaks(raising(KeyboardInterrupt()), timer=False))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            feed(engine, ["bad"])
+    finally:
+        signal.signal(signal.SIGINT, before)
