@@ -47,7 +47,7 @@ IDLE_S = (0.02, 0.2)
 """Between two looks of a program that finds nothing to do, whatever its threads: twice as long each time."""
 REST_S_MAX = 1.0
 LEAVE_S = 10.0
-"""After so long a thread that does not end is left: its process ends without it."""
+"""A process that stops waits for its threads at most this long, and then ends without them."""
 BATCH = 16
 """Rows that a thread takes at once."""
 

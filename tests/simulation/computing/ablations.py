@@ -59,7 +59,7 @@ def any_order(self: Engine, message: Message) -> bool:
 
 
 def any_consumer(self: Topology, producer: Mapping[str, str]) -> None:
-    """Who reads weak productions is not looked at."""
+    """Accepts any consumer of weak productions."""
 
 
 def end_alone(self: Standing, sender: str, successors: Iterable[str]) -> None:
@@ -68,7 +68,7 @@ def end_alone(self: Standing, sender: str, successors: Iterable[str]) -> None:
 
 
 def holds_nothing(self: Stage, key: str, records: Sequence[Record], reason: str) -> None:
-    """What was put aside runs under the watermark of the time at which it is repaired."""
+    """Records put aside run under the watermark at the time of the repair."""
     low_of, self._low_of = self._low_of, lambda key: ENDED_NS  # type: ignore[method-assign]
     _block(self, key, records, reason)
     self._low_of = low_of  # type: ignore[method-assign]

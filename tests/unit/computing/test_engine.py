@@ -233,7 +233,7 @@ def bills(engine: Engine, *steps: tuple[int, int]) -> Engine:
 
 
 def test_a_blocked_key_holds_its_watermark() -> None:
-    """What is repaired is as if nothing had failed, whatever failed and however late it is repaired."""
+    """A repaired key is as if nothing had failed, for each record or timer that fails."""
     steps = ((1, 1), (2, 3), (4, 5), (6, 12), (13, 15), (17, 28), (0, 100))
     whole = values(bills(new_engine(Bill()), *steps))
     assert whole == [[10, 4, 0], [20, 2, 0]]
@@ -244,7 +244,7 @@ def test_a_blocked_key_holds_its_watermark() -> None:
         assert engine.counts().aside
         found = values(engine)
         engine.commit()
-        for some in sorted(bad):  # one defect after the other is mended, each with a start
+        for some in sorted(bad):  # one fix after the other, each with a start
             bill.bad.remove(some)
             engine = Engine(topology(bill), store, ONE)
             engine.retry(0)
