@@ -270,6 +270,8 @@ def _end(children: Collection[subprocess.Popen[bytes]]) -> None:
         child.terminate()
     for child in children:
         child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
 
 
 def _say(line: str) -> None:

@@ -95,7 +95,7 @@ class Publisher:
             raise UsageError(f"{self._state}: another process publishes there; stop it, or publish elsewhere")
         self._lock = held
         drawn = sha256(f"{state} {directory}".encode()).hexdigest()  # the same for all senders, who may start at once
-        identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES])
+        identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES], sender)
         self._lengths: dict[str, int] = {}
         """Of all files, as published."""
         self._number = 1

@@ -118,7 +118,7 @@ async def children_of(
 ) -> AsyncIterator[Children]:
     """Begins to start the child processes, and ends them."""
     digester = Digester(site.key(disk), name)
-    identify(disk, site.state, secrets.token_hex(ID_BYTES))
+    identify(disk, site.state, secrets.token_hex(ID_BYTES), "join")
     async with contextlib.AsyncExitStack() as stack:
         address = stack.enter_context(socket_address(site.state, "eventstore"))
         supervisor = Supervisor(zygote=zygote)

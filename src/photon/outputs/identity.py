@@ -37,8 +37,12 @@ def identity_of(disk: Disk, state: Path) -> str:
     return "" if found is None else found.id
 
 
-def identify(disk: Disk, state: Path, id: str) -> None:
-    """Gives the output with this state directory an identity, unless it has one. Raises OSError."""
+def identify(disk: Disk, state: Path, id: str, by: str) -> None:
+    """Gives the output with this state directory an identity, unless it has one. ``by`` names the process: several
+    may start at once, with the same ``id``. Raises OSError."""
     path = state / IDENTITY_NAME
     if not disk.exists(path):
-        disk.replace(path, msgspec.json.encode(_Identity(VERSION, id)) + b"\n")
+        own = state / f"{IDENTITY_NAME}.{by}"
+        disk.replace(own, msgspec.json.encode(_Identity(VERSION, id)) + b"\n")
+        disk.rename(own, path)
+        disk.sync_dir(state)

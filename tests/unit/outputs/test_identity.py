@@ -42,7 +42,7 @@ def test_it_is_drawn_once_for_all_that_publish_there(tmp_path: Path) -> None:
     _output(tmp_path)
     first = identity_of(DISK, tmp_path / ".photon")
     Publisher(DISK, tmp_path, "other").close()
-    identify(DISK, tmp_path / ".photon", "another")
+    identify(DISK, tmp_path / ".photon", "another", "other")
     assert first == identity_of(DISK, tmp_path / ".photon")
     assert identity_of(DISK, tmp_path / "nothing") == ""
     (tmp_path / ".photon" / "output.json").write_bytes(b"{")
