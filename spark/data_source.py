@@ -32,7 +32,6 @@ from photon.config.units import moment_ns
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath, placed
 from photon.outputs.cursor import Cursor
-from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
 from photon.spark import schemas
 from photon.spark.data_source_options import (
@@ -339,7 +338,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> dict[str, Cursor]:
         """The cursors after all that is published now."""
         disk, kinds = UrlDisk(), self._options.kinds
-        return {each.datacentre: end_of(place_of(each).published(disk, kinds)) for each in self._options.sources}
+        return {each.datacentre: place_of(each).end(disk, kinds) for each in self._options.sources}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, ended = decoded(start), decoded(end)

@@ -91,11 +91,11 @@ def mark_of(offset: Mapping[str, Any], name: str = "watermark") -> Mark:
 
 
 def furthest(one: Cursor, other: Cursor) -> Cursor:
-    """The later position of each log."""
+    """The later position of each log. Raises OtherOutput where they are of two outputs."""
     positions = dict(one.positions)
     for place, at in other.positions.items():
         positions[place] = max(at, positions.get(place, at))
-    return Cursor(positions)
+    return Cursor(positions, one.within(other.output, "what is read now").output)
 
 
 def bounded(start: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor:
@@ -113,7 +113,7 @@ def bounded(start: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor
             if taken:
                 positions[place] = Position(number_of(work), work.start + taken)
             left -= taken
-    return Cursor(positions)
+    return Cursor(positions, start.output)
 
 
 def counted(start: Cursor, works: Iterable[RangeWork], records: int, disk: Disk) -> Cursor:
@@ -131,7 +131,7 @@ def counted(start: Cursor, works: Iterable[RangeWork], records: int, disk: Disk)
                 break
             left, at = _after(work, left, disk)
             positions[place] = Position(number_of(work), at)
-    return Cursor(positions)
+    return Cursor(positions, start.output)
 
 
 def _after(work: RangeWork, most: int, disk: Disk) -> tuple[int, int]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 import orjson
 import structlog
 
-from photon.config.errors import PhotonError
+from photon.adapters.containment import Guard, Hung
+from photon.adapters.contract import Adapter
+from photon.computing.guarding import failed
 from photon.tables.api import (
     AdvisoryLocks,
     Conflict,
@@ -43,6 +46,8 @@ FAILED_WAIT_S = (1.0, 60.0)
 IDLE_S = (0.02, 0.2)
 """Between two looks of a program that finds nothing to do, whatever its threads: twice as long each time."""
 REST_S_MAX = 1.0
+LEAVE_S = 10.0
+"""A process that stops waits for its threads at most this long, and then ends without them."""
 BATCH = 16
 """Rows that a thread takes at once."""
 
@@ -55,6 +60,7 @@ class Observer:
     table: str
     column: str
     run: Callable[[TransactionFace, Row], object]
+    time_limit_s: float = 10.0
 
     @property
     def acknowledged(self) -> str:
@@ -67,19 +73,24 @@ class Observer:
         return f"{self.table}/{self.acknowledged}"
 
 
-def observer(tables: Tables, table: str, column: str, *, name: str | None = None) -> Callable[[Work], Work]:
+def observer(
+    tables: Tables, table: str, column: str, *, name: str | None = None, time_limit_s: float = 10.0
+) -> Callable[[Work], Work]:
     """``@observer(tables, table="clicks", column="campaign")``: the function runs with (transaction, row) after the
     column has changed, in a transaction of its own, whose commit acknowledges all changes before its start.
 
     ``name`` (the function's): under another one it runs again for what is notified. Several changes may be one run;
     of each change at most one run commits. What it does beside the tables may happen several times.
+
+    ``time_limit_s``: of its own code in one run, not of the tables; 0 means no limit. A run that raises or takes
+    longer counts for nothing and is tried again. A call that blocks is ended when it returns.
     """
 
     def decorated(work: Work) -> Work:
         called = name_of(name or work.__name__)
         if any(each.name == called for each in tables.observers):
             raise TablesError(f"two observers are called {called}; give one of them another name=")
-        tables.observers.append(Observer(called, name_of(table), name_of(column), work))
+        tables.observers.append(Observer(called, name_of(table), name_of(column), work, time_limit_s))
         tables.observe(table, column)
         return work
 
@@ -87,7 +98,52 @@ def observer(tables: Tables, table: str, column: str, *, name: str | None = None
 
 
 class ObserverFailed(TablesError):
-    """The code of an observer raises; what it was to see to is not lost."""
+    """The code of an observer raises or hangs; what it was to see to is not lost. ``cells``: one line for each."""
+
+    exit_code = 3
+
+    def __init__(self, cells: Sequence[str]) -> None:
+        more = f"; and {len(cells) - 1} more" if len(cells) > 1 else ""
+        super().__init__(f"{cells[0]}{more}: fix it, and run the observers again")
+        self.cells = cells
+
+
+class _Guarded(Transaction):
+    """The transaction of one run: the store's time is not the observer's, and its calls are never broken off."""
+
+    guard: Guard | None = None
+
+    @contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        guard, self.guard = self.guard, None  # within itself it is not left twice
+        if guard is None:
+            yield
+            return
+        guard.disarm()
+        try:
+            yield
+        finally:
+            self.guard = guard
+            guard.__enter__()
+
+    def get(self, table: str, row: str, column: str) -> bytes | None:
+        with self._unwatched():
+            return super().get(table, row, column)
+
+    def prefetch(self, wanted: Iterable[tuple[str, str, Sequence[str]]]) -> None:
+        with self._unwatched():
+            super().prefetch(wanted)
+
+    def scan(
+        self, table: str, begin: str = "", end: str | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, dict[str, bytes]]]:
+        found = super().scan(table, begin, end, columns)
+        while True:
+            with self._unwatched():
+                row = next(found, None)
+            if row is None:
+                return
+            yield row
 
 
 class Worker:
@@ -104,6 +160,7 @@ class Worker:
         self._names = sorted({each.table for each in tables.observers})
         self._seen: list[tuple[str, str]] = []
         self._failed: dict[tuple[str, str, str], tuple[float, float]] = {}  # cell -> (not before, wait)
+        self._guards = threading.local()
         self._threads = 1
         self._resting = 0
         self._idle_s = IDLE_S[0]
@@ -143,11 +200,18 @@ class Worker:
         """Until ``stop`` is set. Raises StoreFailed only from ``publish``."""
         self.publish()
         self._threads = threads
-        workers = [threading.Thread(target=self._until, args=(stop,), name=f"observer-{n}") for n in range(threads)]
+        workers = [
+            threading.Thread(target=self._until, args=(stop,), name=f"observer-{n}", daemon=True)
+            for n in range(threads)
+        ]
         for each in workers:
             each.start()
+        stop.wait()
+        until = self._around.clock.monotonic() + LEAVE_S
         for each in workers:
-            each.join()
+            each.join(max(0.0, until - self._around.clock.monotonic()))
+        if left := [each.name for each in workers if each.is_alive()]:
+            self._log.warning("observers do not come back and are left; their rows are run again", threads=left)
 
     def _until(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -177,9 +241,10 @@ class Worker:
             self._news.notify()
 
     def drain(self) -> int:
-        """Runs until there is nothing left to do here; returns how many runs were committed. Raises ObserverFailed,
-        StoreFailed, Conflict after a minute of these."""
+        """Runs until there is nothing left to do here; returns how many runs were committed. An observer that fails
+        costs its cell only. Raises ObserverFailed at the end, StoreFailed, Conflict after a minute of these."""
         runs = 0
+        failures: dict[tuple[str, str, str], str] = {}
         back_off = BackOff(self._around, TRIES_S)
         while True:
             at_rest, moved = True, False
@@ -189,16 +254,17 @@ class Worker:
                 while page := self._page(table, begin):
                     seen_to: list[Notification] = []
                     for (row, column), found in _cells(page):
+                        if (table, row, column) in failures:
+                            continue
                         try:
                             committed, done, clean = self._tend(table, row, column)
                         except (Conflict, OutcomeUnknown, TooOld) as error:  # other workers are there as well
                             at_rest, met = False, error
                             continue
-                        except PhotonError:
-                            raise
-                        except Exception as error:
-                            cell = "/".join((table, row, column))
-                            raise ObserverFailed(f"an observer of {cell} raises {error!r}") from error
+                        except ObserverFailed as error:
+                            failures[table, row, column] = error.cells[0]
+                            moved = True
+                            continue
                         runs += committed
                         seen_to += found if done else ()
                         moved = moved or bool(committed or done)
@@ -207,6 +273,8 @@ class Worker:
                         self._around.store.forget(seen_to)
                     begin = page[-1].row + "\0"
             if at_rest and not moved:
+                if failures:
+                    raise ObserverFailed(list(failures.values()))
                 return runs
             if moved:
                 back_off = BackOff(self._around, TRIES_S)
@@ -245,9 +313,7 @@ class Worker:
                 except (Conflict, OutcomeUnknown, TooOld):
                     self._around.counts["observers_met"] += 1
                     met.append(((row, column), found))
-                except StoreFailed:
-                    raise
-                except Exception as error:
+                except ObserverFailed as error:
                     self._raised(table, row, column, error)
                 else:
                     self._failed.pop((table, row, column), None)
@@ -279,10 +345,17 @@ class Worker:
         whether what was notified before may be forgotten, and False if this program has more to do there."""
         committed, clean, acknowledged = 0, True, True
         here = self._by_column.get((table, column), ())
+        failed: ObserverFailed | None = None
         for each in here:
-            ran, decided = self._observe(each, row)
+            try:
+                ran, decided = self._observe(each, row)
+            except ObserverFailed as error:
+                failed = failed or error
+                continue
             committed += ran
             clean = clean and decided
+        if failed is not None:
+            raise failed
         elsewhere = set(self._tables.system.observers(table, column)).difference(each.name for each in here)
         if elsewhere:
             acknowledged = self._acknowledged(table, row, column, elsewhere)
@@ -291,17 +364,43 @@ class Worker:
     def _observe(self, observer: Observer, row: str) -> tuple[bool, bool]:
         """Whether it ran, and whether all that was notified before is decided and acknowledged."""
         tables = self._tables
-        raw = Transaction(self._around, tables.resolver, tables.system)
+        raw = _Guarded(self._around, tables.resolver, tables.system)
         held = raw.held(observer.table, row, observer.column, observer.acknowledged)
         before = raw.get(observer.table, row, observer.acknowledged)
         if held.version is None or (before is not None and held.commit <= int(before)):
             return False, _decided(held, raw)
         face = TransactionFace(raw)
-        observer.run(face, face.table(observer.table).row(row))
+        self._call(observer, raw, face, face.table(observer.table).row(row))
         raw.write(observer.table, row, observer.acknowledged, orjson.dumps(raw.start))
         raw.commit()
         self._around.counts["observed"] += 1
         return True, _decided(held, raw)
+
+    def _call(self, observer: Observer, raw: _Guarded, face: TransactionFace, row: Row) -> None:
+        """Raises ObserverFailed, and what the tables raise."""
+        guards: dict[str, Guard] = self._guards.__dict__.setdefault("by_name", {})
+        guard = guards.get(observer.name)
+        if guard is None:  # each thread has its own
+            guard = guards[observer.name] = Guard(cast("Adapter", observer))
+        raw.guard = guard
+        try:
+            with guard:
+                guard.count += 1
+                observer.run(face, row)
+        except (Conflict, OutcomeUnknown, TooOld, StoreFailed):
+            raise
+        except Hung:
+            what = f"does not come back within {observer.time_limit_s:g} s{guard.where}"
+            raise self._failure(observer, row, what) from None
+        except failed() as error:
+            raise self._failure(observer, row, f"raises {error!r}") from error
+        finally:
+            guard.disarm()
+            raw.guard = None
+
+    def _failure(self, observer: Observer, row: Row, what: str) -> ObserverFailed:
+        cell = "/".join((observer.table, row.key, observer.column))
+        return ObserverFailed([f"the observer {observer.name} of {cell} {what}"])
 
     def _acknowledged(self, table: str, row: str, column: str, names: Iterable[str]) -> bool:
         """Observers of other programs have seen the last change."""
@@ -317,14 +416,14 @@ class Worker:
         failed = self._failed.get((table, row, column))
         return failed is not None and self._around.clock.monotonic() < failed[0]
 
-    def _raised(self, table: str, row: str, column: str, error: Exception) -> None:
+    def _raised(self, table: str, row: str, column: str, error: ObserverFailed) -> None:
         key = table, row, column
         wait_s = min(self._failed[key][1] * 2, FAILED_WAIT_S[1]) if key in self._failed else FAILED_WAIT_S[0]
         if len(self._failed) >= FAILED_MAX:
             self._failed.clear()
         self._failed[key] = self._around.clock.monotonic() + wait_s, wait_s
         self._around.counts["observers_failed"] += 1
-        self._log.warning("an observer raises", cell="/".join(key), error=repr(error), again_s=wait_s)
+        self._log.warning("an observer fails", cell="/".join(key), error=error.cells[0], again_s=wait_s)
 
 
 def _cells(page: Iterable[Notification]) -> list[Dirty]:

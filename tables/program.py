@@ -14,7 +14,7 @@ from photon.config.metrics.readings import Readings
 from photon.config.metrics.table import TABLES, Kind
 from photon.config.python_file import load_python
 from photon.tables.collecting import Collector
-from photon.tables.observing import Worker
+from photon.tables.observing import ObserverFailed, Worker
 from photon.tables.standing import Watch
 from photon.tables.tables import Tables
 
@@ -56,11 +56,18 @@ class Program:
         return sum((tables.counts for tables in self.tables), start=Counter())
 
     def drain(self) -> None:
-        """Runs until nothing is left to do. Raises what ``Worker.publish`` and ``Worker.drain`` do."""
+        """Runs until nothing is left to do. Raises what ``Worker.publish`` and ``Worker.drain`` do; ObserverFailed at
+        the end, for all tables."""
+        failed: list[str] = []
         for tables in self.tables:
             worker = Worker(tables)
             worker.publish()
-            worker.drain()
+            try:
+                worker.drain()
+            except ObserverFailed as error:
+                failed += error.cells
+        if failed:
+            raise ObserverFailed(failed)
 
     def run(self, stop: threading.Event, *, threads: int) -> None:
         """Until ``stop`` is set, which it is where something fails. Raises StoreFailed where the observers cannot be

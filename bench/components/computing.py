@@ -152,6 +152,8 @@ class Pass(Computation):
 class Nothing(Computation):
     """The next stage, of another owner."""
 
+    idempotent = True
+
     def process_record(self, ctx: Context, record: Record) -> None: ...
 
 

@@ -26,6 +26,7 @@ from photon.adapters.contract import Adapter
 from photon.computing import guarding
 from photon.computing.errors import ComputingError
 from photon.computing.model import Computation, Record
+from photon.computing.row import Taken
 from photon.computing.stage import Stage, cost
 from photon.computing.store import Due, Row, Store
 from photon.computing.topology import Topology
@@ -143,7 +144,7 @@ class Operator(StatefulProcessor):
                 yield OUT(row.to, row.key, row.items, self._column)
         if found:
             found.sort(key=lambda each: (each.time_ns, each.stream, each.value))  # as they were not shuffled
-            records = [Record(self._value(each), each.time_ns, each.stream) for each in found]
+            records = [self._taken(each) for each in found]
             yield from self._run(key[0].removeprefix(KEY_PREFIX), records, timerValues)
 
     def handleExpiredTimer(  # noqa: N802 Spark's name
@@ -160,8 +161,12 @@ class Operator(StatefulProcessor):
     def _value(self, item: Item) -> Any:
         return orjson.loads(item.value) if item.stream in self._sources else _unpacked(item.value)
 
+    def _taken(self, item: Item) -> Taken:
+        value = self._value(item)
+        return Record(value, item.time_ns, item.stream), pack(value) if item.stream in self._sources else item.value
+
     def _run(
-        self, key: str, records: Sequence[Record], values: TimerValues, expired_ms: int | None = None
+        self, key: str, records: Sequence[Taken], values: TimerValues, expired_ms: int | None = None
     ) -> Iterator[SparkRow]:
         """Records at the watermark before; then it moves."""
         stage = self._stage
@@ -220,7 +225,7 @@ class Operator(StatefulProcessor):
                 messages.setdefault((PUBLISHED, key), []).append(item)
             for number in self._consumers[stream]:
                 to = self._stages[number]
-                (named,) = to.keys_of(to.part.inputs[stream], [Record(self._value(item), time_ns, stream)])
+                (named,) = to.keys_of(to.part.inputs[stream], [self._taken(item)[0]])
                 if to.faults:
                     raise ComputingError(f"computation {to.name}: {to.faults[0].reason}; mend it and run again")
                 messages.setdefault((number, named), []).append(item)

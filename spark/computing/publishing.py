@@ -12,7 +12,8 @@ it is staged; then it is never done again, and is published: appended to the fil
 is dropped there, so a process that was killed in between publishes the rest.
 
 One driver: the run holds the lock of the state, its Java process another one, as it outlives a driver that was killed
-for a moment; and publishers hold those of their streams.
+for a moment; and publishers hold those of their streams. ``shown.json`` has the last number of each directory, so
+that published files that are older than the state are noticed.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ batch, of which Spark keeps the last ``minBatchesToRetain``."""
 ROOM_S = 0.05
 PUBLISH_ITEMS = 20_000
 STAGED_SCHEMA = "part string, items bigint, fault string"
+
+
+SHOWN_NAME = "shown.json"
 
 
 class _Staged(msgspec.Struct, frozen=True):
@@ -127,10 +131,15 @@ class Publishing:
         self.records = 0
         self._publishers: dict[str, Publisher] = {}
         self._journals: dict[str, PublishedWatermark] = {}
+        self._published, self._shown_path = dict(published), state / SHOWN_NAME
+        self._shown: dict[str, int] = json.loads(disk.read(self._shown_path)) if disk.exists(self._shown_path) else {}
         most = (self.committed() + 1 << BATCH_BITS) - 1
         try:
             for stream, directory in published.items():
-                publisher = Publisher(disk, directory, SENDER, state=id, committed=most)
+                publisher = Publisher(
+                    disk, directory, SENDER, state=id, where=str(state),
+                    committed=most, shown=self._shown.get(str(directory), -1),
+                )  # fmt: skip
                 self._publishers[stream] = publisher
                 self._journals[stream] = PublishedWatermark(disk, directory)
         except BaseException:
@@ -179,6 +188,8 @@ class Publishing:
         self.mark = self._mark(batch)
         for journal in self._journals.values():
             journal.say([self.mark], self._clock.now_ns())
+        self._shown |= {str(self._published[each]): at.taken for each, at in self._publishers.items()}
+        self._disk.replace(self._shown_path, json.dumps(self._shown).encode())
         self._disk.remove(path)
         for name, _ in parts:
             self._disk.remove(self.staged / "parts" / name)

@@ -30,7 +30,6 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 from photon.outputs.cursor import Cursor
-from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
 from photon.spark.computing.plan import MARKER_PREFIX, SCHEMA, Plan, Reads, refusals
 from photon.spark.computing.publishing import SENDER, Publishing, last_offset, stage
@@ -166,7 +165,7 @@ def _reads_no_more(disk: Disk, checkpoint: Path, wish: Wish) -> bool:
     read = decoded(offset)
     for each in wish.reads:
         at = read.get(each.name, Cursor())
-        end = end_of(OutputPlace(Path(each.output), Path(each.state)).published(disk, each.kinds))
+        end = OutputPlace(Path(each.output), Path(each.state)).end(disk, each.kinds)
         if furthest(at, end) != at:
             return True
     return not wish.once

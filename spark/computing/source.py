@@ -21,7 +21,6 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.objects.disk import UrlDisk
 from photon.outputs.cursor import Cursor
-from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.ranges import read_range
 from photon.spark.computing.operator import stages_of
@@ -142,7 +141,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """After all that is published now."""
         disk = RealDisk()
         return {
-            each.name: end_of(OutputPlace(Path(each.output), Path(each.state)).published(disk, each.kinds))
+            each.name: OutputPlace(Path(each.output), Path(each.state)).end(disk, each.kinds)
             for each in self._plan.reads
         }
 

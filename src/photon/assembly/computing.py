@@ -44,7 +44,6 @@ from photon.config.tls import OPERATOR
 from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
 from photon.objects.disk import UrlDisk
-from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S, POLL_MOST_S = 0.02, 0.1
@@ -182,7 +181,7 @@ class Site:
         read on, with a later watermark, and what another reads of it in the next run would be late."""
         places = {stream: places_of(source, self.base)[0] for stream, source in self.topology.sources.items()}
         return {
-            stream: position_of({name: end_of(place.published(self.disk)) for name, place in named.items()})
+            stream: position_of({name: place.end(self.disk) for name, place in named.items()})
             for stream, named in places.items()
         }
 
@@ -352,7 +351,7 @@ class Running:
         injectors = self._injectors(interval, engine)
         owner = Owner(
             interval.id, engine, injectors, site.published,
-            disk=site.disk, clock=site.clock, links=self._links, state=site.id,
+            disk=site.disk, clock=site.clock, links=self._links, state=site.id, where=str(site.state),
             once=self._once, tell=self._tell,
         )  # fmt: skip
         self._closing.callback(owner.close)

@@ -221,7 +221,7 @@ def _apart(
         said = read_status(site.disk, site.state)
         return [each for each in said if each.at_ns >= began_ns and each.interval in here]
 
-    failed = ""
+    failed, failed_code = "", 0
     try:
         while not stop.is_set():
             known = site.table.look()
@@ -239,6 +239,7 @@ def _apart(
                     children[name] = subprocess.Popen([*command, "--only", name], stdin=subprocess.PIPE)
                 elif (code := children[name].poll()) is not None:
                     if code >= 0:
+                        failed_code = code
                         failed = f"the process of the interval {name} has ended with {code}; see what it said"
                         break
                     _say(f"the process of the interval {name} was killed by signal {-code}; it is started again")
@@ -254,7 +255,9 @@ def _apart(
     finally:
         _end(children.values())
     if failed:
-        raise PhotonError(failed)
+        error = PhotonError(failed)
+        error.exit_code = failed_code or error.exit_code
+        raise error
     now = found()
     say_watermarks(site, known.intervals, now, journals)
     for journal in journals.values():
@@ -267,6 +270,8 @@ def _end(children: Collection[subprocess.Popen[bytes]]) -> None:
         child.terminate()
     for child in children:
         child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
 
 
 def _say(line: str) -> None:

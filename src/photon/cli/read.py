@@ -105,13 +105,13 @@ def named_place(output: Path | None, config: Path | None, datacentre: str | None
 
 def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     from photon.objects.disk import UrlDisk
-    from photon.outputs import Cursor, end_of
+    from photon.outputs import Cursor
 
     found = kept.load() if kept is not None else None
     if found is not None:
         return found
     if begin == "end":
-        start = end_of(place.published(UrlDisk()))
+        start = place.end(UrlDisk())
     elif begin == "beginning":
         start = Cursor()
     elif begin.startswith("{"):

@@ -279,10 +279,14 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
       photon table observe dedup.py --once -o json
       photon table observe dedup.py --retire cluster
       photon table observe dedup.py --threads 16 --metrics 127.0.0.1:9464
-    Exit codes: 0 ended by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers.
+    An observer that raises or exceeds its time limit costs its own cell only, which is tried again; --once tries all
+    of them again and lists those that fail.
+    Exit codes: 0 ended by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers; 3 with --once,
+    observers of some cells fail.
     """
     from photon.config.stopping import stop_flag
     from photon.status.http import serve_metrics
+    from photon.tables.observing import ObserverFailed
     from photon.tables.program import Program, tables_of
 
     if retire is not None:
@@ -291,8 +295,14 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
     stop = stop_flag()
     if metrics is not None:
         serve_metrics(metrics, program.read)
+    failed: Sequence[str] = ()
     if once:
-        program.drain()
+        try:
+            program.drain()
+        except ObserverFailed as error:
+            failed = error.cells
+            for line in failed[:SHOWN]:
+                say(line)
     else:
         say(f"observers of {file} run in {threads} threads")
         sys.stderr.flush()
@@ -300,11 +310,11 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
     counts = program.counts
     program.close()
     out.show(
-        {"observers": program.observers, "counts": dict(counts)},
+        {"observers": program.observers, "counts": dict(counts), "failed": failed},
         f"observers {', '.join(program.observers)}: {counts['observed']:,} runs committed, "
-        f"{counts['conflicts']:,} conflicts",
+        f"{counts['conflicts']:,} conflicts" + (f", {len(failed):,} cells failed" if failed else ""),
     )
-    return DONE
+    return ATTENTION if failed else DONE
 
 
 def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +13,7 @@ from photon.computing.guarding import Guards, Unguarded
 from photon.computing.intervals import Intervals, hash_of
 from photon.computing.model import SECOND_NS, Production, Record
 from photon.computing.outbox import Outbox
+from photon.computing.row import Taken, fresh, taken_of, value_of
 from photon.computing.stage import NOWHERE, Fault, Stage
 from photon.computing.standing import ENDED, Inherited, least, number_of
 from photon.computing.store import Commit, Store
@@ -22,8 +23,6 @@ from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Item,
 
 SEQUENCER_BITS = 40
 """The id of a weak production has the sequencer of its owner above so many bits."""
-_decode = msgspec.msgpack.Decoder().decode
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Counts(NamedTuple):
@@ -101,6 +100,15 @@ class Engine:
         return self._number
 
     @property
+    def published(self) -> Mapping[str, str]:
+        """Stream -> directory, as the topology names it."""
+        return self._topology.published
+
+    def shown(self, sender: str, directory: str) -> int:
+        """The last number of ``sender`` that is known to be published in this directory; -1 means none."""
+        return self._standing.shown.get(sender, {}).get(directory, -1)
+
+    @property
     def inherits(self) -> bool:
         """Whether what was sent before a split or a merge is not all delivered."""
         return bool(self._standing.inherited)
@@ -130,7 +138,9 @@ class Engine:
         self._standing.sources[batch.source] = batch.end
         self._changed = True
         if batch.records:
-            self._route(batch.source, batch.records, keep_own=self._topology.sources[batch.source].shared)
+            shared, taken = self._topology.sources[batch.source].shared, taken_of(batch.records)
+            for n, (stage, key_of) in enumerate(self._consumers.get(batch.source, ())):
+                self._route_to(stage, key_of, fresh(taken) if n else taken, keep_own=shared)
         if batch.watermark is not None:
             self._hear(batch.source, batch.watermark)
         self._run(now_ns)
@@ -172,8 +182,8 @@ class Engine:
             ):
                 self._repeated += 1
             else:
-                record = Record(_decode(item.value), item.time_ns, item.stream)
-                self._groups.setdefault(item.consumer, {}).setdefault(item.key, []).append(record)
+                record = Record(value_of(item.value), item.time_ns, item.stream)
+                self._groups.setdefault(item.consumer, {}).setdefault(item.key, []).append((record, item.value))
                 self._changed = True
         if weak:
             standing.see(sender, message.upto, weak)
@@ -200,15 +210,20 @@ class Engine:
         if not self._caught_up(now_ns):
             return
         for stage in self._stages:
-            records = stage.nowhere()
+            keyless = stage.nowhere()
             for key in list(stage.aside):
                 stage.retry(key, now_ns)
-            for record in records:
-                self._route_to(stage, stage.part.inputs[record.stream], [record], keep_own=False)
+            for each in keyless:
+                self._route_to(stage, stage.part.inputs[each[0].stream], [each], keep_own=False)
         self._changed = True
         self._run(now_ns)
 
     # -- commit
+    @property
+    def has_acknowledgements(self) -> bool:
+        """True if others have acknowledged what the store still keeps for them, and nothing is left to take in."""
+        return self._outbox.done and not self._weak
+
     @property
     def moved(self) -> bool:
         """Whether watermarks that others are told of have moved since the last commit."""
@@ -231,6 +246,7 @@ class Engine:
             self._tick = standing.number
         standing.lows |= {s.name: (s.low_ns, s.waiting) for s in self._stages}
         standing.floors |= {s.name: s.floors for s in self._stages if s.floors or s.name in standing.floors}
+        self._note_shown()
         added, done = self._outbox.changes()
         rows = [row for stage in self._stages for row in (*stage.dirty.values(), *stage.chunks.values())]
         self._store.commit(self._sequencer, Commit(rows, added, done, standing.encode()))
@@ -346,6 +362,8 @@ class Engine:
         limits = self._given or topology.limits
         for stream in self._outbox.unpublished() - topology.published.keys():
             raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
+        if self._stages:
+            self._note_shown()  # where it was published up to now
         self._topology, self._intervals, self._limits = topology, intervals, limits
         self._sends = topology.sends
         self._stages = [
@@ -367,7 +385,7 @@ class Engine:
         for stage in self._stages:
             for stream, key_of in stage.part.inputs.items():
                 self._consumers.setdefault(stream, []).append((stage, key_of))
-        self._groups: dict[str, dict[str, list[Record]]] = {}
+        self._groups: dict[str, dict[str, list[Taken]]] = {}
         self._whole = len(intervals.all) == 1
 
     def _held(self, batch: Input) -> str:
@@ -416,7 +434,8 @@ class Engine:
         for stage in self._stages:
             if groups := self._groups.pop(stage.name, None):
                 stage.run(groups, now_ns)
-            low_ns, waiting = self._low(stage, exact=stage.part.exact)
+            low_ns, expected = self._low(stage, exact=stage.part.exact)
+            waiting = expected + stage.keyless
             if low_ns > stage.low_ns or stage.behind:
                 low_ns = max(low_ns, stage.low_ns)
                 if low_ns < ENDED_NS:
@@ -443,7 +462,7 @@ class Engine:
                 aside, exact_ns = sum(stage.aside.values()), self._low(stage, exact=True)[0]
                 if aside and exact_ns < ENDED_NS:
                     exact_ns = NEVER_NS  # what was put aside may come yet, whatever its time: it stays where it is
-                mark = Watermark(min(exact_ns, stage.low_ns), stage.low_ns, waiting + aside)
+                mark = Watermark(min(exact_ns, stage.low_ns), stage.low_ns, expected + aside)
                 for stream in stage.part.outputs:
                     self._hear(stream, mark)
 
@@ -472,36 +491,32 @@ class Engine:
                 for _, time_ns, value in some:
                     self._send(PUBLISH + stream, "", "", time_ns, value, stream)
             for stage, key_of in self._consumers.get(stream, ()):
-                records = [Record(_decode(value), time_ns, stream) for _, time_ns, value in some]
-                self._route_to(stage, key_of, records, keep_own=False, weak=weak)
+                taken = [(Record(value_of(value), time_ns, stream), value) for _, time_ns, value in some]
+                self._route_to(stage, key_of, taken, keep_own=False, weak=weak)
         if self._weak and not before:
             self._weak_since_ns = now_ns
 
-    def _route(self, stream: str, records: Sequence[Record], *, keep_own: bool) -> None:
-        for stage, key_of in self._consumers.get(stream, ()):
-            self._route_to(stage, key_of, records, keep_own=keep_own)
-
     def _route_to(
-        self, stage: Stage, key_of: KeyOf, records: Sequence[Record], *, keep_own: bool, weak: bool = False
+        self, stage: Stage, key_of: KeyOf, taken: Sequence[Taken], *, keep_own: bool, weak: bool = False
     ) -> None:
         """``keep_own``: what is another's is dropped, who reads it as well."""
-        keys = stage.keys_of(key_of, records)
+        keys = stage.keys_of(key_of, [record for record, _ in taken])
         groups = self._groups.setdefault(stage.name, {})
         whole, interval = self._whole, self._interval
-        for key, record in zip(keys, records, strict=True):
+        for key, each in zip(keys, taken, strict=True):
             if not whole:
                 hashed = hash_of(key)
                 if hashed not in interval and (key != NOWHERE or keep_own):
                     if not keep_own:
                         target = self._intervals.of(hashed).id
                         send = self._send_weak if weak else self._send
-                        send(target, stage.name, key, record.time_ns, _encode(record.value), record.stream)
+                        send(target, stage.name, key, each[0].time_ns, each[1], each[0].stream)
                     continue
             group = groups.get(key)
             if group is None:
-                groups[key] = [record]
+                groups[key] = [each]
             else:
-                group.append(record)
+                group.append(each)
 
     def _send(self, target: str, consumer: str, key: str, time_ns: int, value: bytes, stream: str) -> None:
         self._standing.number += 1
@@ -513,6 +528,12 @@ class Engine:
         item = Item(0, consumer, key, time_ns, value, stream, self._weak_last)
         self._weak[item.id] = (target, item)
         self._weak_fresh.setdefault(target, []).append(item)
+
+    def _note_shown(self) -> None:
+        for (sender, target), number in self._outbox.taken().items():
+            directory = self._topology.published.get(target.removeprefix(PUBLISH))
+            if directory is not None and target.startswith(PUBLISH):
+                self._standing.shown.setdefault(sender, {})[directory] = number
 
     def _note_committed(self) -> None:
         """What messages may say from now on."""
@@ -541,6 +562,7 @@ class Engine:
         targets, end = self._targets(others=True), left.last + 1  # a topology of later may send them something
         if sender in ended and all(box.has_acked(sender, target, end) for target in targets):
             del self._standing.inherited[sender]
+            self._standing.shown.pop(sender, None)
             self._changed = self._moved = True
             return []
         version = self._topology.version

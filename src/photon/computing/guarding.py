@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Callable
 from typing import Protocol
@@ -9,7 +10,13 @@ from typing import Protocol
 from photon.adapters.containment import Hung
 from photon.computing.model import Computation, Misused
 
-FAILED = (Exception, Hung)
+
+def failed() -> tuple[type[BaseException], ...]:
+    """The exceptions of user code that end its call only: all of them, ``sys.exit()`` too. A KeyboardInterrupt is
+    passed on where Ctrl-C raises it; ``photon compute`` handles that signal itself."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return (Exception, Hung, SystemExit, GeneratorExit)
+    return (BaseException,)
 
 
 class Guard(Protocol):

@@ -21,7 +21,7 @@ from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
-from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.cursor import Cursor, OtherOutput, OutputLog, Position
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import OutputBlock, Reader
 from photon.outputs.watermarks import Pair, WatermarkTail
@@ -77,7 +77,8 @@ class Injector:
         said: Mapping[str, Said] = MappingProxyType({}),
     ) -> None:
         """``places``: all that are expected, by name; ``position``: None for the beginning; ``said``: watermarks that
-        are not journaled in the place. Raises UsageError where the position is of other places."""
+        are not journaled in the place. Raises UsageError where the position is of other places, OtherOutput where it
+        is of another output in their place."""
         known = _decoded(position)
         if gone := known.keys() - places.keys():
             raise UsageError(
@@ -93,6 +94,14 @@ class Injector:
             for name in sorted(places)
         ]
         self._said = Watermark()
+        for feed in self._feeds:
+            try:
+                feed.reader.check()
+            except OtherOutput as other:
+                raise OtherOutput(
+                    f"{stream}: {other.what}, up to which it was computed",
+                    "name that one again, read the new one as another stream, or begin with another --state",
+                ) from None
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:
         """All that is published now and was not read yet, and then the watermark, where it has moved. Of several
@@ -115,7 +124,7 @@ class Injector:
                 feed.look()
             else:
                 records = self._records(block)
-                feed.cursor = feed.cursor.moved(block.place, block.end())
+                feed.cursor = feed.cursor.moved(block.place, block.end(), block.output)
                 feed.look()
                 yield self._input(records)
         if self.mark() != self._said or (last is not None and self._begin != self.position()):
@@ -174,12 +183,14 @@ class Injector:
 def furthest(positions: Iterable[bytes | None]) -> bytes:
     """The position behind all that one of them is behind."""
     found: dict[str, dict[OutputLog, Position]] = {}
+    outputs: dict[str, str] = {}
     for position in positions:
         for name, cursor in _decoded(position).items():
             known = found.setdefault(name, {})
+            outputs[name] = outputs.get(name) or cursor.output
             for log, at in cursor.positions.items():
                 known[log] = max(at, known.get(log, at))
-    return position_of({name: Cursor(known) for name, known in found.items()})
+    return position_of({name: Cursor(known, outputs[name]) for name, known in found.items()})
 
 
 def position_of(cursors: Mapping[str, Cursor]) -> bytes:

@@ -33,7 +33,7 @@ def hours(time_ns: int) -> int:
 
 
 class Record(NamedTuple):
-    """One of a stream. ``value`` is shared with other consumers: not to be changed."""
+    """One of a stream. ``process_record`` may change ``value``: other consumers, and a second try, have their own."""
 
     value: Any
     time_ns: int
@@ -118,8 +118,8 @@ class Context:
         if stream not in self._outputs:
             raise Misused(f"it has no output {stream!r}, only {', '.join(sorted(self._outputs)) or 'none'}")
         time_ns = self._time_ns if time_ns is None else time_ns
-        if type(time_ns) is not int:
-            raise Misused(f"the time of a record is a {type(time_ns).__name__}, not int nanoseconds")
+        if not _is_time(time_ns):
+            raise Misused(f"the time of what it produces to {stream!r} is no int of nanoseconds: {time_ns!r}")
         data = _encode(value)
         if len(data) > PRODUCTION_BYTES_MAX:
             raise Misused(f"what it produces has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}")
@@ -150,10 +150,15 @@ class Context:
         return True
 
 
+def _is_time(time_ns: object) -> bool:
+    """False for the ends of time, too."""
+    return type(time_ns) is int and -(1 << 63) < time_ns < (1 << 63) - 1
+
+
 def _moment(tag: str, time_ns: int) -> tuple[int, str]:
     if type(tag) is not str:
         raise Misused(f"the tag of a timer is a {type(tag).__name__}, not str")
-    if type(time_ns) is not int or not -(1 << 63) < time_ns < 1 << 63:
+    if not _is_time(time_ns):
         raise Misused(f"the time of the timer {tag!r} is no int of nanoseconds: {time_ns!r}")
     return (time_ns, tag)
 
@@ -168,8 +173,8 @@ class Computation:
     name = ""
     """By default the class's name, in lower case. State is kept under it."""
     idempotent = False
-    """It may be run again for the same record with the same effect: productions may leave before its state is
-    durable (weak productions, MillWheel 6.1.3)."""
+    """For a record that comes again it changes nothing more and produces nothing more. Its productions may leave
+    before its state is durable (weak productions, MillWheel 6.1.3); all that read them must be idempotent, too."""
     dedup = True
     """Off: a record may come twice after a crash."""
     time_limit_s = 10.0

@@ -88,6 +88,7 @@ def _halved(old: Store, half: Interval, *, first: bool, successors: tuple[str, .
     known.heard[half.id] = known.heard.pop(name, {})
     known.ended.add(name)
     known.inherited = {**known.inherited, name: Inherited(known.number, successors, known.parents)} if first else {}
+    known.shown = known.shown if first else {}
     known.number = 0
     known.parents = (name,)
     return known
@@ -146,6 +147,7 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
         if max(floor_ns for _, _, floor_ns in floors) > merged.reached(name):
             merged.floors[name] = floors
     merged.inherited = {**one.inherited, **other.inherited}
+    merged.shown = {**one.shown, **other.shown}
     for known, name in zip((one, other), names, strict=True):
         merged.inherited[name] = Inherited(known.number, (interval.id,), known.parents)
     return merged

@@ -33,6 +33,7 @@ class Outbox:
         self._done: dict[Way, int] = {}
         self._in_flight: dict[Way, int] = {}
         self._acked: dict[Way, int] = {}
+        self._taken: dict[Way, int] = {}
         self._message_items, self._message_bytes = message_items, message_bytes
         for chunk in chunks:
             items = _decode(chunk.data)
@@ -119,11 +120,23 @@ class Outbox:
         way = (ack.sender, ack.target)
         items = self._ways.get(way)
         while items and items[0].number <= ack.upto:
-            self.bytes -= len(items.popleft().value)
+            item = items.popleft()
+            self.bytes -= len(item.value)
+            self._taken[way] = item.number
             self._done[way] = max(ack.upto, self._done.get(way, 0))
         self._acked[way] = max(ack.upto, self._acked.get(way, -1))
         if self._in_flight.get(way, ack.upto + 1) <= ack.upto:
             del self._in_flight[way]
+
+    @property
+    def done(self) -> bool:
+        """True if an acknowledgement removes something from the store at the next commit."""
+        return bool(self._done)
+
+    def taken(self) -> dict[Way, int]:
+        """The last item that each target has acknowledged since the last call."""
+        found, self._taken = self._taken, {}
+        return found
 
     def awaits(self, target: str) -> bool:
         """Whether a message to it is on its way."""

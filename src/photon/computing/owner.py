@@ -71,10 +71,11 @@ class Owner:
         clock: Clock,
         links: Links,
         state: str = "",
+        where: str = "the state",
         once: bool = False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``publish``: stream -> directory; ``state``: see Publisher; ``once``: what is there now is
+        """``publish``: stream -> directory; ``state``, ``where``: see Publisher; ``once``: what is there now is
         all that comes, and where that was said before, what was there then; ``tell``: hears one line for each fault
         of a computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
@@ -82,7 +83,8 @@ class Owner:
         self.upto: Mapping[str, bytes] = {}
         """Source -> not beyond this position."""
         self._disk, self._clock, self._links, self._tell = disk, clock, links, tell
-        self._state = state
+        self._state, self._where = state, where
+        self._names: Mapping[str, str] = engine.published
         self._publishers: dict[tuple[str, Path, str], Publisher] = {}
         self._sent: dict[str, float] = {}
         """Target -> when it was sent something that it has not acknowledged, monotonic seconds."""
@@ -126,6 +128,8 @@ class Owner:
         self._acknowledge()
         while self._send(self.engine.outgoing()):
             pass
+        if self.engine.has_acknowledgements:  # the next start knows what must be published, and sends none of it
+            self.engine.commit()
         self._look()
 
     @property
@@ -147,12 +151,13 @@ class Owner:
         if self.engine.inherits:
             raise TopologyError("what was sent before a split or a merge is on its way still")
         before, self._publish = self._publish, publish
+        self._names = topology.published
         try:
             for stream in publish:
                 self._publisher(stream, self.interval)
             self.engine.change(topology)
         except BaseException:
-            self._publish = before
+            self._publish, self._names = before, self.engine.published
             raise
         for place in [place for place in self._publishers if publish.get(place[0]) != place[1]]:
             self._publishers.pop(place).close()
@@ -251,7 +256,10 @@ class Owner:
         place = (stream, self._publish[stream], sender)
         if place not in self._publishers:
             committed = self.engine.committed if sender == self.interval else None
-            self._publishers[place] = Publisher(self._disk, *place[1:], state=self._state, committed=committed)
+            self._publishers[place] = Publisher(
+                self._disk, *place[1:], state=self._state, where=self._where,
+                committed=committed, shown=self.engine.shown(sender, self._names[stream]),
+            )  # fmt: skip
         return self._publishers[place]
 
     def _repeat(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import orjson
@@ -26,6 +27,7 @@ from photon.computing.wire import NEVER_NS, Item
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
+from photon.outputs.identity import ID_BYTES, identify
 from photon.outputs.output_places import EMBEDDED_STATE, SLOTS_DIRECTORY
 from photon.outputs.published import DURABLE_NAME, OutputFile, PublishedDamaged, durable_bytes, name_of, read_slot
 
@@ -56,6 +58,12 @@ def slot_of(file: str) -> str:
     return file.rpartition("/")[2].rpartition("-")[0]
 
 
+class NotOfThisState(UsageError):
+    """Published files and the state of who publishes them do not belong together."""
+
+    exit_code = 3
+
+
 class Publisher:
     """The files of one sender in one published stream. One thread at a time."""
 
@@ -66,13 +74,16 @@ class Publisher:
         sender: str,
         *,
         state: str = "",
+        where: str = "the state",
         committed: int | None = None,
+        shown: int = -1,
         roll_bytes: int = ROLL_BYTES,
     ) -> None:
-        """``state``: the id of what the sender keeps; ``committed``: the last number that it had given when it
-        started, None where that is not known. What another state, or a newer copy of it, has published is refused:
-        the numbers would mean something else. Raises UsageError for that, and where another process has it,
-        PublishedDamaged, OSError."""
+        """``state``, ``where``: the id and the place of what the sender keeps; ``committed``: the last number that it
+        had given when it started, None where that is not known; ``shown``: the last one that it knows to be published
+        here. Refuses files of another state, and files that are newer or older than the state: records would be
+        published twice or never. Nothing is cut before. Raises NotOfThisState for that, UsageError where another
+        process has it, PublishedDamaged, OSError."""
         if _NAME.fullmatch(sender) is None:
             raise UsageError(f"{sender}: no name for files; letters, digits, _ . and - make one")
         self._disk, self._directory, self._sender, self._roll_bytes = disk, directory, sender, roll_bytes
@@ -83,6 +94,8 @@ class Publisher:
         if held is None:
             raise UsageError(f"{self._state}: another process publishes there; stop it, or publish elsewhere")
         self._lock = held
+        drawn = sha256(f"{state} {directory}".encode()).hexdigest()  # the same for all senders, who may start at once
+        identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES], sender)
         self._lengths: dict[str, int] = {}
         """Of all files, as published."""
         self._number = 1
@@ -92,34 +105,45 @@ class Publisher:
         self._late: tuple[int, int, int] | None = None
         """How many are late, the oldest, and up to which number they are counted."""
         try:
-            self._recover(read_slot(disk, self._state).files)
-            self._check(state, committed)
+            self._read(read_slot(disk, self._state).files)
+            self._check(state, where, committed, shown)
+            self._cut()
         except BaseException:
             self.close()
             raise
 
-    def _recover(self, shown: tuple[OutputFile, ...]) -> None:
-        self._lengths = {file.name: file.length for file in shown}
-        if shown:
-            self._number = shown[-1].number
-        for number in (self._number, self._number + 1):  # the next one may have been begun
-            path = self._path(number)
-            length = self._lengths.get(self._name(number), 0)
-            size = self._disk.size(path) if self._disk.exists(path) else 0
-            if size < length:
-                raise PublishedDamaged(path, f"has {size} bytes, but {length} were published")
-            if size > length:
-                self._disk.truncate(path, length)
-        if shown:
-            self.taken = self._last_number(shown[-1])
+    def _read(self, published: tuple[OutputFile, ...]) -> None:
+        self._lengths = {file.name: file.length for file in published}
+        if published:
+            last = published[-1]
+            self._number = last.number
+            if (size := self._size(self._number)) < last.length:
+                raise PublishedDamaged(self._path(last.number), f"has {size} bytes, but {last.length} were published")
+            self.taken = self._last_number(last)
 
-    def _check(self, state: str, committed: int | None) -> None:
+    def _cut(self) -> None:
+        for number in (self._number, self._number + 1):  # the next one may have been begun
+            length = self._lengths.get(self._name(number), 0)
+            if self._size(number) > length:
+                self._disk.truncate(self._path(number), length)
+
+    def _size(self, number: int) -> int:
+        path = self._path(number)
+        return self._disk.size(path) if self._disk.exists(path) else 0
+
+    def _check(self, state: str, where: str, committed: int | None, shown: int) -> None:
         path = self._state / STATE_NAME
         known = self._disk.read(path).decode().strip() if self._disk.exists(path) else None
         if known not in (None, state) or (committed is not None and self.taken > committed):
-            raise UsageError(
-                f"{self._directory}: was published from another state, or from a newer one than this: put that back, "
-                "or publish into an empty directory"
+            raise NotOfThisState(
+                f"{self._directory}: was published from another state, or from a newer one than {where}: put that "
+                "back, or publish into an empty directory"
+            )
+        if self.taken < shown:
+            kept = f"ends with record {self.taken}" if self.taken >= 0 else f"has nothing ({DURABLE_NAME})"
+            raise NotOfThisState(
+                f"{self._directory}: {self._sender} {kept} here, but {where} has published it up to record {shown}: "
+                f"put back all of the newest {self._directory}, or publish into another directory"
             )
         if known is None:
             self._disk.replace(path, f"{state}\n".encode())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from photon.computing.errors import ComputingError
+from photon.computing.model import Record
 
 VERSION = 1
 Moment = tuple[int, str]
+Taken = tuple[Record, bytes]
+"""A record for one consumer, and its value as it came, as msgpack: user code may change the record's."""
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):
@@ -33,10 +37,12 @@ class Body(msgspec.Struct, array_like=True):
     """Meanwhile; in order."""
     chunks: int = 0
     """So many rows more have what was kept after it: see ``chunk``."""
+    held_ns: int = 0  # watermark of the key when it was blocked: what is kept runs under it
 
 
-EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", [], 0])
+EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", [], 0, 0])
 encode = msgspec.msgpack.Encoder().encode
+value_of = msgspec.msgpack.Decoder().decode
 _decode = msgspec.msgpack.Decoder(Body).decode
 
 
@@ -65,5 +71,10 @@ def empty() -> Body:
     return Body(VERSION, {}, [], [])
 
 
-def value_of(kept: Kept) -> Any:
-    return msgspec.msgpack.decode(kept.value)
+def taken_of(records: Iterable[Record]) -> list[Taken]:
+    return [(record, encode(record.value)) for record in records]
+
+
+def fresh(taken: Iterable[Taken]) -> list[Taken]:
+    """With values of their own, as they came."""
+    return [(Record(value_of(value), record.time_ns, record.stream), value) for record, value in taken]

@@ -15,10 +15,10 @@ from operator import ne
 from typing import Any, NamedTuple
 
 from photon.computing import row as rows
-from photon.computing.guarding import FAILED, Guard, reason_of
+from photon.computing.guarding import Guard, failed, reason_of
 from photon.computing.intervals import hash_of
 from photon.computing.model import Context, Misused, Production, Record, Timer
-from photon.computing.row import Body, Kept
+from photon.computing.row import Body, Kept, Taken
 from photon.computing.standing import Pieces, number_of
 from photon.computing.store import Due, Row, Store
 from photon.computing.topology import KeyOf, Part
@@ -73,6 +73,7 @@ class Stage:
         """Its watermark, as of the timers that were called."""
         self.floors: Pieces = ()
         """Of some keys it is at least so: no key's goes back by a merge."""
+        self._held_ns: int | None = None  # watermark of the key under repair, until its records have run
         self.waiting = 0
         self.behind = True
         """There may be keys with timers before its watermark: what it produces has not come so far. At first it is
@@ -117,19 +118,19 @@ class Stage:
                         if not key.isascii():
                             key.encode()
                         keys.append(key)
-            except FAILED as error:
+            except failed() as error:
                 if len(keys) < len(records):
                     self._tell(NOWHERE, self._reason(error))
                     keys.append(NOWHERE)
         return keys
 
-    def run(self, groups: dict[str, list[Record]], now_ns: int) -> None:
+    def run(self, groups: dict[str, list[Taken]], now_ns: int) -> None:
         """Records by key, those of a key in order."""
         self._context.now_ns = now_ns
         for key, records in groups.items():
             low_ns = self._low_of(key)
             self.tally.records += len(records)
-            for record in records:
+            for record, _ in records:
                 if record.time_ns < low_ns:
                     self.tally.late += 1
         self._each(list(groups.items()), NEVER_NS, NEVER_NS)
@@ -188,18 +189,29 @@ class Stage:
 
     # -- what was put aside
     def retry(self, key: str, now_ns: int) -> None:
-        """Runs what was put aside for a key, and then its timers."""
+        """Continues where the key was blocked: its timers that were due there, its records under the watermark of
+        that time, and then its timers up to the watermark."""
         row = self._row(key)
         if row is None or row.data is None:
             return
         body = self._body(row)
-        body.blocked = ""
+        held_ns = min(body.held_ns, self._low_of(key))  # earlier than the key's where the end of time was taken back
+        body.blocked, body.held_ns = "", 0
         records = self._taken_back(key, body)
         self._keep(key, body)
         self._context.now_ns = now_ns
-        self._each([(key, records)], self.low_ns, NEVER_NS)
+        self._held_ns = held_ns
+        self._each([(key, ())], held_ns, NEVER_NS)
+        self._each([(key, records)], NEVER_NS, NEVER_NS)
+        self._held_ns = None
+        self._each([(key, ())], self.low_ns, NEVER_NS)
 
-    def nowhere(self) -> list[Record]:
+    @property
+    def keyless(self) -> int:
+        """The number of records put aside for want of a key: any key may lack them."""
+        return self.aside.get(NOWHERE, 1) - 1
+
+    def nowhere(self) -> list[Taken]:
         """Takes out the records that had no key."""
         row = self._row(NOWHERE)
         if row is None or row.data is None:
@@ -208,7 +220,7 @@ class Stage:
         self._keep(NOWHERE, rows.empty())
         return records
 
-    def _taken_back(self, key: str, body: Body) -> list[Record]:
+    def _taken_back(self, key: str, body: Body) -> list[Taken]:
         """What was put aside; nothing is any more."""
         self.aside.pop(key, None)
         kept = body.kept
@@ -219,7 +231,7 @@ class Stage:
                 kept += _decode(row.data, name).kept
             self.chunks[name, key] = Row(name, key, None)
         body.kept, body.chunks = [], 0
-        return [Record(rows.value_of(each), each.time_ns, each.stream) for each in kept]
+        return [(Record(rows.value_of(each.value), each.time_ns, each.stream), each.value) for each in kept]
 
     # -- commit
     def committed(self) -> None:
@@ -243,7 +255,7 @@ class Stage:
         return size
 
     # -- one key
-    def _each(self, groups: Sequence[tuple[str, Sequence[Record]]], until_ns: int, wall_ns: int) -> None:
+    def _each(self, groups: Sequence[tuple[str, Sequence[Taken]]], until_ns: int, wall_ns: int) -> None:
         self._load([key for key, _ in groups])
         at, guard = 0, self._guard
         while at < len(groups):
@@ -253,24 +265,24 @@ class Stage:
                         key, records = groups[at]
                         self._run(key, records, until_ns, wall_ns)
                         at += 1
-            except FAILED as error:
+            except failed() as error:
                 if at < len(groups):
                     self._one_by_one(*groups[at], until_ns, wall_ns, error)
                     at += 1
 
     def _one_by_one(
-        self, key: str, records: Sequence[Record], until_ns: int, wall_ns: int, error: BaseException
+        self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, error: BaseException
     ) -> None:
         if not records:
             self._one_timer_each(key, until_ns, wall_ns, error)
             return
-        for n, record in enumerate(records):
+        for n, record in enumerate(rows.fresh(records)):
             if len(records) > 1 or until_ns != NEVER_NS:
                 try:
                     with self._guard:
                         self._run(key, [record], NEVER_NS, NEVER_NS)
                     continue
-                except FAILED as again:
+                except failed() as again:
                     error = again
             self._block(key, records[n:], self._reason(error))
             return
@@ -285,10 +297,10 @@ class Stage:
                     raise error
                 with self._guard:
                     self._run(key, (), until_ns, wall_ns, most=1)
-        except FAILED as again:
+        except failed() as again:
             self._block(key, (), self._reason(again))
 
-    def _run(self, key: str, records: Sequence[Record], until_ns: int, wall_ns: int, most: int = 0) -> None:
+    def _run(self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0) -> None:
         """The whole of it, or it raises and nothing has changed."""
         row = self.dirty.get(key) or self.cache.get(key)
         data = rows.EMPTY if row is None or row.data is None else row.data
@@ -306,7 +318,7 @@ class Stage:
         made: list[Production] = []
         context.produced = made
         context.past = past = called = 0
-        for record in records:
+        for record, _ in records:
             guard.count += 1
             context._time_ns = record.time_ns
             process(context, record)
@@ -327,6 +339,8 @@ class Stage:
         self.tally.timers += called
 
     def _low_of(self, key: str) -> int:
+        if self._held_ns is not None:
+            return self._held_ns
         return max(self.low_ns, number_of(self.floors, hash_of(key))) if self.floors else self.low_ns
 
     def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
@@ -384,17 +398,18 @@ class Stage:
         if wall_ns is not None:
             heapq.heappush(self._heaps[1], Due(wall_ns, key))
 
-    def _block(self, key: str, records: Sequence[Record], reason: str) -> None:
+    def _block(self, key: str, records: Sequence[Taken], reason: str) -> None:
         self._tell(key, reason)
         row = self._row(key)
         body = rows.empty() if row is None or row.data is None else self._body(row)
+        body.held_ns = self._low_of(key)
         self._put_aside(key, body, records, reason)
 
-    def _put_aside(self, key: str, body: Body, records: Sequence[Record], reason: str) -> None:
+    def _put_aside(self, key: str, body: Body, records: Sequence[Taken], reason: str) -> None:
         body.blocked = reason
         if records:
             chunk = rows.empty()
-            chunk.kept = [Kept(each.stream, each.time_ns, _encode(each.value)) for each in records]
+            chunk.kept = [Kept(each.stream, each.time_ns, value) for each, value in records]
             name = rows.chunk(self.name, body.chunks)
             self.chunks[name, key] = Row(name, key, _encode(chunk), aside=len(records))
             body.chunks += 1

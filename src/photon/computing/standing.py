@@ -53,6 +53,8 @@ class Standing(msgspec.Struct, array_like=True):
     floors: dict[str, Pieces] = {}
     """Computation -> (low, high, watermark): that of keys with these hashes was ahead before a merge, and stays."""
 
+    shown: dict[str, dict[str, int]] = {}  # sender -> directory -> last item that its publisher has acknowledged
+
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
 

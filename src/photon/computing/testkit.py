@@ -16,7 +16,7 @@ from typing import Any
 from photon.computing.engine import Engine
 from photon.computing.intervals import even
 from photon.computing.model import Computation, Record
-from photon.computing.row import decode
+from photon.computing.row import decode, fresh, taken_of
 from photon.computing.stage import Fault
 from photon.computing.store import MemoryStore
 from photon.computing.topology import Topology
@@ -85,7 +85,7 @@ def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, no
     produced: dict[str, list[Record]] = {stream: [] for stream in topology.published}
     for source, steps in inputs.items():
         for number, step in enumerate(steps):
-            records = (step,) if isinstance(step, Record) else ()
+            records = [record for record, _ in fresh(taken_of([step]))] if isinstance(step, Record) else []
             mark = step if isinstance(step, Watermark) else None
             mark = Watermark(step, step) if isinstance(step, int) else mark
             engine.take(Input(source, engine.position(source), str(number).encode(), records, mark), now_ns)

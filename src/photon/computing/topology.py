@@ -131,7 +131,8 @@ class Topology:
         self.published[stream] = directory
 
     def checked(self) -> tuple[Part, ...]:
-        """Its parts, producers before consumers. Raises TopologyError: an unknown stream, a cycle."""
+        """Its parts, producers before consumers. Raises TopologyError: an unknown stream, a cycle, weak productions
+        for a computation that would count them twice."""
         producer = {stream: part.name for part in self.parts.values() for stream in part.outputs}
         known = producer.keys() | self.sources.keys()
         for part in self.parts.values():
@@ -141,6 +142,7 @@ class Topology:
                 _known(stream, known, f"computation {part.name} reads")
         for stream in self.published:
             _known(stream, producer, "published is")
+        self._check_weak(producer)
         left, order = dict(self.parts), list[Part]()
         while left:
             free = [p for p in left.values() if not any(producer.get(stream) in left for stream in p.inputs)]
@@ -150,6 +152,17 @@ class Topology:
                 order.append(part)
                 del left[part.name]
         return tuple(order)
+
+    def _check_weak(self, producer: Mapping[str, str]) -> None:
+        for part in self.parts.values():
+            for stream in part.inputs:
+                source = self.parts.get(producer.get(stream, ""))
+                if source is not None and source.computation.idempotent and not part.computation.idempotent:
+                    raise TopologyError(
+                        f"computation {part.name} reads {stream!r} of {source.name}, which has idempotent = True: "
+                        f"after a crash its records may come twice. Take it off {source.name}; or set it for "
+                        f"{part.name}, too, if that one does nothing more for a record that comes again"
+                    )
 
     @property
     def shape(self) -> str:

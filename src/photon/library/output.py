@@ -22,7 +22,7 @@ from photon.config.loader import load
 from photon.fleet.access import output_here, pipeline_named
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
-from photon.outputs import KINDS, Cursor, OutputPlace, Reader, end_of
+from photon.outputs import KINDS, Cursor, OutputPlace, Reader
 from photon.outputs.mirrored import place_at
 
 POLL_S = 0.2
@@ -74,7 +74,7 @@ class Output:
 
     def end(self) -> bytes:
         """The cursor after all that is published now. Raises PublishedDamaged, OSError."""
-        return end_of(self._place.published(self._disk)).encode()
+        return self._place.end(self._disk).encode()
 
     def checked_kinds(self, kinds: Sequence[str]) -> tuple[str, ...]:
         """Raises UsageError."""
@@ -117,7 +117,7 @@ class Output:
         while True:
             for block in reader.read():
                 for size, data in _pieces(block.data, lines):
-                    at = at.moved(block.place, block.end(size))
+                    at = at.moved(block.place, block.end(size), block.output)
                     yield Batch(block.place.kind, block.place.slot, data, at.encode())
                     if until():
                         return

@@ -145,7 +145,7 @@ class _Place:
     def cursor(self) -> Cursor:
         if self._block is None:
             return self._before
-        return self._before.moved(self._block.place, self._block.end(self._given_out))
+        return self._before.moved(self._block.place, self._block.end(self._given_out), self._block.output)
 
     def records(self, block: OutputBlock) -> Iterator[Record]:
         self._block, self._given_out = block, 0
@@ -155,7 +155,7 @@ class _Place:
         self.passed(block)
 
     def passed(self, block: OutputBlock) -> None:
-        self._before, self._block = self._before.moved(block.place, block.end()), None
+        self._before, self._block = self._before.moved(block.place, block.end(), block.output), None
 
     def belongs_to(self, loop: object) -> None:
         """A generator: it runs until it ends or is dropped."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -26,6 +27,7 @@ from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.given import Given
 from photon.local_join.site import Site
 from photon.local_join.words import NOTHING_SAID, Words
+from photon.outputs.identity import ID_BYTES, identify
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor
 from photon.supervision.zygote import Zygote
@@ -118,6 +120,7 @@ async def children_of(
 ) -> AsyncIterator[Children]:
     """Begins to start the child processes, and ends them."""
     digester = Digester(site.key(disk), name)
+    identify(disk, site.state, secrets.token_hex(ID_BYTES), "join")
     async with contextlib.AsyncExitStack() as stack:
         address = stack.enter_context(socket_address(site.state, "eventstore"))
         supervisor = Supervisor(zygote=zygote)

@@ -2,10 +2,10 @@
 
 As a line of JSON::
 
-    {"photon_cursor":1,"slots":{"east-1":{"joined":[3,73400320]}}}
+    {"photon_cursor":1,"slots":{"east-1":{"joined":[3,73400320]}},"output":"5d0a3c91f2b7e846"}
 
-``photon_cursor`` is the version of the form. Offsets are uncompressed bytes, and stand at the end of a line. What is
-not named is read from its beginning.
+``photon_cursor`` is the version of the form, ``output`` the identity of the output, where it has one. Offsets are
+uncompressed bytes, and stand at the end of a line. What is not named is read from its beginning.
 """
 
 from __future__ import annotations
@@ -43,13 +43,24 @@ class OutputLog(NamedTuple):
     kind: str
 
 
-class _Encoded(msgspec.Struct, frozen=True):
+class _Encoded(msgspec.Struct, frozen=True, omit_defaults=True):
     photon_cursor: int
     slots: dict[str, dict[str, tuple[int, int]]]
+    output: str = ""
 
 
 class CursorUnreadable(UsageError):
     pass
+
+
+class OtherOutput(UsageError):
+    """A cursor is of another output: records would be left out, or read twice."""
+
+    exit_code = 3
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.what = what
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +68,27 @@ class Cursor:
     """A reader's position in all logs of an output. Empty: the beginning."""
 
     positions: Mapping[OutputLog, Position] = field(default_factory=dict)
+    output: str = field(default="", compare=False)  # the output's identity; empty: it has none, or nothing was read
 
-    def moved(self, place: OutputLog, to: Position) -> Cursor:
-        """The cursor after one log was read on to ``to``."""
-        return Cursor({**self.positions, place: to})
+    def moved(self, place: OutputLog, to: Position, output: str = "") -> Cursor:
+        """The cursor after one log was read on to ``to``. ``output``: the identity of the output it was read in."""
+        return Cursor({**self.positions, place: to}, output or self.output)
+
+    def within(self, output: str, where: object) -> Cursor:
+        """This cursor in the output with this identity; ``where`` names it for people. Raises OtherOutput."""
+        if self.output and output and self.output != output:
+            raise OtherOutput(
+                f"{where} is the output {output}, but the cursor is of the output {self.output}",
+                "name that one again, or begin with another cursor",
+            )
+        return Cursor(self.positions, output or self.output)
 
     def encode(self) -> bytes:
         """One line of JSON without newline."""
         slots: dict[str, dict[str, tuple[int, int]]] = {}
         for place, position in sorted(self.positions.items()):
             slots.setdefault(place.slot, {})[place.kind] = (position.number, position.offset)
-        return msgspec.json.encode(_Encoded(CURSOR_VERSION, slots))
+        return msgspec.json.encode(_Encoded(CURSOR_VERSION, slots, self.output))
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Cursor:
@@ -89,7 +110,7 @@ class Cursor:
         bad_place = next((place for place, at in positions.items() if min(at) < 0), None)
         if bad_place is not None:
             raise CursorUnreadable(f"{where}: no cursor (a negative place in {bad_place.slot}, {bad_place.kind})")
-        return cls(positions)
+        return cls(positions, encoded.output)
 
 
 class CursorFile:

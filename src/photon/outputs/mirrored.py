@@ -58,6 +58,8 @@ class MirroredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     retired: bool = False
     """As ``SlotOutput.retired``; of a slot of which nothing is left one part without bytes says so."""
 
+    output: str = ""  # the identity of the output
+
     @property
     def plain(self) -> str:
         """``OutputFile.name``."""
@@ -127,6 +129,7 @@ class _Read:
 
     meta: Meta
     slots: Mapping[str, SlotOutput]
+    output: str = ""
 
 
 _read: OrderedDict[ObjectPath, _Read] = OrderedDict()
@@ -146,7 +149,9 @@ def _read_now(where: ObjectPath) -> _Read:
     known = _read.get(where)
     if known is None or known.meta != meta:
         meta, data = current_manifest(where, meta)
-        known = _Read(meta, {each.slot: each for each in slots_of(manifest_of(data, where).values())})
+        files = manifest_of(data, where).values()
+        output = next((each.output for each in files if each.output), "")
+        known = _Read(meta, {each.slot: each for each in slots_of(files)}, output)
     _read[where] = known
     _read.move_to_end(where)
     if len(_read) > READ_MAX:
@@ -171,14 +176,21 @@ class MirroredPlace(OutputPlace):
             raise UsageError(f"{url}: has no {MANIFEST}: photon sink objects has put no output there") from None
         return place
 
+    def identity(self, disk: Disk) -> str:
+        """That of the output that was put there; empty while nothing of it is. Raises PublishedDamaged, OSError."""
+        return self._look().output
+
     def look_up(self) -> Mapping[str, SlotOutput]:
         """By slot. Raises PublishedDamaged, OSError."""
+        return self._look().slots
+
+    def _look(self) -> _Read:
         last, where = self._last, self.output / MANIFEST
         assert isinstance(where, ObjectPath)
         if last.read is None or self.monotonic() - last.at_s >= LOOK_S:
             last.read = _read_now(where)
             last.at_s = self.monotonic()
-        return last.read.slots
+        return last.read
 
     def states(self, disk: Disk) -> list[Path]:
         """One for each slot; nothing stands there."""

@@ -14,6 +14,7 @@ from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS as KINDS
 from photon.outputs.cursor import Cursor
+from photon.outputs.identity import identity_of
 from photon.outputs.next_read import end_of
 from photon.outputs.published import COPY_NAME as COPY_NAME
 from photon.outputs.published import OUTPUT_NAME as OUTPUT_NAME
@@ -86,6 +87,14 @@ class OutputPlace:
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
         """What all of them have published. Raises PublishedDamaged, OSError."""
         return tuple(self.listing(disk, state, kinds).look() for state in self.states(disk))
+
+    def identity(self, disk: Disk) -> str:
+        """Its identity, empty where it has none (``photon.outputs.identity``). Raises IdentityDamaged, OSError."""
+        return identity_of(disk, self.state)
+
+    def end(self, disk: Disk, kinds: Collection[str] | None = None) -> Cursor:
+        """The cursor after all that is published now. Raises PublishedDamaged, IdentityDamaged, OSError."""
+        return end_of(self.published(disk, kinds)).within(self.identity(disk), self.output)
 
     def listing(self, disk: Disk, state: Path, kinds: Collection[str] | None) -> Listing:
         """Of the one whose state directory this is."""

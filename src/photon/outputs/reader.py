@@ -14,7 +14,7 @@ from photon.config.disk import Disk
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, OutputLog, Position
-from photon.outputs.next_read import CursorLost, NextRead, behind_all, end_of, next_read
+from photon.outputs.next_read import CursorLost, NextRead, behind_all, next_read
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, Listing, OutputFile, SlotOutput, name_of
 
@@ -35,6 +35,7 @@ class OutputBlock:
     start: int
     """Uncompressed bytes."""
     data: bytes
+    output: str = ""  # the identity of the output
 
     def end(self, size: int | None = None) -> Position:
         """The cursor after this block, or after its first ``size`` bytes."""
@@ -68,21 +69,30 @@ class Reader:
         self._cleared_only = cleared_only
         self._block_bytes = block_bytes
         self._listings: dict[Path, Listing] = {}
-        self._logs = {at: _Log(position) for at, position in (cursor or Cursor()).positions.items()}
+        self._output = ""
+        self._begin = cursor or Cursor()
+        self._logs = {at: _Log(position) for at, position in self._begin.positions.items()}
         self.held_back: dict[str, int] = {}
         """With ``cleared_only``: files that are not read on, and how many of their lines the verifier objects to."""
 
     def end(self) -> Cursor:
         """Behind all that is published now, of all kinds. Raises PublishedDamaged, OSError."""
-        return end_of(self._place.published(self._disk))
+        return self._place.end(self._disk)
+
+    def check(self) -> None:
+        """Raises OtherOutput where the cursor that it began with is of another output."""
+        if not self._begin.output or not self._output:
+            self._output = self._place.identity(self._disk)
+            self._begin = self._begin.within(self._output, self._place.output)
 
     def read(self, upto: Cursor | None = None) -> Iterator[OutputBlock]:
         """All that is published at this moment and was not read yet; with ``upto`` nothing beyond it.
 
         What was yielded counts as read; the caller keeps the cursor for going on later:
-        ``cursor = cursor.moved(block.place, block.end())``. Raises CursorLost, OutputMissing, PublishedDamaged,
-        OSError; then this reader has come to its end.
+        ``cursor = cursor.moved(block.place, block.end(), block.output)``. Raises OtherOutput, CursorLost,
+        OutputMissing, PublishedDamaged, OSError; then this reader has come to its end.
         """
+        self.check()
         slots = self._look()
         progress = True
         while progress:
@@ -146,7 +156,7 @@ class Reader:
                 data = self._lines(log.content, step, path)
             except OutputMissing as missing:
                 raise self._archived(path, place, step) or missing from None
-            block = OutputBlock(place, step.file.name, step.file.number, step.start, data)
+            block = OutputBlock(place, step.file.name, step.file.number, step.start, data, self._output)
             log.at = block.end()
             left -= len(data)
             yield block
@@ -182,7 +192,7 @@ class Reader:
         final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
         if not step.file.closed or any(self._disk.exists(each) for each in (path, final)):
             return None
-        read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None})
+        read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None}, self._output)
         after = read.moved(place, Position(step.file.number, step.file.length)).encode().decode()
         why = f"is gone: archived, or lost; its bytes {step.start} to {step.file.length} were not read yet"
         return OutputMissing(final if step.file.final else path, f"{why}; the cursor {after} stands after it")

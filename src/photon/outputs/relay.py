@@ -146,7 +146,7 @@ class Relay:
         """
         for block in self._reader.read():
             self._logs.append(block.place.slot, Path(block.name).name, block.start, block.data)
-            self._cursor = self._cursor.moved(block.place, block.end())
+            self._cursor = self._cursor.moved(block.place, block.end(), block.output)
             self.bytes += len(block.data)
             self.events += block.data.count(b"\n")
             yield len(block.data)

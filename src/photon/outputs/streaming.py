@@ -120,7 +120,7 @@ class Stream:
             size = self._within(block.data, self._terms.limit)
         part = block if size == len(block.data) else OutputBlock(block.place, block.name, block.number, block.start,
                                                            block.data[:size])  # fmt: skip
-        after = self.cursor.moved(part.place, part.end())
+        after = self.cursor.moved(part.place, part.end(), block.output)
         out = part.data if self._render is None else self._render(part)
         if self._terms.with_cursor:
             out = b"%b%b\n" % (out, after.encode())
@@ -131,7 +131,7 @@ class Stream:
         if self._render is None:  # a line that is cut off is passed on again
             whole = out.rfind(b"\n", 0, min(written, size)) + 1
             if whole:
-                self.cursor = self.cursor.moved(part.place, part.end(whole))
+                self.cursor = self.cursor.moved(part.place, part.end(whole), block.output)
         return False
 
     def _within(self, data: bytes, limit: int) -> int:

@@ -140,11 +140,12 @@ class ObjectSink:
         if self._keep_s is not None:
             self._check_mark(published)
         counting: dict[str, MirroredFile] = {}
+        output = self._place.identity(self._disk)
         for slot in published:
             for name, file in self._files(slot, all_of_it):
                 counting[name] = MirroredFile(
                     file=name, bytes=self._there[name], uncompressed_bytes=file.length, first_ns=file.first_ns,
-                    last_ns=file.last_ns, closed=PART in name and file.closed, retired=slot.retired,
+                    last_ns=file.last_ns, closed=PART in name and file.closed, retired=slot.retired, output=output,
                 )  # fmt: skip
         self._keep(counting, published)
         self._say(counting)

@@ -99,7 +99,7 @@ class Ledger(Computation):
     name = "ledger"
 
     def __init__(self, *, stands_twice: bool) -> None:
-        self._stands_twice = stands_twice
+        self._stands_twice = self.idempotent = stands_twice
 
     def process_record(self, ctx: Context, record: Record) -> None:
         if self._stands_twice and ctx.state:

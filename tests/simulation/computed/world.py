@@ -36,6 +36,7 @@ from photon.computing.store import Commit, MemoryStore
 from photon.computing.wire import Message, decode_ack, decode_message
 from photon.config.disk import AppendFile
 from photon.config.errors import UsageError
+from photon.outputs.identity import IDENTITY_NAME
 from photon.outputs.output_places import EMBEDDED_STATE, OutputPlace
 from photon.outputs.reader import Reader
 from photon.outputs.watermarks import JOURNAL, Pair, pairs_of
@@ -80,6 +81,8 @@ class Outputs:
         return sorted(self._states(name)) if directory.name == "slots" else []
 
     def exists(self, path: Path) -> bool:
+        if path.name == IDENTITY_NAME:
+            return False  # a deployment's output has none
         return self._do("exists", path)
 
     def size(self, path: Path) -> int:

@@ -10,7 +10,7 @@ from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds
 
 BATCH = 25
-SEEDS_OF_AN_ABLATION = 400
+SEEDS_OF_AN_ABLATION = 2_500
 _SEEDS = seeds()
 
 

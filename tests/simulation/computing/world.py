@@ -93,6 +93,7 @@ class Exact(Windows):
     """Nothing is late."""
 
     name = "exact"
+    stream = "finals"
 
     def process_record(self, ctx: Context, record: Record) -> None:
         begin = begin_of(record.time_ns)
@@ -104,7 +105,22 @@ class Exact(Windows):
 
     def process_timer(self, ctx: Context, timer: Timer) -> None:
         begin = timer.time_ns - WINDOW_NS
-        ctx.produce("finals", [ctx.key, begin, ctx.state["counts"].pop(begin)])
+        ctx.produce(self.stream, [ctx.key, begin, ctx.state["counts"].pop(begin)])
+
+
+class Bills(Exact):
+    """Nothing is late for a key that is repaired either."""
+
+    name = "bills"
+    stream = "bills"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        if record.value["id"] in self._world.poison:
+            raise ValueError("poison")
+        super().process_record(ctx, record)
 
 
 class Totals(Computation):
@@ -157,6 +173,7 @@ class Ledger(Computation):
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.idempotent = world.weak
 
     def process_record(self, ctx: Context, record: Record) -> None:
         if self._world.weak and ctx.state:
@@ -233,10 +250,11 @@ class World:
         by_user = {name: lambda record: str(record.value["user"]) for name in (*SHARED, OWN)}
         topology.add(Windows(), by_user, ["counts"])
         topology.add(Exact(), by_user, ["finals"], watermark="exact")
+        topology.add(Bills(self), by_user, ["bills"], watermark="exact")
         topology.add(Totals(), {"finals": lambda record: str(record.value[1])}, ["sums"])
         topology.add(WeakEcho(self) if self.weak else Echo(self), by_user, ["echoes", "woken"])
         topology.add(Ledger(self), {"echoes": lambda record: str(record.value["id"])}, ["ledger"])
-        for stream in ("counts", "finals", "sums", "ledger", "woken"):
+        for stream in ("counts", "finals", "bills", "sums", "ledger", "woken"):
             topology.publish(stream, stream)
         return topology
 
@@ -528,6 +546,7 @@ class World:
         if twice := [each for each, n in ends.items() if n > 1]:
             raise Violation(f"a window ended twice: {twice}")
         _same("final windows", Counter((u, b, n) for (u, b), n in truth.items()), self._counter("finals"))
+        _same("bills", Counter((u, b, n) for (u, b), n in truth.items()), self._counter("bills"))
         sums: Counter[int] = Counter()
         for (_, begin), n in truth.items():
             sums[begin] += n

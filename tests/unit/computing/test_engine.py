@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import pytest
 
 from photon.adapters.containment import Guard
-from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology
+from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, standing
 from photon.computing.engine import Engine, Limits
 from photon.computing.errors import ComputingError, Fenced, TopologyError
 from photon.computing.intervals import even
 from photon.computing.sqlite_store import SqliteStore
-from photon.computing.store import MemoryStore
+from photon.computing.store import Commit, MemoryStore
 from photon.computing.wire import ENDED_NS, PUBLISH, Ack, Input, Message, Watermark, decode_ack, decode_message
 
 ONE = even(1)
@@ -31,6 +32,11 @@ class Count(Computation):
 
     def process_timer(self, ctx: Context, timer: Timer) -> None:
         ctx.produce("counts", [ctx.key, timer.time_ns, ctx.state["n"]])
+
+
+class Pass(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.produce("passed", record.value)
 
 
 class Sum(Computation):
@@ -120,6 +126,59 @@ def test_a_repetition_is_dropped() -> None:
     assert engine.counts().repeated == 1
 
 
+class Changes(Computation):
+    """Changes what it is given, and fails where it was given something that was changed."""
+
+    def __init__(self, name: str, bad: int = -1) -> None:
+        self.name, self.bad = name, bad
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        assert record.value["seen"] == [], "changed by another call"
+        record.value["seen"].append(self.name)
+        record.value["n"] *= 100
+        if record.value["n"] == self.bad * 100:
+            raise ValueError("bad")
+        ctx.produce(self.name, [self.name, record.value["n"]])
+        record.value["n"] = 0
+
+
+def changing_key(known: set[str]) -> Callable[[Record], str]:
+    def key_of(record: Record) -> str:
+        if record.value["k"] not in known:
+            record.value["n"] += 1
+            raise ValueError("no key")
+        return str(record.value["k"])
+
+    return key_of
+
+
+def test_what_user_code_changes_in_a_record_is_its_own() -> None:
+    """Neither another consumer sees it, nor a second try, nor a later start; of sources and of what is produced."""
+    made, parts = Topology("t"), [Changes("one", 2), Changes("two"), Changes("three", 2)]
+    known = {"a"}
+    stream = made.source("in")
+    made.add(Pass(), {stream: changing_key(known)}, ["passed"])
+    made.add(parts[0], {stream: changing_key(known)}, ["one"])
+    for part in parts[1:]:
+        made.add(part, {"passed": lambda record: "a"}, [part.name])
+    for part in parts:
+        made.publish(part.name, part.name)
+    store = MemoryStore(ONE.all[0])
+    engine = Engine(made, store, ONE)
+    feed(engine, [{"k": k, "n": n, "seen": []} for n, k in enumerate("aaaba")])
+    engine.commit()
+    found = values(engine)
+    engine.commit()
+    known.add("b")
+    for part in parts:
+        part.bad = -1
+    engine = Engine(made, store, ONE)
+    engine.retry(0)
+    engine.commit()
+    found += values(engine)
+    assert sorted(found) == sorted([part.name, n * 100] for part in parts for n in range(5))
+
+
 def test_a_zombie_ends(path: Path) -> None:
     zombie = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
     feed(zombie, ["a"], 11)
@@ -142,6 +201,94 @@ def test_what_was_put_aside_is_run_when_the_computation_is_mended() -> None:
     commit(engine, [], 11)
     assert values(engine) == [["a", 11, 3]]
     assert engine.counts().aside == 0
+
+
+class Bill(Computation):
+    """Fails on the records and timers in ``bad``."""
+
+    def __init__(self) -> None:
+        self.bad: set[int] = set()
+        self.told: list[tuple[int, int]] = []
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        if record.time_ns in self.bad:
+            raise ValueError("bad")
+        end = record.time_ns // 10 * 10 + 10
+        if ctx.is_late(end):
+            ctx.produce("counts", ["late", record.time_ns, ctx.watermark_ns])
+            return
+        ctx.state[end] = ctx.state.get(end, 0) + 1
+        ctx.set_timer("end", end)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        if timer.time_ns in self.bad:
+            raise ValueError("bad")
+        ctx.produce("counts", [timer.time_ns, ctx.state.pop(timer.time_ns), timer.waiting])
+
+
+def bills(engine: Engine, *steps: tuple[int, int]) -> Engine:
+    for at, mark in steps:
+        commit(engine, ["a"] if at else [], mark, time_ns=at)
+    return engine
+
+
+def test_a_blocked_key_holds_its_watermark() -> None:
+    """A repaired key is as if nothing had failed, for each record or timer that fails."""
+    steps = ((1, 1), (2, 3), (4, 5), (6, 12), (13, 15), (17, 28), (0, 100))
+    whole = values(bills(new_engine(Bill()), *steps))
+    assert whole == [[10, 4, 0], [20, 2, 0]]
+    for bad in ({1}, {2}, {6}, {10}, {13}, {20}, {2, 17}, {10, 17}):
+        store, bill = MemoryStore(ONE.all[0]), Bill()
+        bill.bad = bad
+        engine = bills(Engine(topology(bill), store, ONE), *steps)
+        assert engine.counts().aside
+        found = values(engine)
+        engine.commit()
+        for some in sorted(bad):  # one fix after the other, each with a start
+            bill.bad.remove(some)
+            engine = Engine(topology(bill), store, ONE)
+            engine.retry(0)
+            engine.commit()
+            found += values(engine)
+            engine.commit()
+        assert found == whole, bad
+        assert engine.counts().aside == 0
+
+
+def test_a_record_that_came_late_to_a_blocked_key_is_late_for_the_timers_that_were_called() -> None:
+    bill = Bill()
+    bill.bad = {20}
+    engine = bills(new_engine(bill), (1, 1), (11, 12), (0, 25), (2, 26))
+    assert values(engine) == [[10, 1, 0]]
+    bill.bad = set()
+    engine.retry(0)
+    engine.commit()
+    assert values(engine) == [[20, 1, 0], ["late", 2, 25]]
+
+
+def test_what_failed_at_the_end_of_time_does_not_stay_there() -> None:
+    store, bill = MemoryStore(ONE.all[0]), Bill()
+    bill.bad = {20}
+    engine = bills(Engine(topology(bill), store, ONE), (1, 1), (11, 12), (0, ENDED_NS))
+    assert values(engine) == [[10, 1, 0]]
+    engine.commit()
+    known = standing.decode(store.standing(), "i0")
+    known.reopen()
+    store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
+    bill.bad = set()
+    engine = Engine(topology(bill), store, ONE)
+    engine.retry(0)
+    assert values(bills(engine, (12, 12), (0, 30))) == [[20, 2, 0]], "what comes in the next run is in time"
+
+
+def test_no_window_is_final_while_a_record_has_no_key() -> None:
+    made = Topology("t")
+    made.add(Bill(), {made.source("in"): lambda record: record.value or None}, ["counts"])  # type: ignore[arg-type,return-value]
+    made.publish("counts", "out")
+    engine = new_engine(made=made)
+    commit(engine, ["", "a"])
+    commit(engine, [], 11)
+    assert values(engine) == [[10, 1, 1]]
 
 
 def test_a_key_that_cannot_be_had_is_tried_again() -> None:
@@ -227,6 +374,30 @@ def test_parts_are_added_and_taken_out_while_it_runs() -> None:
     engine.change(more)
     commit(engine, ["a"], 70, time_ns=51)
     assert values(engine) == [["a", 61, 4], 6], "its state was kept"
+
+
+def test_it_remembers_what_is_published_where(path: Path) -> None:
+    engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
+    commit(engine, ["a"], 11)
+    assert engine.shown("i0", "out") == -1
+    values(engine)
+    assert engine.has_acknowledgements
+    engine.commit()
+    assert not engine.has_acknowledgements
+    last = engine.shown("i0", "out")
+    assert 0 < last <= engine.committed
+    engine = Engine(topology(), SqliteStore(path), ONE)
+    assert engine.shown("i0", "out") == last
+    assert values(engine) == []
+    elsewhere = topology()
+    elsewhere.published["counts"] = "elsewhere"
+    commit(engine, ["a"], 30, time_ns=12)
+    values(engine)
+    engine.change(elsewhere)
+    commit(engine, ["a"], 50, time_ns=31)
+    values(engine)
+    engine.commit()
+    assert last < engine.shown("i0", "out") < engine.shown("i0", "elsewhere")
 
 
 def test_rows_that_are_needed_next_stay_in_the_cache(path: Path) -> None:
@@ -334,3 +505,71 @@ def test_messages_of_others_are_not_taken() -> None:
     ):
         with pytest.raises(ComputingError, match=why):
             wrong()
+
+
+class Breaks(Computation):
+    """Does something that nobody can make good, in the record ``bad``; ``how`` does it."""
+
+    def __init__(self, how: Callable[[Context], object], *, timer: bool) -> None:
+        self._how, self._timer = how, timer
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        if record.value == "bad" and not self._timer:
+            self._how(ctx)
+        ctx.set_timer("end", 10)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        if ctx.key == "bad":
+            self._how(ctx)
+        ctx.produce("counts", ctx.key)
+
+
+def raising(error: BaseException) -> Callable[[Context], object]:
+    def raise_it(ctx: Context) -> None:
+        raise error
+
+    return raise_it
+
+
+@pytest.mark.parametrize("timer", [False, True])
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda ctx: ctx.produce("counts", 1, time_ns=2**70),
+        lambda ctx: ctx.produce("counts", 1, time_ns=ENDED_NS),
+        lambda ctx: ctx.produce("counts", 1, time_ns=-(2**63)),
+        lambda ctx: ctx.produce("counts", 2**70),
+        lambda ctx: ctx.produce("counts", "\ud800"),
+        lambda ctx: ctx.set_timer("x", 2**63 - 1),
+        lambda ctx: ctx.set_wall_timer("\ud800", 2**62),
+        lambda ctx: ctx.state.update(n=2**70),
+        lambda ctx: ctx.state.update({(1, 2): 3}),
+        raising(SystemExit(5)),
+        raising(KeyboardInterrupt()),
+        raising(GeneratorExit()),
+        raising(BaseException("of its own")),
+        raising(MemoryError()),
+        raising(RecursionError()),
+    ],
+)
+def test_what_user_code_does_costs_its_key_only(how: Callable[[Context], object], timer: bool) -> None:
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)  # as photon compute does
+    try:
+        engine = new_engine(Breaks(how, timer=timer))
+        commit(engine, ["a", "bad", "b"])
+        commit(engine, ["c", "bad"], 11)
+        assert [decode_message(each.encode()) for each in engine.outgoing()]
+        engine.resend(PUBLISH + "counts")
+        assert sorted(each for each in values(engine) if each != "bad") == ["a", "b", "c"]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_a_program_that_does_not_handle_it() -> None:
+    engine = new_engine(Breaks(raising(KeyboardInterrupt()), timer=False))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            feed(engine, ["bad"])
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -186,12 +186,13 @@ def test_a_stream_that_is_published_elsewhere_from_now_on(tmp_path: Path) -> Non
         owner.step()
 
     feed(None, b"1")
-    wrong = _topology()
+    wrong, moved = _topology(), _topology()
     wrong.add(Pass2(), {"none": lambda record: record.value})
-    for changed in (wrong, made):
+    for changed in (wrong, moved):
+        changed.publish("out", "new")
         with suppress(TopologyError):
             owner.change(changed, [], {"out": tmp_path / "new"})
-        feed(b"%d" % (1 + (changed is made)), b"%d" % (2 + (changed is made)))
+        feed(b"%d" % (1 + (changed is moved)), b"%d" % (2 + (changed is moved)))
     read = [[each.event_time_ns for each in photon.read(tmp_path / name)] for name in ("out", "new")]
     assert read == [[1, 2], [3]]
     assert "out" in owner.published

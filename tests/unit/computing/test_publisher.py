@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from photon.computing.journal import PublishedWatermark
-from photon.computing.publisher import Publisher
+from photon.computing.publisher import NotOfThisState, Publisher
 from photon.computing.wire import ENDED_NS, Item, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -107,6 +108,52 @@ def test_another_state_and_an_older_copy_are_refused(tmp_path: Path) -> None:
     for state, committed in (("two", 9), ("one", 1)):
         with pytest.raises(UsageError, match="another state, or from a newer one"):
             Publisher(DISK, tmp_path, "i0", state=state, committed=committed)
+
+
+def _bytes(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("lost", ["durable.json", "the slot", "the directory", "the newest records"])
+def test_nothing_is_cut_that_the_state_knows_to_be_published(tmp_path: Path, lost: str) -> None:
+    out = tmp_path / "out"
+    publisher = Publisher(DISK, out, "i0", state="one", committed=0)
+    publisher.publish(_items(1, 2))
+    if lost == "the newest records":
+        shutil.copytree(out, tmp_path / "old")
+    publisher.publish(_items(3))
+    publisher.close()
+    slot = out / ".photon" / "slots" / "i0"
+    if lost == "durable.json":
+        (slot / "durable.json").unlink()
+    elif lost == "the slot":
+        shutil.rmtree(slot)
+    else:
+        shutil.rmtree(out)
+        if lost == "the newest records":
+            (tmp_path / "old").rename(out)
+    before = _bytes(out)
+    with pytest.raises(NotOfThisState) as refused:
+        Publisher(DISK, out, "i0", state="one", where="the/state", committed=5, shown=3)
+    assert refused.value.exit_code == 3
+    assert str(out) in str(refused.value)
+    assert "the/state has published it up to record 3" in str(refused.value)
+    after = _bytes(out)
+    assert {name: after[name] for name in before} == before
+    assert "joined/i0-000001.jsonl" not in after.keys() - before.keys()
+    Publisher(DISK, tmp_path / "elsewhere", "i0", state="one", committed=5).close()
+
+
+def test_what_another_state_published_is_not_cut_either(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0", state="one", committed=0)
+    publisher.publish(_items(1, 2))
+    publisher.close()
+    with open(tmp_path / "joined" / "i0-000001.jsonl", "ab") as file:
+        file.write(b"its own, to be published by its next start")
+    before = _bytes(tmp_path)
+    with pytest.raises(NotOfThisState):
+        Publisher(DISK, tmp_path, "i0", state="two", committed=9)
+    assert _bytes(tmp_path) == before
 
 
 def test_what_comes_after_the_watermark_is_counted_once(tmp_path: Path) -> None:

@@ -246,6 +246,31 @@ topology.publish("out", "out")
 """
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_what_would_be_lost_or_left_out_ends_with_3_and_changes_nothing(tmp_path: Path, processes: str) -> None:
+    """Published files that lack what the state has published, and a source that is another output."""
+    file = tmp_path / "counts.py"
+    file.write_text(FAULTY.replace("n == ", "n == 1000 + "))
+    run = ["compute", "run", str(file), "--once", "--quiet", "--processes", processes]
+    _feed(tmp_path, range(14))
+    assert CliRunner().invoke(main, run).exit_code == 0
+    durable = next((tmp_path / "out" / ".photon" / "slots").glob("*/durable.json"))
+    kept, before = durable.read_bytes(), {path: path.read_bytes() for path in (tmp_path / "out" / "joined").iterdir()}
+    durable.unlink()
+    assert CliRunner().invoke(main, run).exit_code == 3
+    assert {path: path.read_bytes() for path in (tmp_path / "out" / "joined").iterdir()} == before
+    durable.write_bytes(kept)
+    (tmp_path / "other").mkdir()
+    _feed(tmp_path / "other", range(20))
+    text = file.read_text()
+    file.write_text(text.replace('joined("in")', 'joined("other/in")'))
+    assert CliRunner().invoke(main, run).exit_code == 3
+    (tmp_path / "in").rename(tmp_path / "moved")
+    file.write_text(text.replace('joined("in")', 'joined("moved")'))
+    assert CliRunner().invoke(main, run).exit_code == 0
+    assert len(_read(tmp_path / "out")) == 14
+
+
 def test_faulty_code_is_one_line_with_computation_and_key(tmp_path: Path) -> None:
     _feed(tmp_path, range(14))
     file = tmp_path / "faulty.py"

@@ -126,7 +126,7 @@ def does(*steps: str | int) -> Ran:
         ("recursive", "RecursionError"),
         ("no dict", "its state is a list, not a dict"),
         ("unknown", "it has no output 'nowhere', only out"),
-        ("no time", "the time of a record is a float"),
+        ("no time", "is no int of nanoseconds: 1.5"),
         ("no tag", "the tag of a timer is a int, not str"),
         ("no moment", "the time of the timer 'a' is no int of nanoseconds"),
         ("surrogate", "UnicodeEncodeError"),

@@ -61,6 +61,25 @@ def test_names_of_streams_can_be_names_of_files(stream: str) -> None:
         Topology("t").source(stream)
 
 
+def test_weak_productions_are_for_consumers_that_stand_them_twice() -> None:
+    topology, one, two, three = Topology("t"), One(), Two(), One()
+    three.name = "three"
+    topology.add(one, {topology.source("in"): key}, ["ones"])
+    topology.add(two, {"ones": key}, ["twos"])
+    topology.add(three, {"twos": key, "in": key})
+    assert topology.checked()
+    one.idempotent = True
+    with pytest.raises(TopologyError, match="computation two reads 'ones' of one, which has idempotent = True"):
+        topology.checked()
+    two.idempotent = True
+    with pytest.raises(TopologyError, match="computation three reads 'twos' of two"):
+        topology.checked()
+    three.idempotent = True
+    assert topology.checked()
+    two.idempotent = one.idempotent = False
+    assert topology.checked()
+
+
 def test_what_else_is_refused() -> None:
     topology = Topology("t")
     source = topology.source("begin")

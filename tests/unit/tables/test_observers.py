@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -189,8 +191,108 @@ def test_an_end_of_work_waits_for_other_workers_and_names_what_raises(tables: Ta
     assert Worker(tables).drain() == 0
     assert met == ["k", "k"]
     click(tables, "bad", "c")
-    with pytest.raises(ObserverFailed, match="an observer of clicks/bad/campaign raises ValueError"):
+    with pytest.raises(ObserverFailed, match="observer picky of clicks/bad/campaign raises ValueError"):
         Worker(tables).drain()
+
+
+def _hang() -> None:
+    while True:
+        pass
+
+
+def _exit() -> None:
+    sys.exit(3)
+
+
+def _base() -> None:
+    raise GeneratorExit
+
+
+@pytest.mark.parametrize("breaks", [_hang, _exit, _base])
+@pytest.mark.parametrize("once", [True, False])
+def test_an_observer_costs_its_own_cell_only(tables: Tables, breaks: Callable[[], None], once: bool) -> None:
+    """Whatever it does, other cells and other observers of its cell run; and it is tried again."""
+    broken = [True]
+
+    @observer(tables, table="clicks", column="campaign", time_limit_s=0.1)
+    def first(t: Any, row: Any) -> None:
+        if row.key in ("a", "m") and broken:
+            breaks()
+        t.table("first").row(row.key).set("n", 1)
+
+    @observer(tables, table="clicks", column="campaign")
+    def second(t: Any, row: Any) -> None:
+        t.table("second").row(row.key).set("n", 1)
+
+    def done(table: str) -> str:
+        with tables.snapshot() as now:
+            return "".join(row.key for row in now.table(table).scan())
+
+    for key in "abmz":
+        click(tables, key, "c")
+    worker = Worker(tables)
+    worker.publish()
+    if once:
+        with pytest.raises(ObserverFailed, match=r"the observer first of clicks/a/campaign .* and 1 more") as failed:
+            worker.drain()
+        assert failed.value.exit_code == 3
+        assert [cell.split("/")[1] for cell in failed.value.cells] == ["a", "m"]
+        assert (done("first"), done("second")) == ("bz", "abmz")
+    else:
+        stop = threading.Event()
+        running = threading.Thread(target=worker.run, args=(stop,), kwargs={"threads": 2})
+        running.start()
+        until = time.monotonic() + 10
+        while (done("first"), done("second")) != ("bz", "abmz") and time.monotonic() < until:
+            time.sleep(0.02)
+        assert (done("first"), done("second")) == ("bz", "abmz")
+        stop.set()
+        running.join(10)
+        assert not running.is_alive()
+    broken.clear()
+    Worker(tables).drain()
+    assert done("first") == "abmz"
+
+
+def test_the_time_of_the_store_is_not_the_observer_s(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    @observer(tables, table="clicks", column="campaign", time_limit_s=0.1)
+    def reads(t: Any, row: Any) -> None:
+        monkeypatch.setattr(tables.around, "read", slow)
+        t.table("other").row("k").get("n")
+        monkeypatch.undo()
+        t.table("runs").row(row.key).set("n", 1)
+
+    read = tables.around.read
+
+    def slow(*args: Any) -> Any:
+        until = time.monotonic() + 0.4
+        while time.monotonic() < until:
+            pass
+        return read(*args)
+
+    click(tables, "k", "c")
+    assert Worker(tables).drain() == 1
+
+
+def test_a_process_ends_though_an_observer_does_not_come_back(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LEAVE_S", 0.1)
+    blocked, stop, met = threading.Event(), threading.Event(), threading.Event()
+
+    @observer(tables, table="clicks", column="campaign", time_limit_s=0)
+    def blocks(t: Any, row: Any) -> None:
+        met.set()
+        blocked.wait(20)
+
+    click(tables, "k", "c")
+    running = threading.Thread(target=Worker(tables).run, args=(stop,), kwargs={"threads": 1})
+    running.start()
+    assert met.wait(10)
+    stop.set()
+    running.join(5)
+    assert not running.is_alive()
+    blocked.set()
 
 
 def test_a_row_at_which_another_worker_is_met_comes_last_once_more(tables: Tables) -> None:

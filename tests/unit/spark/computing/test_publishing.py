@@ -22,7 +22,7 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import Reader
 from photon.outputs.watermarks import pairs_of, read_journal
 from photon.spark.computing.plan import FAULT, PUBLISHED, Item, pack
-from photon.spark.computing.publishing import BEHIND_MAX, Publishing, stage
+from photon.spark.computing.publishing import BEHIND_MAX, SHOWN_NAME, Publishing, stage
 
 DISK = RealDisk()
 STREAMS = ("sums", "more")
@@ -133,6 +133,7 @@ def test_a_kill_between_commit_and_publishing(tmp_path: Path, published: Sequenc
         (tmp_path / f"{stream}.before").rename(tmp_path / stream)
     shutil.rmtree(site.state / "staged")
     kept.rename(site.state / "staged")
+    (site.state / SHOWN_NAME).unlink()
     again = site.opened()
     again.publish()
     assert (site.read(), site.read("more")) == ([1, 2], [7])
@@ -171,8 +172,14 @@ def test_what_is_published_is_of_one_state(tmp_path: Path) -> None:
     publishing.close()
     with pytest.raises(UsageError, match="from another state"):
         site.opened("other")
+    (tmp_path / "sums").rename(tmp_path / "away")  # nothing of it, or an older copy
+    with pytest.raises(UsageError, match="state has published it up to record 0"):
+        site.opened()
+    shutil.rmtree(tmp_path / "sums")
+    (tmp_path / "away").rename(tmp_path / "sums")
+    site.opened().close()
     (site.checkpoint / "commits" / "0").unlink()  # an older checkpoint was put back
-    with pytest.raises(UsageError, match="from a newer one than this"):
+    with pytest.raises(UsageError, match="from a newer one than"):
         site.opened()
 
 

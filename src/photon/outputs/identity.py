@@ -1,0 +1,48 @@
+"""The identity of an output: its writer gives it once, and the cursors of its readers carry it.
+
+Slots and files have the same names in every output of ``photon join``. Without an identity, a cursor of one output
+would pass for a cursor of another, and records would be left out. An output below a URL has the identity of the
+output it was copied from. A deployment's output has none: its slots have names of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.config.versioned_file import read_versioned
+
+IDENTITY_NAME = "output.json"
+VERSION = 1
+ID_BYTES = 8  # as hexadecimal digits in the file
+
+
+class IdentityDamaged(PhotonError):
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: unreadable ({why}); restore it from a copy")
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    version: int
+    id: str
+
+
+def identity_of(disk: Disk, state: Path) -> str:
+    """The identity of the output with this state directory; an empty one means that it has none. Raises
+    IdentityDamaged, OSError."""
+    found = read_versioned(disk, state / IDENTITY_NAME, _Identity, VERSION, IdentityDamaged)
+    return "" if found is None else found.id
+
+
+def identify(disk: Disk, state: Path, id: str, by: str) -> None:
+    """Gives the output with this state directory an identity, unless it has one. ``by`` names the process: several
+    may start at once, with the same ``id``. Raises OSError."""
+    path = state / IDENTITY_NAME
+    if not disk.exists(path):
+        own = state / f"{IDENTITY_NAME}.{by}"
+        disk.replace(own, msgspec.json.encode(_Identity(VERSION, id)) + b"\n")
+        disk.rename(own, path)
+        disk.sync_dir(state)
