@@ -96,6 +96,18 @@ def documented(*parts: str) -> list[list[str]]:
     return [["run", "-T", *words[1:]] if words[0] == "run" else words for words in wanted]
 
 
+def test_a_joiner_that_is_stopped_three_times_hides_nothing(stack: Stack) -> None:
+    """Under traffic; what stands in its files is what readers are shown, while it is away."""
+    for stops in (1, 2, 3):
+        stack.wait_for_joins("east")
+        stack.run("stop", "joiner-east")
+        written = int(stack.operator("east", "sh", "-euc", "cat /output/joined/*.jsonl | wc -l"))
+        assert len(read_ids(stack, "east")) == written > 0
+        said = stack.run("logs", "--no-color", "joiner-east")
+        assert said.count("everything it took is decided and published") == stops
+        stack.run("start", "joiner-east")
+
+
 def test_more_joiners_are_found_and_one_that_is_killed_costs_no_event(stack: Stack) -> None:
     """Nothing is restarted but what is added. The dead one's slot is redone by another joiner."""
     stack.wait_for_joins()

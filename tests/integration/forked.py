@@ -343,6 +343,8 @@ class _Child:
     """``python -m MODULE ARGUMENTS`` of a copy's own, its zygote, what it leaves in the background, owners of keys,
     as a copy, too: it need not import anything. As much of subprocess.Popen as they use."""
 
+    stdin = None  # a pipe to it ends with this process
+
     def __init__(
         self, command: Sequence[str], *, stdin: Target = subprocess.DEVNULL, stdout: Target = None,
         stderr: Target = None, pass_fds: Sequence[int] = (), start_new_session: bool = False, **_: object,

@@ -293,6 +293,9 @@ def test_a_process_ends_though_an_observer_does_not_come_back(
     running.join(5)
     assert not running.is_alive()
     blocked.set()
+    for thread in threading.enumerate():  # the one that was left behind ends before its store is closed
+        if thread.name.startswith("observer-"):
+            thread.join(10)
 
 
 def test_a_row_at_which_another_worker_is_met_comes_last_once_more(tables: Tables) -> None:
