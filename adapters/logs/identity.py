@@ -156,7 +156,7 @@ def may_be_copies(one: bytes, other: bytes) -> bool:
 
 
 def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bool:
-    """Whether two files are the same from ``begin`` on as far as both go, and ``preference`` takes the longer one.
+    """True if two files are the same from ``begin`` on as far as both go, and ``preference`` takes the longer one.
 
     ``taken``: True if that is ``one``; ``None`` means both are plain, and their sizes tell. Behind the first bytes
     the size of a compressed file does not tell how far it goes.

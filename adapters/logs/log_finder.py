@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.elsewhere import FoundFile, is_final
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import (
     HEAD_BYTES,
@@ -24,8 +25,8 @@ from photon.adapters.logs.identity import (
 )
 from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
+from photon.adapters.logs.reader import Source
 
-COMPRESSED = (".gz", ".zst")
 HEADS_MAX = 1 << 16
 """Files whose heads are remembered."""
 
@@ -34,6 +35,44 @@ HEADS_MAX = 1 << 16
 class LogFound:
     file: FoundFile
     head: Head
+
+
+Opened = Callable[[str], Source]
+"""Opens a file by its path in the log directory. Raises OSError."""
+
+
+def logs_of(
+    files: Sequence[LogFound], opened: Opened, same: Callable[[LogFound, LogFound], bool]
+) -> dict[str, list[LogFound]]:
+    """The logs that these files hold, by identity, each with its files: the one to read (``preference``), then its
+    copies. ``same`` says whether one of two files is a copy of the other.
+    """
+    oldest_first = sorted(files, key=lambda log: (log.file.path.endswith(COMPRESSED_SUFFIXES), log.file.mtime_ns))
+    logs = copies(oldest_first, lambda log: log.head, same)
+    return {identity: found if len(found) == 1 else _by_preference(found, opened) for identity, found in logs.items()}
+
+
+def _by_preference(files: Sequence[LogFound], opened: Opened) -> list[LogFound]:
+    lengths = {log.file.path: len(_first_bytes(log, opened)) for log in files}
+    return sorted(files, key=lambda log: preference(log.file.path, lengths[log.file.path], log.file.size))
+
+
+def _first_bytes(log: LogFound, opened: Opened) -> bytes:
+    try:
+        with closing(opened(log.file.path)) as source:
+            return source.read(0, HEAD_BYTES)
+    except OSError:
+        return b""
+
+
+def hold_the_same(one: LogFound, other: LogFound, opened: Opened) -> bool | None:
+    """Whether one is a copy of the other, whole or in the making; ``None`` means that one cannot be read."""
+    taken = takes((one.file.path, one.file.size), (other.file.path, other.file.size))
+    try:
+        with closing(opened(one.file.path)) as source, closing(opened(other.file.path)) as other_source:
+            return are_copies(source.read, other_source.read, taken)
+    except OSError:
+        return None
 
 
 class LogFinder:
@@ -84,15 +123,7 @@ class LogFinder:
                 logs.append(LogFound(each, head))
         self._heads = heads
         self.unread = problems.unsolved((ProblemKind.UNREADABLE,))
-        oldest_first = sorted(logs, key=lambda log: (log.file.path.endswith(COMPRESSED), log.file.mtime_ns))
-        found_logs = copies(oldest_first, lambda log: log.head, self._are_copies)
-        return {identity: self._chosen(same) for identity, same in found_logs.items()}
-
-    def _chosen(self, same: list[LogFound]) -> LogFound:
-        if len(same) == 1:
-            return same[0]
-        lengths = {log.file.path: len(self._first_bytes(log)) for log in same}
-        return min(same, key=lambda log: preference(log.file.path, lengths[log.file.path], log.file.size))
+        return {identity: files[0] for identity, files in logs_of(logs, self._opened, self._are_copies).items()}
 
     def _are_copies(self, one: LogFound, other: LogFound) -> bool:
         """Remembered until the smaller of both changes."""
@@ -100,38 +131,23 @@ class LogFinder:
         pair = (one.file.path, one.file.key, other.file.path, other.file.key, smaller.size, smaller.mtime_ns)
         if (known := self._copies.get(pair)) is not None:
             return known
-        try:
-            with contextlib.ExitStack() as opened:
-                reads = []
-                for log in (one, other):
-                    source = open_anywhere(log_path(self._directory, log.file.path, self._links), self._framing)
-                    opened.callback(source.close)
-                    reads.append(source.read)
-                taken = takes((one.file.path, one.file.size), (other.file.path, other.file.size))
-                same = are_copies(reads[0], reads[1], taken)
-        except OSError:
+        same = hold_the_same(one, other, self._opened)
+        if same is None:
             return False
         if len(self._copies) >= HEADS_MAX:
             self._copies.clear()
         self._copies[pair] = same
         return same
 
-    def _first_bytes(self, log: LogFound) -> bytes:
-        try:
-            source = open_anywhere(log_path(self._directory, log.file.path, self._links), self._framing)
-            try:
-                return source.read(0, HEAD_BYTES)
-            finally:
-                source.close()
-        except OSError:
-            return b""
+    def _opened(self, path: str) -> Source:
+        return open_anywhere(log_path(self._directory, path, self._links), self._framing)
 
     def _head(self, path: str) -> Head | None:
         """Raises OSError."""
         framing, by_path = self._framing, is_final(self._directory)
         if by_path and not self._has_header:
             return head_by_path(path)
-        source = open_anywhere(log_path(self._directory, path, self._links), framing)
+        source = self._opened(path)
         try:
             data = source.read(0, HEAD_BYTES)
             return read_head(path, data, has_header=self._has_header, final=True, framing=framing, by_path=by_path)

@@ -7,10 +7,8 @@ record once.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing, LogFile
@@ -24,14 +22,11 @@ from photon.adapters.logs.framings import Lines, as_lines
 from photon.adapters.logs.identity import (
     HEAD_BYTES,
     Head,
-    are_copies,
-    copies,
     head_by_path,
-    preference,
     read_head,
-    takes,
 )
 from photon.adapters.logs.links import log_path
+from photon.adapters.logs.log_finder import LogFound, hold_the_same, logs_of
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
@@ -102,61 +97,36 @@ def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem],
     if (there := elsewhere(directory)) is not None:
         there.renew()  # a process that lives on has a list of before
     problems = ProblemReporter(report)
-    logs: list[tuple[StandingLog, Head]] = []
-    for found in discover(directory, compile_patterns(reading.patterns), problems, links=reading.links):
-        head = _head(directory, found.path, reading, problems)
+    found = []
+    for file in discover(directory, compile_patterns(reading.patterns), problems, links=reading.links):
+        head = _head(directory, file.path, reading, problems)
         if head is not None:
-            plain = reading.framing.splittable and not found.path.endswith(COMPRESSED_SUFFIXES)
-            log = StandingLog(
-                found.path, head.identity, head.header, head.data_start, found.size, found.mtime_ns, plain
-            )
-            logs.append((log, head))
-    oldest_first = sorted(logs, key=lambda each: (each[0].path.endswith(COMPRESSED_SUFFIXES), each[0].mtime_ns))
-    chosen = []
+            found.append(LogFound(file, head))
 
-    def first_bytes(each: tuple[StandingLog, Head]) -> bytes:
-        return _first_bytes(directory, each[0], reading)
+    def opened(path: str) -> Source:
+        return as_lines(open_source(log_path(directory, path, reading.links)), reading.framing)
 
-    def same_bytes(one: tuple[StandingLog, Head], other: tuple[StandingLog, Head]) -> bool:
-        return _are_copies(directory, one[0], other[0], reading)
+    def same(one: LogFound, other: LogFound) -> bool:
+        return bool(hold_the_same(one, other, opened))
 
-    for identity, same in copies(oldest_first, itemgetter(1), same_bytes).items():
-        lengths = {each[0].path: len(first_bytes(each)) for each in same if len(same) > 1}
-        chosen.append(replace(_chosen([log for log, _ in same], lengths, problems), identity=identity))
-    return sorted(chosen, key=lambda log: log.path)
+    logs = []
+    for identity, (log, *others) in logs_of(found, opened, same).items():
+        _tell_copies(log.file.path, [each.file.path for each in others], problems)
+        logs.append(_standing(log, identity, reading))
+    return sorted(logs, key=lambda log: log.path)
 
 
-def _first_bytes(directory: Path, log: StandingLog, reading: Reading) -> bytes:
-    try:
-        source = as_lines(open_source(log_path(directory, log.path, reading.links)), reading.framing)
-        try:
-            return source.read(0, HEAD_BYTES)
-        finally:
-            source.close()
-    except OSError:
-        return b""
+def _standing(log: LogFound, identity: str, reading: Reading) -> StandingLog:
+    file, head = log.file, log.head
+    plain = reading.framing.splittable and not file.path.endswith(COMPRESSED_SUFFIXES)
+    return StandingLog(file.path, identity, head.header, head.data_start, file.size, file.mtime_ns, plain)
 
 
-def _are_copies(directory: Path, one: StandingLog, other: StandingLog, reading: Reading) -> bool:
-    try:
-        with contextlib.ExitStack() as opened:
-            reads = []
-            for log in (one, other):
-                source = as_lines(open_source(log_path(directory, log.path, reading.links)), reading.framing)
-                opened.callback(source.close)
-                reads.append(source.read)
-            return are_copies(reads[0], reads[1], takes((one.path, one.size), (other.path, other.size)))
-    except OSError:
-        return False
-
-
-def _chosen(same: list[StandingLog], lengths: Mapping[str, int], problems: ProblemReporter) -> StandingLog:
-    best = min(same, key=lambda log: preference(log.path, lengths.get(log.path, 0), log.size))
-    what = f"holds the same bytes as {best.path}, as far as both go: only {best.path} is read"
-    for other in same:
-        if other is not best and other.path.endswith(COMPRESSED_SUFFIXES) == best.path.endswith(COMPRESSED_SUFFIXES):
-            problems.tell(ProblemKind.COPY, other.path, what)
-    return best
+def _tell_copies(read: str, others: Sequence[str], problems: ProblemReporter) -> None:
+    what = f"holds the same bytes as {read}, as far as both go: only {read} is read"
+    for path in others:
+        if path.endswith(COMPRESSED_SUFFIXES) == read.endswith(COMPRESSED_SUFFIXES):
+            problems.tell(ProblemKind.COPY, path, what)
 
 
 def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporter) -> Head | None:

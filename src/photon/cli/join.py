@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,15 +144,13 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
     if result.stopped and options.once:
         return FAILED, "interrupted before all had a verdict; run this again to go on"
     if result.unread:
-        named = ", ".join(result.unread[:NAMED]) + (", …" if len(result.unread) > NAMED else "")
         many = "1 foreign log was" if len(result.unread) == 1 else f"{len(result.unread)} foreign logs were"
-        return ATTENTION, f"{many} not read to the end: {named}; correct this and run this again"
+        return ATTENTION, f"{many} not read to the end: {_named(result.unread)}; correct this and run this again"
     if result.alike:
-        named = ", ".join(result.alike[:NAMED]) + (", …" if len(result.alike) > NAMED else "")
         many = "1 foreign log" if len(result.alike) == 1 else f"{len(result.alike)} foreign logs"
         what = "cannot be told from another log, or from what the file held before: lines without ids count once up "
         what += "to the first difference, and as new lines behind it"
-        return ATTENTION, f"{many} {what}: {named}; name an id if the lines have one"
+        return ATTENTION, f"{many} {what}: {_named(result.alike)}; name an id if the lines have one"
     if result.conflicting:
         lost = "1 line was" if result.conflicting == 1 else f"{result.conflicting:,} lines were"
         return ATTENTION, (
@@ -172,3 +171,7 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
     if ledger["pending"] and options.once and not options.keep_pending:
         return ATTENTION, f"{ledger['pending']} events have no verdict yet, as said above; run this again"
     return DONE, ""
+
+
+def _named(logs: Sequence[str]) -> str:
+    return ", ".join(logs[:NAMED]) + (", …" if len(logs) > NAMED else "")
