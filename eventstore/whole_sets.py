@@ -1,7 +1,7 @@
 """All records of a key at once, for joins whose answer depends on each of them (``Matching.whole_sets``).
 
 Nothing is said of a key before its set is final: before all that was written up to the asked time has been read. A
-set whose records cannot all be read is UNAVAILABLE or GONE, never a part of itself. Each place is a record of its
+set whose records cannot all be read is UNAVAILABLE or GONE, never returned in part. Each place is a record of its
 own, and records with the same bytes are several. Records stand in file order, as ``TieredEventStore`` has it.
 """
 

@@ -72,7 +72,7 @@ class JoinerLimits:
     output: OutputLimits = field(default_factory=OutputLimits)
     segment_bytes: int = SEGMENT_BYTES
     lock_wait_s: float = WAIT_S
-    close_s: float = 20.0  # an orderly stop decides and publishes for so long; supervisors and Docker wait 30 s
+    close_s: float = 20.0  # the longest that an orderly stop decides and publishes; supervisors and Docker wait 30 s
 
     def fitting(self) -> JoinerLimits:
         """With a small redo log segments are smaller, and what is open is carried over sooner.

@@ -23,7 +23,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to a person come
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
 
 NOT_FOR_OTHERS = 0o027
-"""What every command takes from the modes of the files it makes; a stricter umask of its caller stays."""
+"""The umask of every command; a stricter one of its caller stays."""
 
 
 class Noun(NamedTuple):

@@ -177,7 +177,10 @@ class MirroredPlace(OutputPlace):
         return place
 
     def identity(self, disk: Disk) -> str:
-        """That of the output that was put there; empty while nothing of it is. Raises PublishedDamaged, OSError."""
+        """Returns the identity of the output put there, empty before there is one.
+
+        Raises PublishedDamaged, OSError.
+        """
         return self._look().output
 
     def look_up(self) -> Mapping[str, SlotOutput]:

@@ -134,7 +134,7 @@ time.time_ns = lambda: now_ns() + ahead_s() * 10**9
 """The same clock, as it stands in a file: it steps for all processes at once."""
 STEP_S = 30.0
 BOUNDARY_S = 3.0
-"""In which a registry that took the clock's word would have moved its boundary."""
+"""A registry that believed the clock would move its boundary within this time."""
 DIES = """
 import photon.joiner.core as core
 core.SlotCore.redo_synced = lambda self, upto: os.kill(os.getpid(), 9)
