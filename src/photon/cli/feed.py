@@ -1,7 +1,8 @@
-"""A generated stream into log directories, and whether all of it came out once."""
+"""Generated streams into log directories, and the comparison of outputs with their truth."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ import click
 from photon.cli.errors import DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
 from photon.cli.units import DURATION, SIZE
+from photon.config.errors import UsageError
 
 POLL_S = 2.0
 
@@ -42,6 +44,36 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
         await feed(options, stop_event(with_parent=False), click.echo)
 
     runtime.run(main())
+
+
+@click.command("day")
+@click.option("--into", "directories", multiple=True, required=True, type=PATH,
+              help="Directory for queries/ and clicks/; if repeated, each gets the same files.")  # fmt: skip
+@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="Which day, in UTC; default: yesterday.")
+@click.option("--clicks", type=click.IntRange(1, 10_000_000), default=5_000, show_default=True,
+              help="Clicks of the day; there are ten times as many queries.")  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the day's stream.")
+@formatted
+def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: int, out: Printed) -> None:
+    """Write the logs of a whole day in the past, a file for each hour.
+
+    A nightly verification has something to verify at once. `photon feed check` compares what came out.
+
+    \b
+    Examples:
+      photon feed day --into east/logs --into west/logs
+      photon feed day --into logs --day 2026-11-20 --clicks 100000
+    Exit codes: 0 written, 1 not written, 2 wrong usage.
+    """
+    from photon.lab.demo.endless import DayOptions, write_day
+
+    today = datetime.now(UTC).date()
+    which = today - timedelta(days=1) if day is None else day.date()
+    if which >= today:
+        raise UsageError(f"--day {which}: is not over yet in UTC; name an earlier day")
+    lines = write_day(DayOptions(directories, which, clicks, seed))
+    said = {"day": str(which), "clicks": clicks, "lines": lines, "directories": [str(each) for each in directories]}
+    out.show(said, f"{which}: {clicks:,} clicks, {lines:,} lines in each of {len(directories)} directories")
 
 
 @click.command("check")

@@ -129,6 +129,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
                 "verify": "spark.verify:verify",
                 "recover": "spark.recover:recover",
                 "backfill": "spark.backfill:backfill",
+                "demo": "spark.demo:demo",
             },
             "verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/",
         ),
@@ -144,7 +145,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         ),
         "feed": Noun(
             "Write a generated stream, and check what became of it.",
-            {"serve": "feed:serve", "check": "feed:check"},
+            {"serve": "feed:serve", "day": "feed:day", "check": "feed:check"},
             "serve --into east/logs --into west/logs --rate 50",
         ),
     },

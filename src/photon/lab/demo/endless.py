@@ -1,4 +1,4 @@
-"""A generated stream without end: what the containers' log generator writes.
+"""Generated streams: one without end, as the containers' log generator writes it, and a whole day in the past.
 
 Next to the logs is ``streams.json``: what is needed to make the same stream again, and so the truth about it.
 Disk is bounded: the oldest files are deleted beyond ``keep`` bytes, and nothing more is written after ``stop_at``.
@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,9 @@ from photon.lab.demo.generator import Arriving, Generator, Line, Truth
 
 ROLL_US = 15_000_000
 """A new file begins so often."""
+HOUR_US = 3_600_000_000
+DAY_S, DAY_END_S = 86_400, 30
+"""The last clicks of a generated day come this long before midnight, so that all of their lines are of that day."""
 STEP_S = 0.1
 CLICKS = 1 << 40
 """Of a stream, never reached; it is part of what makes the stream, so it must not change."""
@@ -40,7 +44,7 @@ class StreamMade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What makes a stream. ``rounds`` None: it is being written, or was cut short."""
 
     seed: int
-    rate: int
+    rate: float
     """Clicks a second."""
     epoch_us: int
     rounds: int | None = None
@@ -101,15 +105,56 @@ class FeedOptions:
     stop_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class DayOptions:
+    directories: Sequence[Path]
+    day: date
+    clicks: int
+    seed: int
+
+
+def write_day(options: DayOptions) -> int:
+    """Writes the logs of one day, a file for each hour, as a new stream; returns the number of lines in each
+    directory. Raises UsageError, CannotTell, OSError."""
+    before = _begin(options.directories)
+    epoch_us = int(datetime.combine(options.day, datetime.min.time(), UTC).timestamp()) * 1_000_000
+    made = StreamMade(
+        seed=options.seed + len(before),
+        rate=options.clicks / (DAY_S - DAY_END_S),
+        epoch_us=epoch_us,
+        rounds=options.clicks,
+    )
+    for directory in options.directories:
+        for left in directory.glob(f"*/*-{len(before):04d}-*.log"):
+            raise UsageError(f"{left}: is left of a day that was cut short; begin in an empty directory")
+    lines = 0
+    arriving = Arriving(itertools.islice(made.generator(keep_truth=False).rounds(), options.clicks))
+    for hour in range(24):
+        due = arriving.due((hour + 1) * HOUR_US - 1)
+        lines += len(due)
+        for directory in options.directories:
+            append(Logs(directory / "queries", directory / "clicks"), due,
+                   f"{len(before):04d}-{options.day}T{hour:02d}")  # fmt: skip
+    # Only now: a day that was cut short has no truth.
+    _write_streams(options.directories, [*before, made])
+    return lines
+
+
+def _begin(directories: Sequence[Path]) -> list[StreamMade]:
+    """Makes the directories; returns the streams that they have. Raises UsageError, CannotTell, OSError."""
+    for directory in directories:
+        for name in ("queries", "clicks"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+    before = read_streams(directories[0], missing_ok=True)
+    if len(before) >= STREAMS_MAX:
+        raise UsageError(f"{directories[0]}: {len(before)} streams were written there; begin in an empty one")
+    return before
+
+
 async def feed(options: FeedOptions, stop: asyncio.Event, say: Callable[[str], None]) -> None:
     """Writes a new stream until ``stop`` or until ``stop_at`` bytes are written; what has begun is written to its
     end, at once. Raises UsageError, CannotTell, OSError."""
-    for directory in options.directories:
-        for name in ("queries", "clicks"):
-            (directory / name).mkdir(parents=True, exist_ok=True)
-    before = read_streams(options.directories[0], missing_ok=True)
-    if len(before) >= STREAMS_MAX:
-        raise UsageError(f"{options.directories[0]}: {len(before)} streams were written there; begin in an empty one")
+    before = _begin(options.directories)
     began_us = time.time_ns() // 1000
     made = StreamMade(seed=options.seed + len(before), rate=options.rate, epoch_us=began_us)
     _write_streams(options.directories, [*before, made])

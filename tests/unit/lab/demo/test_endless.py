@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from datetime import date
 from pathlib import Path
 
 import orjson
 import pytest
 
+from photon.config.errors import UsageError
 from photon.lab.demo.endless import (
     ROLL_US,
     CannotTell,
+    DayOptions,
     FeedOptions,
     LogWriter,
     StreamMade,
     feed,
     read_streams,
     truth_of,
+    write_day,
 )
 from photon.lab.demo.generator import Arriving, Line
 
@@ -104,3 +108,34 @@ def test_a_stream_that_was_cut_short_has_no_truth(tmp_path: Path) -> None:
         (tmp_path / "streams.json").write_text(text)
         with pytest.raises(CannotTell, match=why):
             truth_of(tmp_path)
+
+
+def test_a_day_in_the_past_has_a_file_for_each_hour_and_all_of_its_truth(tmp_path: Path) -> None:
+    east, west = tmp_path / "east", tmp_path / "west"
+    lines = write_day(DayOptions([east, west], date(2024, 2, 29), 2_000, 7))
+    names = sorted(path.name for path in east.glob("clicks/*"))
+    assert names == [f"clicks-0000-2024-02-29T{hour:02d}.log" for hour in range(24)]
+    assert lines == sum(path.read_bytes().count(b"\n") for path in east.rglob("*.log"))
+    truth = truth_of(east)
+    written = [line for path in sorted(east.glob("clicks/*")) for line in path.read_bytes().splitlines()]
+    assert (len(truth.clicks), len(written)) == (2_000, truth.lines)
+    assert set(truth.clicks.values()) <= set(written)
+    times = [orjson.loads(record)["time_us"] for record in truth.clicks.values()]
+    day_us = 1_709_164_800_000_000
+    assert day_us <= min(times) < max(times) < day_us + 86_400_000_000
+    for path in east.rglob("*.log"):
+        assert path.read_bytes() == (west / path.relative_to(east)).read_bytes()
+
+
+def test_a_second_day_is_a_stream_of_its_own(tmp_path: Path) -> None:
+    for number in range(2):
+        write_day(DayOptions([tmp_path], date(2024, 2, 28 + number), 100, 1))
+    assert len(truth_of(tmp_path).clicks) == 200
+    assert len(list(tmp_path.glob("clicks/*"))) == 48
+
+
+def test_what_a_day_that_was_cut_short_left_is_refused(tmp_path: Path) -> None:
+    write_day(DayOptions([tmp_path], date(2024, 2, 28), 100, 1))
+    (tmp_path / "streams.json").unlink()
+    with pytest.raises(UsageError, match="cut short"):
+        write_day(DayOptions([tmp_path], date(2024, 2, 28), 100, 1))
