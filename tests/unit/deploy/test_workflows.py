@@ -30,7 +30,8 @@ def test_there_are_those_that_are_wanted() -> None:
         for path in WORKFLOWS
     }
     assert called == {
-        "gate.yml": ["gate"], "lint.yml": ["lint"], "nightly.yml": ["soak", "audit"], "release.yml": ["audit", "sbom", "dist"],
+        "gate.yml": ["gate"], "lint.yml": ["lint"], "nightly.yml": ["soak", "audit"],
+        "release.yml": ["audit", "sbom", "dist"],
     }  # fmt: skip
 
 
