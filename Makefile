@@ -23,7 +23,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install venv docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist gate clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
+.PHONY: help install venv docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist gate clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -224,17 +224,6 @@ bench-full: install      ## everything of docs/benchmarks.md next to all peers, 
 
 bench-counts: install    ## take the present counts of calls on the hot path as the new baseline
 	$(BIN)/python -m bench.counts --accept
-
-bench-components: install  ## single parts: tailing, cache, cold look-ups, parked events, file map
-	$(BIN)/python -m bench.components.join
-	$(BIN)/python -m bench.components.tailing
-	$(BIN)/python -m bench.components.cache
-	$(BIN)/python -m bench.components.look_ups
-	$(BIN)/python -m bench.components.cold_look_ups
-	$(BIN)/python -m bench.components.hbase
-	$(BIN)/python -m bench.components.parked
-	$(BIN)/python -m bench.components.tables
-	$(BIN)/python -m bench.components.kafka
 
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
 	$(BIN)/python -m bench.components.datacentres
