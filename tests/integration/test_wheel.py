@@ -1,4 +1,4 @@
-"""The wheel, built from the sdist, works where there is no repository: commands, templates, a join, a demonstration."""
+"""The wheel works where there is no repository: commands, templates, a join, a demonstration."""
 
 from __future__ import annotations
 
