@@ -29,7 +29,6 @@ COPY eventstore eventstore
 COPY idregistry idregistry
 COPY joiner joiner
 COPY spark spark
-COPY tables tables
 COPY src src
 RUN /build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel . \
  && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-deps --no-compile /wheel/*.whl \

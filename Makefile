@@ -23,7 +23,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install venv docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
+.PHONY: help install venv docs test test-tools test-times test-pages java-classes test-unit test-sim test-integration test-full golden sim notice soak mutants demo chaos bench bench-full bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist gate clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -40,10 +40,10 @@ $(VENV)/.photon: pyproject.toml | $(BIN)/python
 	@$(BIN)/python $(PIP_INSTALL) -e .
 	@touch $@
 
-# Photon with one of its extras; what builds a release is of the pinned versions.
-$(VENV)/.%: pyproject.toml deploy/docker/build-requirements.txt | $(BIN)/python
+# Photon with one of its extras.
+$(VENV)/.%: pyproject.toml | $(BIN)/python
 	@echo "installing Photon in $(VENV) with what its developers use ($*), some minutes if nothing is cached ..."
-	@$(BIN)/python $(PIP_INSTALL) -e '.[$*]' -c deploy/docker/build-requirements.txt
+	@$(BIN)/python $(PIP_INSTALL) -e '.[$*]'
 	@touch $@ $(VENV)/.photon $(if $(filter dev,$*),$(VENV)/.docs $(VENV)/.lint)
 
 install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and all that its developers use
@@ -225,17 +225,6 @@ bench-full: install      ## everything of docs/benchmarks.md next to all peers, 
 bench-counts: install    ## take the present counts of calls on the hot path as the new baseline
 	$(BIN)/python -m bench.counts --accept
 
-bench-components: install  ## single parts: tailing, cache, cold look-ups, parked events, file map
-	$(BIN)/python -m bench.components.join
-	$(BIN)/python -m bench.components.tailing
-	$(BIN)/python -m bench.components.cache
-	$(BIN)/python -m bench.components.look_ups
-	$(BIN)/python -m bench.components.cold_look_ups
-	$(BIN)/python -m bench.components.hbase
-	$(BIN)/python -m bench.components.parked
-	$(BIN)/python -m bench.components.tables
-	$(BIN)/python -m bench.components.kafka
-
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
 	$(BIN)/python -m bench.components.datacentres
 
@@ -265,31 +254,19 @@ proto: install           ## regenerate the protobuf code next to each .proto
 	  src/photon/joiner/copies/copies.proto src/photon/fleet/explain/explain.proto \
 	  src/photon/tables/timestamps/timestamps.proto
 
-audit: install           ## known flaws in what the image is made of; fails where the service cannot be asked
-	$(BIN)/python deploy/supply_chain.py audit
+audit: install           ## known flaws in what the image is made of
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r deploy/docker/requirements.txt
 
-sbom: install            ## what the image is made of, as CycloneDX: dist/photon.cdx.json
-	$(BIN)/python deploy/supply_chain.py sbom dist/photon.cdx.json
+sbom: install            ## what the image is made of, as CycloneDX: build/photon.cdx.json
+	@mkdir -p build
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --validate \
+	  --output-reproducible -o build/photon.cdx.json deploy/docker/requirements.txt
 
-dist: install            ## sdist and wheel of the last commit, the same to the byte wherever they are built
-	$(BIN)/python deploy/artifacts.py dist dist
+dist: install            ## sdist and wheel, in dist/
+	$(BIN)/python -m build
 
-sign: install            ## a signed statement of what dist/ holds and what it was made of: make sign KEY=FILE
-	$(BIN)/python deploy/artifacts.py sign dist --key $(KEY)
-
-gate: install            ## all that must hold before anything lands, an hour; noted for make release
-	@at=$$(git rev-parse HEAD); .ci/run || exit 1; \
-	  if test "$$(git rev-parse HEAD)" = "$$at" && test -z "$$(git status --porcelain)"; \
-	  then mkdir -p build && echo "$$at" > build/gate-passed; else echo "not noted: it ran on more than a commit"; fi
-
-baseline: install        ## keep data of this release, on which the next one is tested
-	$(BIN)/python -m tests.integration.upgrade.baseline
-
-release: install         ## the checklist of a release: make release VERSION=1.2.3 KEY=FILE [WAIVE="STEP=REASON"]
-	$(BIN)/python deploy/release.py check $(VERSION) --key $(KEY) $(if $(WAIVE),--waive "$(WAIVE)")
-
-verify: install          ## is what dist/ holds what was released?
-	$(BIN)/python deploy/artifacts.py verify dist
+gate: install            ## all that must hold before anything lands, half an hour
+	.ci/run
 
 clean:           ## what the build left
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

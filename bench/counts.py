@@ -3,16 +3,14 @@
 Each stage works through a small fixed set in one process; cProfile counts calls of functions of Photon, and those
 that they make of anything else (library, built-in). A loop that is run once an event and not once a batch shows at
 once, on a machine however busy. What libraries do inside a call, and what runs in other threads, is not
-seen. ``tests/unit/bench/test_counts.py`` compares with ``bench/counts.json``; ``--accept`` writes it anew.
+seen. ``tests/unit/bench/test_counts.py`` compares with ``bench/counts.json``; ``--accept`` rewrites it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import cProfile
-import io
 import json
 import platform
 import sys
@@ -24,8 +22,8 @@ from types import CodeType
 import numpy as np
 
 import photon
-from bench.components import cache, joiner, look_ups, workers
-from photon.eventstore.segments import CacheEventStore
+from bench import stages
+from photon.eventstore.segments import CACHE_BYTES_MAX, CacheEventStore
 from photon.idregistry.api import Answer, token_of
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import single_range
@@ -64,16 +62,16 @@ def _foreign(calls: object) -> int:
 
 
 def _primary_reader(base: Path) -> None:
-    cache.read_all(base, CacheEventStore(cache.adapter()), cache.NoMap())
+    stages.read_all(base, CacheEventStore(stages.adapter()), stages.NoMap())
 
 
 def _look_ups(base: Path, keys: list[bytes], size: int) -> float:
     """Calls a key: of half the batches the records are in the cache, of the others in a log."""
-    requests, calls = look_ups.batches(keys, size, EVENTS // 10 // size), 0
-    for what, cache_bytes in look_ups.CACHES.items():
-        with look_ups.opened(base / "queries", base / what, cache_bytes) as store:
-            look_ups.ask(store, requests[:1])
-            calls += calls_of(lambda: look_ups.ask(store, requests))
+    requests, calls = stages.look_up_requests(keys, size, EVENTS // 10 // size), 0
+    for what, cache_bytes in (("cache", CACHE_BYTES_MAX), ("log", 1)):
+        with stages.event_store(base / "queries", base / what, cache_bytes) as store:
+            stages.look_up(store, requests[:1])
+            calls += calls_of(lambda: stages.look_up(store, requests))
     return round(calls / (2 * len(requests) * size), 3)
 
 
@@ -110,18 +108,18 @@ def _commands() -> list[bytes]:
 
 def count() -> dict[str, float]:
     """Calls an event of each stage."""
-    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
+    with tempfile.TemporaryDirectory() as name:
         base = Path(name)
-        keys = cache.write_log(base / "queries", EVENTS)
-        workers._write(base / "clicks", 10, EVENTS // 10)
+        keys = stages.write_queries(base / "queries", EVENTS)
+        stages.write_clicks(base / "clicks", 10, EVENTS // 10)
         commands, machine = _commands(), _machine()
-        stages: dict[str, Callable[[], object]] = {
+        work_of: dict[str, Callable[[], object]] = {
             "primary reader and cache, a query": lambda: _primary_reader(base / "queries"),
-            "dispatcher, a click": lambda: asyncio.run(workers._read(base / "clicks", base / "d", None, EVENTS)),
-            "joiner, a click": lambda: asyncio.run(joiner.measure(EVENTS, BATCH, 1, base / "j")),
+            "dispatcher, a click": lambda: asyncio.run(stages.dispatch(base / "clicks", base / "d", EVENTS)),
+            "joiner, a click": lambda: asyncio.run(stages.join(EVENTS, BATCH, base / "j")),
             "registry, an id": lambda: _registry(commands, machine),
         }
-        counts = {stage: round(calls_of(work) / EVENTS, 3) for stage, work in stages.items()}
+        counts = {stage: round(calls_of(work) / EVENTS, 3) for stage, work in work_of.items()}
         counts["event store, a key of a batch"] = _look_ups(base, keys, BATCH)
         counts["event store, a key alone"] = _look_ups(base, keys, 1)
         return counts

@@ -40,7 +40,7 @@ CORES = {
         "sharding", "state_machine", "witness",
     ),
     "joiner": ("core", "foreign_columns", "rows", "verdicts", "wire"),
-    "tables": ("cell", "collecting", "observing", "oracle", "resolving", "system", "transaction"),
+    "src/photon/tables": ("cell", "collecting", "observing", "oracle", "resolving", "system", "transaction"),
     "src/photon/batch": ("columns", "events", "ids", "records", "verdicts"),
     "src/photon/outputs": ("cursor", "next_read", "published", "ranges"),
 }  # fmt: skip
@@ -50,7 +50,7 @@ SIMULATIONS = {
     "eventstore": ("datacentres",),
     "idregistry": ("registry", "resharding", "test_raft.py"),
     "joiner": ("joiner", "copies", "datacentres"),
-    "tables": ("tables",),
+    "src/photon/tables": ("tables",),
     "src/photon/batch": ("joiner", "registry"),
 }
 SEEDS = 5

@@ -27,7 +27,7 @@ from mkdocs.structure.files import File, Files
 from photon.cli.main import main, walk
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "tables", "src/photon")
+ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "src/photon")
 COMMANDS = """\
 # Commands
 

@@ -10,7 +10,7 @@ from photon.cli.main import main, walk
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ROOMS = "adapters|bench|config|dispatcher|eventstore|idregistry|joiner|spark|tables|tests|docs|src"
+ROOMS = "adapters|bench|config|dispatcher|eventstore|idregistry|joiner|spark|tests|docs|src"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 MAKE = re.compile(r"make ([a-z-]+)((?: [A-Z]+=\w+)*)")
-ACTION = re.compile(r"actions/[a-z-]+@(v\d+|[0-9a-f]{40})")
+ACTION = re.compile(r"actions/[a-z-]+@(v\d+|[0-9a-f]{40})|pypa/gh-action-pypi-publish@release/v1")
 WRITES = {("release.yml", "id-token"), ("release.yml", "attestations")}
 READ = {"contents": "read"}
 
@@ -30,7 +30,8 @@ def test_there_are_those_that_are_wanted() -> None:
         for path in WORKFLOWS
     }
     assert called == {
-        "gate.yml": ["gate"], "lint.yml": ["lint"], "nightly.yml": ["soak", "audit"], "release.yml": ["dist", "sbom"],
+        "gate.yml": ["gate"], "lint.yml": ["lint"], "nightly.yml": ["soak", "audit"],
+        "release.yml": ["audit", "sbom", "dist"],
     }  # fmt: skip
 
 

@@ -1,0 +1,242 @@
+"""Each stage of the hot path by itself, over a small generated set in one process: what ``bench.counts`` counts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import LogFile
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.identity import log_name
+from photon.batch.events import Events, ForeignEvent
+from photon.batch.ids import Ids
+from photon.batch.records import PrimaryRecord, Records
+from photon.batch.verdicts import Verdicts
+from photon.config.clock import NEVER_NS, SystemClock
+from photon.config.disk import RealDisk
+from photon.dispatcher.database import STATE_NAME, read_ledger
+from photon.dispatcher.engine import Options, Policy
+from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
+from photon.dispatcher.process import Places, open_dispatcher
+from photon.dispatcher.retry import Patience
+from photon.eventstore import columns
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.api import EventLookUps, LookUpCode, Progress
+from photon.eventstore.file_map import MappedBlock, MapSettings, MapTotals, open_map
+from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.primary_reader import BlockCache, PrimaryReader
+from photon.eventstore.segments import CacheEventStore
+from photon.eventstore.tiered import TieredEventStore
+from photon.idregistry.api import Answer, Digester, Opened, Slot
+from photon.idregistry.witness import Witness, Witnessed
+from photon.joiner.api import JoinAnswers, Outcome
+from photon.joiner.engine import JoinerEngine
+from photon.joiner.opening import Surroundings
+from photon.joiner.process import die
+from photon.joiner.slot.slot import SlotPaths
+from photon.joiner.verdicts import envelope_lines
+
+PRIMARY = {"format": "jsonl", "key": "query_id"}
+FOREIGN = PRIMARY | {"id": "click_id", "time": {"field": "time_us", "unit": "us"}}
+
+
+def adapter() -> ConfiguredAdapter:
+    return ConfiguredAdapter({"primary": PRIMARY, "foreign": FOREIGN})
+
+
+# -- event store -------------------------------------------------------------------------------------------------
+def write_queries(directory: Path, events: int) -> list[bytes]:
+    """Writes records of 300 bytes into one log; returns their keys."""
+    directory.mkdir()
+    keys, filler = [], "x" * 214
+    with open(directory / "queries.log", "wb") as file:
+        for number in range(events):
+            key = f"10.0.{number % 256}.{number // 256 % 256}:{1000 + number % 7}:{1700000000000000 + number * 37}"
+            record = f'{{"query_id":"{key}","time_us":{1700000000000000 + number * 37},"q":"{filler}"}}\n'
+            file.write(record.encode())
+            keys.append(key.encode())
+    return keys
+
+
+class NoMap:
+    """A file map that keeps nothing."""
+
+    def positions(self) -> list[LogPosition]:
+        return []
+
+    def add(self, block: MappedBlock) -> None:
+        pass
+
+    def commit(self) -> None:
+        pass
+
+    def all_read(self) -> None:
+        pass
+
+    def totals(self, *, exact: bool = False) -> MapTotals:
+        return MapTotals(events=1)
+
+
+def read_all(logs: Path, cache: BlockCache, file_map: Any) -> None:
+    """Runs follower and primary reader to the end of the logs."""
+    follower = Follower(logs, has_header=False, max_record=1 << 20, positions=[])
+    reader = PrimaryReader(follower, adapter(), cache, file_map, SystemClock(), once=True)
+    while not reader.done:
+        reader.step()
+    follower.close()
+
+
+@contextmanager
+def event_store(logs: Path, state: Path, cache_bytes: int) -> Iterator[TieredEventStore]:
+    """Answers look-ups over ``logs``, which are read to their end."""
+    file_map, _ = open_map(state, MapSettings(b"rule"), log_name, RealDisk(), SystemClock(), None)
+    cache = CacheEventStore(adapter(), cache_bytes)
+    read_all(logs, cache, file_map)
+    store = LogsEventStore(logs, adapter(), lambda identity: "queries.log")
+    yield TieredEventStore(cache, file_map, store, log_name, lambda: NEVER_NS)
+    store.close()
+    file_map.close()
+
+
+def look_up_requests(keys: Sequence[bytes], size: int, count: int) -> list[bytes]:
+    """Draws ``count`` requests of ``size`` keys; a request's keys lie together, a tenth of the records there."""
+    rng = random.Random(5)
+    begins = [rng.randrange(len(keys) + 1 - 10 * size) for _ in range(count)]
+    parts = [rng.sample(keys[at : at + 10 * size], size) for at in begins]
+    return [columns.request("", part, [NEVER_NS] * size).SerializeToString() for part in parts]
+
+
+def look_up(store: TieredEventStore, requests: Sequence[bytes]) -> None:
+    """From each request's bytes to its reply's, and back to columns."""
+    for request in requests:
+        keys, as_of = columns.asked(pb.EventLookUpRequest.FromString(request))
+        reply = columns.reply(store.look_up(keys, as_of)).SerializeToString()
+        found = columns.answered(pb.EventLookUpReply.FromString(reply), len(keys))
+        assert set(found.codes) == {LookUpCode.FOUND}, "or nothing was counted"
+
+
+# -- dispatcher --------------------------------------------------------------------------------------------------
+class PromptJoiner:
+    """A joiner that has joined everything."""
+
+    joined = 0
+
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+        self.joined += len(events)
+        return JoinAnswers.alike(len(events), Outcome.JOINED)
+
+    async def close(self) -> None:
+        return None
+
+
+async def _progress() -> Progress:
+    return Progress(read_past_ns=NEVER_NS)
+
+
+def write_clicks(directory: Path, logs: int, lines: int) -> None:
+    directory.mkdir()
+    for log in range(logs):
+        text = "".join(
+            f'{{"click_id":"{log}-{n}","query_id":"q{n}","time_us":{10**15 + n},"more":"{"x" * 150}"}}\n'
+            for n in range(lines)
+        )
+        (directory / f"{log:05}.log").write_text(text)
+
+
+async def dispatch(logs: Path, base: Path, events: int) -> None:
+    """Reads, parses, sends, counts and commits all events of ``logs``."""
+    joiner = PromptJoiner()
+    world = DispatcherSurroundings(
+        join="clicks", datacentre="here", adapter=adapter(), digester=Digester(b"0123456789abcdef", "clicks"),
+        joiners=[joiner], progress=_progress, registry=None, envelope=Envelope(), clock=SystemClock(),
+        random=random.Random(1).random,
+    )  # fmt: skip
+    policy = Policy(Patience(unmatched_after_ns=10**12), options=Options())
+    places = Places(logs, base / "out", base / "state")
+    with open_dispatcher(places, policy, world, RealDisk(), worker=None) as engine:
+        running = asyncio.create_task(engine.run())
+        while joiner.joined < events or not engine.status().caught_up:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        engine.stop()
+        await running
+    total = read_ledger(base / "state" / STATE_NAME).total
+    assert (total.read, total.pending, total.balance) == (events, 0, 0), f"wrong ledger: {total}"
+
+
+# -- joiner ------------------------------------------------------------------------------------------------------
+class YesRegistry:
+    """Everything is committed at once."""
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened:
+        return Opened(last + 1, last + 1)
+
+    async def read_witness(self, slot: str) -> Witnessed:
+        return Witnessed(0, ())
+
+    async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed:
+        return Witnessed(incarnation, to)
+
+    def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
+        return None
+
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
+        return Verdicts.blank(len(inserts), Answer.COMMITTED)
+
+
+class DictStore:
+    """Finds everything."""
+
+    def __init__(self, records: dict[bytes, PrimaryRecord]) -> None:
+        self._all = Records.of(list(records.values()))
+        self._number = {key: number for number, key in enumerate(records)}
+
+    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+        found = self._all.take(np.array([self._number[key] for key in keys]))
+        return EventLookUps(bytes([LookUpCode.FOUND]) * len(keys), found)
+
+    async def progress(self) -> Progress:
+        return Progress(0)
+
+
+def pairs(n: int) -> tuple[dict[bytes, PrimaryRecord], list[ForeignEvent]]:
+    """``n`` primary records of about 300 bytes, and a foreign event for each."""
+    digester = Digester(b"key", "clicks")
+    primaries, foreigns = LogFile("queries.jsonl"), LogFile("clicks.jsonl")
+    records, events = {}, []
+    for i in range(n):
+        key, event_id = b"10.0.0.1:77:%d" % i, b"10.0.0.2:5:%d" % i
+        primary = b'{"query_id":"%b","ts":%d,"text":"%b"}' % (key, i, b"x" * 240)
+        record = b'{"click_id":"%b","query_id":"%b","ts":%d,"ad":"%b"}' % (event_id, key, i, b"y" * 30)
+        records[key] = PrimaryRecord(primary, primaries, i * 300)
+        events.append(ForeignEvent(event_id, digester.digest(event_id), i, key, record, foreigns, i * 100, 0))
+    return records, events
+
+
+async def join(n: int, batch: int, base: Path) -> None:
+    """Joins ``n`` events on the real disk, one batch at a time."""
+    records, events = pairs(n)
+    registry: Any = YesRegistry()
+    store: Any = DictStore(records)
+    world = Surroundings(registry, store, RealDisk(), SystemClock(), die, lambda: os.urandom(16))
+    side = PRIMARY | {"time": {"field": "ts", "unit": "ns"}}
+    paths = SlotPaths(base / "state", base / "output")
+    engine = JoinerEngine(
+        Slot("s0", "dc0"), paths, world, ConfiguredAdapter({"primary": side, "foreign": side}),
+        envelope_lines(Envelope()), check_payloads=False,
+    )  # fmt: skip
+    await engine.start()
+    for start in range(0, n, batch):
+        answers = await engine.join(Events.of(events[start : start + batch]), timeout=30.0)
+        assert (answers.verdicts.outcomes == Outcome.JOINED).all(), "or nothing was counted"
+    assert await engine.settle(30.0)
+    await engine.close()
