@@ -34,12 +34,12 @@ class Run:
     ledger: dict[str, int]
 
 
-def measure(written: Written, config: Path, output: Path, *, replicas: int) -> Run:
+def measure(written: Written, config: Path, output: Path) -> Run:
     """One run in a process of its own; CPU and memory are of it and its children."""
     stages = output.with_suffix(".stages.json")
     command = [sys.executable, "-m", "photon", "join", "--once", "-o", "json", "--config", str(config)]
     command += ["--primary", str(written.primary), "--foreign", str(written.foreign), "--output", str(output)]
-    command += ["--replicas", str(replicas), "--stages", str(stages), "--max-rejected", "1000000"]
+    command += ["--stages", str(stages), "--max-rejected", "1000000"]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     peak = 0
@@ -93,21 +93,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clicks", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--replicas", type=int, default=1, choices=(1, 3, 5))
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="photon-bench-"))
     try:
         written, truth = generate(root / "logs", options.clicks)
         size = (written.primary_bytes + written.foreign_bytes) / 2**20
         print(f"{written.primary_records:,} queries, {written.foreign_records:,} clicks, {size:,.0f} MiB, "
-              f"{os.cpu_count()} cores, {options.replicas} registry replica(s)")  # fmt: skip
+              f"{os.cpu_count()} cores")  # fmt: skip
         config = root / "photon.toml"
         config.write_text(CONFIG)
         runs = []
         cpu_before = 0.0
         for number in range(options.runs):
             output = root / f"out-{number}"
-            run = measure(written, config, output, replicas=options.replicas)
+            run = measure(written, config, output)
             cpu, cpu_before = run.cpu_s - cpu_before, run.cpu_s
             problems = check([output], truth).problems
             if problems:

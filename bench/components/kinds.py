@@ -115,7 +115,7 @@ def measure_whole(events: int, rounds: int, base: Path) -> dict[str, tuple[float
         for at, (name, kind) in enumerate({**KINDS, **SETS}.items()):
             config = base / f"{at}.toml"
             config.write_text("[join]\nx = " + toml(join_of(kind)) + "\n")
-            run = join.measure(written, config, base / f"out-{at}-{number}", replicas=1)
+            run = join.measure(written, config, base / f"out-{at}-{number}")
             assert run.ledger["joined"] == events, run.ledger
             cpu, cpu_before = run.cpu_s - cpu_before, run.cpu_s
             known = best.get(name, (run.wall_s, cpu))

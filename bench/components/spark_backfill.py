@@ -85,7 +85,7 @@ def main() -> None:
               f"load average {os.getloadavg()[0]:.0f}")  # fmt: skip
         config = root / "photon.toml"
         config.write_text(CONFIG)
-        joined = join_bench.measure(written, config, root / "joined", replicas=1)
+        joined = join_bench.measure(written, config, root / "joined")
         rate = joined.ledger["joined"] / joined.wall_s
         print(f"join:     {joined.wall_s:6.1f} s wall {joined.cpu_s:6.1f} s CPU {rate:9,.0f} joined/s")
         file, _ = deployment(root / "site", written)
