@@ -171,7 +171,7 @@ class _Work:
         place = self.output.place
 
         def open_() -> ObjectSink:
-            return ObjectSink(RealDisk(), place, into, self.own.kinds, keep_s=self.own.keep)
+            return ObjectSink(RealDisk(), place, into, self.own.kinds)
 
         before = self.standing.bytes
 
