@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from photon.batch.files import LogFile as LogFile
@@ -195,10 +194,6 @@ class Adapter(ABC):
     api_version: int = 1
     """The version of this contract that it is written for. One that names none is taken for the first."""
     version: int = 1  # of its code; raise it when another id, key or time comes from the same record: see ``rule``
-    SETTINGS: Mapping[str, Any] = MappingProxyType({})
-    """The options it knows, with their defaults; ``photon adapter show`` lists them."""
-    SAMPLES: Mapping[str, bytes] = MappingProxyType({})
-    """``primary`` and ``foreign``: a record of each that it reads with default options."""
     time_limit_s: float = TIME_LIMIT_S
     """Seconds within which each call comes back; Photon sets it from ``limits.adapter_timeout``. 0: for ever."""
     primary_has_header: bool = False

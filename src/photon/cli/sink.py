@@ -80,8 +80,8 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
 @_published
 @click.option("--into", type=PATH, required=True, metavar="DIR",
               help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
-@click.option("--columns", type=click.Choice(["struct", "flat", "json"]),
-              help="Payloads as structs (foreign.amount), a column each (foreign_amount), or JSON text. "
+@click.option("--columns", type=click.Choice(["struct", "flat"]),
+              help="Payloads as structs (foreign.amount), or a column each (foreign_amount). "
               "Not given: as DIR has them; of a new one structs.")  # fmt: skip
 @click.option("--schema", "schema_file", type=PATH, metavar="FILE",
               help="TOML with types of the payloads, [foreign] amount = \"float\". "
@@ -95,7 +95,7 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
 def parquet(
     source: _Published,
     into: Path,
-    columns: Literal["struct", "flat", "json"] | None,
+    columns: Literal["struct", "flat"] | None,
     schema_file: Path | None,
     partition: Literal["hour"] | None,
     roll_size: int,
