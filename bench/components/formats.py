@@ -134,7 +134,7 @@ def measure(name: str, base: Path) -> tuple[float, float, float, float]:
     return (
         framed(logs, data, adapter.primary_framing, adapter.primary_has_header),
         least(lambda: adapter.primary_keys(block, file)),
-        least(lambda: adapter.foreign_headers(lines, file)),
+        least(lambda: adapter.header_columns(lines, file)),
         least(lambda: [adapter.foreign_payload(line, file) for line in lines]),
     )
 
