@@ -19,7 +19,6 @@ from photon.adapters.contract import (
     Filtered,
     Joined,
     LogFile,
-    Pair,
     Pairs,
     Payloads,
     Unpaired,
@@ -57,9 +56,9 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
     if not adapter.has_primary_time:
         todo = "the primary needs a time too: time = { field = …, unit = … } in its table, primary_time in an adapter"
         raise AdapterError("within compares event times", where, todo)
-    join, join_many, join_columns = adapter.join, adapter.join_many, adapter.join_columns
+    join, join_columns = adapter.join, adapter.join_columns
     foreign_header, header_columns = adapter.foreign_header, adapter.header_columns
-    many, columns = adapter.defines("join_many"), adapter.defines("join_columns")
+    columns = adapter.defines("join_columns")
 
     def foreign_times(records: Sequence[bytes], file: LogFile) -> list[Time]:
         found = header_columns(records, file)
@@ -87,11 +86,6 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
             raise why
         return why or join(foreign, foreign_file, primary, primary_file)
 
-    def bounded_many(pairs: Sequence[Pair]) -> list[Joined | Filtered | Unpaired | BadRecord]:
-        others = refusals(Pairs(*zip(*pairs, strict=True))) if pairs else {}
-        made = iter(join_many([pair for row, pair in enumerate(pairs) if row not in others]))
-        return [others[row] if row in others else next(made) for row in range(len(pairs))]
-
     def bounded_columns(pairs: Pairs) -> Payloads:
         others = refusals(pairs)
         if not others:
@@ -106,8 +100,6 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
 
     adapter.within = bounds._asdict()
     adapter.join = bounded  # type: ignore[method-assign]
-    if many:
-        adapter.join_many = bounded_many  # type: ignore[method-assign]
     if columns:
         adapter.join_columns = bounded_columns  # type: ignore[method-assign]
     return adapter

@@ -101,9 +101,6 @@ class ConfiguredAdapter(Adapter):
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
         return self._primary.payload(record, file)
 
-    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
-        return self._foreign.headers(records, file).rows()
-
     def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
         return self._foreign.headers(records, file)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from photon.batch.files import LogFile as LogFile
@@ -109,7 +108,7 @@ class Headers(NamedTuple):
 
     @staticmethod
     def of(made: Sequence[ForeignHeader | BadRecord]) -> Headers:
-        """Columns from the answer of ``foreign_headers``."""
+        """Columns from the answers for each record."""
         others = {row: each for row, each in enumerate(made) if not isinstance(each, ForeignHeader)}
         headers = [each if isinstance(each, ForeignHeader) else ForeignHeader(b"", 0) for each in made]
         return Headers.columns(headers, others)
@@ -121,7 +120,7 @@ class Headers(NamedTuple):
         return Headers(keys, times, ids, others)
 
     def rows(self) -> list[ForeignHeader | BadRecord]:
-        """The answer as ``foreign_headers`` gives it."""
+        """The answer for each record."""
         headers = zip(self.keys, self.times, self.ids, strict=True)
         return [self.others.get(row) or ForeignHeader(*each) for row, each in enumerate(headers)]
 
@@ -178,13 +177,13 @@ class Payloads(NamedTuple):
 
     @staticmethod
     def of(made: Sequence[Joined | Filtered | Unpaired | BadRecord]) -> Payloads:
-        """Columns from the answer of ``join_many``."""
+        """Columns from what becomes of each pair."""
         others = {row: each for row, each in enumerate(made) if not isinstance(each, Joined)}
         joined = [each if isinstance(each, Joined) else Joined(None, None) for each in made]
         return Payloads([each.foreign for each in joined], [each.primary for each in joined], others)
 
     def rows(self) -> list[Joined | Filtered | Unpaired | BadRecord]:
-        """The answer as ``join_many`` gives it."""
+        """What becomes of each pair."""
         joined = zip(self.foreign, self.primary, strict=True)
         return [self.others.get(row) or Joined(*each) for row, each in enumerate(joined)]
 
@@ -195,10 +194,6 @@ class Adapter(ABC):
     api_version: int = 1
     """The version of this contract that it is written for. One that names none is taken for the first."""
     version: int = 1  # of its code; raise it when another id, key or time comes from the same record: see ``rule``
-    SETTINGS: Mapping[str, Any] = MappingProxyType({})
-    """The options it knows, with their defaults; ``photon adapter show`` lists them."""
-    SAMPLES: Mapping[str, bytes] = MappingProxyType({})
-    """``primary`` and ``foreign``: a record of each that it reads with default options."""
     time_limit_s: float = TIME_LIMIT_S
     """Seconds within which each call comes back; Photon sets it from ``limits.adapter_timeout``. 0: for ever."""
     primary_has_header: bool = False
@@ -279,19 +274,15 @@ class Adapter(ABC):
         return "shown_record" in vars(self) or type(self).shown_record is not Adapter.shown_record
 
     # -- many at once: override for speed, the meaning is fixed by the methods above -----------------------------
-    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
-        """foreign_header of each record of one file; a bad record's place holds its BadRecord."""
+    def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
+        """foreign_header of each record of one file, as columns."""
         out: list[ForeignHeader | BadRecord] = []
         for record in records:
             try:
                 out.append(self.foreign_header(record, file))
             except BadRecord as bad:
                 out.append(bad)
-        return out
-
-    def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """``foreign_headers`` in columns, which go before it where a class defines both."""
-        return Headers.of(self.foreign_headers(records, file))
+        return Headers.of(out)
 
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """Keys of all records in ``block``, in order; None for a bad record.
@@ -304,7 +295,7 @@ class Adapter(ABC):
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
         """primary_key of each record of one file, None for a bad one.
 
-        Used by joiners and event stores where a class defines it; as with ``join_many``.
+        Used by joiners and event stores where a class defines it; as with ``join_columns``.
         """
         keys: list[bytes | None] = []
         for record in records:
@@ -324,22 +315,18 @@ class Adapter(ABC):
                 times.append(bad)
         return times
 
-    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | Unpaired | BadRecord]:
-        """join of each pair, in order; where it would raise BadRecord, its place holds that.
+    def join_columns(self, pairs: Pairs) -> Payloads:
+        """join of each pair, as columns.
 
         Used by joiners where a class defines it. When it raises, or does not come back, each pair is joined alone.
         """
         out: list[Joined | Filtered | Unpaired | BadRecord] = []
-        for pair in pairs:
+        for pair in zip(*pairs, strict=True):
             try:
                 out.append(self.join(*pair))
             except BadRecord as bad:
                 out.append(bad)
-        return out
-
-    def join_columns(self, pairs: Pairs) -> Payloads:
-        """``join_many`` for columns, which go before it where a class defines both."""
-        return Payloads.of(self.join_many([Pair(*pair) for pair in zip(*pairs, strict=True)]))
+        return Payloads.of(out)
 
     def defines(self, many: str) -> bool:
         """Whether its class has a method of its own for many records, of this name."""
@@ -360,15 +347,12 @@ class Adapter(ABC):
         return f"{code}:{sorted(self.options.items())!r}".encode()
 
 
-_JOINS = {"join", "foreign_payload", "primary_payload"}
 _MEANINGS = {
-    "foreign_headers": {"foreign_header"},
-    "header_columns": {"foreign_header", "foreign_headers"},
+    "header_columns": {"foreign_header"},
     "primary_keys": {"primary_key"},
     "primary_keys_of": {"primary_key"},
     "primary_times": {"primary_time"},
-    "join_many": _JOINS,
-    "join_columns": {*_JOINS, "join_many"},
+    "join_columns": {"join", "foreign_payload", "primary_payload"},
 }
 """Form for many records -> the methods that fix its meaning."""
 

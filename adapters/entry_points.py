@@ -79,14 +79,6 @@ def adapter_class(name: str) -> type[Adapter]:
     return checked_class(cls, point.value, where)
 
 
-def described_point(name: str) -> tuple[str, str]:
-    """(package, version) that bring the adapter of this name; empty where nothing says so."""
-    for point in _entry_points(name):
-        if point.dist is not None:
-            return point.dist.name, point.dist.version
-    return "", ""
-
-
 def checked_class(
     cls: object, name: str, where: str, there: str = "write one that derives from Adapter"
 ) -> type[Adapter]:

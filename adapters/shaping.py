@@ -25,7 +25,6 @@ from photon.adapters.contract import (
     Headers,
     Joined,
     LogFile,
-    Pair,
     Pairs,
     Payloads,
     Skipped,
@@ -132,7 +131,7 @@ def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base:
     """
     shape = shape_from_table(table, where)
     shaper = Shaper(shape, where, _key(shape, where, base))
-    join, join_many, join_columns = adapter.join, adapter.join_many, adapter.join_columns
+    join, join_columns = adapter.join, adapter.join_columns
     unmatched_payload = adapter.unmatched_payload
 
     def unmatched(record: bytes, file: LogFile) -> bytes:
@@ -144,18 +143,13 @@ def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base:
         result = join(foreign, foreign_file, primary, primary_file)
         return shaper.shaped(result) if isinstance(result, Joined) else result
 
-    def shaped_many(pairs: Sequence[Pair]) -> list[Joined | Filtered | Unpaired | BadRecord]:
-        return [_or_bad(shaper, each) for each in join_many(pairs)]
-
     def shaped_columns(pairs: Pairs) -> Payloads:
         return Payloads.of([_or_bad(shaper, each) for each in join_columns(pairs).rows()])
 
-    many, columns = adapter.defines("join_many"), adapter.defines("join_columns")
+    columns = adapter.defines("join_columns")
     adapter.shape = {"table": dict(table), "where": where, "base": str(base)}
     adapter.join = shaped  # type: ignore[method-assign]
     adapter.unmatched_payload = unmatched  # type: ignore[method-assign]
-    if many:
-        adapter.join_many = shaped_many  # type: ignore[method-assign]
     if columns:
         adapter.join_columns = shaped_columns  # type: ignore[method-assign]
     if shaper.hides:
@@ -173,7 +167,7 @@ def _showing(adapter: Adapter, shaper: Shaper) -> None:
 
 
 def _skipping(adapter: Adapter, shaper: Shaper) -> None:
-    header, headers, columns = adapter.foreign_header, adapter.foreign_headers, adapter.header_columns
+    header, columns = adapter.foreign_header, adapter.header_columns
 
     def is_skipped(record: bytes, file: LogFile) -> bool:
         try:
@@ -186,12 +180,6 @@ def _skipping(adapter: Adapter, shaper: Shaper) -> None:
             raise Skipped("skipped")
         return header(record, file)
 
-    def all_of(records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
-        return [
-            Skipped("skipped") if is_skipped(record, file) else found
-            for record, found in zip(records, headers(records, file), strict=True)
-        ]
-
     def in_columns(records: Sequence[bytes], file: LogFile) -> Headers:
         skipped = {row: Skipped("skipped") for row, record in enumerate(records) if is_skipped(record, file)}
         found = columns(records, file)
@@ -200,7 +188,6 @@ def _skipping(adapter: Adapter, shaper: Shaper) -> None:
     if adapter.defines("header_columns"):
         adapter.header_columns = in_columns  # type: ignore[method-assign]
     adapter.foreign_header = one  # type: ignore[method-assign]
-    adapter.foreign_headers = all_of  # type: ignore[method-assign]
 
 
 def _or_bad(

@@ -1,5 +1,7 @@
 """Catch-up: two directories of finished logs, joined from nothing to the end, start-up included.
 
+Photon with three replicas is a deployment that ``photon up`` starts; all others are one command.
+
 ``python -m bench.catch_up [--clicks N …] [--systems NAME …] [--rounds N]``. All systems get the same set, take
 turns, and every output is compared with the truth.
 """
@@ -8,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +23,8 @@ from functools import partial
 from pathlib import Path
 
 from bench.check import Pair, Verdict, check, of_peer, of_photon, output_lines, read_truth
-from bench.measure import Measured, measure
+from bench.deployed import deployed
+from bench.measure import Measured, cpu_s, measure, resident
 from bench.peers import environments
 from bench.peers.environments import Environment, Unavailable
 from bench.results import BenchmarkFailed, Figures, Results, Row, run_round
@@ -31,6 +36,8 @@ PEERS = Path(__file__).parent / "peers"
 PHOTON = "Photon, 3 replicas"
 PHOTON_ALONE = "Photon, 1 replica"
 QUICK = (PHOTON, "plain Python", "DuckDB")
+SAMPLE_S = 0.25
+BACKLOG_S = 1_800.0
 LIMIT_S = 3600.0
 """A run that takes longer is ended, and has no figure."""
 
@@ -46,8 +53,7 @@ class System:
     """Below ``bench/peers``; empty: Photon itself."""
     environment: Environment | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
-    replicas: int = 3
-    """Of Photon's registry."""
+    deployed: bool = False  # a deployment of Photon, with three replicas of the registry
     streaming: bool = False
     """A stream processor with exactly-once output: whom the goal is about."""
 
@@ -57,8 +63,8 @@ class System:
 
 
 SYSTEMS = (
-    System(PHOTON, "yes", replicas=3),
-    System(PHOTON_ALONE, "yes", replicas=1),
+    System(PHOTON, "yes", deployed=True),
+    System(PHOTON_ALONE, "yes"),
     System("plain Python", "no", "plain_python.py", environments.PLAIN),
     System("DuckDB", "no", "duckdb_sql.py", environments.TABLES),
     System("Polars", "no", "polars_lazy.py", environments.TABLES),
@@ -91,8 +97,7 @@ def _command(system: System, data: Set, work: Path) -> tuple[list[str | Path], P
         config.write_text(CONFIG)
         command: list[str | Path] = [sys.executable, "-m", "photon", "join", "--once", "--quiet", "-o", "json"]
         command += ["--config", config, "--primary", data.queries, "--foreign", data.clicks]
-        command += ["--output", output, "--replicas", str(system.replicas)]
-        return command, output / "joined", of_photon
+        return [*command, "--output", output], output / "joined", of_photon
     try:
         python = system.environment.python()
     except Unavailable as missing:
@@ -104,6 +109,8 @@ def _command(system: System, data: Set, work: Path) -> tuple[list[str | Path], P
 
 def run(system: System, data: Set, truth: Mapping[str, str], limit_s: float = LIMIT_S) -> Figures:
     """One run, checked. Raises BenchmarkFailed."""
+    if system.deployed:
+        return backlog(data, truth, started=True, limit_s=limit_s)
     with scratch() as work:
         command, output, pair = _command(system, data, work)
         took = measure(command, scratch=work, environment=system.variables, timeout_s=limit_s)
@@ -115,6 +122,41 @@ def run(system: System, data: Set, truth: Mapping[str, str], limit_s: float = LI
         if verdict.problems:
             raise BenchmarkFailed(f"wrong output: {verdict.problems}")
         return figures(took, verdict)
+
+
+def backlog(
+    data: Set,
+    truth: Mapping[str, str],
+    *,
+    joiners: int = 1,
+    shards: int = 1,
+    started: bool = False,
+    limit_s: float = BACKLOG_S,
+) -> Figures:
+    """A deployment finds all logs at once. ``started``: its start-up counts as well. Raises BenchmarkFailed."""
+    began = time.monotonic()
+    with scratch() as directory, deployed(directory, joiners=joiners, shards=shards) as running:
+        before, peak = 0.0 if started else cpu_s(running.pids()), 0
+        began = began if started else time.monotonic()
+        for side, place in ((data.queries, running.place.primary), (data.clicks, running.place.foreign)):
+            for log in sorted(side.iterdir()):
+                os.link(log, place / log.name)
+        while running.joined() < len(truth):
+            peak = max(peak, resident(running.pids()))
+            if time.monotonic() - began > limit_s:
+                raise BenchmarkFailed(f"{running.joined():,} of {len(truth):,} clicks joined after {limit_s:g} s")
+            time.sleep(SAMPLE_S)
+        wall, cpu = time.monotonic() - began, cpu_s(running.pids()) - before
+        running.stop()
+        verdict = check(output_lines(running.place.output / "joined"), truth, of_photon)
+        if verdict.problems:
+            raise BenchmarkFailed(f"wrong output: {verdict.problems}")
+    return {
+        "wall_s": round(wall, 2),
+        "cpu_s": round(cpu, 2),
+        "peak_mib": round(peak / 2**20),
+        "clicks_s": round(len(truth) / wall),
+    }
 
 
 def figures(took: Measured, verdict: Verdict) -> Figures:

@@ -1,25 +1,20 @@
 """How time and memory grow: ``python -m bench.growth [--axes size files joiners shards] [--clicks N]``.
 
-*Size* and *files*: ``photon join --once --replicas 3`` over a set of 1, 3 and 10 times the clicks, and over the same
-set in 10 to 5,000 files. *Joiners* and *shards*: a deployment of one datacentre that finds the set as a backlog.
+*Size* and *files*: a set of 1, 3 and 10 times the clicks, and the same set in 10 to 5,000 files. *Joiners* and
+*shards*: more of them. A deployment of one datacentre finds each set as a backlog.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.catch_up import PHOTON, SYSTEMS, scratch
-from bench.catch_up import run as join_once
-from bench.check import check, of_photon, output_lines, read_truth
-from bench.deployed import deployed
-from bench.measure import cpu_s, resident
-from bench.results import BenchmarkFailed, Figures, Results, run_round
+from bench.catch_up import backlog, scratch
+from bench.check import read_truth
+from bench.results import Figures, Results, run_round
 from bench.workload import Size, generated
 from photon import __version__
 
@@ -30,8 +25,6 @@ POINTS = {
     "joiners": (1, 2, 4),
     "shards": (1, 2, 4),
 }
-SAMPLE_S = 0.25
-BACKLOG_S = 1_800.0
 
 
 def group(axis: str) -> str:
@@ -39,47 +32,11 @@ def group(axis: str) -> str:
     return f"growth-{axis}"
 
 
-def once(size: Size) -> Figures:
-    """``photon join --once``."""
-    data = generated(size)
-    [photon] = (system for system in SYSTEMS if system.name == PHOTON)
-    return join_once(photon, data, read_truth(data.truth))
-
-
-def backlog(size: Size, *, joiners: int = 1, shards: int = 1) -> Figures:
-    """A deployment that is up finds all logs at once. Raises BenchmarkFailed."""
-    data = generated(size)
-    truth = read_truth(data.truth)
-    with scratch() as directory, deployed(directory, joiners=joiners, shards=shards) as running:
-        before, began, peak = cpu_s(running.pids()), time.monotonic(), 0
-        for side, place in ((data.queries, running.place.primary), (data.clicks, running.place.foreign)):
-            for log in sorted(side.iterdir()):
-                os.link(log, place / log.name)
-        while running.joined() < len(truth):
-            peak = max(peak, resident(running.pids()))
-            if time.monotonic() - began > BACKLOG_S:
-                raise BenchmarkFailed(f"{running.joined():,} of {len(truth):,} clicks joined after {BACKLOG_S:g} s")
-            time.sleep(SAMPLE_S)
-        wall, cpu = time.monotonic() - began, cpu_s(running.pids()) - before
-        running.stop()
-        verdict = check(output_lines(running.place.output / "joined"), truth, of_photon)
-        if verdict.problems:
-            raise BenchmarkFailed(f"wrong output: {verdict.problems}")
-    return {
-        "wall_s": round(wall, 2),
-        "cpu_s": round(cpu, 2),
-        "peak_mib": round(peak / 2**20),
-        "clicks_s": round(len(truth) / wall),
-    }
-
-
 def run(axis: str, point: int, clicks: int) -> Figures:
     """One point of a plot."""
-    if axis == "size":
-        return once(Size(clicks * point))
-    if axis == "files":
-        return once(Size(clicks, files=point))
-    return backlog(Size(clicks), joiners=point if axis == "joiners" else 1, shards=point if axis == "shards" else 1)
+    size = Size(clicks * point) if axis == "size" else Size(clicks, files=point) if axis == "files" else Size(clicks)
+    data, more = generated(size), {axis: point} if axis in ("joiners", "shards") else {}
+    return backlog(data, read_truth(data.truth), **more)
 
 
 def bench(

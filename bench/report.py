@@ -90,9 +90,8 @@ well, and started again.
 GROWTH_TEXT = """\
 ## Growth
 
-`python -m bench.growth`. Size and files: `photon join --once --replicas 3`; joiners and shards: a deployment that
-finds all logs at once. All processes share two cores: the curves show what more of them cost, not what they would
-bring with cores of their own.
+`python -m bench.growth`: a deployment that finds all logs at once. All processes share two cores: the curves show
+what more of them cost, not what they would bring with cores of their own.
 """
 REGISTRY_TEXT = """\
 ## Registry

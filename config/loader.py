@@ -422,9 +422,6 @@ def _registry_problems(settings: Settings) -> list[str]:
     return found + [f"address {address}: used twice; each process listens on its own" for address in twice]
 
 
-_STORES = ("s3://", "gs://")
-
-
 def _sink_problems(settings: Settings) -> Iterator[str]:
     there, places = ", ".join(settings.datacentre) or "none", dict[str, str]()
     for name, sink in settings.sink.items():
@@ -442,16 +439,6 @@ def _sink_problems(settings: Settings) -> Iterator[str]:
             into = sink.into.rstrip("/")
             if (other := places.setdefault(into, name)) != name:
                 yield f"sink.{name}.into: is that of sink.{other} too; each needs a place of its own"
-        if sink.keep is not None:
-            if not sink.into.startswith(_STORES):
-                yield f"sink.{name}.keep: is for object stores; {sink.into} is none"
-            for other, each in settings.sink.items():
-                one = len({each.datacentre, sink.datacentre} - {None}) < 2
-                if other != name and one and each.into.startswith(_STORES):
-                    yield (
-                        f"sink.{name}.keep: sink.{other} takes the same files from this machine, and could miss "
-                        "some; leave keep out"
-                    )
 
 
 _POSITIVE_LIMITS = (

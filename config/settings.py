@@ -328,8 +328,6 @@ class SinkSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Of PostgreSQL; unset: NAME."""
     client: str | None = None
     """File with properties of Kafka's clients."""
-    keep: Duration | None = None
-    """Of a URL: local final files go so long after they were written, once they are below it; unset: they stay."""
     address: str | None = None
     """host:port of its metrics and health; unset: it has none, and is not seen by others."""
 

@@ -14,103 +14,69 @@ from photon.config.clock import NS_PER_S
 from photon.config.file_lock import POLL_S, lock_file
 from photon.dispatcher.errors import DamagedState, StateError
 from photon.dispatcher.ledger import HOUR_NS, Ledger, ledger_of
-from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
 
 STATE_NAME = "dispatcher.db"  # the database's file in a pipeline's state directory
 APPLICATION_ID = 0x50484F44  # "PHOD"
 SCHEMA_VERSION = 5
-FIRST_VERSION = 1  # the oldest one that is brought up to this one when it is opened
 CHECK_BYTES = 256 << 20  # a database up to this size is checked as a whole at start
 WAL_BYTES = 16 << 20  # the write-ahead log is cut back to so much after a big transaction
 MINUTE_NS = 60 * NS_PER_S
 BUSY_S = 30.0  # a reader that copies the database is waited for so long, and so is another worker's transaction
 SHARE_WAIT_S = 5.0  # a worker waits so long for others that are just opening the state
 
-REPLAY_TABLES = """
-CREATE TABLE IF NOT EXISTS covered (identity TEXT NOT NULL, chunk INTEGER NOT NULL, oldest_ns INTEGER NOT NULL,
-  newest_ns INTEGER NOT NULL, PRIMARY KEY (identity, chunk)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS replays (id INTEGER PRIMARY KEY AUTOINCREMENT, from_ns INTEGER NOT NULL,
-  to_ns INTEGER NOT NULL, pattern TEXT NOT NULL, asked_ns INTEGER NOT NULL, status INTEGER NOT NULL,
-  ended_ns INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS replay_logs (replay INTEGER NOT NULL, identity TEXT NOT NULL, path TEXT NOT NULL,
-  begin INTEGER NOT NULL, at INTEGER NOT NULL, stop INTEGER NOT NULL, status INTEGER NOT NULL,
-  events INTEGER NOT NULL, known INTEGER NOT NULL, PRIMARY KEY (replay, identity)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS reopened (digest BLOB NOT NULL, generation INTEGER NOT NULL,
-  event_time_ns INTEGER NOT NULL, seen_ns INTEGER NOT NULL, PRIMARY KEY (digest, generation)) WITHOUT ROWID;
-"""
-"""``covered``: see ``coverage``; ``replays``, ``replay_logs``: see ``requests``; ``reopened``: see ``reopened``."""
-
-_SCHEMA = """
+_MINUTE = f"({{0}}.event_time_ns - (({{0}}.event_time_ns % {MINUTE_NS}) + {MINUTE_NS}) % {MINUTE_NS}) / {MINUTE_NS}"
+# Rounds towards minus infinity; division in SQLite rounds towards 0.
+_SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE logs (identity TEXT PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL,
-  offset INTEGER NOT NULL, high INTEGER NOT NULL) WITHOUT ROWID;
+-- proof: of a position (LogPosition). anew: the log holds other bytes than were counted up to high (core).
+CREATE TABLE logs (identity TEXT PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL, offset INTEGER NOT NULL,
+  high INTEGER NOT NULL, proof BLOB NOT NULL, anew INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL, header BLOB NOT NULL, UNIQUE (path, header));
+-- owner: an incarnation of workers, 0 for a dispatcher that is alone.
 CREATE TABLE retries (id INTEGER PRIMARY KEY AUTOINCREMENT, event_id BLOB NOT NULL, digest BLOB NOT NULL,
   event_time_ns INTEGER NOT NULL, key BLOB NOT NULL, record BLOB NOT NULL, file INTEGER NOT NULL,
-  offset INTEGER NOT NULL, generation INTEGER NOT NULL, first_read_ns INTEGER NOT NULL,
-  attempts INTEGER NOT NULL, next_try_ns INTEGER NOT NULL, trigger_ns INTEGER NOT NULL);
-CREATE INDEX retries_by_time ON retries (next_try_ns);
-CREATE INDEX retries_by_trigger ON retries (trigger_ns);
+  offset INTEGER NOT NULL, generation INTEGER NOT NULL, first_read_ns INTEGER NOT NULL, attempts INTEGER NOT NULL,
+  next_try_ns INTEGER NOT NULL, trigger_ns INTEGER NOT NULL, owner INTEGER NOT NULL);
+CREATE INDEX retries_by_time ON retries (owner, next_try_ns);
+CREATE INDEX retries_by_trigger ON retries (owner, trigger_ns);
+CREATE INDEX retries_by_key ON retries (owner, key); -- see arrivals
+CREATE INDEX retries_by_event ON retries (event_time_ns);
+-- waiting: rows of retries by minute of event time; claims: what else has no verdict (see undecided).
+CREATE TABLE waiting (minute INTEGER PRIMARY KEY, events INTEGER NOT NULL);
+CREATE TRIGGER retry_waits AFTER INSERT ON retries BEGIN
+  INSERT INTO waiting VALUES ({_MINUTE.format("NEW")}, 1)
+    ON CONFLICT DO UPDATE SET events = events + 1;
+END;
+CREATE TRIGGER retry_ends AFTER DELETE ON retries BEGIN
+  UPDATE waiting SET events = events - 1 WHERE minute = {_MINUTE.format("OLD")};
+  DELETE FROM waiting WHERE minute = {_MINUTE.format("OLD")} AND events = 0;
+END;
+CREATE TABLE claims (owner INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, read_ns INTEGER, why TEXT NOT NULL,
+  moving TEXT NOT NULL, waiting TEXT NOT NULL);
 CREATE TABLE ledger (hour INTEGER NOT NULL, verdict INTEGER NOT NULL, count INTEGER NOT NULL,
   PRIMARY KEY (hour, verdict)) WITHOUT ROWID;
-CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, log TEXT NOT NULL, line BLOB NOT NULL);
+CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, log TEXT NOT NULL, line BLOB NOT NULL,
+  worker TEXT NOT NULL);
 CREATE TABLE exports (log TEXT PRIMARY KEY, number INTEGER NOT NULL, length INTEGER NOT NULL) WITHOUT ROWID;
-"""
-_WORKERS = """
+-- See leases and shared_state. parts: of a huge log, whose own offset stands behind them.
 CREATE TABLE workers (incarnation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, pid INTEGER NOT NULL,
   started_ns INTEGER NOT NULL, beat INTEGER NOT NULL, beat_ns INTEGER NOT NULL, fenced INTEGER NOT NULL);
 CREATE TABLE leases (unit TEXT PRIMARY KEY, owner INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE parts (unit TEXT PRIMARY KEY, identity TEXT NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL,
-  offset INTEGER NOT NULL) WITHOUT ROWID;
-ALTER TABLE retries ADD COLUMN owner INTEGER NOT NULL DEFAULT 0;
-DROP INDEX retries_by_time;
-DROP INDEX retries_by_trigger;
-CREATE INDEX retries_by_time ON retries (owner, next_try_ns);
-CREATE INDEX retries_by_trigger ON retries (owner, trigger_ns);
-ALTER TABLE outbox ADD COLUMN worker TEXT NOT NULL DEFAULT '';
+  offset INTEGER NOT NULL, proof BLOB NOT NULL) WITHOUT ROWID;
+-- See replay: coverage, requests, reopened. missing: a reopened id that stands in no log here.
+CREATE TABLE covered (identity TEXT NOT NULL, chunk INTEGER NOT NULL, oldest_ns INTEGER NOT NULL,
+  newest_ns INTEGER NOT NULL, PRIMARY KEY (identity, chunk)) WITHOUT ROWID;
+CREATE TABLE replays (id INTEGER PRIMARY KEY AUTOINCREMENT, from_ns INTEGER NOT NULL, to_ns INTEGER NOT NULL,
+  pattern TEXT NOT NULL, asked_ns INTEGER NOT NULL, status INTEGER NOT NULL, ended_ns INTEGER NOT NULL);
+CREATE TABLE replay_logs (replay INTEGER NOT NULL, identity TEXT NOT NULL, path TEXT NOT NULL,
+  begin INTEGER NOT NULL, at INTEGER NOT NULL, stop INTEGER NOT NULL, status INTEGER NOT NULL,
+  events INTEGER NOT NULL, known INTEGER NOT NULL, PRIMARY KEY (replay, identity)) WITHOUT ROWID;
+CREATE TABLE reopened (digest BLOB NOT NULL, generation INTEGER NOT NULL, event_time_ns INTEGER NOT NULL,
+  seen_ns INTEGER NOT NULL, missing INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (digest, generation)) WITHOUT ROWID;
+PRAGMA application_id={APPLICATION_ID};
+PRAGMA user_version={SCHEMA_VERSION};
 """
-"""See ``leases`` and ``shared_state``. An owner is an incarnation, 0 that of a dispatcher that is alone. ``parts``:
-of a huge log, whose own offset stands behind them."""
-_SINCE_1 = f"""
-{REPLAY_TABLES}
-{_WORKERS}
-"""
-"""What version 2 has beside version 1."""
-_SINCE_2 = """
-ALTER TABLE logs ADD COLUMN proof BLOB NOT NULL DEFAULT x'';
-ALTER TABLE parts ADD COLUMN proof BLOB NOT NULL DEFAULT x'';
-CREATE INDEX retries_by_key ON retries (owner, key);
-"""
-"""What version 3 has beside version 2: what proves a position (LogPosition), empty until its next commit; rows are
-found by the primary event that they wait for (``arrivals``)."""
-_SINCE_3 = "ALTER TABLE logs ADD COLUMN anew INTEGER NOT NULL DEFAULT 0;"
-"""What version 4 has beside version 3: the log holds other bytes than were counted up to ``high`` (``core``)."""
-_MINUTE = f"({{}}.event_time_ns - (({{}}.event_time_ns % {MINUTE_NS}) + {MINUTE_NS}) % {MINUTE_NS}) / {MINUTE_NS}"
-"""Rounds towards minus infinity, where division in SQLite rounds towards 0."""
-_SINCE_4 = f"""
-CREATE INDEX retries_by_event ON retries (event_time_ns);
-CREATE TABLE waiting (minute INTEGER PRIMARY KEY, events INTEGER NOT NULL);
-INSERT INTO waiting SELECT {_MINUTE.format("retries", "retries")} AS minute, count(*) FROM retries GROUP BY minute;
-CREATE TRIGGER retry_waits AFTER INSERT ON retries BEGIN
-  INSERT INTO waiting VALUES ({_MINUTE.format("NEW", "NEW")}, 1)
-    ON CONFLICT DO UPDATE SET events = events + 1;
-END;
-CREATE TRIGGER retry_ends AFTER DELETE ON retries BEGIN
-  UPDATE waiting SET events = events - 1 WHERE minute = {_MINUTE.format("OLD", "OLD")};
-  DELETE FROM waiting WHERE minute = {_MINUTE.format("OLD", "OLD")} AND events = 0;
-END;
-CREATE TABLE claims (owner INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, read_ns INTEGER, why TEXT NOT NULL,
-  moving TEXT NOT NULL, waiting TEXT NOT NULL);
-ALTER TABLE reopened ADD COLUMN missing INTEGER NOT NULL DEFAULT 0;
-"""
-"""What version 5 has beside version 4: rows are counted by event time, and each dispatcher says what has no verdict
-and is no row (``undecided``); a reopened id that stands in no log here."""
-_FROM_1 = f"""
-INSERT OR IGNORE INTO covered
-  SELECT identity, (offset - 1) / {CHUNK_BYTES}, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > 0 UNION
-  SELECT identity, offset / {CHUNK_BYTES} - 1, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > {CHUNK_BYTES};
-"""
-"""What the rows of version 1 need beside: where each log was left, its chunk may hold anything (replay.coverage)."""
 
 
 class Transaction:
@@ -155,7 +121,7 @@ def lock_state(path: Path) -> int:
 def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
     """A worker's lock, which others may have beside it; whether it has it alone now, as when all others are dead.
 
-    Where it is alone nobody else comes before ``settle_share``, so that one of them makes or migrates the database.
+    Where it is alone nobody else comes before ``settle_share``, so that one of them makes the database.
     Raises StateError while a dispatcher that does not share, or a command, has the state.
     """
     deadline = time.monotonic() + wait_s
@@ -210,7 +176,6 @@ def open_database(path: Path) -> sqlite3.Connection:
     try:
         if not fresh:
             _check(db, path)
-            _migrate(db)
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
@@ -225,23 +190,8 @@ def _make(path: Path) -> None:
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
-        fill(db)
+        db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT; PRAGMA journal_mode=WAL;")
     os.replace(new, path)
-
-
-def fill(db: sqlite3.Connection) -> None:
-    """Makes an empty database an empty state, all at once."""
-    marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {_SINCE_1} {_SINCE_2} {_SINCE_3} {_SINCE_4} {marks} COMMIT;")
-
-
-def _migrate(db: sqlite3.Connection) -> None:
-    """Brings an older state up to this version, in place and all at once."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version < SCHEMA_VERSION:
-        first = f"{_SINCE_1} {_FROM_1}" if version < 2 else ""
-        later = f"{_SINCE_2 if version < 3 else ''} {_SINCE_3 if version < 4 else ''} {_SINCE_4}"
-        db.executescript(f"BEGIN EXCLUSIVE; {first} {later} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:
@@ -249,7 +199,7 @@ def check_marks(db: sqlite3.Connection, path: Path) -> None:
     marks = (db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0])
     if marks[0] != APPLICATION_ID:
         raise StateError(str(path), "is not a dispatcher's state", "name another state directory")
-    if not FIRST_VERSION <= marks[1] <= SCHEMA_VERSION:
+    if marks[1] != SCHEMA_VERSION:
         raise StateError(
             str(path),
             f"has format {marks[1]}, this Photon reads format {SCHEMA_VERSION}",
@@ -291,10 +241,6 @@ def opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
     try:
-        if path.with_name(f"{path.name}-journal").exists():
-            # Its dispatcher was killed before WAL mode: what that one had begun is undone by a reader who may write.
-            with closing(sqlite3.connect(path, timeout=BUSY_S)) as writer:
-                writer.execute("PRAGMA user_version")
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=BUSY_S)
         ) as db:
@@ -362,10 +308,8 @@ def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[t
 def _places(db: sqlite3.Connection) -> dict[str, int]:
     """The log's own offset, or of one with unread parts where the first of them stands."""
     places: dict[str, int] = dict(db.execute("SELECT identity, offset FROM logs").fetchall())
-    has_parts = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'parts'").fetchone()[0]
-    if has_parts:
-        for identity, offset in db.execute(
-            "SELECT identity, min(offset) FROM parts WHERE offset < end GROUP BY identity"
-        ):
-            places[identity] = min(places.get(identity, offset), offset)
+    for identity, offset in db.execute(
+        "SELECT identity, min(offset) FROM parts WHERE offset < end GROUP BY identity"
+    ):
+        places[identity] = min(places.get(identity, offset), offset)
     return places

@@ -130,7 +130,7 @@ class Exports:
             self._publish()
 
     def _begin_publishing(self) -> None:
-        """What was recorded before, of a database of an earlier release too."""
+        """Publishes what was recorded before."""
         if self._published is None:
             return
         files = self._published_files()

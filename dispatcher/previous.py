@@ -57,6 +57,8 @@ def _restore(path: Path) -> bool:
     lock = lock_state(path)
     try:
         fresh.write_bytes(previous.read_bytes())  # the copy stays, until the next one is good
+        with closing(sqlite3.connect(fresh)) as db:
+            db.execute("PRAGMA journal_mode=WAL")  # as all states are: a reader need not undo anything
         _sync(fresh)
         for tail in ("-wal", "-shm"):  # of the damaged one: no transaction of it may go into the copy
             with suppress(FileNotFoundError):

@@ -201,10 +201,8 @@ class Undecided:
 
 
 def undecided(db: sqlite3.Connection) -> Undecided | None:
-    """What stands in a state; the caller keeps one moment of it. None: it is of an earlier release, or no dispatcher
+    """Returns what has no verdict in a state, of which the caller keeps one moment. ``None`` means that no dispatcher
     has said anything."""
-    if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'claims'").fetchone()[0]:
-        return None
     rows = {row[0]: row[1:] for row in db.execute("SELECT owner, at_ns, read_ns, why, moving, waiting FROM claims")}
     if not rows:
         return None

@@ -119,13 +119,9 @@ def _with_places(
 
 def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
     guard, count = Guard(adapter), len(records)
-    if adapter.defines("header_columns"):
-        columns: object = guard.many(lambda: adapter.header_columns(records, file))
-        if isinstance(columns, Headers) and _fits(columns, count):
-            return columns
-    many: object = guard.many(lambda: adapter.foreign_headers(records, file))
-    if isinstance(many, list) and len(many) == count:
-        return _in_columns(many)
+    columns: object = guard.many(lambda: adapter.header_columns(records, file))
+    if isinstance(columns, Headers) and _fits(columns, count):
+        return columns
 
     def ask(record: bytes) -> ForeignHeader | BadRecord:
         try:
@@ -147,7 +143,7 @@ def _in_columns(made: list[object]) -> Headers:
         [
             each
             if isinstance(each, ForeignHeader | BadRecord)
-            else BadRecord(f"the adapter's foreign_headers gave a {type(each).__name__}, not a ForeignHeader")
+            else BadRecord(f"the adapter's foreign_header gave a {type(each).__name__}, not a ForeignHeader")
             for each in made
         ]
     )

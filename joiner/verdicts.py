@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from photon.adapters.containment import Fault, Guard, primary_keys_of
-from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair, Pairs, Payloads, Unpaired
+from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pairs, Payloads, Unpaired
 from photon.adapters.envelope import Envelope
 from photon.adapters.faults import joined_fault, payload_fault
 from photon.adapters.logs.identity import log_name
@@ -264,11 +264,7 @@ class Judge:
             made: object = guard.many(lambda: adapter.join_columns(pairs))
             if isinstance(made, Payloads) and len(made.foreign) == len(made.primary) == n:
                 return made
-        alone = [Pair(*pair) for pair in zip(*pairs, strict=True)]
-        if adapter.defines("join_many"):
-            many: object = guard.many(lambda: adapter.join_many(alone))
-            if isinstance(many, list) and len(many) == n:
-                return Payloads.of(many)
+        alone = list(zip(*pairs, strict=True))
         return Payloads.of(guard.each(alone, lambda pair: adapter.join(*pair)))  # type: ignore[arg-type]
 
     def _settle(

@@ -87,16 +87,13 @@ def _made_up(record: bytes, header: object) -> str:
 
 def _batch_faults(adapter: Adapter, side: str, records: list[bytes], file: LogFile) -> list[str]:
     """One bad record among others must not take them with it."""
-    columns = adapter.defines("header_columns")
-    method = "primary_keys" if side == "primary" else "header_columns" if columns else "foreign_headers"
+    method = "primary_keys" if side == "primary" else "header_columns"
     lines = [record for record in records if b"\n" not in record and b"\r" not in record]
     if side == "primary":
         block = b"".join(line + b"\n" for line in lines)
         given: object = Guard(adapter).many(lambda: adapter.primary_keys(block, file))
     else:
-        given = Guard(adapter).many(
-            lambda: adapter.header_columns(lines, file).rows() if columns else adapter.foreign_headers(lines, file)
-        )
+        given = Guard(adapter).many(lambda: adapter.header_columns(lines, file).rows())
     if isinstance(given, Fault):
         return [f"{method} with bad records: {given.reason}"]
     number = len(given) if isinstance(given, list | tuple) else None

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, ForeignHeader, LogFile, Pair, Pairs
+from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, ForeignHeader, LogFile, Pairs
 from photon.adapters.testkit.answers import (
     answers,
     asked,
@@ -58,8 +58,8 @@ def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) 
         found.append(_timed(adapter, "primary_keys", len(group), partial(adapter.primary_keys, block, file), clock))
     for group in by_file(samples.foreign)[:1]:
         records, file = [each.record for each in group], group[0].file
-        method = "header_columns" if adapter.defines("header_columns") else "foreign_headers"
-        found.append(_timed(adapter, method, len(group), partial(getattr(adapter, method), records, file), clock))
+        headers = partial(adapter.header_columns, records, file)
+        found.append(_timed(adapter, "header_columns", len(group), headers, clock))
     together = pairs(adapter, samples)
     if together:
 
@@ -143,11 +143,11 @@ def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
         records = [each.record for each in group]
         handed = list(records)
         try:
-            adapter.foreign_headers(handed, group[0].file)
+            adapter.header_columns(handed, group[0].file)
         except (Exception, SystemExit):  # another check tells
             continue
         if handed != records:
-            found.append("foreign_headers changes the list of records that it is given")
+            found.append("header_columns changes the list of records that it is given")
             break
     answers(adapter, samples)
     if repr(adapter.options) != before:
@@ -167,11 +167,9 @@ def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
     for group in by_file(samples.foreign):
         file, records = group[0].file, [each.record for each in group]
         singles = [asked(adapter, partial(adapter.foreign_header, each.record, each.file)) for each in group]
-        headers = partial(adapter.foreign_headers, records, file)
-        found += _compared(adapter, "foreign_headers", group, singles, headers)
         in_columns = partial(_header_rows, adapter, records, file)
         found += _compared(adapter, "header_columns", group, singles, in_columns)
-    return found + _join_many_findings(adapter, samples)
+    return found + _join_columns_findings(adapter, samples)
 
 
 def check_bad_lines(adapter: Adapter, samples: Samples) -> list[str]:
@@ -240,18 +238,17 @@ def _header_rows(adapter: Adapter, records: list[bytes], file: LogFile) -> list[
     return adapter.header_columns(records, file).rows()
 
 
-def _join_many_findings(adapter: Adapter, samples: Samples) -> list[str]:
+def _join_columns_findings(adapter: Adapter, samples: Samples) -> list[str]:
     together = pairs(adapter, samples)
     if not together:
         return []
-    many = [Pair(foreign.record, foreign.file, primary.record, primary.file) for foreign, primary in together]
-    handed = list(many)
-    singles = [asked(adapter, partial(adapter.join, *each)) for each in many]
+    rows = [(foreign.record, foreign.file, primary.record, primary.file) for foreign, primary in together]
+    singles = [asked(adapter, partial(adapter.join, *each)) for each in rows]
+    columns = Pairs(*(list(column) for column in zip(*rows, strict=True)))
+    handed = Pairs(*(list(column) for column in columns))  # type: ignore[arg-type]
     own = [foreign for foreign, _ in together]
-    found = _compared(adapter, "join_many", own, singles, partial(adapter.join_many, handed))
-    columns = Pairs(*(list(column) for column in zip(*many, strict=True)))
-    found += _compared(adapter, "join_columns", own, singles, lambda: adapter.join_columns(columns).rows())
-    return [*found, "join_many changes the list of pairs that it is given"] if handed != many else found
+    found = _compared(adapter, "join_columns", own, singles, lambda: adapter.join_columns(handed).rows())
+    return [*found, "join_columns changes the columns that it is given"] if handed != columns else found
 
 
 def _compared(

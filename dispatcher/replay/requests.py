@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import enum
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import compile_patterns
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.log_finder import find_logs, holding
-from photon.dispatcher.database import SCHEMA_VERSION, Transaction, opened
+from photon.dispatcher.database import Transaction, opened
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
 
@@ -183,7 +182,7 @@ def preview(
     links: Sequence[str] = (),
 ) -> list[Preview]:
     """Changes nothing. Raises StateError, OSError."""
-    with open_state(state) as db:
+    with opened(state) as db:
         positions = read_up_to(db)
         chunks = chunks_between(db, positions, from_ns, to_ns)
     asked = Request(0, from_ns, to_ns, pattern, 0, Step.ASKED, 0)
@@ -202,7 +201,7 @@ def preview(
 
 def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
     """The request's number. Raises StateError."""
-    with open_state(state) as db:
+    with opened(state, "rw") as db:
         with Transaction(db, state):
             number = add(db, from_ns, to_ns, pattern, now_ns)
         if number is None:
@@ -213,24 +212,12 @@ def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int
 def cancel(state: Path, number: int, now_ns: int) -> bool:
     """Whether it was there and not done. Raises StateError."""
     values = (Step.CANCELLED, now_ns, number, Step.DONE)
-    with open_state(state) as db, Transaction(db, state):
+    with opened(state, "rw") as db, Transaction(db, state):
         update = "UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status < ?"
         return bool(db.execute(update, values).rowcount)
 
 
 def progress(state: Path) -> list[Progress]:
     """The progress of all requests, those done too. Raises StateError."""
-    with open_state(state) as db:
+    with opened(state) as db:
         return [Progress(each, parts(db, each.number)) for each in requests(db)]
-
-
-@contextmanager
-def open_state(path: Path) -> Iterator[sqlite3.Connection]:
-    """Like ``opened``, for changes."""
-    with opened(path, "rw") as db:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version != SCHEMA_VERSION:
-            raise StateError(
-                str(path), f"has format {version}, of an earlier Photon", "start this version's dispatcher on it"
-            )
-        yield db

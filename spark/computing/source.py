@@ -19,7 +19,6 @@ from photon.computing.wire import ENDED_NS
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
-from photon.objects.disk import UrlDisk
 from photon.outputs.cursor import Cursor
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.ranges import read_range
@@ -117,7 +116,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = furthest(at, ends.get(each.name, Cursor()))
             if end != at:
                 works = source_ranges(each.source, each.kinds, 1 << 62, since=at, until=end)
-                end = counted(at, works, share, UrlDisk())
+                end = counted(at, works, share, RealDisk())
             found[each.name] = end
         if self._plan.once and found == begun:
             self._ended = True
@@ -170,7 +169,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for work in part.works:
             stream = work.datacentre.partition("/")[0]
             asked = [(number, stages[number]) for number in consumers(topology, stream)]
-            for lines in read_range(UrlDisk(), work.part()):
+            for lines in read_range(RealDisk(), work.part()):
                 records, raw = _records(work, lines.offset, lines.data, stream)
                 messages: dict[tuple[int, str], list[Item]] = {}
                 for number, stage in asked:

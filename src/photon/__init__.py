@@ -11,7 +11,6 @@ from typing import Any
 
 __version__ = "0.1.0"
 __all__ = [
-    "Deployment",
     "Join",
     "JoinStopped",
     "Output",

@@ -1,6 +1,5 @@
 from photon.config.errors import PhotonError as PhotonError
 from photon.config.errors import UsageError as UsageError
-from photon.library import Deployment as Deployment
 from photon.library import Join as Join
 from photon.library import JoinStopped as JoinStopped
 from photon.library import Output as Output

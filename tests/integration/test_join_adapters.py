@@ -29,7 +29,7 @@ from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader
 
 
 class Mine(ConfiguredAdapter):
-    foreign_headers = Adapter.foreign_headers
+    header_columns = Adapter.header_columns
     primary_keys = Adapter.primary_keys
 
 """
@@ -143,7 +143,7 @@ def test_what_foreign_header_raises_or_returns_ends_its_record_only(tmp_path: Pa
     assert site.line_of('ZeroDivisionError("ouch")') in reasons["c1"]
     assert reasons["c2"] == "I do not like it"
     assert reasons["c3"].startswith("the adapter raised SystemExit: 7")
-    assert reasons["c4"] == "the adapter's foreign_headers gave a NoneType, not a ForeignHeader"
+    assert reasons["c4"] == "the adapter's foreign_header gave a NoneType, not a ForeignHeader"
     assert reasons["c5"] == "the adapter's key is str, not bytes"
     assert reasons["c6"] == "the adapter's event_time_ns is float, not int"
     assert reasons["c7"] == "the adapter's event_id is str, not bytes"
@@ -252,11 +252,11 @@ def test_a_batch_that_raises_or_hangs_costs_only_the_event_to_blame(tmp_path: Pa
     site = Site(
         tmp_path,
         """
-    def join_many(self, pairs):
-        for pair in pairs:
-            while b'"c2"' in pair.foreign:
+    def join_columns(self, pairs):
+        for foreign in pairs.foreign:
+            while b'"c2"' in foreign:
                 pass
-        return [self.join(*pair) for pair in pairs]
+        return super().join_columns(pairs)
 
     def join(self, foreign, foreign_file, primary, primary_file):
         if b'"c1"' in foreign:

@@ -186,7 +186,7 @@ def test_usage_and_configuration(logs: Logs, case: str) -> None:
         (["--join", "views"], "join 'views': not in the configuration; there are: clicks"),
         (["--set", "limits.record"], "--set limits.record: must be KEY=VALUE"),
         (["--set", "limits.recrod=1"], "limits.recrod: unknown key"),
-        (["--replicas", "2"], "Invalid value for '--replicas'"),
+        (["--max-rejected", "-1"], "Invalid value for '--max-rejected'"),
         (["--what"], "No such option"),
     ],
 )
@@ -226,7 +226,6 @@ def test_other_rules_on_an_output(again: Logs) -> None:
     again.config.write_text(CONFIG.replace("join.clicks", "join.views"))
     one_line(again.once(), USAGE, "dispatcher.db: was written under another key file or other", "restore the key")
     again.config.write_text(CONFIG)
-    one_line(again.once("--replicas", "3"), USAGE, f"{again.output}: was begun with --replicas 1")
     one_line(
         again.once("--set", "registry.shards=3"), USAGE, f"{again.output}: this registry was set up with 1 shards"
     )

@@ -188,29 +188,6 @@ def test_a_kill_of_the_parent_leaves_no_process_and_no_double(logs: Logs) -> Non
     assert not any("decided_at" in record for record in records(logs.output / "unmatched"))
 
 
-def test_three_replicas_survive_the_kill_of_one_and_end_with_their_parent(logs: Logs) -> None:
-    with logs.following("--replicas", "3", "--max-rejected", "1000") as following:
-        logs.write(0.4)
-        caught_up(logs)
-        replicas = {name: child(following.process.pid, f"registry {name} ") for name in ("r1", "r2", "r3")}
-        victim = replicas["r1"]
-        assert victim is not None
-        assert len(set(replicas.values()) - {None}) == 3
-        os.kill(victim, 9)
-        logs.write(0.7)
-        caught_up(logs)
-        restarted = lambda: child(following.process.pid, "registry r1 ") not in (None, victim)  # noqa: E731
-        until(restarted, WAIT_S, "the replica is started again")
-        below = children(following.process.pid)
-        assert len(below) >= 4
-        following.kill()
-        until(lambda: not any(map(alive, below)), WAIT_S, "no process is left")
-    other = logs.once()
-    assert other.code == 2
-    assert "was begun with --replicas 3" in other.err
-    logs.finish("--replicas", "3")
-
-
 def test_output_files_roll_and_are_compressed_and_listed_once_cleared(logs: Logs) -> None:
     directory = logs.output / "joined"
     manifest = logs.output / ".photon" / "slots" / "local-1" / "manifest.jsonl"

@@ -16,16 +16,12 @@ from photon.cli.join import _verdict
 from photon.joiner.engine import JoinerEngine
 from photon.local_join.children import JoinOptions, socket_address
 from photon.local_join.join import run
-from photon.supervision.supervisor import Supervisor
 from tests.integration.commands import alive, children, until
 from tests.integration.join_logs import Logs
 from tests.integration.test_join_command import caught_up
 
 
-@pytest.mark.parametrize("waiting", [(JoinerEngine, "start"), (Supervisor, "ready")], ids=["slot", "replicas"])
-async def test_stopped_while_the_registry_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: tuple[type, str]
-) -> None:
+async def test_stopped_while_the_registry_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = Logs(tmp_path, clicks=20)
     logs.write()
     stop, waits = asyncio.Event(), asyncio.Event()
@@ -35,9 +31,8 @@ async def test_stopped_while_the_registry_is_waited_for(
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(*waiting, for_ever)
-        replicas = 3 if waiting[1] == "ready" else 1
-        options = JoinOptions(logs.primary, logs.foreign, logs.output, logs.config, once=True, replicas=replicas)
+        patched.setattr(JoinerEngine, "start", for_ever)
+        options = JoinOptions(logs.primary, logs.foreign, logs.output, logs.config, once=True)
         joining = asyncio.create_task(run(options, stop=stop, show=lambda _: None, say=lambda _: None))
         await asyncio.wait_for(waits.wait(), 60)
         began = time.monotonic()
@@ -45,7 +40,7 @@ async def test_stopped_while_the_registry_is_waited_for(
         result = await asyncio.wait_for(joining, 30)
     assert (result.stopped, result.ledger["read"]) == (True, 0)
     assert time.monotonic() - began < 20
-    logs.finish("--replicas", str(replicas))
+    logs.finish()
 
 
 async def test_once_interrupted_does_not_say_that_all_is_done(tmp_path: Path) -> None:

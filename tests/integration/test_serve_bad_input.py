@@ -71,7 +71,6 @@ def test_a_port_in_use(taken: Deployment, noun: str) -> None:
     ("noun", "options", "said"),
     [
         ("registry", ["r9"], "registry r9: not in [registry.replicas]; there are: r1"),
-        ("registry", ["r1", "--id-rule", "zz"], "--id-rule zz: must be JOIN= and pairs of hex digits"),
         ("eventstore", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
         ("joiner", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
         ("dispatcher", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),

@@ -260,22 +260,6 @@ def test_read_from(site: Site, read_from: str) -> None:
     site.finish()
 
 
-def test_ignore_checkpoints(site: Site) -> None:
-    read = site.ledger()["read"]
-    site.append("a.log", site.clicks(30))
-    site.settle()
-    reread = site.ledger()["reread"]
-    site.until(lambda: site.ledger()["read"] >= read + 30, "it is all committed")
-    site.kill("dispatcher")
-    site.append("a.log", site.clicks(10))
-    site.dispatch("--ignore-checkpoints")
-    site.settle()
-    site.until(lambda: site.ledger()["reread"] >= reread + 30, "all was read again")
-    site.beat()
-    site.append("a.log", site.clicks(10))
-    site.finish()
-
-
 def test_once(site: Site, tmp_path: Path) -> None:
     """``photon join --once``, killed and run again, is complete and exact."""
     queries, clicks = tmp_path / "queries", tmp_path / "clicks"

@@ -91,8 +91,8 @@ def test_it_is_killed_and_the_store_is_away(site: Site, tmp_path: Path) -> None:
     assert len(there) == len(written)
 
 
-def test_local_files_go_and_who_reads_here_goes_on_there(site: Site, tmp_path: Path) -> None:
-    """kill -9 between steps: what is read here is the same at each moment, also by the next run of the join."""
+def test_final_files_are_removed_by_the_list(site: Site, tmp_path: Path) -> None:
+    """The join goes on without them, and the bucket has all."""
     logs = Logs(tmp_path, clicks=400)
     roll = ("--set", "output.roll_size=4KiB")
     joined = logs.output / "joined"
@@ -101,25 +101,19 @@ def test_local_files_go_and_who_reads_here_goes_on_there(site: Site, tmp_path: P
             logs.write(share)
             until((joined / f"local-1-{number:06}.jsonl.gz").exists, WITHIN_S, "a file is final")
         assert following.interrupt().code == 0
-    before, lines = {path.name for path in joined.iterdir()}, photon("read", logs.output).out
-    final = {name for name in before if name.endswith(".gz")}
+    final = {path for path in joined.iterdir() if path.name.endswith(".gz")}
     assert len(final) > 3
-    command = ("sink", "objects", logs.output, "--into", f"{site.url}/lake", "--keep", "0s")
-    for requests in (2, 6, 12, 18):
-        with running(*command, log=tmp_path / "killed.log") as process:
-            end = site.faults.seen.total() + requests
-            until(
-                lambda end=end: site.faults.seen.total() >= end or process.poll() is not None, WITHIN_S, "it writes"
-            )
-            process.kill()
-        assert photon("read", logs.output).out == lines
-    done = photon(*command)
-    assert done.code == 0, done.err
-    assert {path.name for path in joined.iterdir()} == before - final | {max(final)}
-    assert photon("read", logs.output).out == lines
+    command = ("sink", "objects", logs.output, "--into", f"{site.url}/lake")
+    assert photon(*command, "--removable").out == ""
+    assert photon(*command).code == 0
+    listed = {Path(line) for line in photon(*command, "--removable").out.splitlines()}
+    assert listed == final - {max(final)}
+    for path in listed:
+        path.unlink()
     logs.write()
     assert logs.once("--max-rejected", "1000", *roll).code == 0
-    read = [orjson.loads(line)["event_id"] for line in photon("read", logs.output).out.splitlines()]
+    assert photon(*command).code == 0
+    read = [orjson.loads(line)["event_id"] for line in b"".join(mirrored(site).values()).splitlines()]
     assert len(read) == len(set(read)) == len(logs.truth.joined)
 
 

@@ -73,10 +73,6 @@ class Billing(ConfiguredAdapter):
 
     api_version = 1
     SETTINGS: Mapping[str, Any] = {"latest_s": 1800, "not_billed": ["cmp-test"], "bots": ["bot", "crawler"]}
-    SAMPLES: Mapping[str, bytes] = {
-        "primary": b'{"query_id":"q1","time_us":1709287200000000,"country":"DE","agent":"Firefox","ads":[]}',
-        "foreign": b'{"click_id":"c1","query_id":"q1","slot":1,"time_us":1709287203000000}',
-    }
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__({**_SIDES, **self.SETTINGS, **options})

@@ -43,7 +43,6 @@ from photon.config.python_file import load_python
 from photon.config.tls import OPERATOR
 from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
-from photon.objects.disk import UrlDisk
 from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S, POLL_MOST_S = 0.02, 0.1
@@ -110,7 +109,7 @@ class Site:
     base: Path
     """What paths in the topology are relative to."""
     state: Path
-    disk: Disk = field(default_factory=UrlDisk)
+    disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
 
     load: Callable[[], Topology] | None = None

@@ -89,7 +89,6 @@ async def serve_dispatcher(
     room: Room,
     *,
     read_from: str = "beginning",
-    ignore_checkpoints: bool = False,
     address: str | None = None,
 ) -> None:
     """``read_from``: beginning, end, or a moment. ``address``: how others get to where its status is
@@ -153,7 +152,7 @@ async def serve_dispatcher(
 
         check_directory(plan.foreign)
         if await admitted(room, registry):
-            _begin(room, plan, read_from, ignore_checkpoints)
+            _begin(room, plan, read_from)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
                 if not room.adapter().has_foreign_time:
@@ -192,18 +191,18 @@ def _named(
         yield engine
 
 
-def _begin(room: Room, plan: DispatcherPlan, read_from: str, ignore_checkpoints: bool) -> None:
+def _begin(room: Room, plan: DispatcherPlan, read_from: str) -> None:
     """Raises UsageError."""
     from photon.config.units import moment_ns
     from photon.dispatcher.process import Places
-    from photon.dispatcher.skipping import Beginning, Place, begin
+    from photon.dispatcher.skipping import Place, begin
 
-    if read_from == "beginning" and not ignore_checkpoints:
+    if read_from == "beginning":
         return
     if plan.worker is not None:
-        raise UsageError("--read-from and --ignore-checkpoints are for a dispatcher that has its state alone")
+        raise UsageError("--read-from is for a dispatcher that has its state alone")
     try:
-        place = Place(read_from) if read_from in ("beginning", "end") else moment_ns(read_from, time.time_ns())
+        place = Place.END if read_from == "end" else moment_ns(read_from, time.time_ns())
     except ValueError as error:
         raise UsageError(f"--read-from {read_from}: neither beginning nor end; {error}") from None
     configured, record_max = room.settings.join[plan.join], room.settings.limits.record
@@ -212,7 +211,7 @@ def _begin(room: Room, plan: DispatcherPlan, read_from: str, ignore_checkpoints:
         plan.join,
         room.adapter(),
         room.digester,
-        Beginning(place, ignore_checkpoints),
+        place,
     )
     if skips is not None:
         left_out = sum(skip.skipped for skip in skips.moved)

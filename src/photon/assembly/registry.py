@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,8 +72,7 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
     return False
 
 
-async def serve_replica(room: Room, id_rules: Sequence[str] = ()) -> None:
-    """``id_rules``: JOIN=HEX; none: those of the configuration."""
+async def serve_replica(room: Room) -> None:
     from photon.config.allocator import keep_lean
     from photon.idregistry.replica.process import serve_registry
     from photon.idregistry.replica.server import ReplicaSettings
@@ -97,7 +95,7 @@ async def serve_replica(room: Room, id_rules: Sequence[str] = ()) -> None:
         memory_limit=settings.registry.memory_limit,
         near=settings.replicas_near() if settings.registry.follow_callers else {},
         epoch=settings.registry.epoch,
-        id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, room.base),
+        id_rules=rules_of(settings, room.base),
         tls=room.tls(Role.REGISTRY, name),
         bind=room.listen,
     )
@@ -115,14 +113,3 @@ async def serve_replica(room: Room, id_rules: Sequence[str] = ()) -> None:
     await serve_registry(
         own, stop=room.stop, ready=room.up, answers=answers, guests=guests, disk=room.disk, clock=room.clock
     )
-
-
-def _given(id_rule: str) -> tuple[str, bytes]:
-    join, _, digits = id_rule.rpartition("=")
-    try:
-        rule = bytes.fromhex(digits)
-    except ValueError:
-        rule = b""
-    if not join or not rule:
-        raise UsageError(f"--id-rule {id_rule}: must be JOIN= and pairs of hex digits")
-    return join, rule

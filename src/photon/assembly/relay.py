@@ -13,6 +13,7 @@ from typing import Any
 from photon.assembly.copies import keeper
 from photon.assembly.room import Room
 from photon.config.clock import NS_PER_S, Clock
+from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
@@ -22,7 +23,6 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.topic_address import client_settings, is_topic, topic_address
 from photon.fleet.access import output_of
-from photon.objects.disk import UrlDisk
 from photon.outputs.output_places import COPIES_NAME, OutputPlace
 from photon.outputs.published import DURABLE_NAME
 from photon.outputs.relay import Relay, say_whole
@@ -126,7 +126,7 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
     async with contextlib.AsyncExitStack() as closing:
         upstreams = []
         for side, each, place in places:
-            relay = Relay(UrlDisk(), place, room.logs(side), each)
+            relay = Relay(RealDisk(), place, room.logs(side), each)
             closing.callback(relay.close)
             copy = place.copies[0] if place.live else None
             slots = frozenset(settings.datacentre[each].joiners)

@@ -1,4 +1,4 @@
-"""How logs are read: a configuration tried on files, formats and adapters shown, a package of one begun."""
+"""How logs are read: a configuration tried on files, formats and adapters listed, a package of one begun."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
 
 if TYPE_CHECKING:
-    from photon.adapters.card import Card
     from photon.adapters.testkit import Report
     from photon.adapters.testkit.trial import Trial, Tried
 
@@ -98,30 +97,15 @@ def test(
 
 
 @click.command()
-@click.argument("name", required=False)
 @formatted
-def show(out: Printed, name: str | None) -> int:
-    """Describe a format or an adapter: origin, settings, and what it reads of a sample.
-
-    NAME is a format, an installed adapter, or path.py:Class. Without NAME: list the formats that need no code,
-    and the adapters that installed packages bring.
+def show(out: Printed) -> int:
+    """List the formats that need no code, and the adapters that installed packages bring.
 
     \b
-    Examples:
-      photon adapter show jsonl
+    Example:
       photon adapter show -o json
-    Exit codes: 0 done, 3 a sample cannot be read, or an installed adapter cannot be used.
+    Exit codes: 0 done, 3 an installed adapter cannot be used.
     """
-    from photon.adapters.card import card_of
-
-    if name is None:
-        return _show_all(out)
-    card = card_of(name, Path())
-    out.show(_card_json(card), lambda: _print_card(card))
-    return ATTENTION if any(each.fault for each in card.samples) else DONE
-
-
-def _show_all(out: Printed) -> int:
     from photon.adapters.entry_points import installed
     from photon.adapters.side import FORMATS
 
@@ -168,42 +152,6 @@ def init(out: Printed, name: str, directory: Path) -> int:
     people = f"{folder}: {', '.join(made)}\nnext: cd {folder} && pip install -e '.[dev]' && pytest"
     out.show({"name": name, "directory": str(folder), "files": made}, people)
     return DONE
-
-
-def _card_json(card: Card) -> dict[str, Any]:
-    return {
-        "name": card.name,
-        "kind": card.kind,
-        "class": card.target,
-        "source": card.source,
-        "api_version": card.api_version,
-        "summary": card.summary,
-        "settings": dict(card.settings),
-        "samples": [
-            {
-                "side": each.side,
-                "record": _shown(each.record),
-                "key": _shown(each.key),
-                "event_id": None if each.event_id is None else _shown(each.event_id),
-                "event_time": each.time or None,
-                "fault": each.fault or None,
-            }
-            for each in card.samples
-        ],
-    }
-
-
-def _print_card(card: Card) -> None:
-    click.echo(f"{card.name}: {card.summary}")
-    click.echo(f"  from        {card.source}")
-    click.echo(f"  class       {card.target}, version {card.api_version} of the contract")
-    for each, (name, default) in enumerate(card.settings):
-        click.echo(f"  {'settings' if not each else '':10}  {name} = {default}")
-    for shown in card.samples:
-        click.echo(f"  {shown.side:10}  {_shown(shown.record)}")
-        own = "" if shown.event_id is None else f", id {_shown(shown.event_id)}"
-        at = f", time {shown.time}" if shown.time else ""
-        click.echo(f"              → {shown.fault or f'key {_shown(shown.key)}{at}{own}'}")
 
 
 def _print_report(report: Report | None) -> None:

@@ -47,8 +47,6 @@ NAMED = 3
 @click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")
 @click.option("--once", is_flag=True, help="Stop when everything in the logs has a verdict.")
 @click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
-@click.option("--replicas", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
-              help="Registry replicas; 3 or 5 run as processes of their own.")  # fmt: skip
 @click.option("--max-rejected", type=click.IntRange(min=0), default=0, show_default=True,
               help="More rejected records than this end in exit code 3.")  # fmt: skip
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
@@ -57,7 +55,7 @@ NAMED = 3
 @click.option("--stages", type=PATH, help="Write a profile of the stages to this file.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input does.")
 def join(
-    once: bool, keep_pending: bool, replicas: str, max_rejected: int, quiet: bool, out: Printed,
+    once: bool, keep_pending: bool, max_rejected: int, quiet: bool, out: Printed,
     stop_with_parent: bool, key: tuple[str, ...], primary_key: tuple[str, ...], foreign_key: tuple[str, ...],
     id: str | None, time: str | None, unit: str | None, forms: tuple[str, ...], **named: Any,
 ) -> int:  # fmt: skip
@@ -75,7 +73,7 @@ def join(
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected, a log was not read
     to its end, or what was found in the logs turned out to be ambiguous, 1 failed, 2 wrong usage.
     """
-    from photon.supervision.zygote import REGISTRY, STORE, zygote
+    from photon.supervision.zygote import STORE, zygote
 
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
@@ -86,7 +84,7 @@ def join(
     options_told = [name for name, value in told.items() if value]
     if named["config"] is not None and options_told:
         raise UsageError(f"--config and {', '.join(options_told)} say the same; write all of it in one of them")
-    made = click.get_current_context().with_resource(zygote((*STORE, *(REGISTRY if replicas != "1" else ()))))
+    made = click.get_current_context().with_resource(zygote(STORE))
     # While it imports, so do we.
     import logging
 
@@ -99,7 +97,7 @@ def join(
     words = words_of(
         key=key, primary_key=primary_key, foreign_key=foreign_key, id=id, time=time, unit=unit, format=forms
     )
-    options = JoinOptions(once=once, keep_pending=keep_pending, replicas=int(replicas), words=words, **named)
+    options = JoinOptions(once=once, keep_pending=keep_pending, words=words, **named)
     view = ProgressView(quiet=quiet or out.json)
     result = _run(options, view, made, with_parent=stop_with_parent)
 

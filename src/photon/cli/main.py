@@ -16,8 +16,7 @@ import click
 
 from photon import __version__
 from photon.cli.errors import DONE, OneLineErrors
-from photon.cli.heads import Printed, formatted, words_of
-from photon.config.errors import UsageError
+from photon.cli.heads import Printed, formatted
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to a person comes as an error of ours, in one line
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
@@ -162,51 +161,6 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
 
 NOUNS: Mapping[str, Noun] = {name: noun for nouns in TASKS.values() for name, noun in nouns.items()}
 
-MOVED: Mapping[str, str] = {
-    "ps": "status processes --config FILE",
-    "audit": "status audit",
-    "ledger": "status ledger",
-    "top": "status top --watch",
-    "version": "--version",
-    "config check": "doctor config --config FILE",
-    "certs show": "status certificates PATH",
-    "certs init": "certs issue --authority",
-    "adapter list": "adapter show",
-    "chaos list": "chaos run --list",
-    "chaos heal": "chaos fault heal",
-    "registry status": "status registry",
-    "registry members": "status members",
-    "registry doctor": "doctor registry",
-    "registry register-again": "registry restore --register-again",
-    "registry reshard plan": "registry reshard --shards N --dry-run",
-    "registry reshard apply": "registry reshard --shards N",
-    "registry reshard abort": "registry reshard --abort",
-    "registry reshard status": "status shards",
-    "registry reshard verify": "registry verify --shards",
-    "eventstore status": "status eventstore",
-    "cache status": "status cache",
-    "compute status": "status compute FILE",
-    "table get": "table scan TABLE ROW",
-    "table locks": "table scan --locks",
-    "dispatcher lag": "status lag",
-    "verifier status": "status verifier",
-    "slot list": "status slots",
-    "slot show": "status slots NAME",
-    "wan list": "status wan",
-    "wan cut": "wan set --cut",
-    "wan heal": "wan set --heal",
-    "registry serve": "serve registry NAME",
-    "eventstore serve": "serve eventstore",
-    "cache serve": "serve cache NAME",
-    "joiner serve": "serve joiner NAME",
-    "dispatcher serve": "serve dispatcher NAME",
-    "verifier serve": "serve verifier",
-    "pipeline serve": "serve pipeline",
-    "copies serve": "serve copies",
-    "status serve": "serve status",
-}
-"""Former names -> what does it now."""
-
 
 class Tree(OneLineErrors):
     """A group whose commands are imported when they are called. ``lazily``: name -> noun, or where the command is."""
@@ -239,16 +193,6 @@ class Tree(OneLineErrors):
         for task, nouns in TASKS.items():
             with formatter.section(task):
                 formatter.write_dl([(name, noun.about) for name, noun in nouns.items()], col_max=12)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises UsageError, with the new name, for a former one."""
-        words = [*words_of(ctx), *args[:3]]
-        for count in range(len(words), 0, -1):
-            if (now := MOVED.get(old := " ".join(words[:count]))) is not None:
-                raise UsageError(f"photon {old} is now: photon {now}")
-        return super().resolve_command(ctx, args)
 
 
 def walk(

@@ -56,11 +56,6 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--read-from", metavar="beginning|end|TIME", default="beginning", show_default=True,
               help="Dispatcher: where to begin in existing logs without state; TIME: 2h (ago), ISO, "
               "epoch seconds.")  # fmt: skip
-@click.option("--ignore-checkpoints", is_flag=True,
-              help="Dispatcher: forget how far logs were read and begin where --read-from says; verdicts are "
-              "kept.")  # fmt: skip
-@click.option("--id-rule", "id_rules", multiple=True, metavar="JOIN=HEX",
-              help="Registry: hash of the rule that derives a join's ids; default: of the file's joins.")  # fmt: skip
 @click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: which join of the file.")
 @click.option("--primary", type=PLACE, help="Event store without --datacentre: the primary logs.")
 @click.option("--state", type=PATH, help="Event store without --datacentre: directory of the file map.")

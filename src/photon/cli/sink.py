@@ -80,8 +80,8 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
 @_published
 @click.option("--into", type=PATH, required=True, metavar="DIR",
               help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
-@click.option("--columns", type=click.Choice(["struct", "flat", "json"]),
-              help="Payloads as structs (foreign.amount), a column each (foreign_amount), or JSON text. "
+@click.option("--columns", type=click.Choice(["struct", "flat"]),
+              help="Payloads as structs (foreign.amount), or a column each (foreign_amount). "
               "Not given: as DIR has them; of a new one structs.")  # fmt: skip
 @click.option("--schema", "schema_file", type=PATH, metavar="FILE",
               help="TOML with types of the payloads, [foreign] amount = \"float\". "
@@ -95,7 +95,7 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
 def parquet(
     source: _Published,
     into: Path,
-    columns: Literal["struct", "flat", "json"] | None,
+    columns: Literal["struct", "flat"] | None,
     schema_file: Path | None,
     partition: Literal["hour"] | None,
     roll_size: int,
@@ -213,11 +213,11 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
               help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which says which count.")  # fmt: skip
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip
-@click.option("--keep", "keep_s", type=DURATION, metavar="DURATION",
-              help="Remove final files here so long after their writing, once the manifest names them.")  # fmt: skip
+@click.option("--removable", is_flag=True,
+              help="Write nothing; list the final files here that the manifest names.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Continue with new files, until SIGTERM.")
 def objects(
-    at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], keep_s: float | None, follow: bool
+    at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], removable: bool, follow: bool
 ) -> int:
     """Write output files to an object store, each whole, and a manifest of those that count.
 
@@ -227,7 +227,8 @@ def objects(
     \b
     Examples:
       photon sink objects out/ --into s3://lake/clicks
-      photon sink objects --config photon.toml --datacentre east --into s3://lake/east --follow --keep 1d
+      photon sink objects --config photon.toml --datacentre east --into s3://lake/east --follow
+      photon sink objects out/ --into s3://lake/clicks --removable | xargs -r rm
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
     import time
@@ -241,12 +242,18 @@ def objects(
 
     if not isinstance(into, ObjectPath):
         raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
+    if removable and follow:
+        raise UsageError("--removable and --follow contradict each other; give one of them")
     place = named_place(output, at.given, at.datacentre)
     stop, begun = stop_flag(), time.monotonic()
 
     def open_() -> ObjectSink:
-        return ObjectSink(RealDisk(), place, into, kinds, keep_s=keep_s)
+        return ObjectSink(RealDisk(), place, into, kinds)
 
+    if removable:
+        paths = [str(path) for path in open_().removable()]
+        at.show({"removable": paths}, lambda: [click.echo(path) for path in paths])
+        return DONE
     if follow:
         sink = follow_output(open_, stop.wait, _say)
     else:

@@ -148,7 +148,7 @@ def _status(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable
 KINDS: Mapping[str, Kind] = {
     "dispatcher": Kind(
         5, "photon.v1.Dispatcher", _of_pipelines("dispatcher", _dispatchers),
-        "photon.assembly.dispatcher:serve_dispatcher", "datacentre name listen address read_from ignore_checkpoints"),
+        "photon.assembly.dispatcher:serve_dispatcher", "datacentre name listen address read_from"),
     "joiner": Kind(
         4, "photon.v1.Joiner", _of_pipelines(
             "joiner", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.joiners.items()]),
@@ -174,7 +174,7 @@ KINDS: Mapping[str, Kind] = {
         5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together),
         "photon.assembly.pipeline:serve_pipeline", "datacentre"),
     "registry": Kind(
-        1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name listen id_rules"),
+        1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name listen"),
     "wan": Kind(0, "photon.v1.Wan", _wan),
     "compute": Kind(6, "photon.v1.Compute", _compute, "photon.assembly.compute:serve_compute", "name listen"),
     "observe": Kind(5, "photon.v1.Observe", _observers, "photon.assembly.observe:serve_observe", "name"),

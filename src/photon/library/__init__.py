@@ -1,4 +1,4 @@
-"""Photon in another program: run a join or a whole deployment, read what it writes exactly once.
+"""Photon in another program: run a join, read what it writes exactly once.
 
 ``docs/embedding.md`` has examples.
 
@@ -6,7 +6,6 @@ These names follow semantic versioning.
 """
 
 from photon.config.extras import ExtraMissing
-from photon.library.deployment import Deployment, DeploymentFailed, ProcessState
 from photon.library.join import Join, JoinEnded, JoinStopped
 from photon.library.output import Batch, Output
 from photon.library.records import Record, Records
@@ -17,8 +16,6 @@ from photon.outputs.content import OutputMissing
 __all__ = [
     "Batch",
     "CursorLost",
-    "Deployment",
-    "DeploymentFailed",
     "ExtraMissing",
     "Join",
     "JoinEnded",
@@ -26,7 +23,6 @@ __all__ = [
     "LineUnreadable",
     "Output",
     "OutputMissing",
-    "ProcessState",
     "PublishedDamaged",
     "Record",
     "Records",

@@ -81,7 +81,6 @@ def join(
     flatten: bool = False,
     name: str | None = None,
     keep_pending: bool = False,
-    replicas: int = 1,
     settings: Sequence[str] = (),
     **more: Any,
 ) -> Pairs:
@@ -105,7 +104,7 @@ def join(
     ``follow``: go on with what comes until it is closed; else (``once``) end when all that is there has a verdict.
     ``unmatched``: events that have no primary as well, with ``primary`` None; "inline": written among the joined
     records (docs/joins.md). ``kinds``: others. ``schema``, ``flatten``: as ``photon.read``. ``keep_pending``,
-    ``replicas``, ``settings``: as ``photon join`` has them.
+    ``settings``: as ``photon join`` has them.
 
     Raises UsageError here, or where the pairs are taken; JoinStopped there: the join has failed. One line each; of
     what is unclear ``example``, a note as well, is a configuration to correct.
@@ -134,7 +133,7 @@ def join(
             config.write_text(table)
         running = Join(
             primary, foreign, own / "output" if output is None else output, config=config,  # type: ignore[arg-type]
-            join=name, once=not following, keep_pending=keep_pending, replicas=replicas,
+            join=name, once=not following, keep_pending=keep_pending,
             settings=[*settings_of(more), *settings], words=words,
         )  # fmt: skip
         return Pairs(

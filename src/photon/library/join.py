@@ -74,7 +74,6 @@ class Join:
         join: str | None = None,
         once: bool = False,
         keep_pending: bool = False,
-        replicas: int = 1,
         settings: Sequence[str] = (),
         words: Words = NOTHING_SAID,
     ) -> None:
@@ -83,15 +82,12 @@ class Join:
 
         Raises UsageError.
         """
-        if replicas not in (1, 3, 5):
-            raise UsageError(f"replicas {replicas}: 1, 3 or 5")
         check_logs(primary, foreign)
         self.once = once
         self.config = None if config is None else Path(config)
         self.directory = Path(output)
         self._command = [sys.executable, "-m", "photon", "join", "--stop-with-parent", "--quiet", "-o", "json"]
         self._command += ["--primary", str(primary), "--foreign", str(foreign), "--output", str(output)]
-        self._command += ["--replicas", str(replicas)]
         self._command += ["--config", str(config)] if config is not None else []
         self._command += ["--join", join] if join is not None else []
         self._command += ["--once"] if once else []

@@ -1,15 +1,14 @@
-"""The processes of a ``photon join`` beside its own: the event store, and three or five replicas of the registry."""
+"""The event store of a ``photon join``, a process of its own, and the registry in its own process."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import secrets
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -20,15 +19,12 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
-from photon.config.stopping import unless_stopped
-from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.given import Given
 from photon.local_join.site import Site
 from photon.local_join.words import NOTHING_SAID, Words
 from photon.outputs.identity import ID_BYTES, identify
-from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor
 from photon.supervision.zygote import Zygote
 
@@ -62,7 +58,6 @@ class JoinOptions:
     join: str | None = None
     once: bool = False
     keep_pending: bool = False
-    replicas: int = 1
     kafka_client: Path | None = None
     """Properties of Kafka's clients, where a side is kafka://HOST:PORT/TOPIC."""
     accept_lost_offsets: bool = False
@@ -103,15 +98,12 @@ class Children:
     supervisor: Supervisor
     store: str
     """The event store's address."""
-    replicas: dict[str, str] = field(default_factory=dict)
-    """The registry's, name -> address; none: it is in this process."""
 
 
 @contextlib.asynccontextmanager
 async def children_of(
     options: JoinOptions,
     config: Path,
-    settings: Settings,
     name: str,
     adapter: Adapter,
     site: Site,
@@ -126,9 +118,7 @@ async def children_of(
         supervisor = Supervisor(zygote=zygote)
         stack.push_async_callback(supervisor.stop)
         await supervisor.start([_store_service(options, config, name, site, address)])
-        children = Children(options, name, digester, rule_hash(adapter, digester), supervisor, address)
-        await _start_replicas(site, settings, children, options.replicas, disk)
-        yield children
+        yield Children(options, name, digester, rule_hash(adapter, digester), supervisor, address)
 
 
 def store_log(site: Site) -> Path:
@@ -148,82 +138,31 @@ def _store_service(options: JoinOptions, config: Path, name: str, site: Site, ad
     return Service("event store", tuple(arguments), store_log(site), address)
 
 
-async def _start_replicas(site: Site, settings: Settings, children: Children, replicas: int, disk: Disk) -> None:
-    """Begins to start the processes of a site's registry; none where it is in this process."""
-    _check_replicas(site, replicas, disk)
-    if replicas == 1:
-        return
-    names = [f"r{number}" for number in range(1, replicas + 1)]
-    ports = free_ports(len(names))
-    children.replicas.update({name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)})
-    await children.supervisor.start([_replica_service(site, settings, children, name) for name in names])
-
-
 @contextlib.asynccontextmanager
 async def open_registry(
-    children: Children, site: Site, settings: Settings, disk: Disk, clock: Clock, stop: asyncio.Event
+    children: Children, site: Site, settings: Settings, disk: Disk, clock: Clock
 ) -> AsyncIterator[Registry]:
-    """Opens the registry of a site, whose replicas were started; closed at the end. Raises Stopped."""
-    if not children.replicas:
-        from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
+    """Opens the registry of a site; closed at the end. Raises UsageError."""
+    from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
 
-        try:
-            local = await EmbeddedRegistry.open(
-                site.registry("local"),
-                shards=settings.registry.shards,
-                id_rules={children.join: children.rule},
-                uncertainty_ns=int(settings.clock.uncertainty * 1e9),
-                retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
-                memory_limit=settings.registry.memory_limit,
-                lone=True,
-                disk=disk,
-                clock=clock,
-            )
-        except RegistryConflict as conflict:
-            raise UsageError(f"{site.output}: {conflict}") from None
-        try:
-            yield local
-        finally:
-            await local.close()
-        return
-    from photon.idregistry.client.grpc_client import RegistryClient
-
-    await unless_stopped(stop, children.supervisor.ready(READY_S))
-    client = RegistryClient(children.replicas, clock=clock)
     try:
-        yield client
-    finally:
-        await client.close()
-
-
-def _check_replicas(site: Site, replicas: int, disk: Disk) -> None:
-    """A site's ids live in the replicas it was begun with: others would know none of them."""
-    path = site.state / "replicas"
-    if not disk.exists(path):
-        disk.replace(path, b"%d\n" % replicas)
-    begun = disk.read(path).strip().decode(errors="replace")
-    if begun != str(replicas):
-        raise UsageError(
-            f"{site.output}: was begun with --replicas {begun}, its ids are there; "
-            f"repeat with --replicas {begun}, or name another output"
+        local = await EmbeddedRegistry.open(
+            site.registry("local"),
+            shards=settings.registry.shards,
+            id_rules={children.join: children.rule},
+            uncertainty_ns=int(settings.clock.uncertainty * 1e9),
+            retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
+            memory_limit=settings.registry.memory_limit,
+            lone=True,
+            disk=disk,
+            clock=clock,
         )
-
-
-def _replica_service(site: Site, settings: Settings, children: Children, name: str) -> Service:
-    overrides = [f"registry.shards={settings.registry.shards}", f"clock.uncertainty={settings.clock.uncertainty:g}"]
-    if settings.registry.retention is not None:
-        overrides.append(f"registry.retention={settings.registry.retention:g}")
-    if settings.registry.memory_limit is not None:
-        overrides.append(f"registry.memory_limit={int(settings.registry.memory_limit)}")
-    for other, address in children.replicas.items():
-        overrides.append(f'registry.replicas.{other}.address="{address}"')
-        overrides.append(f'registry.replicas.{other}.directory="{site.registry(other).absolute()}"')
-    arguments = ["serve", "registry", name, "--stop-with-parent"]
-    arguments += ["--id-rule", f"{children.join}={children.rule.hex()}"]
-    for override in overrides:
-        arguments += ["--set", override]
-    log = site.state / "logs" / f"registry-{name}.log"
-    return Service(f"registry {name}", tuple(arguments), log, children.replicas[name], KINDS["registry"].health)
+    except RegistryConflict as conflict:
+        raise UsageError(f"{site.output}: {conflict}") from None
+    try:
+        yield local
+    finally:
+        await local.close()
 
 
 @contextlib.contextmanager

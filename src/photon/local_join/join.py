@@ -139,7 +139,7 @@ async def run(
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
-        async with children_of(options, config, settings, name, adapter, site, disk, zygote) as children:
+        async with children_of(options, config, name, adapter, site, disk, zygote) as children:
             from photon.local_join.parts import open_parts, work
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:

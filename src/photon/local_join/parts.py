@@ -69,7 +69,7 @@ async def open_parts(
     """Starts the parts in order, and closes them in the reverse one. Raises Stopped."""
     options, supervisor = children.options, children.supervisor
     async with contextlib.AsyncExitStack() as stack:
-        registry = await stack.enter_async_context(open_registry(children, site, settings, disk, clock, stop))
+        registry = await stack.enter_async_context(open_registry(children, site, settings, disk, clock))
         store = EventStoreClient(children.store, children.join)
         stack.push_async_callback(store.close)
         joiner = joiner_engine(

@@ -1,5 +1,4 @@
-"""A disk on which paths may be URLs too: an object is read as a file is, and written whole. A file that was moved
-into a bucket is read there."""
+"""A disk on which paths may be URLs too: an object is read as a file is, and written whole."""
 
 from __future__ import annotations
 
@@ -12,14 +11,12 @@ from typing import TypeVar
 from photon.config.disk import AppendFile, RealDisk
 from photon.objects.api import Meta, ObjectChanged
 from photon.objects.directory import bucket_of, open_object, opened
-from photon.objects.paths import ObjectPath, placed
+from photon.objects.paths import ObjectPath
 from photon.objects.ranges import ObjectFile
 
 T = TypeVar("T")
 OPEN_MAX = 1024
 """Objects of which it knows size and ETag."""
-MOVED_NAME = ".moved"
-"""In an output: the URL below which its final files stand that are not here any more."""
 
 
 class UrlDisk(RealDisk):
@@ -56,30 +53,20 @@ class UrlDisk(RealDisk):
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """As RealDisk; OSError also of a store that does not answer."""
         if not isinstance(path, ObjectPath):
-            try:
-                return super().read(path, offset, length)
-            except FileNotFoundError:
-                if (moved := moved_to(path)) is None:
-                    raise
-                path = moved
+            return super().read(path, offset, length)
         return self._of(path, lambda file: file.read(offset, file.size() - offset if length is None else length))
 
     def size(self, path: Path) -> int:
         if not isinstance(path, ObjectPath):
-            try:
-                return super().size(path)
-            except FileNotFoundError:
-                if (moved := moved_to(path)) is None:
-                    raise
-                path = moved
+            return super().size(path)
         return self._of(path, ObjectFile.size)
 
     def exists(self, path: Path) -> bool:
-        if not isinstance(path, ObjectPath) and super().exists(path):
-            return True
+        if not isinstance(path, ObjectPath):
+            return super().exists(path)
         try:
             self.size(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return False
         return True
 
@@ -133,29 +120,6 @@ class UrlDisk(RealDisk):
     def uploaded(self, path: ObjectPath, parts: list[bytes]) -> None:
         self._forget(path)
         bucket_of(path).objects.write(path.key, parts)
-
-
-def moved_to(path: Path) -> ObjectPath | None:
-    """Where a final file of an output stands if it is not here."""
-    if path.suffix != ".gz" or len(path.parents) < 2:
-        return None
-    url = moved_below(path.parents[1])
-    return None if url is None else _below(url, path)
-
-
-def moved_below(output: Path) -> ObjectPath | None:
-    """The URL below which final files of this output stand that are not here; None: none was moved."""
-    try:
-        url = placed(Path(), (output / MOVED_NAME).read_text().strip())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return url if isinstance(url, ObjectPath) else None
-
-
-def _below(url: ObjectPath, path: Path) -> ObjectPath:
-    found = url / path.parent.name / path.name
-    assert isinstance(found, ObjectPath)
-    return found
 
 
 class _Upload:

@@ -12,10 +12,7 @@ from msgspec import UNSET, UnsetType
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError, UsageError
 
-VERSION = 1
-"""Payloads are JSON text in binary columns, files lie in DIR/KIND."""
-TYPED_VERSION = 2
-"""The newest that there is."""
+VERSION = 2
 
 
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +27,7 @@ class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     first_ns: int | None = None
     """Smallest event time; None: no record has one."""
     last_ns: int | None = None
-    rest: int | UnsetType = UNSET
-    """Records with something that did not fit its column."""
+    rest: int  # records with something that did not fit its column
 
 
 class Roll(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +46,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     photon_sink: int = VERSION
     format: str
     kinds: list[str]
-    columns: str | UnsetType = UNSET
-    """struct or flat; unset: payloads are JSON text."""
+    columns: str  # struct or flat
     partition: str | UnsetType = UNSET
     """hour: DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC."""
     schema: dict[str, Any] | UnsetType = UNSET
@@ -78,15 +73,15 @@ def roll_line(roll: Roll) -> bytes:
 
 
 def header_of(data: bytes, where: Path) -> Header | None:
-    """None: there is none yet. Raises ManifestDamaged; UsageError for that of a newer release."""
+    """None: there is none yet. Raises ManifestDamaged; UsageError for that of another version."""
     first, newline, _ = data.partition(b"\n")
     if not newline:
         return None
     version = _decoded(first, _Version, where).photon_sink
-    if version > TYPED_VERSION:
+    if version != VERSION:
         raise UsageError(
-            f"{where}: is of version {version}, and this release of Photon knows {TYPED_VERSION} at most; "
-            "go on with a newer release, or name another directory"
+            f"{where}: is of version {version}, this Photon knows version {VERSION}; use the Photon that wrote it, "
+            "or name another directory"
         )
     return _decoded(first, Header, where)
 
@@ -127,11 +122,11 @@ def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
 
 
 def _said(header: Header) -> tuple[str, ...]:
-    """For people. The version follows from it."""
+    """Describes it to people."""
     return (
         f"format {header.format}",
         f"kinds {' and '.join(header.kinds)}",
-        f"columns {'json' if header.columns is UNSET else header.columns}",
+        f"columns {header.columns}",
         "no partition" if header.partition is UNSET else f"partition {header.partition}",
         "types that are found"
         if header.schema is UNSET

@@ -10,9 +10,7 @@ deleted an hour later, so that whoever has read the manifest before finds it.
 of two sinks one ends before anybody sees what it wrote. A prefix whose manifest names files of another output, or of
 kinds that this sink does not write, is refused.
 
-**Local files go** where that is asked for (``keep_s``), after the manifest that names them was swapped and the
-object was looked at; ``OUTPUT/.moved`` says before where they are, and whoever reads the output goes on there
-(``UrlDisk``). The newest of each kind stays, which the slot's next start needs.
+**Making room.** It deletes nothing on the machine: ``removable`` lists the final files that an operator may delete.
 
 **Nothing is taken back.** What a manifest has named the next one names, too, or more of the same file, whatever is
 published at the moment (a disk that is not mounted, a power cut); of a slot that is retired the final files.
@@ -35,7 +33,6 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.objects.api import Meta, ObjectChanged
 from photon.objects.directory import bucket_of
-from photon.objects.disk import MOVED_NAME, moved_below
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
 from photon.outputs.content import FileContent, OutputMissing
@@ -99,18 +96,13 @@ class ObjectSink:
 
     def __init__(
         self, disk: Disk, place: OutputPlace, into: ObjectPath, kinds: Collection[str], clock: Clock | None = None,
-        keep_s: float | None = None,
     ) -> None:  # fmt: skip
-        """``keep_s``: local files go so long after they were written; None: they stay. Raises UsageError,
-        PublishedDamaged, ObjectsUnavailable."""
+        """Raises PublishedDamaged, ObjectsUnavailable."""
         self._disk = disk
         self._place = place
         self._into = into
         self._kinds = kinds
         self._clock = clock or SystemClock()
-        self._keep_s = keep_s
-        self._mark, self._said = place.output / MOVED_NAME, f"{into}\n".encode()
-        """Says where files are that are not here."""
         self.mirrored = Mirrored()
         self._at: Meta | None = None
         self._manifest: bytes | None = None
@@ -137,8 +129,6 @@ class ObjectSink:
         PublishedDamaged, OutputMissing, ObjectsUnavailable, PrefixTaken, UsageError, OSError."""
         published = self._place.published(self._disk, self._kinds)
         self._check(published)
-        if self._keep_s is not None:
-            self._check_mark(published)
         counting: dict[str, MirroredFile] = {}
         output = self._place.identity(self._disk)
         for slot in published:
@@ -150,8 +140,22 @@ class ObjectSink:
         self._keep(counting, published)
         self._say(counting)
         self._clear()
-        if self._keep_s is not None:
-            self._move(published, self._keep_s)
+
+    def removable(self) -> list[Path]:
+        """Returns the final files here that the manifest names and that are below the prefix with their size, but the
+        newest of each kind, which the slot's next start needs. Writes nothing. Raises PublishedDamaged, UsageError.
+        """
+        published, found = self._place.published(self._disk, self._kinds), []
+        self._check(published)
+        for slot in published:
+            if slot.retired or slot.output is not None:
+                continue
+            newest = {file.kind: file.number for file in slot.files if file.final}
+            for file in slot.files:
+                name, path = _object(file), self._place.output / _object(file)
+                if file.final and file.number < newest[file.kind] and name in self._counting and path.exists():
+                    found += [path] if self._there.get(name) == path.stat().st_size else []
+        return found
 
     def _files(self, slot: SlotOutput, all_of_it: bool) -> Iterator[tuple[str, OutputFile]]:
         output = slot.output or self._place.output
@@ -161,8 +165,6 @@ class ObjectSink:
             name = ""
             if not slot.retired and file.final:
                 name = self._final(output, file)
-                if not name and (url := moved_below(output)) not in (None, self._into):
-                    raise OutputMissing(output / _object(file), f"stands below {url}, and not below {self._into}")
                 if not name and file.kind in named:  # readers would pass over it
                     raise OutputMissing(output / _object(file), f"was moved away before it was below {self._into}")
             elif slot.retired and self._counts(file):
@@ -249,63 +251,6 @@ class ObjectSink:
             with told(self._into):
                 bucket_of(self._into).objects.delete(self._to(name).key)
             del self._there[name], self._gone[name]
-
-    def _move(self, published: Sequence[SlotOutput], keep_s: float) -> None:
-        """Takes away local files that everybody finds in the bucket."""
-        before_ns, looked = self._clock.now_ns() - int(keep_s * NS_PER_S), False
-        for slot in published:
-            if slot.retired or slot.output is not None:
-                continue
-            newest = {file.kind: file.number for file in slot.files if file.final}
-            for file in slot.files:
-                if not file.final or file.number == newest[file.kind]:
-                    continue
-                name, path = _object(file), self._place.output / _object(file)
-                with contextlib.suppress(FileNotFoundError):
-                    found = path.stat()
-                    if found.st_mtime_ns > before_ns:
-                        continue
-                    if not looked:
-                        self._look()
-                        looked = True
-                    if self._stands(name, found.st_size):
-                        if not self._disk.exists(self._mark):
-                            self._disk.replace(self._mark, self._said)
-                        self._disk.remove(path)
-
-    def _look(self) -> None:
-        """Raises PrefixTaken where the manifest is not what this sink has written: nothing goes then."""
-        to = self._to(MANIFEST)
-        with told(to):
-            try:
-                _, found = current_manifest(to)
-            except FileNotFoundError:
-                found = None
-        if found != self._manifest:
-            raise self._taken()
-
-    def _stands(self, name: str, size: int) -> bool:
-        """Whether the manifest names it, and it is there."""
-        if name not in self._counting:
-            return False
-        to = self._to(name)
-        with told(to):
-            try:
-                there = bucket_of(to).objects.head(to.key).size
-            except FileNotFoundError:
-                there = -1
-        if there != size:  # the next pass puts it there
-            self._there.pop(name, None)
-        return there == size
-
-    def _check_mark(self, published: Sequence[SlotOutput]) -> None:
-        """Raises UsageError: it says that files of this output are elsewhere, or is of one that stood here before."""
-        if not self._disk.exists(self._mark) or (found := self._disk.read(self._mark)) == self._said:
-            return
-        own = [file for slot in published if slot.output in (None, self._place.output) for file in slot.files]
-        here = all((self._place.output / _object(file)).exists() for file in own if file.final)
-        todo = "all files of this output are here, it is of an earlier one: remove it" if here else "leave keep to it"
-        raise UsageError(f"{self._mark}: says that files were moved below {found.decode().strip()}; {todo}")
 
     def _put(self, name: str, path: Path) -> None:
         to = self._to(name)

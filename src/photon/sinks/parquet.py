@@ -24,9 +24,8 @@ from photon.config.errors import UsageError
 from photon.config.extras import needed
 from photon.config.file_lock import lock_file
 from photon.library import Batch
-from photon.outputs.arrow_columns import LineUnreadable, table_of
+from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.json_types import given_fields, shown
-from photon.outputs.records import OutputRecords, decode
 from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, LineTypes
 from photon.sinks import manifest
 from photon.sinks.manifest import Header, Roll, SinkFile
@@ -51,9 +50,7 @@ NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 class Form:
     """What the files of a sink look like. What is None is as the directory has it."""
 
-    columns: Literal["json", "struct", "flat"] | None = None
-    """Payloads as JSON text in binary columns; typed, as structs; typed, a column for each leaf. None, of a new
-    directory: structs."""
+    columns: Literal["struct", "flat"] | None = None  # payloads as structs, or a column for each leaf; new: structs
     partition: Literal["hour"] | None = None
     """None, of a new directory: none."""
     schema: Mapping[str, Any] | None = None
@@ -61,20 +58,12 @@ class Form:
 
     def header(self, kinds: Sequence[str], there: Header | None = None) -> Header:
         """``there``: the directory's; None: it is new. Raises UsageError."""
-        new = Header(format=FORMAT, kinds=list(kinds), columns="struct")
-        default = new if there is None else there
-        columns: str | UnsetType = default.columns if self.columns is None else self.columns
-        partition = default.partition if self.partition is None else self.partition
-        typed = columns not in ("json", UNSET)
-        if self.schema is not None and not typed:
-            begun = "" if there is None else ", and the directory was begun with columns json"
-            raise UsageError(f"a schema goes with columns struct or flat{begun if self.columns is None else ''}")
+        default = there or Header(format=FORMAT, kinds=list(kinds), columns="struct")
         return Header(
-            photon_sink=manifest.TYPED_VERSION if typed or partition is not UNSET else manifest.VERSION,
             format=FORMAT,
             kinds=list(kinds),
-            columns=columns if typed else UNSET,
-            partition=partition,
+            columns=self.columns or default.columns,
+            partition=self.partition or default.partition,
             schema=default.schema if self.schema is None else given_fields(self.schema),
         )
 
@@ -109,8 +98,7 @@ class _File:
     """One Parquet file under construction: what pyarrow writes passes through here to the disk. It is made with its
     first row group."""
 
-    def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes | None) -> None:
-        """``types``: None: payloads are JSON text."""
+    def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes) -> None:
         self._disk, self._path = disk, path
         self._append: AppendFile | None = None
         """None: before the first row group, and once it was ended."""
@@ -159,7 +147,7 @@ class _File:
             return
         data = b"".join(self._lines)
         self._lines, self.filled = [], 0
-        table, times = self._json_table(data) if self._types is None else self._typed_table(data, self._types)
+        table, times = self._table(data)
         if self._writer is None:
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -172,15 +160,11 @@ class _File:
             self._times = [min([*self._times, *times]), max([*self._times, *times])]
         self.records += table.num_rows
 
-    def _json_table(self, data: bytes) -> tuple[Any, list[int]]:
-        records: OutputRecords = decode(data)
-        return table_of(records), [time for time in records.event_time_ns if time is not None]
-
-    def _typed_table(self, data: bytes, types: LineTypes) -> tuple[Any, list[int]]:
+    def _table(self, data: bytes) -> tuple[Any, list[int]]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        before = types.rest
+        types, before = self._types, self._types.rest
         batches = [types.batch(self._kind, lines) for lines in _portions(data.splitlines())]
         self._rest += types.rest - before
         table = pa.Table.from_batches(batches)
@@ -198,9 +182,8 @@ class _File:
 
     def told(self, name: str) -> SinkFile:
         first, last = self._times or (None, None)
-        rest = UNSET if self._types is None else self._rest
         return SinkFile(name=name, kind=self._kind, records=self.records, bytes=self._written, crc32=self._crc32,
-                        first_ns=first, last_ns=last, rest=rest)  # fmt: skip
+                        first_ns=first, last_ns=last, rest=self._rest)  # fmt: skip
 
     def held(self) -> list[bytes]:
         """The lines for the next row group."""
@@ -239,9 +222,6 @@ class Written:
     records: int
 
 
-JSON_FORM = Form("json")
-
-
 class ParquetSink:
     """A directory of Parquet files, one sink at a time. A context manager: leaving it gives up what no ``roll`` has
     made visible; that is written again next time."""
@@ -253,7 +233,7 @@ class ParquetSink:
         kinds: Sequence[str],
         limits: RollLimits,
         monotonic: Callable[[], float],
-        form: Form = JSON_FORM,
+        form: Form = Form(),
         say: Callable[[str], object] = lambda line: None,
     ) -> None:
         """Takes the directory up where it was left. ``say`` hears of new columns and of values that do not fit.
@@ -290,12 +270,9 @@ class ParquetSink:
         there = manifest.header_of(self._disk.read(path), path) if self._disk.exists(path) else None
         return form.header(kinds, there)
 
-    def _typed(self, known: Mapping[str, Any]) -> dict[str, LineTypes | None]:
-        """Kind -> its types; None: payloads are JSON text. What was not written yet has no types before its first row
-        group."""
+    def _typed(self, known: Mapping[str, Any]) -> dict[str, LineTypes]:
+        """Returns the types of each kind; one that was not written yet has none before its first row group."""
         flat, schema = self._header.columns == "flat", self._header.schema
-        if self._header.columns is UNSET:
-            return dict.fromkeys(self._header.kinds)
         if not isinstance(schema, UnsetType):
             return {kind: LineTypes.of_schema(schema, flat=flat) for kind in self._header.kinds}
         return {kind: LineTypes(known[kind], flat=flat) for kind in self._header.kinds if kind in known}
@@ -349,9 +326,7 @@ class ParquetSink:
     def _open(self, kind: str, partition: str) -> _File:
         path = self._directory / self._name(kind, partition)
         self._disk.make_dir(path.parent)
-        types = self._types.get(kind) if self._header.columns is UNSET else self._types.setdefault(
-            kind, LineTypes(flat=self._header.columns == "flat")
-        )  # fmt: skip
+        types = self._types.setdefault(kind, LineTypes(flat=self._header.columns == "flat"))
         file = _File(self._disk, path.with_name(path.name + TEMPORARY), kind, types)
         self._files[kind, partition] = file
         return file
@@ -402,10 +377,10 @@ class ParquetSink:
         """Kind -> its types from the next file on, where the manifest does not have them yet."""
         found = {}
         for kind in sorted(kinds):
-            types = self._types.get(kind)
-            for unfit in [] if types is None else types.unfit():
+            types = self._types[kind]
+            for unfit in types.unfit():
                 self._say(f"{kind}: {unfit}")
-            if types is None or types.given:
+            if types.given:
                 continue
             for path, is_of, came in types.misfits():
                 if f"{kind} {path}" not in self._told:

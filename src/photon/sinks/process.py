@@ -171,7 +171,7 @@ class _Work:
         place = self.output.place
 
         def open_() -> ObjectSink:
-            return ObjectSink(RealDisk(), place, into, self.own.kinds, keep_s=self.own.keep)
+            return ObjectSink(RealDisk(), place, into, self.own.kinds)
 
         before = self.standing.bytes
 
@@ -183,7 +183,7 @@ class _Work:
     def _into_parquet(self, into: Path) -> None:
         from photon.sinks.parquet import Form, ParquetSink, pour
 
-        limits, form = RollLimits(), Form(None, None, None)
+        limits, form = RollLimits(), Form()
         kinds = tuple(self.own.kinds)
         with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic, form, self._say) as files:
 

@@ -213,12 +213,6 @@ class Containers:
             environment = {f"PHOTON_SET_datacentre__{each.datacentre}__hbase__thrift": "${PHOTON_HBASE:-}"}
         elif kind == "sink":
             environment = dict.fromkeys(_variables(self._settings.sink[each.name].into))
-        elif kind in ("verifier", "compute"):  # what a sink has taken away they read there
-            sinks = self._settings.sink.values()
-            own = [
-                sink.into for sink in sinks if sink.keep is not None and sink.datacentre in (None, each.datacentre)
-            ]
-            environment = dict.fromkeys(name for into in own for name in _variables(into))
         if kind in ("joiner", "verifier", "dispatcher", "compute", "sink"):
             after = {"certs": DONE, f"registry-{near}": STARTED}
         volumes = {"key": "key:/key:ro", "logs": f"logs-{each.datacentre}:/logs:ro",

@@ -39,12 +39,6 @@ COMMON = (
     "grpc._channel",  # which grpc imports for its first connection,
     "grpc.experimental",  # and this one at its first call
 )
-REGISTRY = (
-    *COMMON,
-    "photon.idregistry.replica.process",
-    "photon.idregistry.raft.wire",
-    "numpy.ma",  # which numpy imports when it is first asked for what differs
-)
 STORE = (
     *COMMON,
     "photon.assembly.eventstore",
@@ -53,8 +47,10 @@ STORE = (
     "photon.eventstore.process",
 )
 ALL = (
-    *REGISTRY,
     *STORE,
+    "photon.idregistry.replica.process",
+    "photon.idregistry.raft.wire",
+    "numpy.ma",  # which numpy imports when it is first asked for what differs
     "photon.dispatcher.process",
     "photon.assembly.copies",
     "photon.assembly.engines",

@@ -16,7 +16,6 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.reader import Source, open_source
 from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
-from photon.objects.disk import moved_to
 from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
 from photon.verifier.alarms import AlarmKind, shown
 from photon.verifier.comparison import SourceRecord, differences
@@ -219,19 +218,9 @@ class Checker:
         try:
             source = open_source(plain)
         except FileNotFoundError:
-            source = _open_final(plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX))
+            source = open_source(plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX))
         self._open = (file.name, source)
         return source
-
-
-def _open_final(path: Path) -> Source:
-    """Where a sink has moved it, if it is not here: taken away is not checked."""
-    try:
-        return open_source(path)
-    except FileNotFoundError:
-        if (moved := moved_to(path)) is None:
-            raise
-        return open_source(moved)
 
 
 def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list[LineFinding]:

@@ -72,7 +72,10 @@ def test_of_json_the_marks_that_are_listed_are_no_key_and_no_id(rows: list[tuple
     assert adapter.primary_keys(block, FILE) == adapter.primary_keys_of(records, FILE) == keys
     located = adapter.located_primary_keys(block, FILE)
     assert located is None or located[0] == keys
-    for headers in (adapter.foreign_headers(records, FILE), [adapter.foreign_headers([r], FILE)[0] for r in records]):
+    for headers in (
+        adapter.header_columns(records, FILE).rows(),
+        [adapter.header_columns([r], FILE).rows()[0] for r in records],
+    ):
         ids = [str(event).encode() if event not in ("-", "NULL", "", None) else None for _, event in rows]
         wanted = [(k, i) if k and i else None for k, i in zip(keys, ids, strict=True)]
         assert [(h.key, h.event_id) if isinstance(h, ForeignHeader) else None for h in headers] == wanted

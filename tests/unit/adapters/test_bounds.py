@@ -20,7 +20,6 @@ from photon.adapters.contract import (
     ForeignHeader,
     Joined,
     LogFile,
-    Pair,
     Pairs,
     Unpaired,
 )
@@ -98,7 +97,6 @@ def test_columns_say_the_same_and_keep_their_rows() -> None:
                 it.join(*row)
         else:
             assert it.join(*row) == each
-    assert it.join_many([Pair(*row) for row in rows]) == made
 
 
 def test_a_time_that_the_primary_lacks_is_said() -> None:

@@ -24,7 +24,7 @@ def test_reading_and_joining() -> None:
     it = adapter()
     click, query = b'{"q":"k","c":"1","t":5}', b'{"q":"k","text":"shoes"}'
     assert it.foreign_header(click, FILE) == ForeignHeader(b"k", 5_000_000, b"1")
-    assert it.foreign_headers([click], FILE) == [it.foreign_header(click, FILE)]
+    assert it.header_columns([click], FILE).rows() == [it.foreign_header(click, FILE)]
     assert it.primary_key(query, FILE) == b"k"
     assert it.primary_keys(query + b"\r\n{\n", FILE) == [b"k", None]
     assert it.join(click, FILE, query, FILE) == Joined(click, query)
@@ -93,7 +93,7 @@ class Upper(ConfiguredAdapter):
 def test_subclasses_keep_one_and_many_alike() -> None:
     it = Upper({"primary": PRIMARY, "foreign": FOREIGN})
     assert it.primary_keys(b'{"q":"k"}\n', FILE) == [b"K"]
-    (header,) = it.foreign_headers([b'{"q":"k","c":"1","t":5}'], FILE)
+    (header,) = it.header_columns([b'{"q":"k","c":"1","t":5}'], FILE).rows()
     assert isinstance(header, ForeignHeader)
     assert header.key == b"K"
     assert it.join(b'{"spam":1}', FILE, b"{}", FILE) == Filtered("spam")

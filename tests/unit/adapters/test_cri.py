@@ -38,7 +38,9 @@ def test_time_of_the_line_and_everything_else_of_the_content(name: str) -> None:
     assert (it.foreign_framing.splittable, it.foreign_framing.forward) == (False, True)
     header = ForeignHeader(b"k1", AT_NS, b"i1")
     assert it.foreign_header(AT + content, FILE) == header
-    found = it.foreign_headers([AT + content, content, AT + without_id, AT.replace(b"-03-", b"-13-") + content], FILE)
+    found = it.header_columns(
+        [AT + content, content, AT + without_id, AT.replace(b"-03-", b"-13-") + content], FILE
+    ).rows()
     assert found[:2] == [header, BadRecord(NOT_CRI)]
     assert isinstance(found[2], BadRecord)
     assert found[2].reason.startswith("id ")
@@ -51,7 +53,7 @@ def test_time_of_the_line_and_everything_else_of_the_content(name: str) -> None:
 def test_a_field_may_be_the_time(name: str) -> None:
     side, content, _ = SIDES[name]
     it = adapter(side, time={"field": "t", "unit": "s"})
-    assert it.foreign_headers([AT + content, content], FILE) == [
+    assert it.header_columns([AT + content, content], FILE).rows() == [
         ForeignHeader(b"k1", 5_000_000_000, b"i1"), BadRecord(NOT_CRI),
     ]  # fmt: skip
     assert it.header_columns([AT + content], FILE).rows() == [ForeignHeader(b"k1", 5_000_000_000, b"i1")]
@@ -98,7 +100,7 @@ def test_keys_of_several_fields_and_events_without_an_id() -> None:
     record = b'2024-03-01T12:00:00+02:00 stderr {"a":"x","b":"07"}'
     assert it.foreign_header(record, FILE) == ForeignHeader(b"x|7", AT_NS // 10**9 * 10**9, None)
     assert it.primary_keys(record + b"\n", FILE) == [b"x|7"]
-    found = it.foreign_headers([AT + b'{"a":"x","b":"y"}'], FILE)
+    found = it.header_columns([AT + b'{"a":"x","b":"y"}'], FILE).rows()
     assert found == [BadRecord("key field 'b' is 'y', not a number")]
 
 

@@ -69,7 +69,7 @@ def test_the_contract_is_kept(name: str, primary: str, foreign: str) -> None:
 
 
 def header(adapter: Adapter, each: Sample) -> ForeignHeader | BadRecord:
-    (found,) = adapter.foreign_headers([each.record], each.file)
+    (found,) = adapter.header_columns([each.record], each.file).rows()
     return found
 
 

@@ -185,7 +185,9 @@ def test_olist() -> None:
     assert found.foreign == SideConfig(format="csv", key="mql_id", time=time)
     adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
     ((name, (header, *records)),) = foreign.items()
-    assert all(isinstance(each, ForeignHeader) for each in adapter.foreign_headers(records, LogFile(name, header)))
+    assert all(
+        isinstance(each, ForeignHeader) for each in adapter.header_columns(records, LogFile(name, header)).rows()
+    )
 
 
 def test_lobster_says_no_day_and_is_not_guessed() -> None:
@@ -519,7 +521,7 @@ def test_marks_of_absent_values_are_no_keys_and_are_written(mark: str) -> None:
     assert found.primary.absent == found.foreign.absent == (mark,)
     assert tomllib.loads(found.toml)["join"]["join"]["foreign"]["absent"] == [mark]
     adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
-    (header, absent) = adapter.foreign_headers([foreign["f.log"][0], foreign["f.log"][3]], LogFile("f"))
+    (header, absent) = adapter.header_columns([foreign["f.log"][0], foreign["f.log"][3]], LogFile("f")).rows()
     assert isinstance(header, ForeignHeader)
     assert "key field 'rid' is absent" in str(absent)
     plain = ConfiguredAdapter.from_sides(

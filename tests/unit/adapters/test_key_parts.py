@@ -63,7 +63,7 @@ def test_every_format_reads_all_parts_one_by_one_and_in_columns(
         assert [list(columns.keys), list(columns.times), columns.others] == [
             keys[: len(some)], [n * 10**6 for n in range(len(some))], {},
         ]  # fmt: skip
-        assert it.foreign_headers(some, file) == [it.foreign_header(record, file) for record in some]
+        assert it.header_columns(some, file).rows() == [it.foreign_header(record, file) for record in some]
     located = it.located_primary_keys(b"".join(record + b"\n" for record in records), file)
     assert located is None or located[0] == keys
 
@@ -81,7 +81,7 @@ def test_a_record_without_one_of_the_parts_says_which() -> None:
         1: "key field 'order' is missing",
         2: it.header_columns([worse], FILE).others[0].reason,
     }
-    assert it.foreign_headers([bad], FILE) == [BadRecord("key field 'order' is missing")]
+    assert it.header_columns([bad], FILE).rows() == [BadRecord("key field 'order' is missing")]
 
 
 @given(st.lists(st.tuples(*[st.text("ab|~", min_size=1)] * 2), min_size=2, max_size=2, unique=True))
@@ -139,7 +139,7 @@ def test_a_numbers_spelling_keeps_its_value(value: Any) -> None:
 def test_what_is_no_number_is_rejected_with_what_it_is(text: str) -> None:
     it = adapter([{"field": "shop", "as": "number"}, "order"])
     record = orjson.dumps({"shop": text, "order": "1", "c": "c", "t": 1})
-    (header,) = it.foreign_headers([record], FILE)
+    (header,) = it.header_columns([record], FILE).rows()
     assert isinstance(header, BadRecord)
     assert header.reason.startswith("key field 'shop' is ")
     assert "\n" not in header.reason

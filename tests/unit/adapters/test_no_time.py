@@ -34,7 +34,7 @@ def test_every_record_has_the_same_time(name: str) -> None:
     assert not adapter.has_foreign_time
     header = adapter.foreign_header(record, LogFile("a.log"))
     assert (header.event_time_ns, header.event_id) == (0, b"b")
-    assert adapter.foreign_headers([record] * 3, LogFile("a.log")) == [header] * 3
+    assert adapter.header_columns([record] * 3, LogFile("a.log")).rows() == [header] * 3
     columns = adapter.header_columns([record] * 3, LogFile("a.log"))
     assert list(columns.times) == [0, 0, 0]
     timed = ConfiguredAdapter({"primary": side, "foreign": {**side, "time": {"field": "id", "unit": "s"}}})
@@ -44,7 +44,7 @@ def test_every_record_has_the_same_time(name: str) -> None:
 
 def test_a_key_that_is_missing_is_still_missing() -> None:
     adapter = ConfiguredAdapter({side: {"format": "jsonl", "key": "k"} for side in ("primary", "foreign")})
-    good, bad = adapter.foreign_headers([b'{"k":"a"}', b'{"x":1}'], LogFile("a.log"))
+    good, bad = adapter.header_columns([b'{"k":"a"}', b'{"x":1}'], LogFile("a.log")).rows()
     assert good == ForeignHeader(b"a", 0)
     assert "key field 'k' is missing" in str(bad)
 

@@ -173,8 +173,8 @@ def test_any_records(base: Path, lines: list[bytes]) -> None:
     block = b"".join(line + b"\n" for line in lines)
     keys = adapter.primary_keys(block, FILE)
     assert keys == Adapter.primary_keys(adapter, block, FILE)
-    for line, header in zip(lines, adapter.foreign_headers(lines, FILE), strict=True):
-        assert header == adapter_of(base).foreign_headers([line], FILE)[0]
+    for line, header in zip(lines, adapter.header_columns(lines, FILE).rows(), strict=True):
+        assert header == adapter_of(base).header_columns([line], FILE).rows()[0]
         if isinstance(header, ForeignHeader):
             payload = adapter.foreign_payload(line, FILE)
             assert payload is not None

@@ -71,7 +71,7 @@ def test_pairs_are_the_expected_ones(folder: str, example: str) -> None:
     pairs = []
     for path in sorted((root / "foreign").iterdir()):
         file, data, first = read(path, root, adapter.foreign_has_header)
-        for number, header in enumerate(adapter.foreign_headers(records_of(data), file), first):
+        for number, header in enumerate(adapter.header_columns(records_of(data), file).rows(), first):
             assert isinstance(header, ForeignHeader), header
             pairs.append(f"{file.path}:{number}\t{header.key.decode()}\t{primaries.get(header.key, '-')}")
     with gzip.open(root / "expected" / "pairs.tsv.gz", "rt") as expected:
@@ -94,7 +94,7 @@ def test_lobster_times_are_new_york_nanoseconds() -> None:
         file, data, _ = read(path, root, False)
         records = records_of(data)
         times = []
-        for record, header in zip(records, adapter.foreign_headers(records, file), strict=True):
+        for record, header in zip(records, adapter.header_columns(records, file).rows(), strict=True):
             assert isinstance(header, ForeignHeader)
             whole, fraction = record.split(b",", 1)[0].split(b".")
             # Midnight in New York was 04:00 UTC on that summer day.
@@ -187,7 +187,7 @@ def test_zeek_pairs_from_tsv_compressed_with_zstd_and_followed(tmp_path: Path) -
             for block in blocks:
                 keys = adapter.primary_keys(block.data, block.file)
                 records = block.data.split(b"\n")[:-1]
-                headers = adapter.foreign_headers(records, block.file)
+                headers = adapter.header_columns(records, block.file).rows()
                 for key, header, record in zip(keys, headers, records, strict=True):
                     assert isinstance(header, ForeignHeader), header
                     assert key == header.key
@@ -209,6 +209,6 @@ def test_zeek_pairs_from_tsv_compressed_with_zstd_and_followed(tmp_path: Path) -
     json_adapter = ConfiguredAdapter({"primary": as_json, "foreign": as_json})
     for path in sorted((root / "foreign").iterdir()):
         file, data, _ = read(path, root, False)
-        for number, header in enumerate(json_adapter.foreign_headers(records_of(data), file), 1):
+        for number, header in enumerate(json_adapter.header_columns(records_of(data), file).rows(), 1):
             assert isinstance(header, ForeignHeader)
             assert header.event_time_ns == times[f"foreign/{path.name}:{number}"]

@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, Joined, LogFile, Pair, Skipped
+from photon.adapters.contract import (
+    Adapter,
+    AdapterError,
+    BadRecord,
+    Filtered,
+    Joined,
+    LogFile,
+    Pairs,
+    Payloads,
+    Skipped,
+)
 from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.shape import shape_from_table
 from photon.adapters.shaping import Shaper, shaped_adapter
@@ -200,9 +210,8 @@ def test_a_configured_join_is_shaped_and_keeps_the_contract_and_its_rule(tmp_pat
     query = b'{"q":"q1","mail":"a@b.c"}'
     with pytest.raises(Skipped):
         made.foreign_header(ping, FILE)
-    found = made.foreign_headers([click, ping, b"rubbish"], FILE)
+    found = made.header_columns([click, ping, b"rubbish"], FILE).rows()
     assert [type(each) for each in found][1:] == [Skipped, BadRecord]
-    assert made.header_columns([click, ping, b"rubbish"], FILE).rows() == found
     joined = made.join(click, FILE, query, FILE)
     assert isinstance(joined, Joined)
     assert joined.foreign == b'{"c":"c1"}'
@@ -226,14 +235,14 @@ class Own(ConfiguredAdapter):
         super().__init__(options)
         shaped_adapter(self, {"foreign": ["c"], "primary": []}, "own", Path())
 
-    def join_many(self, pairs: Any) -> Any:
-        return [self.foreign_payload(pair.foreign, FILE) and Joined(pair.foreign, pair.primary) for pair in pairs]
+    def join_columns(self, pairs: Pairs) -> Payloads:
+        return Payloads(pairs.foreign, pairs.primary, {})
 
 
 def test_written_adapters_have_shapes_too() -> None:
     own = Own(SIDES)
     click, query = b'{"c":"c1","q":"q1","t":5}', b'{"q":"q1"}'
     assert own.join(click, FILE, query, FILE) == Joined(b'{"c":"c1"}', b"{}")
-    assert own.defines("join_many")
-    assert own.join_many([Pair(click, FILE, query, FILE)]) == [Joined(b'{"c":"c1"}', b"{}")]
+    assert own.defines("join_columns")
+    assert own.join_columns(Pairs([click], [FILE], [query], [FILE])).rows() == [Joined(b'{"c":"c1"}', b"{}")]
     check_adapter(own, Samples.of(primary=[query], foreign=[click]))

@@ -21,7 +21,8 @@ from photon.adapters.contract import (
     Headers,
     Joined,
     LogFile,
-    Pair,
+    Pairs,
+    Payloads,
 )
 from photon.adapters.testkit import AdapterTests, Samples, check_adapter, examine
 from photon.adapters.testkit.checks import CHECKS, Speed, check_elsewhere, check_speed, speed_findings, speeds
@@ -91,9 +92,9 @@ class LocalTime(Good):
 class Writing(Good):
     """Changes what it was given."""
 
-    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
+    def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
         self.options["seen"] = len(records)
-        found = super().foreign_headers(records, file)
+        found = super().header_columns(records, file)
         if isinstance(records, list):
             records.clear()
         return found
@@ -116,8 +117,9 @@ class OtherColumns(Good):
 class Short(Good):
     """Leaves bad records out of its answers."""
 
-    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
-        return [each for each in super().foreign_headers(records, file) if isinstance(each, ForeignHeader)]
+    def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
+        found = super().header_columns(records, file).rows()
+        return Headers.of([each for each in found if isinstance(each, ForeignHeader)])
 
 
 class Raising(Good):
@@ -148,8 +150,8 @@ class Rubbish(Good):
 class OtherPairs(Good):
     """Joins many otherwise than each."""
 
-    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
-        return [Joined(b"1", b"2") for _ in pairs]
+    def join_columns(self, pairs: Pairs) -> Payloads:
+        return Payloads([b"1"] * len(pairs.foreign), [b"2"] * len(pairs.foreign), {})
 
 
 class Endless(Good):
@@ -192,7 +194,7 @@ def test_an_adapter_that_keeps_the_contract_passes() -> None:
     report = check_adapter(Good({}), SAMPLES)
     assert report.kept
     assert str(report) == "the contract is kept"
-    assert {each.method for each in report.speeds} == {"primary_keys", "foreign_headers", "join"}
+    assert {each.method for each in report.speeds} == {"primary_keys", "header_columns", "join"}
     assert report.findings.keys() == {*CHECKS, "speed"}
 
 

@@ -243,23 +243,13 @@ def test_the_contract_is_checked_too(tmp_path: Path) -> None:
     assert (unchecked.exit_code, "checks kept" in unchecked.output) == (0, False)
 
 
-def test_show_and_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = photon("adapter", "init", "acme")
     assert made.exit_code == 0
     assert "next: cd acme && pip install -e" in made.output
     assert "src/other/adapter.py" in orjson.loads(photon("adapter", "init", "other", "-o", "json").output)["files"]
     assert "is there already" in refused(photon("adapter", "init", "acme"))
-    shown = photon("adapter", "show", "acme/src/acme/adapter.py:Acme")
-    assert shown.exit_code == 0
-    assert "lowest_status = 500" in shown.output
-    assert "→ key r-1, time 2024-03-01T08:00:00.512000Z, id e-1" in shown.output
-    out = orjson.loads(photon("adapter", "show", "jsonl", "-o", "json").output)
-    assert out["samples"][1]["event_id"] == "c1"
-    file = tmp_path / "acme/src/acme/adapter.py"
-    file.write_text(file.read_text().replace('b"r-1|/cart|ada"', 'b"r-1|"'))
-    assert photon("adapter", "show", "acme/src/acme/adapter.py:Acme").exit_code == 3
-    assert photon("adapter", "show", "nothing").exit_code == 2
 
 
 def test_an_adapter_that_hangs_is_told_and_ends(tmp_path: Path) -> None:

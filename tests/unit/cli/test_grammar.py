@@ -1,4 +1,4 @@
-"""The tree of commands: few enough to keep in mind; a former name is answered with the new one."""
+"""The tree of commands: few enough to keep in mind."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from photon.cli import serve, status
-from photon.cli.main import MOVED, NOUNS, TASKS, main, walk
+from photon.cli.main import NOUNS, TASKS, main, walk
 from photon.fleet.processes import KINDS, Kind
-from tests.unit.refusals import photon, refused
+from tests.unit.refusals import photon
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 LEAVES_MAX = 58
@@ -33,27 +33,6 @@ def test_the_help_has_each_in_one_line_under_its_task() -> None:
     assert all(f"{task}:" in shown for task in TASKS)
     for name, summary in lines:
         assert any(line.split() == [name, *summary.split()] for line in shown), name
-
-
-@pytest.mark.parametrize("old", MOVED)
-def test_a_former_name_is_answered_with_the_new_one(old: str) -> None:
-    said = refused(photon(*old.split(), "--config", "photon.toml"))
-    assert said == f"photon: photon {old} is now: photon {MOVED[old]}\n"
-
-
-@pytest.mark.parametrize("new", MOVED.values())
-def test_the_new_one_is_there(new: str) -> None:
-    words = [word for word in new.split() if not word.isupper()]
-    if words == ["--version"]:
-        return
-    names = [word for word in words if not word.startswith("--")]
-    command = TREE.get(" ".join(names[:2])) or TREE[names[0]]
-    options = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= options
-    if names[0] in ("status", "serve"):
-        part = next(each for each in command.params if each.name in ("part", "kind"))
-        assert isinstance(part.type, click.Choice)
-        assert names[1] in part.type.choices
 
 
 def test_each_part_of_status_is_there_and_takes_what_it_says() -> None:

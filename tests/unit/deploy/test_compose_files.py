@@ -120,14 +120,6 @@ def test_a_sink_is_a_service_of_its_datacentre_with_what_it_takes_of_the_environ
     assert "certs-sink-lake:/certs/sink-lake" in made["certs"]["volumes"]
 
 
-def test_who_may_read_what_a_sink_takes_away_has_its_environment() -> None:
-    for more, has in (("", False), ('keep = "1d"\n', True)):
-        text = FILE.read_text() + SINKS.replace("[sink.shop]", f"{more}[sink.shop]")
-        made = document(convert(tomllib.loads(text), "file"))["services"]
-        kinds = {name: "AWS_REGION" in made[name].get("environment", {}) for name in made if "verifier" in name}
-        assert kinds == {"verifier-east": has, "verifier-west": False}
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from photon.config.clock import SystemClock
-from photon.dispatcher import database
 from photon.dispatcher.arrivals import SEEK_KEYS, Arrivals
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
@@ -255,23 +253,8 @@ def test_a_row_that_fails_by_itself_is_put_off_by_all_its_tries(tmp_path: Path) 
         stored.state.close()
 
 
-def test_a_state_of_the_version_before_has_its_rows_woken(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    Stored(path, [row(n, b"k%d" % n) for n in range(10)]).state.close()
-    with sqlite3.connect(path) as db:
-        db.execute("DROP INDEX retries_by_key")
-        db.executescript("DROP INDEX retries_by_event; DROP TRIGGER retry_waits; DROP TRIGGER retry_ends;")
-        db.executescript("DROP TABLE waiting; DROP TABLE claims; ALTER TABLE reopened DROP COLUMN missing;")
-        db.execute("ALTER TABLE logs DROP COLUMN anew")
-        db.execute("ALTER TABLE logs DROP COLUMN proof")
-        db.execute("ALTER TABLE parts DROP COLUMN proof")
-        db.execute("PRAGMA user_version=2")
-    db.close()
-    stored = Stored(path, [])
-    stored.loader.arrived([b"k3"])
-    assert stored.tried() == [b"id3"]
-    (version,) = stored.state.database.execute("PRAGMA user_version").fetchone()
-    assert version == database.SCHEMA_VERSION
+def test_rows_are_found_by_their_key(tmp_path: Path) -> None:
+    stored = Stored(tmp_path / "s", [row(n, b"k%d" % n) for n in range(10)])
     plan = stored.state.database.execute(
         "EXPLAIN QUERY PLAN SELECT id FROM retries WHERE owner = 0 AND key IN (?, ?) LIMIT 9", (b"a", b"b")
     ).fetchall()

@@ -8,8 +8,7 @@ import pytest
 
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher.process import Places
-from photon.dispatcher.skipping import Beginning, Place, begin, locked_state
-from photon.dispatcher.state import Changes
+from photon.dispatcher.skipping import Place, begin, locked_state
 from tests.unit.dispatcher.test_skip import ADAPTER, DIGESTER, HOUR, line, read_on, written
 
 
@@ -28,24 +27,10 @@ def positions(places: Places) -> list[LogPosition]:
 def test_it_counts_for_logs_there_before_the_state(places: Places, read_from: Place | int, left: int) -> None:
     lines = [line(n, n) for n in range(10)]
     written(places.foreign / "a.log", lines)
-    skips = begin(places, "clicks", ADAPTER, DIGESTER, Beginning(read_from))
+    skips = begin(places, "clicks", ADAPTER, DIGESTER, read_from)
     assert (skips is None) == (read_from is Place.BEGINNING)
     later = [line(100 + n, n) for n in range(5)]
     written(places.foreign / "b.log", later)
     if skips is not None:  # now there is a state: nothing is left out any more
-        assert begin(places, "clicks", ADAPTER, DIGESTER, Beginning(Place.END)) is None
+        assert begin(places, "clicks", ADAPTER, DIGESTER, Place.END) is None
     assert len(read_on(places, positions(places))) == left + 5
-
-
-@pytest.mark.parametrize(("read_from", "left"), [(Place.BEGINNING, 10), (Place.END, 0), (6 * HOUR, 4)])
-def test_known_positions_are_forgotten_and_the_counts_kept(places: Places, read_from: Place | int, left: int) -> None:
-    offsets = written(places.foreign / "a.log", [line(n, n) for n in range(10)])
-    begin(places, "clicks", ADAPTER, DIGESTER, Beginning(Place.END))
-    (end,) = positions(places)
-    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
-        state.commit(Changes(positions={end.identity: LogPosition(end.identity, "a.log", offsets[8])}))
-        high = state.highs()
-    begin(places, "clicks", ADAPTER, DIGESTER, Beginning(read_from, ignore_checkpoints=True))
-    assert len(read_on(places, positions(places))) == left
-    with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
-        assert state.highs() == high, "what is read again is known as such"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.place_ids import place_ids
 from photon.batch.events import ForeignEvent
@@ -57,18 +57,17 @@ def test_unreadable_records_do_not_touch_their_neighbours() -> None:
 
 
 class Nonsense(Words):
-    """foreign_headers gives what it should not."""
+    """header_columns gives what it should not."""
 
-    def foreign_headers(self, records: Sequence[bytes], file: LogFile) -> list[ForeignHeader | BadRecord]:
-        return ["what?"] * len(records) if self.options["same"] else []  # type: ignore[list-item]
+    def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
+        return self.options["answer"]  # type: ignore[no-any-return]
 
 
-def test_an_adapter_that_returns_nonsense_rejects_records_only() -> None:
+def test_an_adapter_that_returns_nonsense_is_asked_one_by_one() -> None:
     what = block(b"i1 k 1\n")
-    _, (bad,) = parsed(what, Nonsense({"same": True}))
-    assert "gave a str" in bad.reason
-    short, _ = parsed(what, Nonsense({"same": False}))
-    assert [e.event_id for e in short] == [b"i1"]  # one at a time instead
+    for answer in (["what?"], Headers([], [], [], {}), Headers([b"k"], [1], [b"i"], {0: "what?"})):  # type: ignore[dict-item]
+        events, unreadable = parsed(what, Nonsense({"answer": answer}))
+        assert ([e.event_id for e in events], unreadable) == ([b"i1"], [])  # one at a time instead
 
 
 class Odd(Words):
@@ -84,7 +83,7 @@ class Odd(Words):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (None, "the adapter's foreign_headers gave a NoneType, not a ForeignHeader"),
+        (None, "the adapter's foreign_header gave a NoneType, not a ForeignHeader"),
         (ForeignHeader("k", 1, b"i"), "the adapter's key is str, not bytes"),  # type: ignore[arg-type]
         (ForeignHeader(bytearray(b"k"), 1, b"i"), "the adapter's key is bytearray, not bytes"),  # type: ignore[arg-type]
         (ForeignHeader(b"k", 1.5, b"i"), "the adapter's event_time_ns is float, not int"),  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ def follower_of(places: Places, adapter: Adapter, positions: list[LogPosition]) 
 def ids_of(adapter: Adapter, blocks: list[Block]) -> list[int]:
     found = []
     for block in blocks:
-        for header in adapter.foreign_headers(block.data.split(b"\n")[:-1], block.file):
+        for header in adapter.header_columns(block.data.split(b"\n")[:-1], block.file).rows():
             assert isinstance(header, ForeignHeader), header
             found.append(int(header.event_id[2:]))
     return found

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,22 +56,10 @@ def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
     state.close()
 
 
-def test_read_after_a_kill_before_it_was_in_wal_mode(tmp_path: Path) -> None:
-    path, used = tmp_path / "state.db", tmp_path / "used.db"
-    State(used).close()
-    with closing(sqlite3.connect(used, isolation_level=None)) as db:
-        db.executescript("PRAGMA journal_mode=DELETE; PRAGMA cache_size=1; BEGIN IMMEDIATE;")
-        db.executemany("INSERT INTO ledger VALUES (?, 0, 1)", [(hour,) for hour in range(4000)])  # spills
-        for tail in ("", "-journal"):
-            shutil.copy(f"{used}{tail}", f"{path}{tail}")
-    with (
-        pytest.raises(sqlite3.OperationalError, match="readonly"),
-        closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as reader,
-    ):
-        reader.execute("PRAGMA user_version")
-    assert read_ledger(path).total.balance == 0
-    assert not read_ledger(path).hours
-    State(path).close()
+def test_a_state_is_in_wal_mode_from_its_first_moment(tmp_path: Path) -> None:
+    database._make(path := tmp_path / "state.db")
+    assert path.read_bytes()[18:20] == b"\2\2", "else a reader may have to undo what a killed writer began"
+    assert [each.name for each in tmp_path.iterdir()] == ["state.db"]
 
 
 def test_rows_change_and_go(state: State) -> None:
@@ -171,37 +157,23 @@ def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
         read_ledger(path)
     path = tmp_path / "t"
     State(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version={database.SCHEMA_VERSION + 1}")
-    db.close()
-    with pytest.raises(StateError, match=f"has format {database.SCHEMA_VERSION + 1}"):
-        State(path)
+    for other in (database.SCHEMA_VERSION - 1, database.SCHEMA_VERSION + 1):
+        with sqlite3.connect(path) as db:
+            db.execute(f"PRAGMA user_version={other}")
+        db.close()
+        why = f"t: has format {other}, this Photon reads format {database.SCHEMA_VERSION}"
+        with pytest.raises(StateError, match=why):
+            State(path)
+        with pytest.raises(StateError, match=why):
+            read_ledger(path)
     with pytest.raises(StateError, match="no dispatcher state"):
         read_ledger(tmp_path / "none")
 
 
-def _write_old(path: Path, version: int, since: str, *rows: str) -> None:
-    """A state as an earlier release wrote it. ``since``: what its schema has beside the first one."""
-    with sqlite3.connect(path) as db:
-        marks = f"PRAGMA application_id={database.APPLICATION_ID}; PRAGMA user_version={version};"
-        db.executescript(f"{database._SCHEMA} {since} {marks}")
-        for row in rows:
-            db.execute(row)
-    db.close()
-
-
-def test_a_state_without_proofs_goes_on_and_gains_them_with_the_next_commit(tmp_path: Path) -> None:
+def test_proofs_of_positions_stay(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    _write_old(
-        path,
-        2,
-        database._SINCE_1,
-        "INSERT INTO logs VALUES ('a', 'a.log', x'', 12, 12)",
-        "INSERT INTO parts VALUES ('a@0', 'a', 0, 9, 4)",
-    )
     state = State(path)
-    assert state.positions() == [LogPosition("a", "a.log", 12)]
-    assert [(part.offset, part.proof) for part in state.parts()] == [(4, b"")]
+    state.database.execute("INSERT INTO parts VALUES ('a@0', 'a', 0, 9, 4, x'')")
     part, log = LogPosition("a@0", "a.log", 6, b"", b"part"), LogPosition("a", "a.log", 14, b"", b"proof")
     state.commit(Changes(positions={"a": log, "a@0": part}))
     state.close()
@@ -212,11 +184,10 @@ def test_a_state_without_proofs_goes_on_and_gains_them_with_the_next_commit(tmp_
     state.close()
 
 
-def test_a_state_of_version_3_goes_on_and_learns_which_logs_are_read_anew(tmp_path: Path) -> None:
+def test_logs_that_are_read_anew_are_known_until_they_have_departed(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    since = f"{database._SINCE_1} {database._SINCE_2}"
-    _write_old(path, 3, since, "INSERT INTO logs VALUES ('a', 'a.log', x'', 12, 12, x'01')")
     state = State(path)
+    state.commit(Changes(positions={"a": LogPosition("a", "a.log", 12)}))
     assert (state.highs(), state.anew()) == ({"a": 12}, set())
     state.commit(Changes(positions={"a": LogPosition("a", "a.log", 3)}, anew={"a": 12}))
     assert (state.highs(), state.anew()) == ({"a": 12}, {"a"})
@@ -260,7 +231,7 @@ def test_a_part_that_was_not_read_to_its_end_holds_its_log_back(tmp_path: Path) 
     path = tmp_path / "dispatcher.db"
     state = State(path)
     state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}))
-    state.database.execute("INSERT INTO parts (unit, identity, begin, end, offset) VALUES ('ab@0', 'ab', 0, 20, 12)")
+    state.database.execute("INSERT INTO parts VALUES ('ab@0', 'ab', 0, 20, 12, x'')")
     state.close()
     assert read_standing(path, lambda digests: None) == [("ab", 12)]
 

@@ -206,19 +206,6 @@ def test_a_reopened_id_waits_unless_it_stands_in_no_log(state: State, path: Path
         assert (found.oldest_ns, found.before(31)) == (30, 1)
 
 
-def test_a_state_of_version_4_counts_its_rows(state: State, path: Path, reopened: Callable[[], State]) -> None:
-    event = ForeignEvent(b"i", b"d" * 16, -5, b"k", b"r", LogFile("a.log"), 0, WAIT_NS)
-    state.commit(Changes(stored=stored([StoredRow(event, 7)])))
-    db = state.database
-    db.executescript("DROP INDEX retries_by_event; DROP TRIGGER retry_waits; DROP TRIGGER retry_ends;")
-    db.executescript("DROP TABLE waiting; DROP TABLE claims; ALTER TABLE reopened DROP COLUMN missing;")
-    db.execute("PRAGMA user_version=4")
-    with read_undecided(path) as found:
-        assert found is None
-    state = reopened()
-    assert state.database.execute("SELECT * FROM waiting").fetchall() == [(-1, 1)]
-
-
 def test_no_state(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="no dispatcher state"), read_undecided(tmp_path / "none"):
         pass

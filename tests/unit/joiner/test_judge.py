@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.adapters.bounds import Bounds, bounded_adapter
-from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pairs, Payloads
 from photon.batch.columns import split_digests
 from photon.batch.events import Events, ForeignEvent
 from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace, PrimaryRecord
@@ -57,16 +57,16 @@ class Together(Alone):
 
     calls = 0
 
-    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
+    def join_columns(self, pairs: Pairs) -> Payloads:
         type(self).calls += 1
-        return super().join_many(pairs)
+        return super().join_columns(pairs)
 
 
 class Short(Alone):
     """Gives too few answers."""
 
-    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
-        return super().join_many(pairs)[1:]
+    def join_columns(self, pairs: Pairs) -> Payloads:
+        return Payloads.of(super().join_columns(pairs).rows()[1:])
 
 
 class Overridden(Together):
@@ -132,8 +132,8 @@ def test_a_batch_that_raises_costs_only_the_event_to_blame() -> None:
 
 
 def test_what_is_overridden_is_not_asked_of_an_inherited_batch() -> None:
-    assert Together({}).defines("join_many")
-    assert not Overridden({}).defines("join_many")
+    assert Together({}).defines("join_columns")
+    assert not Overridden({}).defines("join_columns")
     assert undone(decided(Overridden({}), [b"ok"])) == {0: Kind.FILTERED}
 
 

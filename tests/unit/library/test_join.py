@@ -112,8 +112,6 @@ def test_standard_input_is_refused(tmp_path: Path, side: str, told: dict[str, An
 
 
 def test_wrong_arguments_are_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="replicas 2: 1, 3 or 5"):
-        photon.join(tmp_path, tmp_path, replicas=2)
     with pytest.raises(UsageError, match="no kind of record: matched; there are: joined"):
         next(Output(OutputPlace(tmp_path, tmp_path)).batches(kinds=["matched"]))
 

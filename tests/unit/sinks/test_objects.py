@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import math
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from photon.computing.publisher import Publisher
 from photon.computing.wire import Item
-from photon.config.clock import NS_PER_S, Clock, SystemClock
+from photon.config.clock import Clock, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
@@ -29,7 +28,6 @@ from photon.outputs.next_read import CursorLost
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.published import RETIRED_NAME
 from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken, follow
-from tests.dying_disk import DyingDisk, Killed
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 from tests.unit.outputs.helpers import WrittenSlot
 
@@ -77,8 +75,16 @@ def sink(output: Path, clock: Clock | None = None) -> ObjectSink:
     return ObjectSink(DISK, OutputPlace.of_join(output), INTO, ["joined"], clock)
 
 
-def of(slot: WrittenSlot, clock: Clock | None = None, keep_s: float | None = None) -> ObjectSink:
-    return ObjectSink(DISK, slot.place, INTO, ["joined"], clock, keep_s)
+def of(slot: WrittenSlot) -> ObjectSink:
+    return ObjectSink(DISK, slot.place, INTO, ["joined"])
+
+
+def removed(slot: WrittenSlot) -> list[str]:
+    """What an operator removes."""
+    found = of(slot).removable()
+    for path in found:
+        path.unlink()
+    return [path.name for path in found]
 
 
 def there() -> Output:
@@ -386,60 +392,33 @@ def test_a_file_that_lacks_what_was_published_is_told(bucket: MemoryBucket, tmp_
     assert not bucket.data
 
 
-def test_local_files_go_once_they_are_there_whatever_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Ended before each step: what was published is read from here and there, to its end, by every next reader."""
-    for left in range(1, 40):
-        slot, disk = WrittenSlot(tmp_path / str(left)), DyingDisk(left)
-        made = MemoryBucket(disk.step)
-        monkeypatch.setattr(module, "opener", lambda url, made=made: made)
-        monkeypatch.setattr(module, "_buckets", {})
-        for number in range(4):
-            slot.final(number, b'{"n":%d}\n' % number)
-        ended = False
-        try:
-            ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
-        except Killed:
-            ended = True
-        disk.left = math.inf
-        lines = [b'{"n":%d}' % number for number in range(4)]
-        assert lines_of(Output(slot.place)) == lines
-        ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
-        assert [path.name for path in (slot.place.output / "joined").iterdir()] == ["s0-000003.jsonl.gz"]
-        assert lines_of(Output(slot.place)) == lines
-        if not ended:
-            assert left > 12  # some were ended in between
-            return
-    raise AssertionError("never came to its end")
-
-
-def test_what_is_kept_here(bucket: MemoryBucket, slot: WrittenSlot) -> None:
-    """What is young, and what the bucket has lost, which comes there again."""
-    clock = Now()
-    for number in (1, 2):
-        slot.final(number)
-    own = of(slot, clock, 60.0)
+def test_final_files_may_go_that_the_manifest_names(bucket: MemoryBucket, slot: WrittenSlot) -> None:
+    """Neither the newest, which a start needs, nor what the bucket lacks or has in another size."""
+    for number in range(1, 5):
+        slot.final(number, b'{"n":%d}\n' % number)
+    assert of(slot).removable() == []
+    own = of(slot)
     own.pass_()
-    here = slot.place.output / "joined"
-    assert len(list(here.iterdir())) == 3
-    clock.later_ns = 61 * NS_PER_S
-    del bucket.data["x/joined/s0-000001.jsonl.gz"]
-    own.pass_()
-    assert sorted(path.name for path in here.iterdir()) == ["s0-000001.jsonl.gz", "s0-000002.jsonl.gz"]
-    own.pass_()
-    assert [path.name for path in here.iterdir()] == ["s0-000002.jsonl.gz"]
-    assert "x/joined/s0-000001.jsonl.gz" in bucket.data
+    slot.final(5)
+    assert bucket.data.pop("x/joined/s0-000001.jsonl.gz")
+    bucket.data["x/joined/s0-000002.jsonl.gz"] += b"."
+    assert removed(slot) == ["s0-000000.jsonl.gz", "s0-000003.jsonl.gz", "s0-000004.jsonl.gz"]
+    of(slot).pass_()
+    assert removed(slot) == ["s0-000001.jsonl.gz", "s0-000002.jsonl.gz"]
+    of(slot).pass_()
+    assert removed(slot) == []
+    assert lines_of(there()) == [b"{}", *(b'{"n":%d}' % number for number in range(1, 5)), b"{}"]
 
 
-def test_files_go_below_one_url(bucket: MemoryBucket, slot: WrittenSlot) -> None:
+def test_nothing_may_go_by_the_manifest_of_another_output(
+    bucket: MemoryBucket, slot: WrittenSlot, tmp_path: Path
+) -> None:
+    other = WrittenSlot(tmp_path / "other")
+    other.final(7)
+    of(other).pass_()
     slot.final(1)
-    (slot.place.output / ".moved").write_text("s3://lake/y\n")
-    with pytest.raises(UsageError, match=r"below s3://lake/y; all files .* it is of an earlier one: remove it"):
-        of(slot, keep_s=0.0).pass_()
-    assert not bucket.data
-    assert len(list((slot.place.output / "joined").iterdir())) == 2
-    (slot.place.output / "joined" / "s0-000000.jsonl.gz").unlink()
-    with pytest.raises(UsageError, match="moved below s3://lake/y; leave keep to it"):
-        of(slot, keep_s=0.0).pass_()
+    with pytest.raises(UsageError, match="holds another output"):
+        of(slot).removable()
 
 
 def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, slot: WrittenSlot) -> None:
@@ -463,25 +442,6 @@ def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, slot:
     assert len(list(Output.of_join(str(INTO)).batches())) == 3
 
 
-def test_nothing_goes_once_the_manifest_is_another_one(bucket: MemoryBucket, slot: WrittenSlot) -> None:
-    """While nothing new is to be named, this sink would not write it again."""
-    clock = Now()
-    slot.final(1)
-    own = of(slot, clock, 60.0)
-    own.pass_()
-    clock.later_ns = 61 * NS_PER_S
-    kept = bucket.data.pop(f"x/{MANIFEST}")
-    for other in (None, b""):
-        if other is not None:
-            bucket.data[f"x/{MANIFEST}"] = other
-        with pytest.raises(PrefixTaken):
-            own.pass_()
-    assert len(list((slot.place.output / "joined").iterdir())) == 2
-    bucket.data[f"x/{MANIFEST}"] = kept
-    own.pass_()
-    assert len(list((slot.place.output / "joined").iterdir())) == 1
-
-
 @pytest.mark.parametrize("again", [False, True])
 def test_what_is_final_there_counts_after_its_slot_is_retired(
     bucket: MemoryBucket, slot: WrittenSlot, *, again: bool
@@ -490,39 +450,18 @@ def test_what_is_final_there_counts_after_its_slot_is_retired(
     for number in (1, 2):
         slot.final(number, b'{"n":%d}\n' % number)
     slot.append(3, b'{"n":3}\n')
-    own = of(slot, keep_s=0.0)
+    own = of(slot)
     own.pass_(all_of_it=True)
+    assert removed(slot)
     end = there().end()
     (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
     if again:
-        own = of(slot, keep_s=0.0)
+        own = of(slot)
     own.pass_()
     own.pass_()
     lines = [b"{}", b'{"n":1}', b'{"n":2}']
     assert lines_of(there()) == lines
     assert not list(there().batches(cursor=end))
-
-
-def test_a_copy_has_what_was_moved_away(bucket: MemoryBucket, slot: WrittenSlot) -> None:
-    """The output outlives the state, and a sink has taken some of it into a bucket."""
-    for number in (1, 2):
-        slot.final(number, b'{"n":%d}\n' % number)
-    own = of(slot, keep_s=0.0)
-    own.pass_()
-    assert len(list((slot.place.output / "joined").iterdir())) == 1
-    copy = sealing.find_copy(slot.place.output, slot.slot)
-    sealing.measure(DISK, copy, ())
-    sealing.make_durable(DISK, copy)
-    sealing.publish(DISK, slot.state, slot.slot, copy, slot.place.output)
-    lines = [b"{}", b'{"n":1}', b'{"n":2}']
-    assert lines_of(Output(slot.place)) == lines
-    for each in (own, of(slot, keep_s=0.0)):
-        each.pass_()
-        assert lines_of(there()) == lines
-    assert len(list((slot.place.output / "joined").iterdir())) == 1
-    del bucket.data[f"x/{MANIFEST}"]
-    with pytest.raises(sealing.CopyRefused, match="there is no manifest"):
-        sealing.find_copy(slot.place.output, slot.slot)
 
 
 def test_a_copy_at_a_new_keeper_has_only_what_was_not_moved(
@@ -532,9 +471,10 @@ def test_a_copy_at_a_new_keeper_has_only_what_was_not_moved(
     for number in (1, 2):
         slot.append(number, b'{"n":%d}\n' % number)
         slot.finish(number)
-    own = of(slot, keep_s=0.0)
+    own = of(slot)
     own.pass_()
     begun = next(iter(Output(slot.place).batches())).cursor
+    assert removed(slot)
     kept = tmp_path / "kept"
     shutil.copytree(slot.place.output / "joined", kept / "output" / "joined")
     copy = sealing.find_kept(DISK, kept, slot.slot)
@@ -556,14 +496,3 @@ def test_a_prefix_may_have_more_files_than_a_directory(
     for _ in range(2):
         of(slot).pass_()
     assert len(list(there().batches())) == 3
-
-
-def test_another_sink_does_not_begin_behind_what_was_moved(bucket: MemoryBucket, slot: WrittenSlot) -> None:
-    slot.final(1)
-    of(slot, keep_s=0.0).pass_()
-    other = ObjectPath("s3://lake/y")
-    with pytest.raises(OutputMissing, match="stands below s3://lake/x, and not below s3://lake/y"):
-        ObjectSink(DISK, slot.place, other, ["joined"]).pass_()
-    bucket.data["y/joined/s0-000000.jsonl.gz"] = bucket.data["x/joined/s0-000000.jsonl.gz"]
-    ObjectSink(DISK, slot.place, other, ["joined"]).pass_()
-    assert len(list(Output(MirroredPlace.at(other)).batches())) == 2

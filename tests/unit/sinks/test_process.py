@@ -134,8 +134,6 @@ async def test_what_is_wrong_at_the_start_ends_it_and_later_it_waits(tmp_path: P
         ({"datacentre": "west"}, "sink.lake.datacentre: there is no west; there are: east"),
         ({"kinds": ["all"]}, "sink.lake.kinds: 'all' is none"),
         ({"kinds": []}, "sink.lake.kinds: is empty"),
-        ({"keep": "1d", "sea": {"into": "s3://sea/x"}}, "sink.lake.keep: sink.sea takes the same files"),
-        ({"keep": "1d", "into": "lake"}, "sink.lake.keep: is for object stores; lake is none"),
         ({"address": "nowhere"}, "sink.lake.address: address 'nowhere' must be host:port"),
     ],
 )

@@ -10,14 +10,12 @@ import msgspec
 import pytest
 
 from photon.config.disk import Disk, RealDisk
-from photon.objects import directory as directory_module
 from photon.verifier import checker as checker_module
 from photon.verifier.alarms import AlarmKind, AlarmLog, open_alarms
 from photon.verifier.checker import Checker, LineFinding
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import OutputShort, VerifierDamaged
 from tests.dying_disk import DyingDisk, Killed
-from tests.unit.objects.fakes import MemoryBucket
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
 S = 10**9
@@ -211,17 +209,13 @@ def test_alarms_are_carried_over_though_it_is_killed_at_any_write(tmp_path: Path
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_file_is_checked_where_a_sink_moved_it(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch, *, there: bool
-) -> None:
+def test_a_final_file_is_checked_where_it_is_there(setup: Setup, *, there: bool) -> None:
     lines = setup.logs.joined(*range(10))
     lines[5] = lines[5].replace(b'"b5"', b'"bX"')
-    data, bucket = b"".join(lines), MemoryBucket()
-    monkeypatch.setattr(directory_module, "opener", lambda url: bucket)
-    monkeypatch.setattr(directory_module, "_buckets", {})
+    data = b"".join(lines)
+    (setup.output / "joined").mkdir(exist_ok=True)
     if there:
-        bucket.data["x/joined/s0-000001.jsonl.gz"] = gzip.compress(data)
-    (setup.output / ".moved").write_text("s3://lake/x\n")
+        (setup.output / "joined" / "s0-000001.jsonl.gz").write_bytes(gzip.compress(data))
     entry = {"version": 1, "file": "joined/s0-000001.jsonl.gz", "uncompressed_bytes": len(data)}
     (setup.state / "manifest.jsonl").write_bytes(msgspec.json.encode(entry) + b"\n")
     setup.durable({})

@@ -24,12 +24,11 @@ from photon.joiner.rows import Rows
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.slot.redo_log import RedoFrame, RedoLog
 from photon.joiner.slot.slot import REDO_NAME
-from photon.objects.disk import moved_below
 from photon.outputs import KINDS, OutputPlace, SlotOutput, decode, read_slot
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.output_places import SLOTS_DIRECTORY
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, RETIRED_NAME, PublishedDamaged, name_of
+from photon.outputs.published import RETIRED_NAME, PublishedDamaged, name_of
 
 REGISTERED = ("joined", "unmatched", "filtered", "rejected")
 """Kinds that a slot writes: with one of them the event has its verdict, and the slot's other files have no other."""
@@ -79,10 +78,6 @@ def search_slot(
         if found:
             break
     why = why or (budget.why if budget.over and not found else "")
-    root = published.output or output
-    if not (why or found) and (url := moved_below(root)) is not None:
-        moved = _moved(disk, published, root)
-        why = f"{moved:,} of its files were moved below {url}, which is not searched" if moved else ""
     what = f"output of {published.slot}"
     return Evidence(records=found, searched=[Searched(what=what, files=searched, bytes=total, why=why)])
 
@@ -123,14 +118,6 @@ def _files(slot: SlotOutput, output: Path) -> Iterator[_File]:
                 continue
             seen.add(number)
             yield _File(kind, number, output / name, path.stat().st_mtime_ns)
-
-
-def _moved(disk: Disk, slot: SlotOutput, output: Path) -> int:
-    """How many final files are not here."""
-    there = {kind: set(disk.names(output / kind)) for kind in KINDS}
-    names = [each.name.removesuffix(PLAIN_SUFFIX) for each in slot.files if each.final]
-    found = (Path(name) for name in names)
-    return sum(not {each.name + PLAIN_SUFFIX, each.name + FINAL_SUFFIX} & there[each.parent.name] for each in found)
 
 
 def _escaped(name: str) -> str:

@@ -17,10 +17,10 @@ from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
+from photon.dispatcher import database
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.reading import LogFiles
-from photon.dispatcher.replay.requests import open_state
 from photon.idregistry.api import DIGEST_BYTES, Digester
 from photon.idregistry.core.scans import EntryPage
 from photon.joiner.foreign_columns import events_of, records_of
@@ -59,7 +59,7 @@ class Resolver:
         return found
 
     async def _look(self, site: _Site, page: EntryPage, wanted: set[bytes], found: dict[bytes, bytes]) -> None:
-        with open_state(site.state) as db:
+        with database.opened(site.state) as db:
             first, last = int(page.times.min()), int(page.times.max())
             chunks = holding(chunks_between(db, read_up_to(db), first, last + 1), page.times)
         for chunk in chunks:

@@ -27,10 +27,6 @@ from photon.joiner.copies.api import CopyOf
 from photon.joiner.copies.kept import KeptCopy, read_copy_state
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
-from photon.objects.disk import MOVED_NAME, moved_below
-from photon.objects.paths import ObjectPath
-from photon.objects.transfer import told
-from photon.outputs.mirrored import MANIFEST, PART, current_manifest, manifest_of
 from photon.outputs.output_places import OUTPUT_NAME, SEALED_NAME, is_kept, kept_directory
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, RETIRED_NAME, name_of, retired_bytes
 
@@ -77,8 +73,6 @@ class CopiedFile:
     path: Path
     final: bool
     """Compressed: all its ids were cleared before it became so."""
-    moved: int | None = None
-    """Uncompressed bytes of one that is not here: a sink has moved it into a bucket, where readers go on."""
 
 
 @dataclass(slots=True)
@@ -130,8 +124,7 @@ def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
 
 
 def find_copy(root: Path, slot: str) -> Copy:
-    """The slot's files below an output directory, and those that a sink has moved from there into a bucket. Raises
-    CopyRefused when there are none, ObjectsUnavailable, PublishedDamaged."""
+    """Returns the slot's files below an output directory. Raises CopyRefused when there are none."""
     found: dict[str, CopiedFile] = {}
     for directory in DIRECTORY_OF.values():
         for path in sorted((root / directory).glob(f"{glob_name(slot)}-*.jsonl*")):
@@ -141,26 +134,9 @@ def find_copy(root: Path, slot: str) -> Copy:
                     name = name_of(directory, slot, int(number))
                     if suffix == PLAIN_SUFFIX or name not in found:
                         found[name] = CopiedFile(name, path, suffix == FINAL_SUFFIX)
-    for file in _moved(root, slot):
-        found.setdefault(file.name, file)
     if not found:
         raise CopyRefused(root, f"has no output files of slot {slot} in {', '.join(DIRECTORY_OF.values())}")
     return Copy(root, [found[name] for name in sorted(found)], slot=slot)
-
-
-def _moved(root: Path, slot: str) -> Iterator[CopiedFile]:
-    if (url := moved_below(root)) is None:
-        return
-    where = url / MANIFEST
-    assert isinstance(where, ObjectPath)
-    with told(where):
-        try:
-            _, manifest = current_manifest(where)
-        except FileNotFoundError:
-            raise CopyRefused(root / MOVED_NAME, f"names {url}, where there is no {MANIFEST}: put it back") from None
-    for each in manifest_of(manifest, where).values():
-        if each.slot == slot and PART not in each.file and each.kind in DIRECTORY_OF.values():
-            yield CopiedFile(each.plain, root / each.file, True, each.uncompressed_bytes)
 
 
 def glob_name(slot: str) -> str:
@@ -172,7 +148,7 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
     """Fills in lengths, and what is lacking against the witness. Raises CopyRefused, OSError. Changes nothing."""
     copy.lengths, copy.lacking = {}, {}
     for file in copy.files:
-        length = sum(map(len, blocks(disk, file))) if file.moved is None else file.moved
+        length = sum(map(len, blocks(disk, file)))
         copy.lengths[file.name] = length if file.final else _to_whole_events(disk, file, length)
     for at, log in enumerate(witness[: len(KINDS)]):
         if not log.length:
@@ -239,14 +215,13 @@ def _parts(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
 
 def make_durable(disk: Disk, copy: Copy) -> None:
     """Cuts torn last lines; syncs all files and their names."""
-    here = [file for file in copy.files if file.moved is None]
-    for file in here:
+    for file in copy.files:
         if not file.final and disk.size(file.path) > copy.lengths[file.name]:
             disk.truncate(file.path, copy.lengths[file.name])
         opened = disk.append(file.path)
         opened.sync()
         opened.close()
-    for directory in sorted({file.path.parent for file in here}):
+    for directory in sorted({file.path.parent for file in copy.files}):
         disk.sync_dir(directory)
 
 

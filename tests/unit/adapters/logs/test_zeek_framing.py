@@ -35,7 +35,7 @@ class Tail(tails.Tail):
         """(id, seconds) of each new one."""
         found = []
         for block in self.new(final=final):
-            for header in ADAPTER.foreign_headers(block.data.split(b"\n")[:-1], block.file):
+            for header in ADAPTER.header_columns(block.data.split(b"\n")[:-1], block.file).rows():
                 assert isinstance(header, ForeignHeader), header
                 found.append((header.key, header.event_time_ns // 10**9))
         return found

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from photon.adapters.logs.api import LogPosition
-from photon.dispatcher import database
-from photon.dispatcher.database import REPLAY_TABLES, read_ledger
+from photon.dispatcher.database import _SCHEMA
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.replay import coverage, rereading
 from photon.dispatcher.replay.coverage import (
@@ -83,27 +82,9 @@ def test_what_was_skipped_or_never_recorded_may_hold_anything(state: State) -> N
     ]
 
 
-def test_a_state_of_the_version_before_goes_on_and_knows_what_it_does_not_know(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    db = sqlite3.connect(path, isolation_level=None)
-    db.executescript(f"{database._SCHEMA} PRAGMA application_id={database.APPLICATION_ID}; PRAGMA user_version=1;")
-    offset = 2 * CHUNK_BYTES + 7
-    db.execute("INSERT INTO logs VALUES ('a', 'a.log', x'', ?, ?)", (offset, offset))
-    db.close()
-    assert read_ledger(path).total.read == 0  # also before it is opened by a dispatcher
-    state = State(path)
-    commit(state, offset + 50, Span("a", offset, offset + 50, 9 * HOUR, 9 * HOUR))
-    found = chunks_between(state._db, state.positions(), 0, 1)
-    assert [chunk.begin // CHUNK_BYTES for chunk in found] == [0, 1, 2]
-    state.close()
-    state = State(path)
-    assert state.positions()[0].offset == offset + 50
-    state.close()
-
-
 def test_a_growing_log_is_not_written_at_every_commit(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
-    db.executescript(REPLAY_TABLES)
+    db.executescript(_SCHEMA)
     kept = Coverage()
     kept.put(db, [Span("a", 0, 100, 10, 20)])
     before = db.total_changes

@@ -168,15 +168,3 @@ def test_an_unmatched_event_among_the_joined_ones_is_unmatched(site: Site) -> No
     site.write(1, line("a", 0) + inline)
     assert [(site.one(name).kind, site.one(name).reason) for name in "ab"] == [("joined", None), ("unmatched", "why")]
     assert site.one("b").file == f"joined/{SLOT}-000001.jsonl"
-
-
-def test_files_that_a_sink_has_moved_are_said_to_be_missing(site: Site) -> None:
-    for number in (1, 2):
-        site.write(number, line(f"id{number}", number))
-        site.finish(number)
-    (site.place.output / name_of("joined", SLOT, 1)).with_suffix(".jsonl.gz").unlink()
-    assert [each.why for each in site.search(question_of("id1")).searched] == [""]  # taken away by hand
-    (site.place.output / ".moved").write_text("s3://lake/x\n")
-    (searched,) = site.search(question_of("id1")).searched
-    assert searched.why == "1 of its files were moved below s3://lake/x, which is not searched"
-    assert [each.why for each in site.search(question_of("id2")).searched] == [""]

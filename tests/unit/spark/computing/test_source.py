@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.objects import directory
 from photon.outputs.watermarks import pairs_of
 from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of, topology_of
 from photon.spark.computing.run import Wish, _reads_no_more
 from photon.spark.computing.source import IDLE_S, ComputeStream
 from tests.spark import recorded
-from tests.unit.objects.fakes import MemoryBucket
 
 LIMIT = ReadMaxRows(200)
 
@@ -150,19 +147,3 @@ def test_a_place_that_is_left_out_for_a_time_is_read_on(tmp_path: Path) -> None:
     (cursor,) = start["cursors"].values()
     start["cursors"]["joined/west"] = cursor
     assert stream.latestOffset(start, LIMIT)["cursors"]["joined/west"] == cursor
-
-
-def test_files_that_a_sink_has_moved_are_read_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded.write(tmp_path, 100, 20)
-    bucket, out = MemoryBucket(), tmp_path / "recorded" / "out"
-    monkeypatch.setattr(directory, "opener", lambda url: bucket)
-    monkeypatch.setattr(directory, "_buckets", {})
-    for path in (out / "joined").glob("*.jsonl"):
-        bucket.data[f"x/joined/{path.name}.gz"] = gzip.compress(path.read_bytes())
-        path.unlink()
-    (out / ".moved").write_text("s3://lake/x\n")
-    stream = ComputeStream(plan(tmp_path, once=True), Now())
-    stream.prepareForTriggerAvailableNow()
-    at = stream.initialOffset()
-    found = rows(stream, at, stream.latestOffset(at, LIMIT))
-    assert sum(len(items_of(row["items"])) for row in found if row["to"] != MARKER) == 100
