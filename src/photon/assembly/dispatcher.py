@@ -18,7 +18,7 @@ from photon.adapters.times import WITHOUT_TIME
 from photon.assembly.eventstore import event_store
 from photon.assembly.joiner import LIST_S, listening_place
 from photon.assembly.registry import admitted
-from photon.assembly.verdict_rule import announce, named
+from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
@@ -154,7 +154,7 @@ async def serve_dispatcher(
 
         check_directory(plan.foreign)
         own_name = "" if place.name == AUTO else named("dispatcher", name, place.name or "")
-        if await admitted(room, registry) and await announce(room, registry, own_name):
+        if await admitted(room, registry) and await unmatched(room, registry, own_name).begin(room.stop):
             _begin(room, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)

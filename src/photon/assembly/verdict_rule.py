@@ -8,7 +8,7 @@ again every few seconds. What has its primary event is joined meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,8 @@ from photon.idregistry.core.outcomes import Refusal, Status
 
 if TYPE_CHECKING:
     from photon.adapters.contract import Adapter
-    from photon.config.settings import Join, Settings
-    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.config.settings import Join
+    from photon.idregistry.client.routing import RoutedRegistry
     from photon.idregistry.core.verdict_rules import VerdictRules
 
 SETTINGS = (
@@ -48,7 +48,8 @@ def verdict_rule(join: Join, adapter: Adapter) -> bytes:
         "primary_files": sorted(join.primary_files),
     }
     said = [values[name] if name in values else getattr(join, name) for name in SETTINGS]
-    return b"".join(blake2b(msgspec.json.encode(each), digest_size=DIGEST_BYTES).digest() for each in said)
+    encoded = [msgspec.json.encode(each, enc_hook=float) for each in said]
+    return b"".join(blake2b(each, digest_size=DIGEST_BYTES).digest() for each in encoded)
 
 
 def differing(one: bytes, other: bytes) -> list[str]:
@@ -60,12 +61,6 @@ def differing(one: bytes, other: bytes) -> list[str]:
     return [name for name, at in digests if one[at : at + DIGEST_BYTES] != other[at : at + DIGEST_BYTES]]
 
 
-def processes_behind(settings: Settings, datacentre: str) -> list[str]:
-    """Names of the processes that a joiner's verdicts rest on, as they announce themselves."""
-    workers = sorted(settings.datacentre[datacentre].dispatchers) or [""]
-    return [named("eventstore", datacentre), *(named("dispatcher", datacentre, worker) for worker in workers)]
-
-
 def named(kind: str, datacentre: str, member: str = "") -> str:
     return f"{kind} {member} of {datacentre}" if member else f"{kind} of {datacentre}"
 
@@ -75,19 +70,25 @@ class Unmatched:
 
     def __init__(
         self,
-        registry: RegistryClient,
-        settings: Settings,
-        datacentre: str,
-        adapter: Adapter,
-        process: str,
+        registry: RoutedRegistry,
         clock: Clock,
+        *,
+        join: str,
+        datacentre: str,
+        process: str,
+        rule: bytes,
+        others: Sequence[str] = (),
     ) -> None:
-        """``process``: its name, from ``named``; empty: none that lasts."""
+        """``process``: its name, from ``named``; empty: none that lasts. ``others``: processes that its verdicts rest
+        on."""
         self._registry, self._clock = registry, clock
-        self._datacentre, self._process = datacentre, process
-        self._join = settings.datacentre[datacentre].join
-        self._rule = verdict_rule(settings.join[self._join], adapter)
-        self._others = processes_behind(settings, datacentre)
+        self._join, self._datacentre, self._process, self._rule, self._others = (
+            join,
+            datacentre,
+            process,
+            rule,
+            others,
+        )
         self._waits, self._heard = "the registry has not said yet which file is the newest", clock.monotonic()
 
     @property
@@ -125,12 +126,13 @@ class Unmatched:
             await self._ask()
 
     async def _ask(self) -> Refusal | None:
+        asked = self._clock.monotonic()
         known = await self._registry.recovery.judge_by(
             self._join, self._datacentre, self._process, self._rule, timeout=ANSWER_S
         )
         if isinstance(known, Refusal):
             return known
-        self._heard = self._clock.monotonic()
+        self._heard = asked
         self._waits = "; ".join(behind(known, self._process, self._rule, self._others))
         return None
 
@@ -144,7 +146,16 @@ def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[st
             yield f"{which}: {name or 'this joiner'} has an older file than {known.brought or 'another process'}"
 
 
-async def announce(room: Room, registry: RegistryClient, process: str) -> bool:
-    """Announces the rule of a process that makes no verdicts by itself; False if the room's stop came first."""
-    rule = Unmatched(registry, room.settings, room.datacentre, room.adapter(), process, room.clock)
-    return await rule.begin(room.stop)
+def unmatched(room: Room, registry: RoutedRegistry, process: str) -> Unmatched:
+    """Of a process of the room's pipeline."""
+    pipeline, at = room.pipeline, room.datacentre
+    workers = [named("dispatcher", at, worker) for worker in sorted(pipeline.dispatchers) or [""]]
+    return Unmatched(
+        registry,
+        room.clock,
+        join=pipeline.join,
+        datacentre=at,
+        process=process,
+        rule=verdict_rule(room.settings.join[pipeline.join], room.adapter()),
+        others=(named("eventstore", at), *workers),
+    )
