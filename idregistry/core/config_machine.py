@@ -290,7 +290,7 @@ class ConfigMachine:
 
     def _judge_by(self, command: c.JudgeBy) -> str:
         if command.join not in self.id_rules:
-            return f"this registry does not know join {command.join}"
+            return f"the registry does not know join {command.join} yet"
         known = self._verdict_rules.get(command.join, VerdictRules())
         self._verdict_rules[command.join] = known.announced(command.process, command.rule)
         return ""

@@ -93,7 +93,7 @@ class RecoveryServer:
         if known.announced(request.process, request.rule) is not known:
             command = c.JudgeBy(request.join, request.process, request.rule)
             if reason := await self._in_config(command, timeout):
-                raise _Refused(Refusal(Status.REFUSED, reason))
+                raise _Refused(Refusal(Status.UNKNOWN, reason))  # until it is set up
             known = self._replica.config.verdict_rules(request.join)
             by = request.process or f"a process of {request.datacentre}"
             log.info("registry.verdict_rule", join=request.join, process=by, newest=known.newest == request.rule)

@@ -16,10 +16,9 @@ import msgspec
 
 from photon.assembly.room import Room
 from photon.config.clock import Clock
-from photon.config.errors import UsageError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.outcomes import Refusal
 
 if TYPE_CHECKING:
     from photon.adapters.contract import Adapter
@@ -99,14 +98,12 @@ class Unmatched:
         return self._waits
 
     async def begin(self, stop: asyncio.Event) -> bool:
-        """Announces the rule, as long as it takes; False if ``stop`` came first. Raises UsageError if refused."""
+        """Announces the rule, as long as it takes; False if ``stop`` came first."""
         said = ""
         while not stop.is_set():
             refusal = await self._ask()
             if refusal is None:
                 return True
-            if refusal.status is Status.REFUSED:
-                raise UsageError(f"the registry refuses {self._process or 'this process'}: {refusal.reason}")
             if refusal.reason != said:
                 log.warning("waiting for the registry", problem=refusal.reason)
             said = refusal.reason
