@@ -88,7 +88,7 @@ class Decided:
         for row in withheld | {row for row, first in self.repeats.items() if first in withheld}:
             self.kinds[row], self.outcomes[row] = 0, Outcome.NOT_YET
             for each in (self.reasons, self.undone, self.repeats):
-                each.pop(row, None)  # type: ignore[attr-defined]
+                each.pop(row, None)
         self.unpaired = [row for row in self.unpaired if row not in withheld]
 
     def joined(self) -> RowIndexes:

@@ -246,9 +246,7 @@ def slots_of(reply: pb.ListSlotsReply) -> list[KnownSlot]:
 
 
 def judged_reply(known: VerdictRules) -> pb.JudgeByReply:
-    return pb.JudgeByReply(
-        status=pb.STATUS_OK, newest=known.newest, brought=known.brought, processes=known.processes
-    )
+    return pb.JudgeByReply(status=pb.STATUS_OK, newest=known.newest, brought=known.brought, processes=known.processes)
 
 
 def judged_of(reply: pb.JudgeByReply) -> VerdictRules:

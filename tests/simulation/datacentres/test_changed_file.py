@@ -27,9 +27,8 @@ from tests.simulation.world.world import Variant, World
 SEEDS = 8
 ABLATION_SEEDS = 150
 ASK_S, HEARD_S = 1.0, 3.0
-CHANGED_MOST_S = 8.0
-"""The first process has the new file by then: well before the patience with any event ends."""
-STEP_MOST_S = 15.0
+CHANGED_MOST_S, STEP_MOST_S = 12.0, 15.0
+"""The first process has the new file by then, and each further one at most so long after the one before."""
 OLD, NEW = b"old", b"new"
 
 
@@ -38,32 +37,40 @@ def hidden(key: bytes) -> bool:
     return key[-1] % 2 == 1
 
 
-def announcing(process: Process) -> Unmatched:
-    """``rule``: of the file that lies there as the process starts."""
+async def announced(process: Process) -> Unmatched:
+    """The process has told the registry of the file that lies there as it starts."""
     kind, at = process.name.rpartition("-")[2], process.place.name
     own = named("joiner", at, kind) if kind.startswith("joiner") else named(kind, at)
     world = process.world
     assert isinstance(world, ChangedWorld)
-    return Unmatched(
-        process.registry(), process.clock, join=JOIN, datacentre=at, process=own, rule=world.files[process.name],
-        others=world.others(at),
-    )  # fmt: skip
+    rule = world.files[process.name]
+    its = Unmatched(
+        process.registry(), process.clock, join=JOIN, datacentre=at, process=own, rule=rule, others=world.others(at)
+    )
+    await its.begin(asyncio.Event())
+    if rule == NEW:
+        world.changed_at = min(world.changed_at, world.loop.now)
+    return its
 
 
 class FileStore(StoreModel):
-    """By the old file it finds less."""
+    """By the old file it finds less, once a process has the new one and all others may know: before, nothing was in
+    the logs that only the new one leads to."""
 
     narrow = True
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         read_past_ns = self._read_past_ns
         found = await super().look_up(keys, as_of)
+        world = self._world
+        assert isinstance(world, ChangedWorld)
         if not self.narrow:
             return found
+        known = world.loop.now > world.changed_at + ASK_S + HEARD_S
         answers, records = found.answers, found.records
         for row, key in enumerate(keys):
             if answers[row] is LookUpCode.FOUND and hidden(key):
-                answers[row] = LookUpCode.ABSENT if read_past_ns >= as_of[row] else LookUpCode.NOT_YET
+                answers[row] = LookUpCode.ABSENT if known and read_past_ns >= as_of[row] else LookUpCode.NOT_YET
                 records[row] = None
         return EventLookUps.of(answers, records)
 
@@ -73,7 +80,7 @@ class ChangedStore(Store):
         world = self.world
         assert isinstance(world, ChangedWorld)
         rule = world.files[self.name]
-        await announcing(self).begin(asyncio.Event())
+        await announced(self)
         if world.mapped_by[self.place.name] != rule:  # other logs are read from their beginnings
             world.mapped_by[self.place.name] = rule
             self.place.mapped = [0] * len(self.place.mapped)
@@ -88,8 +95,7 @@ class ChangedStore(Store):
 
 class ChangedJoiner(JoinerProcess):
     async def run(self) -> None:
-        self.unmatched = announcing(self)
-        await self.unmatched.begin(asyncio.Event())
+        self.unmatched = await announced(self)
         await asyncio.gather(super().run(), self.unmatched.run(asyncio.Event()))
 
     def make_engine(self, *given: Any, **more: Any) -> joiner_engine.JoinerEngine:
@@ -100,7 +106,7 @@ class ChangedJoiner(JoinerProcess):
 
 class ChangedDispatcher(DispatcherProcess):
     async def run(self) -> None:
-        await announcing(self).begin(asyncio.Event())
+        await announced(self)
         await super().run()
 
 
@@ -110,6 +116,8 @@ KINDS: dict[type[Process], type[Process]] = {
 
 
 class ChangedWorld(World):
+    changed_at = float("inf")
+    """When the first process had told of the new file."""
     patches = ((verdict_rule, "ASK_S", ASK_S), (verdict_rule, "HEARD_S", HEARD_S))
 
     def _draw(self) -> None:
