@@ -10,7 +10,7 @@ No clock and no number in the file tells old from new. A rule becomes the newest
 - has another one than before, or never announced any, and the rule was never the newest.
 
 A process that starts again with its old file changes nothing, nor does one without a lasting name that has an old
-file. A datacentre that is down for ever holds nobody back: the others do not wait for its processes.
+file. A datacentre that is permanently down holds nobody back: the others do not wait for its processes.
 """
 
 from __future__ import annotations

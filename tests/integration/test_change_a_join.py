@@ -52,7 +52,7 @@ class Change:
 
     join: tuple[str, str] = (PATIENCE, PATIENCE)
     primary: tuple[str, str] = ("", "")
-    late_s: int = 0  # a hidden query's event time is so much later
+    late_s: int = 0  # seconds by which a hidden query's event time is later
     never: int = NEVER
 
 

@@ -1,7 +1,6 @@
 """A changed file reaches one process after the other, in bad weather: by the old one some events have no primary.
 
-No event is called unmatched that the new file finds the primary event of, in whatever order processes start again and
-with whichever of the two files.
+No event is called unmatched that the new file finds the primary event of, in any order of starts, with either file.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SEEDS = 8
 ABLATION_SEEDS = 150
 ASK_S, HEARD_S = 1.0, 3.0
 CHANGED_MOST_S, STEP_MOST_S = 12.0, 15.0
-"""The first process has the new file by then, and each further one at most so long after the one before."""
+"""The first process has the new file by then, and each further one at most ``STEP_MOST_S`` after the one before."""
 OLD, NEW = b"old", b"new"
 
 
@@ -137,7 +136,7 @@ class ChangedWorld(World):
                 at += self.step_s()
 
     def order(self, names: list[str]) -> list[str]:
-        """In which the processes of a datacentre get the new file."""
+        """Returns the order in which processes of a datacentre get the new file."""
         return self.random.sample(names, len(names))
 
     def step_s(self) -> float:

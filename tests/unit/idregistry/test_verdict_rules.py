@@ -34,7 +34,7 @@ def after(said: str) -> VerdictRules:
         ("e=A w=A e=B w=B w=A e=B", "A", "w"),  # taken back by the other, while e is not restarted with it
         ("e=A w=A e=B w=B w=A e=A", "A", "w"),
         ("e=A w=A e=B w=B w=A e=A e=B", "B", "e"),  # and forth once more
-        ("e=A w=A e=B w=C", "C", "w"),  # e is gone for ever, or will be given C too
+        ("e=A w=A e=B w=C", "C", "w"),  # e is permanently gone, or will be given C too
         ("e=A w=A e=B e=C w=B", "C", "e"),  # an intermediate file comes late
         ("e=A e=B n=A", "B", "e"),  # a new process with an old file
         ("e=A e=B n=C", "C", "n"),
