@@ -664,6 +664,41 @@ class ExtendWitnessRequest(_message.Message):
     to: _containers.RepeatedCompositeFieldContainer[WitnessLog]
     def __init__(self, slot: _Optional[str] = ..., incarnation: _Optional[int] = ..., end: _Optional[_Iterable[_Union[WitnessLog, _Mapping]]] = ..., to: _Optional[_Iterable[_Union[WitnessLog, _Mapping]]] = ...) -> None: ...
 
+class JudgeByRequest(_message.Message):
+    __slots__ = ("join", "datacentre", "process", "rule")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    DATACENTRE_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    join: str
+    datacentre: str
+    process: str
+    rule: bytes
+    def __init__(self, join: _Optional[str] = ..., datacentre: _Optional[str] = ..., process: _Optional[str] = ..., rule: _Optional[bytes] = ...) -> None: ...
+
+class JudgeByReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "newest", "brought", "processes")
+    class ProcessesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    BROUGHT_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    newest: bytes
+    brought: str
+    processes: _containers.ScalarMap[str, bytes]
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., newest: _Optional[bytes] = ..., brought: _Optional[str] = ..., processes: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
 class WitnessReply(_message.Message):
     __slots__ = ("status", "leader_hint", "reason", "newest", "witness", "retired", "refused")
     STATUS_FIELD_NUMBER: _ClassVar[int]

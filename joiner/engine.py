@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -113,9 +114,12 @@ class JoinerEngine:
         check_payloads: bool = True,
         ages: Ages = AGES,
         copying: Copying | None = None,
+        withholds: Callable[[], str] = lambda: "",
     ) -> None:
-        """``copying`` None: the output has no copy in another datacentre."""
+        """``copying`` None: the output has no copy in another datacentre. ``withholds``: why no event is called
+        unmatched now; empty: events are."""
         self._copying = copying
+        self.withholds = withholds
         self._slot = slot
         self._paths = paths
         self._world = world
@@ -316,6 +320,8 @@ class JoinerEngine:
         decided = self._judge.decide(events, found, core.outstanding, core.early)
         if decided.mismatched:
             settle_mismatched(events, decided, (await store.progress()).read_past_ns)
+        if decided.undone and self.withholds():
+            decided.withhold_unmatched()
         if decided.undone:
             self._judge.inline(events, decided)
         return decided

@@ -48,6 +48,7 @@ def details_of(joiners: Sequence[HasSlot]) -> dict[str, Any]:
     copies = [(engine.slot, engine.shell.copies) for engine in open_]
     return {
         "copies": [{"slot": slot, "trouble": its.trouble} for slot, its in copies if its is not None],
+        "unmatched_waits": next(filter(None, (engine.withholds() for engine in open_)), ""),
         "unshown": [{"slot": engine.slot, "oldest_unshown_ns": engine.shell.oldest_unshown_ns} for engine in open_],
     }
 

@@ -82,6 +82,15 @@ class Decided:
         self.kinds[row] = kind
         self.undone[row] = primary
 
+    def withhold_unmatched(self) -> None:
+        """Events that would be unmatched wait as if the primary logs had not been read yet."""
+        withheld = {row for row in self.undone if self.kinds[row] == Kind.UNMATCHED}
+        for row in withheld | {row for row, first in self.repeats.items() if first in withheld}:
+            self.kinds[row], self.outcomes[row] = 0, Outcome.NOT_YET
+            for each in (self.reasons, self.undone, self.repeats):
+                each.pop(row, None)
+        self.unpaired = [row for row in self.unpaired if row not in withheld]
+
     def joined(self) -> RowIndexes:
         return np.flatnonzero(np.frombuffer(self.kinds, np.uint8) == Kind.JOINED)
 

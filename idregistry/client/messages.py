@@ -20,6 +20,7 @@ from photon.idregistry.core.outcomes import Answered, Description, GroupFacts, R
 from photon.idregistry.core.resharding import Action, Ask, Change, Resharding, ShardView, Stage
 from photon.idregistry.core.scans import Below, EntryPage, Traced
 from photon.idregistry.core.state_checks import Checked
+from photon.idregistry.core.verdict_rules import VerdictRules
 from photon.idregistry.witness import LOGS_MAX, KnownSlot, Witness, Witnessed, WitnessLog
 
 REOPEN_IDS_MAX = 2_048  # of one Reopen request: they are judged one after the other, some 20 us each
@@ -242,6 +243,15 @@ def slots_of(reply: pb.ListSlotsReply) -> list[KnownSlot]:
         KnownSlot(e.slot, e.datacentre, e.address, e.newest, e.openings, e.retired, witness_of(e.witness))
         for e in reply.slots
     ]
+
+
+def judged_reply(known: VerdictRules) -> pb.JudgeByReply:
+    return pb.JudgeByReply(status=pb.STATUS_OK, newest=known.newest, brought=known.brought, processes=known.processes)
+
+
+def judged_of(reply: pb.JudgeByReply) -> VerdictRules:
+    """Without the rules that were the newest before."""
+    return VerdictRules((reply.newest,), reply.brought, dict(reply.processes))
 
 
 # -- questions about a shard's ids ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from photon.idregistry.core.commands import CONFIG_GROUP, take
 from photon.idregistry.core.outcomes import Description, Refusal, Status
 from photon.idregistry.core.scans import Below, EntryPage, Traced
 from photon.idregistry.core.sharding import shards_in, shards_of, split
+from photon.idregistry.core.verdict_rules import VerdictRules
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed
 
 WITNESS_TIMEOUT = 5.0
@@ -73,6 +74,14 @@ class Recovery:
         request = pb.RetireSlotRequest(slot=slot)
         reply = await self._ask(CONFIG_GROUP, "RetireSlot", request, deadline=self._deadline(timeout))
         return reply if isinstance(reply, Refusal) else tuple(reply.shards)
+
+    async def judge_by(
+        self, join: str, datacentre: str, process: str, rule: bytes, *, timeout: float
+    ) -> VerdictRules | Refusal:
+        """Announces the rule that ``process`` of ``datacentre`` works under; what the join's processes work under."""
+        request = pb.JudgeByRequest(join=join, datacentre=datacentre, process=process, rule=rule)
+        reply = await self._ask(CONFIG_GROUP, "JudgeBy", request, deadline=self._deadline(timeout))
+        return reply if isinstance(reply, Refusal) else messages.judged_of(reply)
 
     # -- one shard ----------------------------------------------------------------------------------------------
     async def clear_below(

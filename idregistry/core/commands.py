@@ -30,6 +30,7 @@ MAX_RANGE_SHARDS = 131_072  # shards of all ranges of a config together: it fits
 MAX_SEEDED = 1_024  # slots of one Seed
 NONCE_BYTES_MAX = 64
 ID_RULE_BYTES_MAX = 64
+VERDICT_RULE_BYTES_MAX = 128
 MAX_JOINS = 1_024
 NO_TIME = -(2**63)  # no event time: nothing was entered, no boundary was set
 END_OF_TIME = 2**63 - 1  # end of a shard's last range while it takes new events
@@ -207,6 +208,8 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
 IdRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=ID_RULE_BYTES_MAX)]
 """Hash of the rule that derives id, key and time from a join's records."""
 IdRules = Annotated[dict[Name, IdRule], msgspec.Meta(max_length=MAX_JOINS)]  # join -> rule
+VerdictRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=VERDICT_RULE_BYTES_MAX)]
+"""Digests of the settings that decide whether an event of a join is called unmatched."""
 Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
 
 
@@ -285,6 +288,14 @@ class ExtendWitness(Command, frozen=True, tag="witness"):
     to: Witness
 
 
+class JudgeBy(Command, frozen=True, tag="judge"):
+    """A process announces the verdict rule that it works under (``verdict_rules``)."""
+
+    join: Name
+    process: Text  # empty: it has no name that lasts
+    rule: VerdictRule
+
+
 class Intend(Command, frozen=True, tag="intend"):
     """A change of the shards, if it becomes this number: from ``starts_ns`` on events belong to ``shards``."""
 
@@ -325,7 +336,7 @@ ShardCommand = (
     | Abort
     | Close
 )
-ConfigCommand = Barrier | SetUp | OpenSlot | RetireSlot | ExtendWitness | Intend | Decide | Drop
+ConfigCommand = Barrier | SetUp | OpenSlot | RetireSlot | ExtendWitness | JudgeBy | Intend | Decide | Drop
 
 _encoder = msgspec.msgpack.Encoder()
 _shard_decoder = msgspec.msgpack.Decoder(ShardCommand)

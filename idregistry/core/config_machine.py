@@ -22,6 +22,7 @@ from photon.idregistry.core.reshard_plan import SlotSeed
 from photon.idregistry.core.shard_snapshot import SnapshotError, slot_items
 from photon.idregistry.core.sharding import shards_in
 from photon.idregistry.core.state_machine import MAX_DATACENTRES, MAX_SLOTS
+from photon.idregistry.core.verdict_rules import VerdictRules
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed, refusal
 
 MAGIC = "PHOTCONF"
@@ -69,6 +70,7 @@ class ConfigMachine:
         self.marks = Marks()
         self.id_rules: dict[str, bytes] = {}
         """Join -> hash of the rule that derives id, key and time from its records."""
+        self._verdict_rules: dict[str, VerdictRules] = {}  # by join
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
@@ -87,6 +89,8 @@ class ConfigMachine:
                     return self._extend_witness(decoded)
                 case c.SetUp():
                     return self._set_up(decoded)
+                case c.JudgeBy():
+                    return self._judge_by(decoded)
                 case c.Intend() | c.Decide() | c.Drop():
                     self.changes, reason = shard_changes.change(self.changes, decoded)
                     return reason
@@ -98,13 +102,15 @@ class ConfigMachine:
     def _chunks(self) -> list[bytes]:
         rules = dict(sorted(self.id_rules.items()))
         head = _Head(MAGIC, VERSION, self._last_incarnation, (), rules, self.changes, self._restored)
-        return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), _encode(_End(len(self._slots)))]
+        judged = [_encode(_Judged(join, rules)) for join, rules in sorted(self._verdict_rules.items())]
+        end = _encode(_End(len(self._slots)))
+        return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), *judged, end]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Raises SnapshotError."""
-        head, slots = _read(chunks)
+        head, slots, judged = _read(chunks)
         with self._lock:
-            self._slots = slots
+            self._slots, self._verdict_rules = slots, judged
             self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
             self._last_incarnation, self.id_rules = head.last_incarnation, head.id_rules
             self._restored = head.restored
@@ -139,6 +145,11 @@ class ConfigMachine:
         with self._lock:
             known = self._slots.get(slot)
             return Witnessed(known.newest, known.witness, retired=known.retired) if known else Witnessed(0, ())
+
+    def verdict_rules(self, join: str) -> VerdictRules:
+        """As of the last entry applied here."""
+        with self._lock:
+            return self._verdict_rules.get(join, VerdictRules())
 
     def slots_after(self, name: str, limit: int) -> tuple[list[KnownSlot], bool]:
         """Slots by name, and whether there are more; as of the last entry applied here."""
@@ -277,6 +288,13 @@ class ConfigMachine:
         self.id_rules = command.id_rules | self.id_rules
         return ""
 
+    def _judge_by(self, command: c.JudgeBy) -> str:
+        if command.join not in self.id_rules:
+            return f"the registry does not know join {command.join} yet"
+        known = self._verdict_rules.get(command.join, VerdictRules())
+        self._verdict_rules[command.join] = known.announced(command.process, command.rule)
+        return ""
+
     def _conflict(self, setup: c.SetUp) -> str:
         known = self.changes
         if known.ranges and not shard_changes.fits(known, setup.ranges):
@@ -336,12 +354,17 @@ class _Witnesses(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
     items: list[tuple[c.Name, Witness]]
 
 
+class _Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="judged"):
+    join: c.Name
+    rules: VerdictRules
+
+
 class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="end"):
     slots: _Count
 
 
 _start = msgspec.msgpack.Decoder(_Start)
-_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Witnesses | _End)
+_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Witnesses | _Judged | _End)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -354,9 +377,10 @@ def _check_start(start: _Start) -> None:
         )
 
 
-def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot]]:
+def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot], dict[str, VerdictRules]]:
     head: _Head | None = None
     slots: dict[str, ConfigSlot] = {}
+    judged: dict[str, VerdictRules] = {}
     ended = False
     for data in chunks:
         try:
@@ -378,8 +402,10 @@ def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot]]:
                 if name not in slots:
                     raise SnapshotError(f"config snapshot: a witness of slot {name}, which is not in it")
                 slots[name].witness = witness
+        elif isinstance(chunk, _Judged):
+            judged[chunk.join] = chunk.rules
         elif isinstance(chunk, _End):
             ended = chunk.slots == len(slots)
     if head is None or not ended:
         raise SnapshotError("config snapshot: cut short")
-    return head, slots
+    return head, slots, judged

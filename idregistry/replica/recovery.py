@@ -76,6 +76,8 @@ class RecoveryServer:
                 return await self._reopen(request, timeout)
             case pb.TraceRequest():
                 return self._trace(request)
+            case pb.JudgeByRequest():
+                return await self._judge_by(request, timeout)
 
     async def _retire(self, slot: str, timeout: float) -> pb.RetireSlotReply:
         """The intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""
@@ -83,6 +85,19 @@ class RecoveryServer:
             raise _Refused(Refusal(Status.REFUSED, reason))
         log.warning("registry.retired", slot=slot)
         return pb.RetireSlotReply(status=pb.STATUS_OK, shards=self._replica.config.changes.live)
+
+    async def _judge_by(self, request: pb.JudgeByRequest, timeout: float) -> pb.JudgeByReply:
+        """Joiners ask every few seconds: an entry is committed only for news."""
+        self._check_leads_config()
+        known = self._replica.config.verdict_rules(request.join)
+        if known.announced(request.process, request.rule) is not known:
+            command = c.JudgeBy(request.join, request.process, request.rule)
+            if reason := await self._in_config(command, timeout):
+                raise _Refused(Refusal(Status.UNKNOWN, reason))  # until it is set up
+            known = self._replica.config.verdict_rules(request.join)
+            by = request.process or f"a process of {request.datacentre}"
+            log.info("registry.verdict_rule", join=request.join, process=by, newest=known.newest == request.rule)
+        return messages.judged_reply(known)
 
     async def _scan_owned(self, request: pb.ScanOwnedRequest, timeout: float) -> pb.EntriesReply:
         server = self._server(request.shard)

@@ -135,6 +135,8 @@ CONFIG: list[c.ConfigCommand] = [
     c.Intend(2, 10, (1, 2)),
     c.Decide(2, False, "why"),
     c.Drop(3),
+    c.JudgeBy("clicks", "joiner east-1 of east", b"rule"),
+    c.JudgeBy("clicks", "", b"rule"),
 ]
 A, B = LogFile("a.log", b"head"), LogFile("b.log")
 EVENTS = Events.of(

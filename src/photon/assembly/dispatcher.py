@@ -18,6 +18,7 @@ from photon.adapters.times import WITHOUT_TIME
 from photon.assembly.eventstore import event_store
 from photon.assembly.joiner import LIST_S, listening_place
 from photon.assembly.registry import admitted
+from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
@@ -151,7 +152,8 @@ async def serve_dispatcher(
             return _named(open_as, place, plan.state / STATE_NAME, pipeline, own)
 
         check_directory(plan.foreign)
-        if await admitted(room, registry):
+        own_name = "" if place.name == AUTO else named("dispatcher", name, place.name or "")
+        if await admitted(room, registry) and await unmatched(room, registry, own_name).begin(room.stop):
             _begin(room, plan, read_from)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +71,10 @@ def joiner_engine(
     ends: Die = die,
     ages: Ages = AGES,
     copying: Copying | None = None,
+    withholds: Callable[[], str] = lambda: "",
 ) -> JoinerEngine:
-    """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: who keeps its output's copy."""
+    """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: who keeps its output's copy;
+    ``withholds``: as for ``JoinerEngine``."""
     envelope = Envelope(with_joined_at=settings.output.joined_at, adapter=adapter)
     world = Surroundings(registry, store, disk, clock, ends, lambda: os.urandom(NONCE_BYTES))
     return JoinerEngine(
@@ -85,6 +87,7 @@ def joiner_engine(
         check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
         ages=ages,
         copying=copying,
+        withholds=withholds,
     )
 
 

@@ -13,6 +13,7 @@ from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.watching import Watch
 from photon.assembly.registry import admitted
 from photon.assembly.room import Room, reporter
+from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
@@ -97,7 +98,9 @@ async def serve_store(
         if place.datacentre is None:
             return True
         async with room.registry(place.tls) as registry:
-            return await admitted(room, registry)
+            admit = await admitted(room, registry)
+            own_name = named("eventstore", place.datacentre)
+            return admit and await unmatched(room, registry, own_name).begin(room.stop)
 
     def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
         log.info("event store serves", address=place.address)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from photon.assembly.eventstore import event_store
 from photon.assembly.registry import admitted
+from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
 from photon.config.roles import Role
 from photon.config.settings import NAME_MAX, Settings
@@ -58,9 +59,18 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
         registry = await closing.enter_async_context(room.registry(tls))
         store = event_store(room, tls, closing)
 
+        own_name = named("joiner", name, place.slot) if place.slot else ""
+        verdicts = unmatched(room, registry, own_name)
+
         def make(its: str) -> JoinerEngine:
             slot = Slot(its, name, place.note(process))
-            return _engine(room, slot, registry, store, tls, limits=limits, ages=Ages(accept_damaged_log))
+            return _engine(
+                room, slot, registry, store, tls,
+                limits=limits, ages=Ages(accept_damaged_log), withholds=lambda: verdicts.waits,
+            )  # fmt: skip
+
+        async def may_open(stop: asyncio.Event) -> bool:
+            return await admitted(room, registry) and await verdicts.begin(stop)
 
         engine = make(place.slot) if place.slot else AutoJoiner(
             room.disk, room.state / "slots", name, file_slots(settings),
@@ -73,11 +83,11 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
             room.up()
 
         return await serve(
-            [Served(pipeline.join, engine, tuple(_orphans(room, process, store, tls)))],
+            [Served(pipeline.join, engine, (*_orphans(room, process, store, tls), verdicts.run))],
             address=place.listen,
             stop=room.stop,
             ready=ready,
-            may_open=lambda stopped: admitted(room, registry),
+            may_open=may_open,
             tls=tls,
             also=lambda server: EXPLAIN.add(server, ExplainService(of_joiner(engine))),
         )

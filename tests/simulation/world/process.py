@@ -239,7 +239,7 @@ class Replica(Process):
         )
         replica.start()
         named = ("OpenSlot", "Insert", "Clear", "LookUp", "Describe", "ReadWitness", "ExtendWitness")
-        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen", "ReadClock", "Reshard", "ListSlots")
+        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen", "ReadClock", "Reshard", "ListSlots", "JudgeBy")
         self.listen(RegistryServicer(replica), *named)
         assert replica.conflict is not None
         world.violated(f"{self.name}: {await replica.conflict}")
@@ -249,9 +249,12 @@ class Store(Process):
     """An event store: the model behind the production servicer."""
 
     async def run(self) -> None:
-        self.store = StoreModel(self)
+        self.store = self.model()
         self.listen(EventStoreService({JOIN: self.store}), "LookUp", "Progress", "Arrived", "Seek")
         await self.store.read()
+
+    def model(self) -> StoreModel:
+        return StoreModel(self)
 
 
 class JoinerProcess(Process):

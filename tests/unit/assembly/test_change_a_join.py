@@ -17,6 +17,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import agree, rule_of
+from photon.assembly.verdict_rule import behind, verdict_rule
 from photon.batch.events import Events, ForeignEvent
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
@@ -32,6 +33,7 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.outcomes import Description
 from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.verdict_rules import VerdictRules
 from photon.joiner.engine import JoinerEngine, JoinerLimits
 from photon.joiner.opening import Surroundings
 from photon.joiner.shell import ShellLimits
@@ -114,9 +116,11 @@ CASES = {
         {"more": '[join.clicks.shape]\nfilter = [{ field = "foreign.time_us", above = 1000005 }]'}
     ),
     "code of an adapter, `version` as before": Case(code=(("1", 1, "record"), ("1", 1, "b'\"x\"'"))),
-    "`within`": Case({"join": 'within = { before = "1us", after = "1us" }'}),
+    "`within`": Case(
+        {"join": 'within = { before = "1h", after = "1h" }'}, {"join": 'within = { before = "1us", after = "1us" }'}
+    ),
     "`unmatched`": Case({"join": 'unmatched = "inline"'}),
-    "`unmatched_after`": Case({"join": 'unmatched_after = "1h"'}),
+    "`unmatched_after` or `primary_max_delay`": Case({"join": 'unmatched_after = "1h"\nprimary_max_delay = "1s"'}),
     "`duplicates`": Case({"primary": 'duplicates = "last"'}),
     "`primary_files` or `follow_links`, wider": Case(
         {"join": 'primary_files = ["**/*", "more/*"]', "primary": 'follow_links = ["/var/log/pods"]'}
@@ -124,18 +128,22 @@ CASES = {
     "`foreign_files`, wider": Case({"join": 'foreign_files = ["**/*", "more/*"]'}),
     "`missing_logs`": Case({"join": 'missing_logs = "forget"'}),
     "`match`": Case({"join": 'match = "latest"\nunmatched_after = "1h"'}),
+    "the character encoding of the logs": Case(text(""), text("")),
 }
 
 
 def rows() -> dict[str, str]:
     """Change -> what Photon does, as the page says."""
-    found = re.findall(r"^\| (.+?) \| (refused|safe|not seen) \|", PAGE.read_text(), re.MULTILINE)
+    found = re.findall(r"^\| (.+?) \| (refused|safe|waits|not seen) \|", PAGE.read_text(), re.MULTILINE)
     return dict(found)
 
 
+def those(*what: str) -> list[str]:
+    return [change for change, does in rows().items() if does in what]
+
+
 def test_each_row_is_tested() -> None:
-    told = rows()
-    assert {change for change, does in told.items() if does != "not seen"} == CASES.keys()
+    assert rows().keys() == CASES.keys()
 
 
 @dataclass(frozen=True)
@@ -153,6 +161,9 @@ class Site:
 
     def rule(self) -> bytes:
         return rule_of(self.settings, self.base, self.join)
+
+    def verdict_rule(self) -> bytes:
+        return verdict_rule(self.settings.join[self.join], self.adapter)
 
     def state_rule(self) -> bytes:
         return state_rule(self.join, self.adapter, self.digester)
@@ -198,7 +209,7 @@ async def takes(old: Site, new: Site) -> bool:
         return False
 
 
-@pytest.mark.parametrize("change", [change for change, does in rows().items() if does == "refused"])
+@pytest.mark.parametrize("change", those("refused"))
 async def test_the_datacentre_with_the_changed_file_does_not_start(tmp_path: Path, change: str) -> None:
     east, west = pair(tmp_path, change)
     with closing(State(tmp_path / "state.db", rule=east.state_rule())):
@@ -229,32 +240,47 @@ def events(of: Site) -> Events:
     return Events.of(found)
 
 
-def queries(of: range) -> dict[bytes, bytes]:
-    """Each second click's query is there."""
-    return {b"q%d" % n: b'{"query_id":"q%d","time_us":%d}' % (n, 1_000_000 + n) for n in of}
+def queries(of: range, late_us: int = 0) -> dict[bytes, bytes]:
+    return {b"q%d" % n: b'{"query_id":"q%d","time_us":%d}' % (n, 1_000_000 + n + late_us) for n in of}
 
 
-async def written(of: Site, registry: FakeRegistry, slot: str, known: dict[bytes, bytes]) -> JoinerEngine:
+async def written(
+    of: Site, registry: FakeRegistry, slot: str, known: dict[bytes, bytes], withholds: str = ""
+) -> JoinerEngine:
     world = Surroundings(registry, FakeStore(known), RealDisk(), SystemClock(), die, lambda: slot.encode())
     paths = SlotPaths(of.base / "state", of.base / "out")
     lines = envelope_lines(Envelope())
-    engine = JoinerEngine(Slot(slot, slot), paths, world, of.adapter, lines, limits=LIMITS)
+    engine = JoinerEngine(
+        Slot(slot, slot), paths, world, of.adapter, lines, limits=LIMITS, withholds=lambda: withholds
+    )
     await engine.start()
     return engine
 
 
-@pytest.mark.parametrize("change", [change for change, does in rows().items() if does == "safe"])
-async def test_each_event_has_one_verdict_while_the_files_differ(tmp_path: Path, change: str) -> None:
-    """Both datacentres join all events at once, one by the old file and one by the new."""
+async def agreed(tmp_path: Path, change: str) -> tuple[Site, Site]:
+    """Two datacentres whose files differ in this, and which both start: east has the old one."""
     east, west = pair(tmp_path, change)
     assert await takes(east, west)
     assert await takes(west, east)
-    with closing(State(tmp_path / "state.db", rule=east.state_rule())):
-        pass
-    with closing(State(tmp_path / "state.db", rule=west.state_rule())):
-        pass
-    if change == "`match`":
-        return  # sets come from an event store; their events are registered as all others
+    for each in (east, west):
+        with closing(State(tmp_path / "state.db", rule=each.state_rule())):
+            pass
+    return east, west
+
+
+def out(*sites: Site, kind: str = "*") -> Counter[str]:
+    found: Counter[str] = Counter()
+    for of in sites:
+        for path in (of.base / "out").rglob(f"{kind}/**/*.jsonl"):
+            found.update(orjson.loads(line)["event_id"] for line in path.read_bytes().splitlines())
+    return found
+
+
+@pytest.mark.parametrize("change", those("safe"))
+async def test_each_event_has_one_verdict_while_the_files_differ(tmp_path: Path, change: str) -> None:
+    """Both datacentres join all events at once, one by the old file and one by the new."""
+    east, west = await agreed(tmp_path, change)
+    assert east.verdict_rule() == west.verdict_rule(), "nothing waits"
     registries = FakeRegistry(), FakeRegistry()
     registries[1].model = registries[0].model
     known = queries(range(0, EVENTS, 2))
@@ -266,8 +292,54 @@ async def test_each_event_has_one_verdict_while_the_files_differ(tmp_path: Path,
     await asyncio.gather(*(engine.join(part, timeout=10.0) for engine, part in zip(engines, parts, strict=True)))
     for engine in engines:
         await engine.close()
-    found: Counter[str] = Counter()
-    for of in (east, west):
-        for path in (of.base / "out").rglob("*.jsonl"):
-            found.update(orjson.loads(line)["event_id"] for line in path.read_bytes().splitlines())
-    assert found == {f"c{n}": 1 for n in range(EVENTS)}
+    assert out(east, west) == {f"c{n}": 1 for n in range(EVENTS)}
+
+
+ORDERS = {"before it starts": "ewW", "while it runs": "eewW", "and it starts again": "ewWe"}
+"""A letter: a start; a capital: with the new file. Its last start tells east what it may do."""
+
+
+@pytest.mark.parametrize("change", those("waits"))
+@pytest.mark.parametrize("order", ORDERS)
+async def test_an_old_file_calls_no_event_unmatched(tmp_path: Path, change: str, order: str) -> None:
+    """East is first with each event and has the old file, by which half of them have no primary event."""
+    east, west = await agreed(tmp_path, change)
+    assert east.verdict_rule() != west.verdict_rule()
+    known = VerdictRules()
+    for each in ORDERS[order]:
+        known = known.announced(each.lower(), (west if each.isupper() else east).verdict_rule())
+    withheld = {
+        name: "; ".join(behind(known, name, of.verdict_rule(), ())) for name, of in (("e", east), ("w", west))
+    }
+    assert "e has an older file than w" in withheld["e"]
+    assert not withheld["w"]
+    registries = FakeRegistry(), FakeRegistry()
+    registries[1].model = registries[0].model
+    narrow = change == "`within`"  # by the file itself; else by what the old event store reads, or for how long
+    late_us = 500 if narrow else 0
+    first = queries(range(EVENTS) if narrow else range(0, EVENTS, 2), late_us)
+    old = await written(east, registries[0], "east", first, withheld["e"])
+    new = await written(west, registries[1], "west", queries(range(EVENTS), late_us), withheld["w"])
+    await old.join(events(east), timeout=10.0)
+    if change != "`match`":  # its sets come from an event store
+        await new.join(events(west), timeout=10.0)
+    for engine in (old, new):
+        await engine.close()
+    assert not out(east, west, kind="unmatched")
+    assert change == "`match`" or out(east, west, kind="joined") == {f"c{n}": 1 for n in range(EVENTS)}
+
+
+@pytest.mark.parametrize("change", those("not seen"))
+async def test_another_encoding_is_not_seen(tmp_path: Path, change: str) -> None:
+    """Ids and keys are bytes: those that are ASCII stay as they are, others become new ones."""
+    east, west = await agreed(tmp_path, change)
+    log = LogFile("clicks.log")
+
+    def read(of: Site, text: str, encoding: str) -> tuple[bytes, bytes]:
+        header = of.adapter.foreign_header(f"{text},{text},1000000".encode(encoding), log)
+        return of.digester.digest(header.event_id or b""), header.key
+
+    assert read(east, "c1", "utf-8") == read(west, "c1", "latin-1")
+    before, after = read(east, "caf\u00e9", "utf-8"), read(west, "caf\u00e9", "latin-1")
+    assert before[0] != after[0]
+    assert before[1] != after[1]

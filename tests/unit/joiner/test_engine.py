@@ -70,6 +70,26 @@ async def test_each_event_gets_its_own_outcome_and_record(tmp_path: Path) -> Non
     assert orjson.loads(unmatched)["reason"] == "no primary event has this key"
 
 
+async def test_what_would_be_unmatched_waits_while_such_verdicts_are_withheld(tmp_path: Path) -> None:
+    engine = await running(tmp_path, FakeRegistry())
+    keys = [b"k1", b"k2", b"k3", b"nobody", b"nobody"]
+    batch = [event(b"id-" + key, key) for key in keys]
+    engine.withholds = lambda: "another file is newer"
+    for seen in (
+        [Outcome.JOINED, Outcome.FILTERED, Outcome.REJECTED],
+        [Outcome.TAKEN] * 3,
+    ):
+        assert outcomes_of(await engine.join(batch, timeout=5.0)) == [*seen, Outcome.NOT_YET, Outcome.NOT_YET]
+    alone = await engine.join(batch[3:], timeout=5.0)
+    assert outcomes_of(alone) == [Outcome.NOT_YET] * 2
+    assert not alone.verdicts.reasons
+    assert not list(lines_under(tmp_path, "unmatched"))
+    engine.withholds = lambda: ""
+    assert outcomes_of(await engine.join(batch[3:], timeout=5.0)) == [Outcome.UNMATCHED, Outcome.TAKEN]
+    await engine.close()
+    assert len(lines_under(tmp_path, "unmatched")) == 1
+
+
 @pytest.mark.parametrize(
     ("miss", "as_of", "outcome"),
     [

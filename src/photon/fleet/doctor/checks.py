@@ -106,6 +106,11 @@ def _configuration(facts: Facts) -> Iterator[Finding]:
         elif facts.secret.mode & GROUP_AND_OTHERS:
             what = f"the key of the digests has mode {facts.secret.mode:04o}: others on this machine can read it"
             yield _warning("configuration", facts.secret.path, what, f"chmod 600 {facts.secret.path}")
+    for process in facts.processes:
+        if process.unmatched_waits:
+            what = f"calls no event unmatched now; {process.unmatched_waits}"
+            do = "restart each process of an older file with the newer one (docs/operations/change-a-join.md)"
+            yield _warning("configuration", process.name, what, do)
     if not facts.loaded:
         yield _ok("configuration", "no deployment file was named: only this machine is looked at")
         return

@@ -1,0 +1,158 @@
+"""Holds the verdict *unmatched* back while a process of the datacentre works under an older file than another one.
+
+Event stores, dispatchers and joiners announce the settings that decide this verdict when they start; the registry
+says which are the newest (``idregistry/core/verdict_rules.py``). The joiner, through which each verdict goes, asks
+again every few seconds. What has its primary event is joined meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from photon.assembly.room import Room
+from photon.config.clock import Clock
+from photon.config.stopping import until
+from photon.config.structured import get_logger
+from photon.idregistry.core.outcomes import Refusal
+
+if TYPE_CHECKING:
+    from photon.adapters.contract import Adapter
+    from photon.config.settings import Join
+    from photon.idregistry.client.routing import RoutedRegistry
+    from photon.idregistry.core.verdict_rules import VerdictRules
+
+SETTINGS = (
+    *("primary_files", "follow_links", "missing_logs", "primary_max_delay", "duplicates"),
+    *("match", "within", "unmatched", "unmatched_after"),
+)
+DIGEST_BYTES = 6  # of each setting
+ASK_S = 2.0  # between two questions
+ANSWER_S = 2.0  # until one of them is given up
+TODO = "restart each process of an older file with the newer one"
+HEARD_S = 30.0  # after that time without an answer a newer rule may be there
+
+log = get_logger(__name__)
+
+
+def verdict_rule(join: Join, adapter: Adapter) -> bytes:
+    """Digests of what decides whether an event is called unmatched, in the order of SETTINGS."""
+    values = {
+        "follow_links": sorted(map(str, adapter.primary_links)),
+        "duplicates": adapter.primary_duplicates,
+        "primary_files": sorted(join.primary_files),
+    }
+    said = [values[name] if name in values else getattr(join, name) for name in SETTINGS]
+    encoded = [msgspec.json.encode(each, enc_hook=float) for each in said]
+    return b"".join(blake2b(each, digest_size=DIGEST_BYTES).digest() for each in encoded)
+
+
+def differing(one: bytes, other: bytes) -> list[str]:
+    """Settings in which two rules differ; empty if another release made one of them."""
+    if {len(one), len(other)} != {DIGEST_BYTES * len(SETTINGS)}:
+        return []
+    places = range(0, len(one), DIGEST_BYTES)
+    digests = zip(SETTINGS, places, strict=True)
+    return [name for name, at in digests if one[at : at + DIGEST_BYTES] != other[at : at + DIGEST_BYTES]]
+
+
+def named(kind: str, datacentre: str, member: str = "") -> str:
+    return f"{kind} {member} of {datacentre}" if member else f"{kind} of {datacentre}"
+
+
+class Unmatched:
+    """Says why a process makes no verdict *unmatched* now. ``begin`` before it works; then ``run``."""
+
+    def __init__(
+        self,
+        registry: RoutedRegistry,
+        clock: Clock,
+        *,
+        join: str,
+        datacentre: str,
+        process: str,
+        rule: bytes,
+        others: Sequence[str] = (),
+    ) -> None:
+        """``process``: its name, from ``named``; empty: none that lasts. ``others``: processes that its verdicts rest
+        on."""
+        self._registry, self._clock = registry, clock
+        self._join, self._datacentre, self._process, self._rule, self._others = (
+            join,
+            datacentre,
+            process,
+            rule,
+            others,
+        )
+        self._waits, self._heard = "the registry has not said yet which file is the newest", clock.monotonic()
+
+    @property
+    def waits(self) -> str:
+        """One line; empty: it makes such verdicts."""
+        if not self._waits and self._clock.monotonic() - self._heard > HEARD_S:
+            return "the registry does not say which file is the newest"
+        return self._waits
+
+    async def begin(self, stop: asyncio.Event) -> bool:
+        """Announces the rule, as long as it takes; False if ``stop`` came first."""
+        said = ""
+        while not stop.is_set():
+            refusal = await self._ask()
+            if refusal is None:
+                return True
+            if refusal.reason != said:
+                log.warning("waiting for the registry", problem=refusal.reason)
+            said = refusal.reason
+            await until(stop, ASK_S)
+        return False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        said = ""
+        while not stop.is_set():
+            if self.waits != said:
+                said = self.waits
+                if said:
+                    log.warning("no event is called unmatched now", join=self._join, why=said, todo=TODO)
+                else:
+                    log.info("events are called unmatched again", join=self._join)
+            await until(stop, ASK_S)
+            await self._ask()
+
+    async def _ask(self) -> Refusal | None:
+        asked = self._clock.monotonic()
+        known = await self._registry.recovery.judge_by(
+            self._join, self._datacentre, self._process, self._rule, timeout=ANSWER_S
+        )
+        if isinstance(known, Refusal):
+            return known
+        self._heard = asked
+        self._waits = "; ".join(behind(known, self._process, self._rule, self._others))
+        return None
+
+
+def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[str]) -> Iterator[str]:
+    """A line for each process that works under an older rule: ``process`` under ``rule``, and ``others``."""
+    for name in (process, *others):
+        its = rule if name == process else known.processes.get(name, known.newest)
+        if its != known.newest:
+            which = ", ".join(differing(its, known.newest)) or "the release"
+            yield f"{which}: {name or 'this joiner'} has an older file than {known.brought or 'another process'}"
+
+
+def unmatched(room: Room, registry: RoutedRegistry, process: str) -> Unmatched:
+    """Of a process of the room's pipeline."""
+    pipeline, at = room.pipeline, room.datacentre
+    workers = [named("dispatcher", at, worker) for worker in sorted(pipeline.dispatchers) or [""]]
+    return Unmatched(
+        registry,
+        room.clock,
+        join=pipeline.join,
+        datacentre=at,
+        process=process,
+        rule=verdict_rule(room.settings.join[pipeline.join], room.adapter()),
+        others=(named("eventstore", at), *workers),
+    )
