@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from photon.objects.transfer import fetched
 from photon.spark.classes import Class
 from photon.spark.recover.journal import ReportRefused
 from photon.spark.recover.planning import ReportedProblem
+from photon.spark.sources import TimeRange
 
 VERDICT_NAME = "verdict.json"
 PROBLEMS = "problems"
@@ -45,6 +47,18 @@ class ReportVerdict(msgspec.Struct, frozen=True):
     """Fingerprint of the deployment that was verified."""
     exported_ns: int
     """Wall clock before the registry's export began."""
+    join: str = ""
+    begin: str = ""
+    end: str = ""
+    """The range of event times, in whole hours: ``2026-11-21 09:00``, UTC."""
+
+    @property
+    def window(self) -> TimeRange:
+        begin, end = (
+            int(datetime.strptime(text, "%Y-%m-%d %H:%M").replace(tzinfo=UTC).timestamp()) * 10**9
+            for text in (self.begin, self.end)
+        )
+        return TimeRange(begin_ns=begin, end_ns=end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +135,13 @@ def findings(
             del waiting[:rows]
     if waiting:
         yield waiting
+
+
+def event_ids(report: VerifyReport, classes: Collection[Class]) -> Iterator[bytes]:
+    """The ids of all findings of these classes that name an event. Raises ReportRefused."""
+    for batch in _record_batches(report.problems, BATCH_ROWS):
+        wanted = pc.is_in(batch["class"], pa.array([str(each) for each in classes], pa.string()))
+        yield from batch.filter(wanted)["event_id"].drop_null().to_pylist()
 
 
 def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from photon.config.disk import RealDisk
+from photon.outputs.every_file import FoundFile
 from photon.spark.classes import Class
 from photon.spark.recover import repairing
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, write_journal
@@ -18,6 +19,7 @@ from photon.spark.recover.planning import EarlierRepairs, ReportedProblem
 from photon.spark.recover.repairing import LOSSES, UNMATCHED, Repairing, RepairRules
 from photon.spark.recover.repairs import Repairs
 from photon.spark.recover.report import open_report
+from photon.spark.recover.unseen import SeenOutputs, SeenSlot
 from tests.unit.idregistry.model import Row, reopen
 from tests.unit.spark.recover.rows import DEPLOYMENT, write_report
 from tests.unit.spark.recover.world import Killed, World, digest, time_of
@@ -64,6 +66,8 @@ class Site:
             directory / "report", [each for each in self.findings if each], exported_ns=EXPORTED_NS, files=3
         )
         self.repairs = Repairs(QuickDisk(), directory / "repairs")
+        self.seen = SeenOutputs("photon.toml", {"east": {"a": SeenSlot(1, 0, "out", False)}}, {"east": "state"}, {})
+        self.files_there: list[FoundFile] = []
 
     def _finding(self, number: int) -> ReportedProblem | None:
         row, shard = Row(number, OWNER, number), self.world.shard
@@ -89,7 +93,18 @@ class Site:
     async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> RepairProgress:
         rules, world = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply), self.world
         report, told = open_report(RealDisk(), self.report, DEPLOYMENT), list[RepairProgress]()
-        return await Repairing(report, world, world, QuickDisk(), self.repairs, self.clock, rules, told.append).run()
+        return await Repairing(
+            report,
+            world,
+            world,
+            QuickDisk(),
+            self.repairs,
+            self.seen,
+            self.files_there,
+            self.clock,
+            rules,
+            told.append,
+        ).run()
 
     def files(self) -> set[str]:
         found = [*self.directory.glob("*"), *self.directory.glob("*/*")]
