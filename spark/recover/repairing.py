@@ -265,7 +265,7 @@ class Repairing:
             return RepairWay.EARLIER
         if way not in DISPATCHED:
             return way
-        if (finding.slot is not None or way is not RepairWay.REPLAY) and self._unseen(finding):
+        if way is not RepairWay.REPLAY and self._unseen(finding):
             return RepairWay.NOT_LOOKED_AT
         return way if elsewhere(self._written, finding) is None else RepairWay.WRITTEN
 

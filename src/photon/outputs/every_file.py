@@ -58,7 +58,14 @@ class WholeLines:
                     yield stored
                     continue
                 while stored:
-                    yield unpack.decompress(stored)
+                    before = unpack.copy()
+                    try:
+                        data = unpack.decompress(stored)
+                    except zlib.error:  # a wrong checksum hides what this piece holds before it
+                        for byte in stored:
+                            yield before.decompress(bytes((byte,)))
+                        raise
+                    yield data
                     stored = unpack.unused_data
                     if unpack.eof:
                         unpack = zlib.decompressobj(31)

@@ -33,6 +33,7 @@ PROBLEM = pa.schema(
         ("state", pa.string()),
         ("generation", pa.int64()),
         ("evidence", pa.string()),
+        ("acknowledged", pa.bool_()),
     ]
 )
 SAME = (
