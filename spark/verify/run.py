@@ -235,8 +235,8 @@ class _Night:
             listed = marked(found.problems().where(wanted), self._acknowledged)
             _write_problems(listed, problems)
             if self._acknowledged:
-                counts = listed.where(MARK).groupBy("class").count().collect()
-                figures.acknowledged = {Class(kind): count for kind, count in counts}
+                accepted = listed.where(MARK).groupBy("class").count().collect()
+                figures.acknowledged = {Class(kind): count for kind, count in accepted}
             figures.examples = _examples(listed.where(~sql.col(MARK)))
         else:
             problems.mkdir()

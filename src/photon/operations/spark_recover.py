@@ -174,9 +174,10 @@ def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
             continue
         copies = base / pipeline.state / COPIES_NAME
         own = placed(base, pipeline.output)
-        roots = [own, moved_below(own)] if not isinstance(own, ObjectPath) else [own]
-        roots += [copies / at / slot / OUTPUT_NAME for at in disk.names(copies) for slot in disk.names(copies / at)]
-        found += (file for root in roots if root is not None for file in files_below(disk, root, RECORDS))
+        moved = None if isinstance(own, ObjectPath) else moved_below(own)
+        kept = [copies / at / slot / OUTPUT_NAME for at in disk.names(copies) for slot in disk.names(copies / at)]
+        for root in (own, moved, *kept):
+            found += () if root is None else files_below(disk, root, RECORDS)
     return found
 
 

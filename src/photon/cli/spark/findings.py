@@ -161,12 +161,14 @@ def acknowledge(
     new = [_new(key, row, who, why) for key, row in there.items() if key not in before]
     if new and not dry_run:
         add_acknowledged(disk, kept, new)
-    done = "would be acknowledged" if dry_run else "acknowledged"
-    said = f"{len(new):,} {done}, {len(there) - len(new):,} were before"
-    out.show(
-        {"acknowledged": [_told(each) for each in new], "before": len(there) - len(new), "dry_run": dry_run},
-        lambda: (_show(new), click.echo(said)),
-    )
+    before_now = len(there) - len(new)
+
+    def shown() -> None:
+        _show(new)
+        done = "would be acknowledged" if dry_run else "acknowledged"
+        click.echo(f"{len(new):,} {done}, {before_now:,} were before")
+
+    out.show({"acknowledged": [_told(each) for each in new], "before": before_now, "dry_run": dry_run}, shown)
     return DONE
 
 

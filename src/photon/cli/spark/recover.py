@@ -164,10 +164,10 @@ def _show(done: Recovery, config: Path) -> None:
         click.echo(f"slot {slot} is down and owns {count:,} of them: start its joiner, or retire it")
     for refused in chain(*done.progress.unseen.values()):
         click.echo(line_of(refused, str(config)))
-    for file in chain(*done.progress.written.values()):
+    for held in chain(*done.progress.written.values()):
         click.echo(
-            f"{file.file}: holds {many(file.events, 'event')} that the report calls lost, {file.event} at byte "
-            f"{file.offset:,}: not given back; put the file where readers see it, or move it away and repeat this"
+            f"{held.file}: holds {many(held.events, 'event')} that the report calls lost, {held.event} at byte "
+            f"{held.offset:,}: not given back; put the file where readers see it, or move it away and repeat this"
         )
     for replay in map(_replay, done.progress.replays):
         asked = f"replay {replay['number']} of" if replay["number"] else "to be run where its dispatcher is:"
