@@ -138,7 +138,7 @@ class Repairs:
         return dict(zip(table["digest"].to_pylist(), table["answer"].to_pylist(), strict=True))
 
     def since(self, since_ns: int) -> EarlierAnswers:
-        """What all repairs have asked since, of any report. Raises RepairsDamaged, OSError."""
+        """The ids that repairs of any report have asked for since. Raises RepairsDamaged, OSError."""
         asked, reopened = set[bytes](), set[tuple[bytes, str | None, int]]()
         for table in self._tables(("digest", "token", "generation", "asked_ns", "answer")):
             own = table.filter(pc.and_(pc.is_valid(table["digest"]), pc.greater_equal(table["asked_ns"], since_ns)))

@@ -19,7 +19,7 @@ from photon.spark.sources import TimeRange
 FEW = 2
 """A slot with fewer files of the range than this may have lost all of them by one deletion."""
 RETIRE, GONE = "photon slot retire", "photon spark recover --gone"
-"""What says on purpose that the records are gone."""
+"""Commands that say on purpose that records are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Why(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenOutputs:
-    """What can be looked at from here. ``sites``: datacentre -> its slots by name, of those that the deployment file
+    """The outputs that can be looked at from here. ``sites``: datacentre -> its slots by name, of those that the deployment file
     names; ``states``: datacentre -> where its slots publish."""
 
     config: str
@@ -118,7 +118,7 @@ def line_of(each: UnseenSlots, config: str) -> str:
     verb = "may belong" if each.perhaps else "belongs" if each.events == 1 else "belong"
     slots = f"{'slot' if len(each.slots) == 1 else 'slots'} {', '.join(sorted(each.slots))}"
     if each.gone == RETIRE:
-        commands = "; ".join(f"{RETIRE} {slot} --config {config} --yes" for slot in sorted(each.slots))
+        commands = "; ".join(f"{RETIRE} {slot} --config {config}" for slot in sorted(each.slots))
     else:
         commands = "repeat this with " + " ".join(f"--gone {slot}" for slot in sorted(each.slots))
     return (

@@ -53,7 +53,8 @@ class AcknowledgedDamaged(PhotonError):
 
 
 def kept_below(directory: Path, join: str) -> Path:
-    """Where verifications of a join keep what the next one needs. ``directory``: of the reports, or ``--work``."""
+    """The directory in which verifications of a join keep what the next one needs. ``directory``: of the reports, or
+    ``--work``."""
     return (directory / KEPT / join).absolute()
 
 

@@ -1,4 +1,4 @@
-"""Records of lost events are found in whatever file they stand."""
+"""Records of lost events are found in any file of an output."""
 
 from __future__ import annotations
 
