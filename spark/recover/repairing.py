@@ -37,7 +37,7 @@ from photon.spark.recover.repairs import ASKED as JUST_ASKED
 from photon.spark.recover.repairs import CHANGED, NOTED, REOPENED, UNANSWERED, RepairBatchName, Repairs
 from photon.spark.recover.replays import ReplayHours
 from photon.spark.recover.report import BATCH_ROWS, Damage, VerifyReport, damages, event_ids, findings
-from photon.spark.recover.unseen import SeenOutputs, Why, grouped, slot_of_file
+from photon.spark.recover.unseen import GONE, SeenOutputs, Why, grouped, slot_of_file
 from photon.spark.recover.written import Places, WrittenAt, elsewhere, names_of, search
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ class Repairing:
         """
         progress = read_journal(self._disk, self._report.directory, self._report.name)
         stages = [LOSSES, UNMATCHED] if self._rules.also_unmatched else [LOSSES]
-        sought = [kind for stage in stages if stage not in progress.ended for kind in CLASSES[stage]]
+        open_stages = [stage for stage in stages if {stage, DAMAGE} - {*progress.ended}]
+        sought = [kind for stage in open_stages for kind in CLASSES[stage]]
         self._written = search(self._disk, self._files, event_ids(self._report, sought))
         for stage, classes in CLASSES.items():
             if stage not in progress.ended:
@@ -176,9 +177,10 @@ class Repairing:
         return progress
 
     def _damage(self, each: Damage, spared: frozenset[str]) -> str:
-        """Not noted where events of the file were not given back."""
+        """Not noted where events of the file were not given back. A backfill's file is of no slot that publishes."""
         name = each.file or ""
-        if self._seen.why(each.datacentre or "", slot_of_file(name)) is not None and name:
+        why = self._seen.why(each.datacentre or "", slot_of_file(name))
+        if why is not None and why.gone == GONE:
             return RepairWay.NOT_LOOKED_AT
         return RepairWay.WRITTEN if name in spared else NOTED
 

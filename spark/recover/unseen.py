@@ -44,8 +44,8 @@ class Why(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenOutputs:
-    """The outputs that can be looked at from here. ``sites``: datacentre -> its slots by name, of those that the deployment file
-    names; ``states``: datacentre -> where its slots publish."""
+    """The outputs that can be looked at from here. ``sites``: datacentre -> its slots by name, of those that the
+    deployment file names; ``states``: datacentre -> where its slots publish."""
 
     config: str
     sites: Mapping[str, Mapping[str, SeenSlot]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,13 +91,15 @@ def recover(
         return do(settings, at.base, wish, _Told())
 
     if not (dry_run or yes):
-        _confirm(recovered(False))
+        _confirm(recovered(False), at.config)
     done = recovered(not dry_run)
     at.show(_as_json(done), lambda: _show(done, at.config))
     return ATTENTION if done.attention or done.unasked else DONE
 
 
-def _confirm(planned: Recovery) -> None:
+def _confirm(planned: Recovery, config: Path) -> None:
+    for line in _refusals(planned, config):
+        click.echo(line, err=True)
     ways = [of for classes in planned.progress.counts.values() for of in classes.values()]
     back = sum(count for of in ways for what, count in of.items() if what.startswith("reopen") or what == "replay")
     ask(f"{back:,} events are read again. Is it sure that their records are nowhere?", yes=False)
@@ -148,9 +151,6 @@ def _replay(each: Replayed) -> dict[str, Any]:
 
 
 def _show(done: Recovery, config: Path) -> None:
-    from photon.config.words import many
-    from photon.spark.recover.unseen import line_of
-
     rows = [
         [kind, f"{count:,}", WORDS.get(what, what)]
         for kind, of in _classes(done).items()
@@ -162,13 +162,8 @@ def _show(done: Recovery, config: Path) -> None:
         click.echo("the report has nothing to repair")
     for slot, count in sorted(done.progress.waiting_slots.items()):
         click.echo(f"slot {slot} is down and owns {count:,} of them: start its joiner, or retire it")
-    for refused in chain(*done.progress.unseen.values()):
-        click.echo(line_of(refused, str(config)))
-    for held in chain(*done.progress.written.values()):
-        click.echo(
-            f"{held.file}: holds {many(held.events, 'event')} that the report calls lost, {held.event} at byte "
-            f"{held.offset:,}: not given back; put the file where readers see it, or move it away and repeat this"
-        )
+    for line in _refusals(done, config):
+        click.echo(line)
     for replay in map(_replay, done.progress.replays):
         asked = f"replay {replay['number']} of" if replay["number"] else "to be run where its dispatcher is:"
         file = f" --file '{replay['file']}'" if replay["file"] else ""
@@ -178,3 +173,17 @@ def _show(done: Recovery, config: Path) -> None:
         )
     if not done.applied:
         click.echo("nothing was done")
+
+
+def _refusals(done: Recovery, config: Path) -> Iterator[str]:
+    """One line for each group of slots that was not looked at, and for each file that holds lost events."""
+    from photon.config.words import many
+    from photon.spark.recover.unseen import line_of
+
+    for refused in chain(*done.progress.unseen.values()):
+        yield line_of(refused, str(config))
+    for held in chain(*done.progress.written.values()):
+        yield (
+            f"{held.file}: holds {many(held.events, 'event')} that the report calls lost, {held.event} at byte "
+            f"{held.offset:,}: not given back; put the file where readers see it, or move it away and repeat this"
+        )

@@ -21,7 +21,7 @@ from photon.spark.recover.repairs import Repairs
 from photon.spark.recover.report import open_report
 from photon.spark.recover.unseen import SeenOutputs, SeenSlot
 from tests.unit.idregistry.model import Row, reopen
-from tests.unit.spark.recover.rows import DEPLOYMENT, write_report
+from tests.unit.spark.recover.rows import DEPLOYMENT, lost, write_report
 from tests.unit.spark.recover.world import Killed, World, digest, time_of
 
 OWNER = 1
@@ -298,3 +298,25 @@ async def test_a_second_report_names_earlier_repairs(tmp_path: Path) -> None:
         assert progress.counts[LOSSES]["lost-cleared"] == {"earlier": len(site.of(Class.LOST_CLEARED))}
         assert progress.counts[UNMATCHED]["primary-exists"] == {"earlier": len(site.of(Class.PRIMARY_EXISTS))}
     assert dict(site.world.written) == written
+
+
+async def test_damage_is_noted_only_where_its_events_were_given_back(tmp_path: Path) -> None:
+    site = Site(tmp_path, 8, 0, 0.0)
+    places = ["joined/a-000001.jsonl", "joined/b-000001.jsonl", "joined/hour=2026-11-20T09/part.jsonl"]
+    torn = [lost(at, Class.TORN, None, output_file=place, output_offset=5) for at, place in enumerate(places)]
+    whole = lost(9, log=None)  # its checksum is wrong, all of its lines can be read
+    site.report = write_report(tmp_path / "torn", [*torn, whole], exported_ns=EXPORTED_NS)
+    path = tmp_path / "output" / places[0]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"event_id":"e9"}\n')
+    site.files_there = files_below(RealDisk(), tmp_path / "output")
+    unmounted = SeenSlot(3, 3, "out", True)
+    site.seen = replace(site.seen, sites={"east": {**site.seen.sites["east"], "b": unmounted}})
+    for _ in range(2):
+        done = await site.run()
+        assert done.counts["damage"] == {"torn": {"written": 1, "not-looked-at": 1, "noted": 1}}
+        assert site.repairs.damages()["output_file"].to_pylist() == places[2:]
+    site.files_there, site.seen = [], replace(site.seen, gone=("b",))
+    done = await site.run()
+    assert done.counts["damage"] == {"torn": {"noted": 3}}
+    assert sorted(site.repairs.damages()["output_file"].to_pylist()) == sorted(places)
