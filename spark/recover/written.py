@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from photon.batch.columns import I64
+from photon.batch.columns import I64, Mask
 from photon.config.disk import Disk
 from photon.outputs.every_file import FoundFile, whole_lines
 from photon.spark.recover.planning import ReportedProblem
@@ -40,7 +40,8 @@ class _Named(msgspec.Struct, frozen=True, gc=False):
     event_id_raw_base64: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Named).decode
+_DECODER = msgspec.json.Decoder(_Named)
+_decode, _decode_lines = _DECODER.decode, _DECODER.decode_lines
 Places = Mapping[bytes, Sequence[WrittenAt]]
 """Event id -> where records of it stand."""
 
@@ -63,14 +64,31 @@ def _matches(disk: Disk, file: FoundFile, hashes: I64) -> Iterator[tuple[bytes, 
     name = f"{file.kind}/{file.path.name.removesuffix('.gz')}"
     begin = 0
     for block in whole_lines(disk, file.path):
-        named = list(_events_of(block))
-        told = np.fromiter((hash(event_id) for _, event_id in named), np.int64, len(named))
-        at = np.searchsorted(hashes, told)
-        at[at == len(hashes)] = 0
-        for row in np.flatnonzero(hashes[at] == told).tolist():
-            offset, event_id = named[row]
-            yield event_id, WrittenAt(name, str(file.path), begin + offset)
+        if _may_hold(block, hashes):
+            named = list(_events_of(block))
+            for row in np.flatnonzero(_are_in(hashes, [event_id for _, event_id in named])).tolist():
+                offset, event_id = named[row]
+                yield event_id, WrittenAt(name, str(file.path), begin + offset)
         begin += len(block)
+
+
+def _may_hold(block: bytes, hashes: I64) -> bool:
+    """Decodes all lines at once: most blocks have none of the events, and then no offset is needed."""
+    try:
+        said = _decode_lines(block)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return True
+    if any(each.event_id_raw_base64 is not None for each in said):
+        return True
+    return bool(_are_in(hashes, [each.event_id.encode() for each in said if each.event_id is not None]).any())
+
+
+def _are_in(hashes: I64, ids: Sequence[bytes]) -> Mask:
+    told = np.fromiter(map(hash, ids), np.int64, len(ids))
+    at = np.searchsorted(hashes, told)
+    at[at == len(hashes)] = 0
+    found: Mask = hashes[at] == told
+    return found
 
 
 def _events_of(block: bytes) -> Iterator[tuple[int, bytes]]:
