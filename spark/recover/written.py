@@ -61,15 +61,12 @@ def search(disk: Disk, files: Sequence[FoundFile], ids: Iterable[bytes]) -> Plac
 
 
 def _matches(disk: Disk, file: FoundFile, hashes: I64) -> Iterator[tuple[bytes, WrittenAt]]:
-    name = f"{file.kind}/{file.path.name.removesuffix('.gz')}"
-    begin = 0
-    for block in whole_lines(disk, file.path):
-        if _may_hold(block, hashes):
-            named = list(_events_of(block))
+    for lines in whole_lines(disk, file.path):
+        if _may_hold(lines.data, hashes):
+            named = list(_events_of(lines.data))
             for row in np.flatnonzero(_are_in(hashes, [event_id for _, event_id in named])).tolist():
                 offset, event_id = named[row]
-                yield event_id, WrittenAt(name, str(file.path), begin + offset)
-        begin += len(block)
+                yield event_id, WrittenAt(file.name, str(file.path), lines.offset + offset)
 
 
 def _may_hold(block: bytes, hashes: I64) -> bool:

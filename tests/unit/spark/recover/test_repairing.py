@@ -12,6 +12,7 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.outputs.every_file import FoundFile, files_below
+from photon.outputs.output_places import KINDS
 from photon.spark.classes import Class
 from photon.spark.recover import repairing
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, write_journal
@@ -267,7 +268,7 @@ async def test_records_that_stand_in_some_file_are_not_given_back(tmp_path: Path
     forgotten.parent.mkdir(parents=True)
     lines = [b'{"event_id":"e%d"}\n' % number for number in (*there, *joined)]
     forgotten.write_bytes(b"".join(lines))
-    site.files_there = files_below(RealDisk(), tmp_path / "output")
+    site.files_there = files_below(RealDisk(), tmp_path / "output", KINDS)
     done = await site.run()
     counts = {**done.counts[LOSSES], **done.counts[UNMATCHED]}
     found = [counts[str(kind)]["written"] for kind in (Class.LOST_CLEARED, Class.LOST_UNREGISTERED)]
@@ -309,7 +310,7 @@ async def test_damage_is_noted_only_where_its_events_were_given_back(tmp_path: P
     path = tmp_path / "output" / places[0]
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"event_id":"e9"}\n')
-    site.files_there = files_below(RealDisk(), tmp_path / "output")
+    site.files_there = files_below(RealDisk(), tmp_path / "output", KINDS)
     unmounted = SeenSlot(3, 3, "out", True)
     site.seen = replace(site.seen, sites={"east": {**site.seen.sites["east"], "b": unmounted}})
     for _ in range(2):

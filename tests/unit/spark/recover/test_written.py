@@ -12,6 +12,7 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.outputs.every_file import files_below
+from photon.outputs.output_places import KINDS
 from photon.spark.recover import written
 from photon.spark.recover.written import WrittenAt, elsewhere, names_of, search
 from tests.unit.spark.recover.rows import lost
@@ -55,7 +56,7 @@ def test_every_file_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_nothing_is_read_where_nothing_is_sought(tmp_path: Path) -> None:
     put(tmp_path, "joined/a-000001.jsonl", lines(b"e1"))
-    [file] = files_below(RealDisk(), tmp_path)
+    [file] = files_below(RealDisk(), tmp_path, KINDS)
     file.path.unlink()
     assert search(RealDisk(), [file], []) == {}
     assert search(RealDisk(), [file], [b"e1"]) == {}, "a file that cannot be read is left out"
@@ -64,11 +65,11 @@ def test_nothing_is_read_where_nothing_is_sought(tmp_path: Path) -> None:
 def test_the_own_line_of_an_unmatched_event_is_no_other_record(tmp_path: Path) -> None:
     put(tmp_path, "unmatched/a-000001.jsonl", lines(b"x", b"e1"))
     own = replace(lost(1), output_file="unmatched/a-000001.jsonl", output_offset=len(lines(b"x")))
-    found = search(RealDisk(), files_below(RealDisk(), tmp_path), [b"e1"])
+    found = search(RealDisk(), files_below(RealDisk(), tmp_path, KINDS), [b"e1"])
     assert elsewhere(found, own) is None
     assert elsewhere(found, lost(1)) == found[b"e1"][0]
     put(tmp_path, "joined/b-000001.jsonl", lines(b"e1"))
-    again = search(RealDisk(), files_below(RealDisk(), tmp_path), [b"e1"])
+    again = search(RealDisk(), files_below(RealDisk(), tmp_path, KINDS), [b"e1"])
     told = elsewhere(again, own)
     assert told is not None
     assert told.name == "joined/b-000001.jsonl"
