@@ -45,11 +45,3 @@ class Class(enum.StrEnum):
 
 LOST_REGISTERED = (Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED)
 """The registry's entry says who was to write it."""
-REPAIRABLE = (
-    Class.LOST_UNREGISTERED,
-    Class.LOST_OWNED,
-    Class.LOST_RETIRED,
-    Class.LOST_CLEARED,
-    Class.PRIMARY_EXISTS,
-)
-"""What ``photon spark recover`` can give back to the dispatchers."""

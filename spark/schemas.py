@@ -46,8 +46,9 @@ REGISTRY = (
 PROBLEM = (
     "event_id binary, digest binary, event_time_ns bigint, hour bigint, datacentre string, class string, key binary, "
     "log string, offset bigint, output_file string, output_offset bigint, token string, state string, "
-    "generation bigint, evidence string"
+    "generation bigint, evidence string, acknowledged boolean"
 )
 """A finding of the verification. ``class``: see ``classes.py``; ``datacentre``: whose output is wrong, the registered
 owner's of what is lost; ``log`` and ``offset``: the raw foreign record, in that datacentre's logs if they have it;
-``token``, ``state``, ``generation``: the registry's entry as exported, to repair by compare; ``evidence``: JSON."""
+``token``, ``state``, ``generation``: the registry's entry as exported, to repair by compare; ``evidence``: JSON;
+``acknowledged``: somebody has accepted it as it is."""

@@ -53,6 +53,30 @@ class Replayed(msgspec.Struct, frozen=True):
     number: int = 0
 
 
+class UnseenSlots(msgspec.Struct, frozen=True):
+    """Slots of one datacentre that the verification cannot have looked at, and the events that were refused for it.
+
+    ``seen`` says why, ``do`` what ends that, ``gone`` the command that says on purpose that the records are gone.
+    """
+
+    datacentre: str
+    slots: dict[str, int]  # how many of the events each one has
+    events: int
+    seen: str
+    do: str
+    gone: str
+    perhaps: bool = False  # below the boundary: nobody knows whose they were
+
+
+class WrittenFile(msgspec.Struct, frozen=True):
+    """An output file that holds records of events which the report calls lost; the first of them as an example."""
+
+    file: str
+    events: int
+    event: str
+    offset: int
+
+
 class RepairProgress(msgspec.Struct, frozen=True):
     """``done``: batches of each pass that need nothing more; ``counts``: pass -> class -> what became of it."""
 
@@ -64,6 +88,8 @@ class RepairProgress(msgspec.Struct, frozen=True):
     waiting_slots: dict[str, int] = {}
     wanted: list[WantedReplay] = []
     replays: list[Replayed] = []
+    unseen: dict[str, list[UnseenSlots]] = {}  # by pass, as the next one
+    written: dict[str, list[WrittenFile]] = {}
 
 
 def journal_path(report: Path, name: str) -> Path:

@@ -44,15 +44,25 @@ class RepairWay(enum.StrEnum):
     """A backfill registered it: its record stands in an output that the verification has not read."""
     OTHER_RECORDS = "other-records"
     """Unmatched, and the report does not say that this is the event's only record: a person must look."""
+    EARLIER = "earlier"
+    """An earlier repair gave it back since the report."""
+    NOT_LOOKED_AT = "not-looked-at"
+    """The verification cannot have looked at its slot's output."""
+    WRITTEN = "written"
+    """Its record stands in an output file after all."""
     UNKNOWN = "unknown"
     """The registry did not answer."""
 
 
 ASKED = (RepairWay.REOPEN, RepairWay.REOPEN_BELOW, RepairWay.REOPEN_RETIRED)
 """Ways that change the registry."""
+DISPATCHED = (*ASKED, RepairWay.REPLAY)
+"""Ways after which the event is joined once more."""
+HELD = (RepairWay.NOT_LOOKED_AT, RepairWay.WRITTEN)
+"""Looked at again whenever the same report is repaired."""
 ATTENTION = (
     RepairWay.SLOT_DOWN, RepairWay.NOT_CLEARED, RepairWay.IN_DOUBT, RepairWay.NO_INPUT, RepairWay.BACKFILLED,
-    RepairWay.OTHER_RECORDS, RepairWay.UNKNOWN, RepairWay.LISTED,
+    RepairWay.OTHER_RECORDS, RepairWay.UNKNOWN, RepairWay.LISTED, *HELD,
 )  # fmt: skip
 """Ways that leave somebody something to do."""
 

@@ -22,15 +22,27 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.api import I64, Answer
 from photon.spark.classes import Class
-from photon.spark.recover.journal import RegistrySilent, RepairProgress, read_journal, write_journal
-from photon.spark.recover.planning import ASKED, EarlierRepairs, RepairWay, ReportedProblem, ways, young
+from photon.spark.recover.journal import RegistrySilent, RepairProgress, WrittenFile, read_journal, write_journal
+from photon.spark.recover.planning import (
+    ASKED,
+    DISPATCHED,
+    HELD,
+    EarlierRepairs,
+    RepairWay,
+    ReportedProblem,
+    ways,
+    young,
+)
 from photon.spark.recover.repairs import ASKED as JUST_ASKED
 from photon.spark.recover.repairs import CHANGED, NOTED, REOPENED, UNANSWERED, RepairBatchName, Repairs
 from photon.spark.recover.replays import ReplayHours
-from photon.spark.recover.report import BATCH_ROWS, VerifyReport, damages, findings
+from photon.spark.recover.report import BATCH_ROWS, Damage, VerifyReport, damages, event_ids, findings
+from photon.spark.recover.unseen import GONE, SeenOutputs, Why, grouped, slot_of_file
+from photon.spark.recover.written import Places, WrittenAt, elsewhere, names_of, search
 
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
+    from photon.outputs.every_file import FoundFile
 
 LOSSES, UNMATCHED, DAMAGE = "losses", "unmatched", "damage"
 """The passes: a later run with the operator's word on unmatched events goes on with the second one."""
@@ -47,6 +59,8 @@ MARGIN_NS = 3_600_000_000_000
 """An event whose entry may be collected within an hour counts as old."""
 SLOTS_MAX = 1_000
 """Slots that are counted by name."""
+FILES_MAX = 1_000
+"""Files that are named in which records of lost events stand."""
 
 
 class RepairLookUps(Protocol):
@@ -69,6 +83,9 @@ class RepairTally:
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     slots: Counter[str] = field(default_factory=Counter)
+    refused: dict[tuple[str, Why, bool], Counter[str]] = field(default_factory=dict)
+    """See ``unseen.grouped``."""
+    written: dict[str, WrittenFile] = field(default_factory=dict)
 
     def add(self, finding: ReportedProblem, what: str) -> None:
         self.counts.setdefault(str(finding.kind), Counter())[what] += 1
@@ -76,9 +93,24 @@ class RepairTally:
             name = finding.slot or "unknown"
             self.slots[name if name in self.slots or len(self.slots) < SLOTS_MAX else "others"] += 1
 
+    def refuse(self, slots: Sequence[tuple[str, str, Why]], *, perhaps: bool) -> None:
+        """An event of these slots, or of one of them."""
+        for datacentre, slot, why in slots:
+            self.refused.setdefault((datacentre, why, perhaps), Counter())[slot] += 1
+
+    def found(self, finding: ReportedProblem, at: WrittenAt) -> None:
+        """A record of the event stands there."""
+        known = self.written.get(at.path)
+        if known is not None:
+            self.written[at.path] = msgspec.structs.replace(known, events=known.events + 1)
+        elif len(self.written) < FILES_MAX:
+            event = finding.event_id.decode("utf-8", "backslashreplace")
+            self.written[at.path] = WrittenFile(at.path, 1, event, at.offset)
+
 
 class Repairing:
-    """One run over one report. ``told``: called with the progress after each batch."""
+    """One run over one report. ``seen``: what the verification could look at; ``files``: every file of the outputs;
+    ``told``: called with the progress after each batch."""
 
     def __init__(
         self,
@@ -87,6 +119,8 @@ class Repairing:
         gives: Recovery,
         disk: Disk,
         repairs: Repairs,
+        seen: SeenOutputs,
+        files: Sequence[FoundFile],
         clock: Clock,
         rules: RepairRules,
         told: Callable[[RepairProgress], None],
@@ -96,10 +130,15 @@ class Repairing:
         self._gives = gives
         self._disk = disk
         self._repairs = repairs
+        self._seen = seen
+        self._others = seen.others()
+        self._files = files
+        self._written: Places = {}
         self._clock = clock
         self._rules = rules
         self._told = told
-        self._asked: set[bytes] = set()
+        self._earlier = repairs.since(report.verdict.exported_ns)
+        self._asked = set(self._earlier.asked)
         self._doubtful: set[bytes] = set()
         """Ids of the batch that were asked for and whose answer was lost."""
 
@@ -108,8 +147,11 @@ class Repairing:
 
         Raises RegistrySilent, ReportRefused, RepairsDamaged, OSError.
         """
-        self._asked = set(self._repairs.asked_since(self._report.verdict.exported_ns))
         progress = read_journal(self._disk, self._report.directory, self._report.name)
+        stages = [LOSSES, UNMATCHED] if self._rules.also_unmatched else [LOSSES]
+        open_stages = [stage for stage in stages if {stage, DAMAGE} - {*progress.ended}]
+        sought = [kind for stage in open_stages for kind in CLASSES[stage]]
+        self._written = search(self._disk, self._files, event_ids(self._report, sought))
         for stage, classes in CLASSES.items():
             if stage not in progress.ended:
                 progress = await self._pass(progress, stage, classes)
@@ -117,21 +159,35 @@ class Repairing:
 
     def _note_damages(self, progress: RepairProgress) -> RepairProgress:
         """What their events lost has been given back: later verifications need not tell these places again."""
-        noted = 0
+        counts = Counter[str]()
+        spared = names_of(self._written)
         for number, batch in enumerate(damages(self._report, BATCH_ROWS)):
-            if self._rules.apply:
+            became = [self._damage(each, spared) for each in batch]
+            own = [each for each, what in zip(batch, became, strict=True) if what == NOTED]
+            if self._rules.apply and own:
                 name = RepairBatchName(self._report.name, DAMAGE, number)
-                self._repairs.note_damages(name, batch, self._clock.now_ns())
-            noted += len(batch)
-        if noted:
-            progress = _with(progress, DAMAGE, {str(Class.TORN): {NOTED: noted}})
+                self._repairs.note_damages(name, own, self._clock.now_ns())
+            counts.update(became)
+        if counts:
+            progress = _with(progress, DAMAGE, {str(Class.TORN): dict(counts)})
         if self._rules.apply:
-            progress = msgspec.structs.replace(progress, ended=[*progress.ended, DAMAGE])
+            if not counts.keys() & set(HELD):
+                progress = msgspec.structs.replace(progress, ended=[*progress.ended, DAMAGE])
             write_journal(self._disk, self._report.directory, progress)
         return progress
 
+    def _damage(self, each: Damage, spared: frozenset[str]) -> str:
+        """Not noted where events of the file were not given back. A backfill's file is of no slot that publishes."""
+        name = each.file or ""
+        why = self._seen.why(each.datacentre or "", slot_of_file(name))
+        if why is not None and why.gone == GONE:
+            return RepairWay.NOT_LOOKED_AT
+        return RepairWay.WRITTEN if name in spared else NOTED
+
     async def _pass(self, progress: RepairProgress, stage: str, classes: Sequence[Class]) -> RepairProgress:
         kept = self._rules.apply and (stage == LOSSES or self._rules.also_unmatched)
+        if stage == LOSSES and not progress.done.get(stage):  # what an earlier run was refused is looked at again
+            progress = msgspec.structs.replace(progress, waiting_slots={}, wanted=[])
         hours = ReplayHours(progress.wanted)
         tally = _tally(progress, stage)
         for number, batch in enumerate(findings(self._report, classes, BATCH_ROWS)):
@@ -141,7 +197,7 @@ class Repairing:
             for finding, what in zip(
                 batch, await self._batch(RepairBatchName(self._report.name, stage, number), batch), strict=True
             ):
-                tally.add(finding, what)
+                self._count(tally, finding, what)
                 if what == RepairWay.REPLAY and finding.datacentre:
                     hours.add(finding.datacentre, finding.log, finding.event_time_ns)
             progress = _after(progress, stage, number + 1 if kept else 0, tally, hours)
@@ -150,10 +206,20 @@ class Repairing:
             self._told(progress)
             if self._rules.apply:
                 await asyncio.sleep(max(0.0, begun + len(batch) / self._rules.rate - self._clock.monotonic()))
-        if kept:
+        if kept and any(of.keys() & set(HELD) for of in tally.counts.values()):
+            progress = msgspec.structs.replace(progress, done={**progress.done, stage: 0})
+            write_journal(self._disk, self._report.directory, progress)
+        elif kept:
             progress = msgspec.structs.replace(progress, ended=[*progress.ended, stage])
             write_journal(self._disk, self._report.directory, progress)
         return progress
+
+    def _count(self, tally: RepairTally, finding: ReportedProblem, what: str) -> None:
+        tally.add(finding, what)
+        if what == RepairWay.NOT_LOOKED_AT:
+            tally.refuse(self._unseen(finding), perhaps=finding.slot is None)
+        elif what == RepairWay.WRITTEN and (at := elsewhere(self._written, finding)) is not None:
+            tally.found(finding, at)
 
     # -- a batch ---------------------------------------------------------------------------------------------------
     async def _batch(self, name: RepairBatchName, batch: Sequence[ReportedProblem]) -> list[str]:
@@ -188,11 +254,30 @@ class Repairing:
                 await asyncio.sleep(PAUSE_S * attempt)
             found = await self._registry.look_up(digests, times, timeout=ASK_S)
             chosen = ways(batch, found.outcomes, asked, also_unmatched=self._rules.also_unmatched)
+            chosen = [self._held(finding, way) for finding, way in zip(batch, chosen, strict=True)]
             if RepairWay.UNKNOWN not in chosen:
                 return chosen
         if self._rules.apply:
             raise _silent("look-ups")
         return chosen
+
+    def _held(self, finding: ReportedProblem, way: RepairWay) -> RepairWay:
+        """The way, unless the event was given back before, or its record stands, or may stand, in a file."""
+        if way in (*DISPATCHED, RepairWay.CHANGED) and self._earlier.gave_up(finding):
+            return RepairWay.EARLIER
+        if way not in DISPATCHED:
+            return way
+        if way is not RepairWay.REPLAY and self._unseen(finding):
+            return RepairWay.NOT_LOOKED_AT
+        return way if elsewhere(self._written, finding) is None else RepairWay.WRITTEN
+
+    def _unseen(self, finding: ReportedProblem) -> Sequence[tuple[str, str, Why]]:
+        """Slots that were not looked at and may have written the event. The registry names the slot of an entry; of
+        an id that it has forgotten any slot may be the one. An unmatched line is there, and is the entry's own."""
+        if finding.slot is None:
+            return [] if finding.kind is Class.PRIMARY_EXISTS and finding.token is not None else self._others
+        why = self._seen.why(finding.datacentre or "", finding.slot)
+        return [] if why is None else [(finding.datacentre or "", finding.slot, why)]
 
     def _before(self, finding: ReportedProblem, now_ns: int) -> EarlierRepairs:
         if finding.digest not in self._asked:
@@ -272,8 +357,14 @@ def _silent(what: str) -> RegistrySilent:
 
 def _tally(progress: RepairProgress, stage: str) -> RepairTally:
     """Of the batches that are done; what an earlier run only looked at does not count."""
-    done = progress.counts.get(stage, {}) if progress.done.get(stage) else {}
-    return RepairTally({kind: Counter(of) for kind, of in done.items()}, Counter(progress.waiting_slots))
+    begun = bool(progress.done.get(stage))
+    done = progress.counts.get(stage, {}) if begun else {}
+    tally = RepairTally({kind: Counter(of) for kind, of in done.items()}, Counter(progress.waiting_slots))
+    for each in progress.unseen.get(stage, ()) if begun else ():
+        why = Why(each.seen, each.do, each.gone)
+        tally.refused[each.datacentre, why, each.perhaps] = Counter(each.slots)
+    tally.written = {each.file: each for each in progress.written.get(stage, ()) if begun}
+    return tally
 
 
 def _after(progress: RepairProgress, stage: str, done: int, tally: RepairTally, hours: ReplayHours) -> RepairProgress:
@@ -283,6 +374,8 @@ def _after(progress: RepairProgress, stage: str, done: int, tally: RepairTally, 
         counts=_with(progress, stage, {kind: dict(of) for kind, of in tally.counts.items()}).counts,
         waiting_slots=dict(tally.slots),
         wanted=hours.wanted(),
+        unseen={**progress.unseen, stage: grouped(tally.refused)},
+        written={**progress.written, stage: list(tally.written.values())},
     )
 
 

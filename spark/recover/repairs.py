@@ -71,6 +71,18 @@ class RepairBatchName:
         return f"{self.report}-{self.stage}-{self.number:06}.parquet"
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierAnswers:
+    """``asked``: digests; ``reopened``: digest, token and generation of the entries that the registry gave up."""
+
+    asked: frozenset[bytes]
+    reopened: frozenset[tuple[bytes, str | None, int]]
+
+    def gave_up(self, finding: ReportedProblem) -> bool:
+        """True if the entry that the finding names was given up: what the registry has now came of that."""
+        return (finding.digest, _token(finding), finding.generation) in self.reopened
+
+
 class Repairs:
     """The log of repairs of one deployment."""
 
@@ -87,7 +99,7 @@ class Repairs:
             "event_id": [each.event_id for each in findings],
             "event_time_ns": [each.event_time_ns for each in findings],
             "class": [str(each.kind) for each in findings],
-            "token": [None if each.token is None else f"{each.token:016x}" for each in findings],
+            "token": [_token(each) for each in findings],
             "generation": [each.generation for each in findings],
             "datacentre": [each.datacentre for each in findings],
             "output_file": [each.output_file for each in findings],
@@ -125,16 +137,16 @@ class Repairs:
         table = self._read(name.file, ("digest", "answer"))
         return dict(zip(table["digest"].to_pylist(), table["answer"].to_pylist(), strict=True))
 
-    def asked_since(self, since_ns: int) -> frozenset[bytes]:
-        """Digests of all ids that were asked for since, by any report. Raises RepairsDamaged, OSError."""
-        found: set[bytes] = set()
-        for table in self._tables(("digest", "asked_ns")):
-            found.update(
-                digest
-                for digest, asked in zip(table["digest"].to_pylist(), table["asked_ns"].to_pylist(), strict=True)
-                if digest is not None and asked >= since_ns
-            )
-        return frozenset(found)
+    def since(self, since_ns: int) -> EarlierAnswers:
+        """The ids that repairs of any report have asked for since. Raises RepairsDamaged, OSError."""
+        asked, reopened = set[bytes](), set[tuple[bytes, str | None, int]]()
+        for table in self._tables(("digest", "token", "generation", "asked_ns", "answer")):
+            own = table.filter(pc.and_(pc.is_valid(table["digest"]), pc.greater_equal(table["asked_ns"], since_ns)))
+            asked.update(own["digest"].to_pylist())
+            own = own.filter(pc.equal(own["answer"], REOPENED))
+            columns = (own[name].to_pylist() for name in ("digest", "token", "generation"))
+            reopened.update(zip(*columns, strict=True))
+        return EarlierAnswers(frozenset(asked), frozenset(reopened))
 
     def given_up_unmatched(self) -> pa.Table:
         """Lines of unmatched events that were given up, or may have been, so that they may be joined: what a
@@ -171,3 +183,7 @@ class Repairs:
         except (pa.ArrowException, KeyError) as error:
             said = " ".join(str(error).split())
             raise RepairsDamaged(f"{path}: is damaged ({said}); restore it from a copy") from None
+
+
+def _token(finding: ReportedProblem) -> str | None:
+    return None if finding.token is None else f"{finding.token:016x}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
@@ -24,12 +24,11 @@ from photon.idregistry.api import DIGEST_BYTES
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched
 from photon.spark.classes import Class
+from photon.spark.problems import PROBLEMS, VERDICT_NAME, record_batches
 from photon.spark.recover.journal import ReportRefused
 from photon.spark.recover.planning import ReportedProblem
+from photon.spark.sources import TimeRange
 
-VERDICT_NAME = "verdict.json"
-PROBLEMS = "problems"
-"""Directory of the Parquet files, below the report."""
 BATCH_ROWS = 4_096
 _COLUMNS = (
     "event_id", "digest", "event_time_ns", "datacentre", "class", "log", "offset", "output_file", "output_offset",
@@ -45,6 +44,18 @@ class ReportVerdict(msgspec.Struct, frozen=True):
     """Fingerprint of the deployment that was verified."""
     exported_ns: int
     """Wall clock before the registry's export began."""
+    join: str = ""
+    begin: str = ""
+    end: str = ""
+    """The range of event times, in whole hours: ``2026-11-21 09:00``, UTC."""
+
+    @property
+    def window(self) -> TimeRange:
+        begin, end = (
+            int(datetime.strptime(text, "%Y-%m-%d %H:%M").replace(tzinfo=UTC).timestamp()) * 10**9
+            for text in (self.begin, self.end)
+        )
+        return TimeRange(begin_ns=begin, end_ns=end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +125,7 @@ def findings(
 ) -> Iterator[list[ReportedProblem]]:
     """All of these classes, ``rows`` at a time, the last batch shorter. Raises ReportRefused."""
     waiting: list[ReportedProblem] = []
-    for batch in _record_batches(report.problems, rows):
+    for batch in record_batches(report.problems, rows, _COLUMNS):
         waiting += _of(batch, classes)
         while len(waiting) >= rows:
             yield waiting[:rows]
@@ -123,10 +134,17 @@ def findings(
         yield waiting
 
 
+def event_ids(report: VerifyReport, classes: Collection[Class]) -> Iterator[bytes]:
+    """The ids of all findings of these classes that name an event. Raises ReportRefused."""
+    for batch in record_batches(report.problems, BATCH_ROWS, _COLUMNS):
+        wanted = pc.is_in(batch["class"], pa.array([str(each) for each in classes], pa.string()))
+        yield from batch.filter(wanted)["event_id"].drop_null().to_pylist()
+
+
 def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:
     """Lines that are no records, and files of which the rest is gone, ``rows`` at a time. Raises ReportRefused."""
     waiting: list[Damage] = []
-    for batch in _record_batches(report.problems, rows):
+    for batch in record_batches(report.problems, rows, _COLUMNS):
         torn = batch.filter(pc.is_in(batch["class"], pa.array([str(Class.TORN)]))).to_pylist()
         waiting += (Damage(row["datacentre"], row["output_file"], row["output_offset"]) for row in torn)
         while len(waiting) >= rows:
@@ -134,22 +152,6 @@ def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damag
             del waiting[:rows]
     if waiting:
         yield waiting
-
-
-def _record_batches(root: Path, rows: int) -> Iterator[pa.RecordBatch]:
-    paths = sorted(path for path in root.rglob("*.parquet") if not _hidden(path.relative_to(root)))
-    for path in paths:
-        try:
-            with pq.ParquetFile(path) as file:
-                yield from file.iter_batches(batch_size=rows, columns=list(_COLUMNS), use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            said = " ".join(str(error).split())
-            raise ReportRefused(f"{path}: cannot be read ({said}); verify again") from None
-
-
-def _hidden(path: Path) -> bool:
-    """Whether Spark itself skips the file."""
-    return any(part.startswith(("_", ".")) for part in path.parts)
 
 
 def _of(batch: pa.RecordBatch, classes: Collection[Class]) -> Iterator[ReportedProblem]:

@@ -1,8 +1,8 @@
-"""What each finding means and what to do about it, in one line each; ``docs/verification.md`` says more."""
+"""What each finding means and what to do about it, in one line each: the table in ``docs/verification.md``."""
 
 from __future__ import annotations
 
-from photon.spark.classes import REPAIRABLE, Class
+from photon.spark.classes import Class
 
 MEANING = {
     Class.CORRECT: "written once, as a fresh join has it",
@@ -24,26 +24,30 @@ MEANING = {
     Class.TORN: "a published line that is no output record",
 }
 TO_DO = {
-    Class.LOST_UNREGISTERED: "photon spark recover dispatches it again; look for a dispatcher that skipped",
-    Class.LOST_OWNED: "start the slot's joiner, its redo writes it; if its disk is gone: photon slot retire",
-    Class.LOST_RETIRED: "see that the dispatchers run; photon spark recover dispatches it again",
-    Class.LOST_CLEARED: "put the output file back from a copy; else photon spark recover",
-    Class.LOST_UNREADABLE: "look whether the rejected log was deleted; the raw log still has the line",
-    Class.DUPLICATED: "take the record away that the registry does not name; tell who reads the output",
-    Class.DUPLICATED_ACROSS: "take the record away that the registry does not name; tell who reads the output",
-    Class.INVENTED: "was the raw log deleted before its retention? Else keep the file, and find who wrote it",
-    Class.WRONGLY_JOINED: "the evidence names the fields: was the adapter changed, a log rewritten, a disk bad?",
-    Class.SHOULD_BE_UNMATCHED: "were primary logs deleted? Then verify with them",
-    Class.PRIMARY_EXISTS: "photon spark recover dispatches it again; raise join.unmatched_after if there are many",
-    Class.REGISTRY_MISSING: "was a registry restored? photon registry register-again registers what is written",
-    Class.REGISTRY_DIFFERS: "photon registry verify; keep the export, and compare the replicas",
+    Class.LOST_UNREGISTERED: "photon spark recover: its dispatcher reads it again; look for a skip, or a log deleted "
+    "before it was read",
+    Class.LOST_OWNED: "start the slot's joiner, its redo log has it; if its disk is gone: photon slot retire; a "
+    "backfill's slot: run the backfill again",
+    Class.LOST_RETIRED: "see that the dispatchers run and still have the log; photon spark recover dispatches it "
+    "again",
+    Class.LOST_CLEARED: "put the output file back from a copy; if there is none, photon spark recover dispatches it "
+    "again",
+    Class.LOST_UNREADABLE: "was the rejected log deleted, or the adapter changed? The raw log still has the line",
+    Class.DUPLICATED: "bill the record that the evidence names registered; keep the files, tell their readers",
+    Class.DUPLICATED_ACROSS: "bill the record that the evidence names registered; keep the files, tell their readers",
+    Class.INVENTED: "were raw logs deleted before their retention? Else somebody wrote into the output: keep the "
+    "file, look at its slot and token",
+    Class.WRONGLY_JOINED: "the evidence names the fields: was a log rewritten, the adapter changed, a disk bad? "
+    "Compare both texts",
+    Class.SHOULD_BE_UNMATCHED: "were primary logs deleted? Then the range is too old to verify",
+    Class.PRIMARY_EXISTS: "photon spark recover --also-unmatched gives it a second, joined line; many: raise "
+    "unmatched_after",
+    Class.REGISTRY_MISSING: "after a restore: photon registry restore --register-again; else keep the export and run "
+    "photon registry verify",
+    Class.REGISTRY_DIFFERS: "keep the export and run photon registry verify; where the state differs, the event was "
+    "given back though its record exists",
     Class.TORN: "put the output file back from a copy; its events are listed as lost",
 }
-"""Of problems."""
+"""Of problems. A command that repairs is named exactly where a repair dispatches events of the class."""
 GOOD = (Class.CORRECT, Class.LATE, Class.PENDING)
 PROBLEMS = tuple(kind for kind in Class if kind not in GOOD)
-
-
-def repairable(kind: Class) -> bool:
-    """Whether ``photon spark recover`` does something about it."""
-    return kind in REPAIRABLE

@@ -93,6 +93,8 @@ class Figures:
     """Days that were verified before, and whose inputs have not changed."""
     notes: list[str] = field(default_factory=list)
     """What was not read, and why."""
+    acknowledged: Mapping[Class, int] = field(default_factory=dict)
+    """Findings of ``counts`` that somebody has accepted as they are."""
 
     def totals(self) -> dict[Class, int]:
         """Counts by class that occur, in the order of ``Class``."""
@@ -103,7 +105,8 @@ class Figures:
 
     def problems(self) -> int:
         """How many findings ask for something, differences of the ledger that nothing explains among them."""
-        return sum(count for kind, count in self.totals().items() if kind not in GOOD) + len(self.unexplained())
+        found = sum(count for kind, count in self.totals().items() if kind not in GOOD)
+        return found - sum(self.acknowledged.values()) + len(self.unexplained())
 
     def unexplained(self) -> list[LedgerDifference]:
         """Differences of the ledger that are findings."""

@@ -8,7 +8,7 @@ from html import escape
 
 from photon.config.words import size
 from photon.spark.classes import Class
-from photon.spark.verify.advice import GOOD, MEANING, TO_DO, repairable
+from photon.spark.verify.advice import GOOD, MEANING, TO_DO
 from photon.spark.verify.figures import ClassCount, ExampleFinding, Figures, bars, hour_text
 
 BARS_MAX = 96
@@ -65,6 +65,8 @@ def page(figures: Figures) -> str:
 def _verdict(figures: Figures) -> str:
     problems, events = figures.problems(), sum(figures.totals().values())
     said = "Every event exactly once" if not problems else f"{problems:,} {_many('problem', problems)}"
+    if not problems and figures.acknowledged:
+        said = "No new problem"
     if not events:
         said = "Nothing to verify"
     period = f"{hour_text(figures.from_hour)} to {hour_text(figures.to_hour)} UTC"
@@ -82,6 +84,7 @@ def _tiles(figures: Figures) -> str:
     shown = [
         (f"{totals.get(Class.CORRECT, 0):,}", "correct"),
         (f"{figures.problems():,}", _many("problem", figures.problems())),
+        *([(f"{sum(figures.acknowledged.values()):,}", "acknowledged")] if figures.acknowledged else []),
         (f"{totals.get(Class.PENDING, 0):,}", "pending, not judged"),
         (f"{totals.get(Class.LATE, 0):,}", "late"),
         (_share(right, judged), "right of what was judged"),
@@ -94,8 +97,8 @@ def _classes(figures: Figures) -> str:
     rows = []
     for kind, count in sorted(figures.totals().items(), key=lambda each: (each[0] in GOOD, -each[1])):
         to_do = escape(TO_DO.get(kind, "nothing to do"))
-        if repairable(kind):
-            to_do += ' <span class="dim">(can be repaired)</span>'
+        if kind in figures.acknowledged:
+            to_do += f' <span class="dim">({figures.acknowledged[kind]:,} acknowledged)</span>'
         rows.append(
             f'<tr><td class="name"><i class="dot" style="background:{_colour(kind)}"></i>{kind}</td>'
             f'<td class="n">{count:,}</td><td>{escape(MEANING[kind])}</td><td>{to_do}</td></tr>'

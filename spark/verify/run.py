@@ -33,6 +33,7 @@ from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.tasks import task_directory
 from photon.spark.verify import verdict as report
+from photon.spark.verify.acknowledged import MARK, Acknowledged, kept_below, marked, read_acknowledged
 from photon.spark.verify.advice import PROBLEMS
 from photon.spark.verify.days import (
     Days,
@@ -75,8 +76,6 @@ from photon.spark.verify.verdict import InputFile, Verdict
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEPT = ".verified"
-"""Next to the report's directory; in it a directory for each join."""
 EXAMPLES_MAX = 5
 """Examples of each class."""
 EVIDENCE_CHARS_MAX = 600
@@ -97,7 +96,7 @@ def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[s
     files, places = _input_files(task, task.notes.append)
     days = Days.known(kept, task.deployment, files)
     days.note_growth(lambda file, end: _tail(places[name_of(file)], end))
-    night = _Night(spark, task, days, say)
+    night = _Night(spark, task, days, read_acknowledged(RealDisk(), kept), say)
 
     def build(building: Path) -> None:
         outcome.append(night.build(building))
@@ -106,10 +105,6 @@ def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[s
     night.days.write(RealDisk(), kept, night.verified)
     _tidy(kept, task, night.days)
     return outcome[0]
-
-
-def kept_below(directory: Path, join: str) -> Path:
-    return (directory / KEPT / join).absolute()
 
 
 def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
@@ -127,9 +122,17 @@ def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
 class _Night:
     """One run: verifies what is new, and some hours of what is not."""
 
-    def __init__(self, spark: SparkSession, task: VerifyTask, days: Days, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        task: VerifyTask,
+        days: Days,
+        known: Sequence[Acknowledged],
+        say: Callable[[str], None],
+    ) -> None:
         self._spark = spark
         self._task = task
+        self._acknowledged = known
         self._say = say
         self._notes = ReadNotes(spark)
         self._read: dict[Name, InputFile] = {}
@@ -224,11 +227,17 @@ class _Night:
         return set()
 
     def _collect(self, found: Verification, new: list[ClassCount], problems: Path) -> None:
+        from pyspark.sql import functions as sql
+
         figures, days, todo = self._figures, self.days, self.verified
         wanted = within(todo) | col("hour").isNull()
         if any(each.kind in PROBLEMS for each in new):
-            _write_problems(found.problems().where(wanted), problems)
-            figures.examples = _examples(found.problems().where(wanted))
+            listed = marked(found.problems().where(wanted), self._acknowledged)
+            _write_problems(listed, problems)
+            if self._acknowledged:
+                accepted = listed.where(MARK).groupBy("class").count().collect()
+                figures.acknowledged = {Class(kind): count for kind, count in accepted}
+            figures.examples = _examples(listed.where(~sql.col(MARK)))
         else:
             problems.mkdir()
         cells = {cell: own for cell, own in found.totals.cells.items() if cell[0] is None or _lies_in(cell[0], todo)}

@@ -75,6 +75,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     exit: int
     problems: int
     counts: dict[str, int]
+    """All findings by class, acknowledged ones too."""
+    acknowledged: dict[str, int]
+    """Those among them that are no problem, as somebody has accepted them."""
     ledger_unexplained: int
     """Counts of the dispatchers' ledgers that differ from what was counted, and nothing explains it; in problems."""
     inputs: list[dict[str, Any]]
@@ -97,6 +100,7 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
         exit=3 if problems else 0,
         problems=problems,
         counts={str(kind): count for kind, count in figures.totals().items()},
+        acknowledged={str(kind): count for kind, count in figures.acknowledged.items()},
         ledger_unexplained=len(figures.unexplained()),
         inputs=[
             {"what": each.what, "datacentre": each.datacentre, "files": each.files, "bytes": each.bytes,

@@ -6,11 +6,13 @@ import asyncio
 import gzip
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from photon.config.loader import load
+from photon.config.settings import Settings
 from photon.fleet.ledger import balances, read_ledger
 from photon.idregistry.api import Digester
 from photon.lab.demo.check import records
@@ -78,9 +80,10 @@ class Site:
             places.get("file"), places.get("offset"), places.get("slot"), number_of, True,
         )  # fmt: skip
 
-    async def recover(self, *more: str) -> Result:
-        report = ("--report", str(self.directory / "report"), "--config", str(self.file), "-o", "json")
-        return await asyncio.to_thread(photon, "spark", "recover", *report, *more)
+    async def recover(self, *more: str, report: str = "report", file: Path | None = None) -> Result:
+        place = str(self.directory / report)
+        report_of = ("--report", place, "--config", str(file or self.file), "-o", "json")
+        return await asyncio.to_thread(photon, "spark", "recover", *report_of, *more)
 
 
 async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
@@ -135,6 +138,82 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
     assert "the deployment has changed since this report" in refused.err
 
 
+async def test_what_was_not_looked_at_is_refused(tmp_path: Path) -> None:
+    """A datacentre that the file names no more, an output that is not mounted, a file that no manifest names."""
+    here = Site(tmp_path)
+    write(tmp_path, "queries/q.log", JOINED)
+    write(tmp_path, "clicks/c.log", [*JOINED, *UNMATCHED])
+    deployment = Deployment(here.file, here.settings, tmp_path / "run")
+    async with supervised(deployment) as supervisor:
+        await supervisor.start(deployment.services())
+        await soon(lambda: here.all_done(len(JOINED) + len(UNMATCHED)), 60, "all is read")
+        await soon(lambda: _finals_hold(here), 60, "all files are final")
+        before = sorted(joined(tmp_path))
+        lost = [
+            (file, here.finding(Class.LOST_CLEARED, int(r["event_id"][1:]), "cleared", r["token"]))
+            for file, _, r in _places(here, "joined")
+        ]
+        west = [replace(each, datacentre="west", slot="west-1") for file, each in lost if "west-1" in file]
+        east = [replace(each, slot="east-1") for file, each in lost if "east-1" in file]
+        name, found = ("west", west) if west else ("east", east)
+        other = "east" if name == "west" else "west"
+
+        text = here.file.read_text()
+        dropped = tmp_path / "dropped.toml"
+        dropped.write_text(_without(text, name))
+        _written_report(here, "dropped", found, load(dropped, environment={}))
+        for words, applied in (("--dry-run", False), ("--yes", True)):
+            done = await here.recover(words, report="dropped", file=dropped)
+            counts: Any = done.json["classes"]
+            assert (done.code, done.json["applied"], counts) == (
+                ATTENTION, applied, {"lost-cleared": {"not-looked-at": len(found)}},
+            ), done.err  # fmt: skip
+            refused: Any = done.json["not_looked_at"]
+            assert [(each["datacentre"], each["slots"]) for each in refused] == [(name, {f"{name}-1": len(found)})]
+            assert refused[0]["gone"] == "photon slot retire"
+
+        output, elsewhere = tmp_path / name / "output", tmp_path / other / "output" / "joined"
+        _written_report(here, "mount", found, here.settings)
+        output.rename(tmp_path / "unmounted")
+        output.mkdir()
+        done = await here.recover("--yes", report="mount")
+        counts = done.json["classes"]
+        assert (done.code, counts) == (ATTENTION, {"lost-cleared": {"not-looked-at": len(found)}})
+        told: Any = done.json["not_looked_at"]
+        assert (told[0]["do"], str(output) in told[0]["seen"]) == ("mount it", True)
+
+        # The operator's word: but a copy of one file lies where no manifest names it.
+        kept = next((tmp_path / "unmounted" / "joined").glob("*.gz"))
+        held = gzip.decompress(kept.read_bytes()).count(b"\n")
+        copy = elsewhere / "saved by hand.jsonl.gz"
+        copy.write_bytes(kept.read_bytes())
+        done = await here.recover("--dry-run", "--gone", f"{name}-1", report="mount")
+        counts = done.json["classes"]
+        written: Any = done.json["written"]
+        assert counts["lost-cleared"]["written"] == held
+        assert counts["lost-cleared"].get("reopen", 0) == len(found) - held
+        assert [(each["file"], each["events"]) for each in written] == [(str(copy), held)]
+        copy.unlink()
+        output.rmdir()
+        (tmp_path / "unmounted").rename(output)
+
+        done = await here.recover("--yes", report="mount")
+        counts = done.json["classes"]
+        assert (done.code, counts) == (ATTENTION, {"lost-cleared": {"written": len(found)}})
+        assert sorted(joined(tmp_path)) == before
+
+
+def _without(text: str, datacentre: str) -> str:
+    """The deployment file without the sections of a datacentre."""
+    sections = text.split("\n[")
+    return "\n[".join(each for each in sections if not each.startswith(f"datacentre.{datacentre}"))
+
+
+def _written_report(here: Site, name: str, findings: list[ReportedProblem], settings: Settings) -> None:
+    deployment = fingerprint(settings, (here.directory / "key").read_bytes())
+    write_report(here.directory / name, findings, deployment=deployment)
+
+
 def _finals_hold(here: Site) -> bool:
     """All that was written stands in final files: its ids are cleared."""
     held = Counter[str]()
@@ -159,15 +238,22 @@ async def _skipped_by_mistake(here: Site, supervisor: Supervisor) -> None:
         supervisor.release(name)
 
 
+def _places(here: Site, kind: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Name and offset of each record in the final files, as a verification tells them."""
+    for file in here.finals(kind):
+        offset = 0
+        for line in gzip.decompress(file.read_bytes()).splitlines(keepends=True):
+            yield f"{kind}/{file.name.removesuffix('.gz')}", offset, json.loads(line)
+            offset += len(line)
+
+
 def _report(here: Site, lost: list[dict[str, Any]]) -> None:
     """What a verification finds."""
     findings = [here.finding(Class.LOST_CLEARED, int(r["event_id"][1:]), "cleared", r["token"]) for r in lost]
     findings += [here.finding(Class.LOST_UNREGISTERED, number, None, None) for number in SKIPPED]
     findings += [
-        here.finding(
-            Class.PRIMARY_EXISTS, int(r["event_id"][1:]), "cleared", r["token"], file="unmatched/x", offset=0
-        )
-        for r in here.lines("unmatched")
+        here.finding(Class.PRIMARY_EXISTS, int(r["event_id"][1:]), "cleared", r["token"], file=file, offset=offset)
+        for file, offset, r in _places(here, "unmatched")
     ]
     findings.append(here.finding(Class.LOST_OWNED, 999, "owned", f"{1 << 40:016x}", slot="east-1"))
     deployment = fingerprint(here.settings, (here.directory / "key").read_bytes())

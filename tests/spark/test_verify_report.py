@@ -14,6 +14,7 @@ from photon.config.loader import load
 from photon.spark import exports
 from photon.spark.schemas import PROBLEM, REGISTRY
 from photon.spark.sources import PipelineSources, RegistrySource, TimeRange, pipeline_sources
+from photon.spark.verify.acknowledged import Acknowledged, finding_key, marked
 from photon.spark.verify.figures import HOURS_A_DAY
 from photon.spark.verify.reading import VerifyTask, registry_of_join
 from photon.spark.verify.run import run
@@ -70,6 +71,51 @@ def test_a_report_and_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
     deployment.lines.append(lost)
     deployment.write_outputs()
     assert run(spark, task_of(deployment), report, said.append).verdict.exit == 0
+
+
+def test_red_means_new(spark: SparkSession, tmp_path: Path) -> None:
+    deployment = make(tmp_path / "site", 5, clicks=60)
+    report = tmp_path / "report"
+    known, new = deployment.joined()[3:5]
+    deployment.lines.remove(known)
+    deployment.write_outputs()
+    assert run(spark, task_of(deployment), report, print).verdict.exit == 3
+    words = ("--event", event_of(known), "--class", "lost-unregistered", "--who", "ana", "--why", "never billed")
+    done = photon("spark", "acknowledge", str(report), *words)
+    assert done.code == 0, done.err
+    green = run(spark, task_of(deployment), report, print).verdict
+    assert (green.exit, green.problems, green.acknowledged) == (0, 0, {"lost-unregistered": 1})
+    assert green.counts["lost-unregistered"] == 1
+    assert "No new problem" in (report / "report.html").read_text()
+    assert _findings(report) == {event_of(known): True}
+
+    deployment.lines.remove(new)
+    deployment.write_outputs()
+    red = run(spark, task_of(deployment), report, print)
+    assert (red.verdict.exit, red.verdict.problems, red.verdict.acknowledged) == (3, 1, {"lost-unregistered": 1})
+    assert [each.event for each in red.figures.examples] == [event_of(new)]
+    assert _findings(report) == {event_of(known): True, event_of(new): False}
+
+
+def _findings(report: Path) -> dict[str, bool]:
+    rows = ds.dataset(report / "problems", format="parquet").to_table().to_pylist()
+    return {row["event_id"].decode(): row["acknowledged"] for row in rows}
+
+
+def test_findings_are_known_by_the_same_digest_with_and_without_spark(spark: SparkSession) -> None:
+    names = [column.split()[0] for column in PROBLEM.split(", ") if not column.startswith("acknowledged")]
+    found = {"digest": b"\x0f" * 16, "class": "duplicated", "datacentre": "east", "output_file": "joined/ä.jsonl",
+             "output_offset": 7, "evidence": '{"why":"\\u00e4"}', "log": "c.log", "offset": 3}  # fmt: skip
+    rows = [dict.fromkeys(names) | found, dict.fromkeys(names) | found | {"digest": None, "output_file": None}]
+    kinds = ", ".join(column for column in PROBLEM.split(", ") if not column.startswith("acknowledged"))
+    problems = spark.createDataFrame([tuple(row[name] for name in names) for row in rows], kinds)
+    for row in rows:
+        known = [Acknowledged(finding_key(row), "", "", "", "", "", "")]
+        told = {
+            each["digest"] and bytes(each["digest"]): each["acknowledged"]
+            for each in marked(problems, known).collect()
+        }
+        assert told == {each["digest"]: each is row for each in rows}
 
 
 def test_what_is_no_report_is_not_replaced(spark: SparkSession, tmp_path: Path) -> None:

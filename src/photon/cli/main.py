@@ -126,6 +126,8 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
             "Verify a day, repair losses, backfill an archive, on Spark.",
             {
                 "verify": "spark.verify:verify",
+                "problems": "spark.findings:problems",
+                "acknowledge": "spark.findings:acknowledge",
                 "recover": "spark.recover:recover",
                 "backfill": "spark.backfill:backfill",
                 "demo": "spark.demo:demo",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,19 +22,29 @@ from photon.dispatcher.replay.requests import Step
 from photon.fleet.access import registry_of, tls_of
 from photon.fleet.ledger import ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
 from photon.objects.api import ObjectChanged
-from photon.objects.disk import UrlDisk
-from photon.objects.paths import ObjectPath
+from photon.objects.disk import UrlDisk, moved_below
+from photon.objects.paths import ObjectPath, placed
 from photon.objects.transfer import told as told_of_store
-from photon.spark.recover.journal import RepairProgress, Replayed, write_journal
+from photon.outputs.every_file import FoundFile, files_below
+from photon.outputs.output_places import COPIES_NAME, KINDS, OUTPUT_NAME
+from photon.spark.outputs import place_of
+from photon.spark.recover.journal import RegistrySilent, RepairProgress, Replayed, write_journal
 from photon.spark.recover.planning import ATTENTION
 from photon.spark.recover.repairing import Repairing, RepairRules
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.recover.replays import requests
 from photon.spark.recover.report import VerifyReport, opened
+from photon.spark.recover.unseen import SeenOutputs, seen_slots
+from photon.spark.sources import output_source
 from photon.spark.verify.verdict import fingerprint
 
 LOCK_NAME = "recover.lock"
+ASK_S = 10.0
+RECORDS = tuple(kind for kind in KINDS if kind != "late")
+"""Kinds of files that hold verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +74,15 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The operator's options. ``rate``: limit of ids a second to give up."""
+    """The operator's options. ``rate``: limit of ids a second to give up; ``gone``: slots whose missing files are
+    gone permanently; ``config``: the deployment file's name, for messages."""
 
     report: Path
     apply: bool
     also_unmatched: bool
     rate: float
+    gone: Collection[str] = ()
+    config: str = "the deployment file"
 
 
 def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairProgress], None]) -> Recovery:
@@ -126,7 +139,46 @@ async def _repair(
     )
     repairs = Repairs(disk, base / DIRECTORY)
     async with registry_of(settings, tls_of(settings, base, OPERATOR)) as registry:
-        return await Repairing(report, registry, registry.recovery, disk, repairs, clock, rules, told).run()
+        seen = await _seen(settings, base, report, wish, registry)
+        files = _every_file(settings, base, report.verdict.join)
+        return await Repairing(
+            report, registry, registry.recovery, disk, repairs, seen, files, clock, rules, told
+        ).run()
+
+
+# -- what can be looked at ---------------------------------------------------------------------------------------
+async def _seen(
+    settings: Settings, base: Path, report: VerifyReport, wish: Wish, registry: RegistryClient
+) -> SeenOutputs:
+    """Raises RegistrySilent, PublishedDamaged, OSError."""
+    known = await registry.recovery.list_slots(timeout=ASK_S)
+    if isinstance(known, Refusal):
+        why = registry.problem or known.reason or "no replica answers"
+        raise RegistrySilent(f"the registry does not say which slots there are ({why}); start it and run this again")
+    sources = [
+        output_source(base, name, pipeline)
+        for name, pipeline in settings.datacentre.items()
+        if pipeline.join == report.verdict.join
+    ]
+    sites = {each.datacentre: seen_slots(UrlDisk(), place_of(each), report.verdict.window) for each in sources}
+    others = {name for name, pipeline in settings.datacentre.items() if pipeline.join != report.verdict.join}
+    slots = {each.name: each for each in known if each.datacentre not in others}
+    return SeenOutputs(wish.config, sites, {each.datacentre: each.state for each in sources}, slots, wish.gone)
+
+
+def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
+    """Of all outputs of a join, and of the copies that its datacentres keep. Raises OSError."""
+    disk, found = UrlDisk(), list[FoundFile]()
+    for pipeline in settings.datacentre.values():
+        if pipeline.join != join:
+            continue
+        copies = base / pipeline.state / COPIES_NAME
+        own = placed(base, pipeline.output)
+        moved = None if isinstance(own, ObjectPath) else moved_below(own)
+        kept = [copies / at / slot / OUTPUT_NAME for at in disk.names(copies) for slot in disk.names(copies / at)]
+        for root in (own, moved, *kept):
+            found += () if root is None else files_below(disk, root, RECORDS)
+    return found
 
 
 # -- what was never registered -----------------------------------------------------------------------------------

@@ -29,9 +29,10 @@ from photon.spark.backfill.manifest import known_backfills
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import session
 from photon.spark.sources import RegistrySource, pipeline_sources
+from photon.spark.verify.acknowledged import kept_below
 from photon.spark.verify.figures import LedgerLine
 from photon.spark.verify.reading import VerifyTask
-from photon.spark.verify.run import VerifyOutcome, kept_below, run
+from photon.spark.verify.run import VerifyOutcome, run
 from photon.spark.verify.verdict import check_below, fingerprint, put_below
 
 HOUR_NS = 3_600_000_000_000

@@ -62,7 +62,7 @@ def options(command: click.Command) -> set[str]:
 def test_dry_run_and_yes_stand_on_exactly_those_that_change() -> None:
     assert {name for name, command in COMMANDS.items() if "--yes" in options(command)} == ASK
     shown_first = {name for name, command in COMMANDS.items() if "--dry-run" in options(command)}
-    assert shown_first == ASK | BACK | {"chaos run", "compute rescale"}
+    assert shown_first == ASK | BACK | {"chaos run", "compute rescale", "spark acknowledge"}
     assert not [name for name, command in COMMANDS.items() if "--apply" in options(command)]
 
 

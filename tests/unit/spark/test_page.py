@@ -17,6 +17,7 @@ from photon.spark.verify.figures import (
     bars,
 )
 from photon.spark.verify.page import page
+from photon.spark.verify.verdict import verdict_of
 
 HOUR = 494_784
 EVIL = '<script>alert("x")</script>'
@@ -120,3 +121,17 @@ def test_bars_are_hours_or_days() -> None:
     width, made = bars(counts, HOUR, HOUR + 24 * 365, 96)
     assert width == 24 * 4
     assert sum(column.total() for column in made) == 3
+
+
+def test_acknowledged_findings_are_counted_apart() -> None:
+    counts = [ClassCount(HOUR, "east", Class.CORRECT, 7), ClassCount(HOUR, "east", Class.DUPLICATED, 3)]
+    some = figures(counts, acknowledged={Class.DUPLICATED: 2})
+    assert some.problems() == 1
+    told = verdict_of(some, "", 0)
+    assert (told.exit, told.counts["duplicated"], told.acknowledged) == (3, 3, {"duplicated": 2})
+    assert "1 problem<" in page(some)
+    assert "(2 acknowledged)" in page(some)
+    all_ = figures(counts, acknowledged={Class.DUPLICATED: 3})
+    assert (verdict_of(all_, "", 0).exit, verdict_of(all_, "", 0).verdict) == (0, "right")
+    assert "No new problem" in page(all_)
+    assert "Every event exactly once" not in page(all_)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,9 @@ WORDS = {
     "backfilled": "a backfill registered them: its output was not verified; look there",
     "other-records": "they have other records too: look at the report's duplicates first",
     "noted": "damaged places in the output: their events are above, later reports leave these places out",
+    "earlier": "given back by an earlier repair: nothing more to do",
+    "not-looked-at": "refused: the output of their slots was not there to be looked at, see below",
+    "written": "not given back: their records stand in output files, see below",
     "unknown": "the registry does not answer",
 }
 
@@ -47,14 +52,26 @@ WORDS = {
               help="Unmatched events whose primary exists get a second, joined line too.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
               help="Limit of ids a second.")  # fmt: skip
+@click.option("--gone", multiple=True, metavar="SLOT",
+              help="Confirm that the missing files of this slot are gone permanently.")  # fmt: skip
 @deployed()
 @audited
-def recover(at: Deployed, report: Path, dry_run: bool, yes: bool, also_unmatched: bool, rate: float) -> int:
+def recover(
+    at: Deployed,
+    report: Path,
+    dry_run: bool,
+    yes: bool,
+    also_unmatched: bool,
+    rate: float,
+    gone: tuple[str, ...],
+) -> int:
     """Give back to the dispatchers what a verification found lost.
 
     \b
     The registry gives an id up only if its entry is still the exported one; every dispatcher that has
     the event's log then reads it again, and it is joined once. May be killed and run again at any moment.
+    Before, all files of all outputs are searched for the lost records. Events of slots whose output cannot have been
+    looked at (a datacentre that FILE does not name, a disk that is not mounted) are refused.
     Readers who have read a line before its file was lost read the event a second time: --yes is the operator's word
     that these records are nowhere.
     Examples:
@@ -70,16 +87,19 @@ def recover(at: Deployed, report: Path, dry_run: bool, yes: bool, also_unmatched
     settings = at.settings
 
     def recovered(apply: bool) -> Recovery:
-        return do(settings, at.base, Wish(report, apply, also_unmatched, rate), _Told())
+        wish = Wish(report, apply, also_unmatched, rate, gone, str(at.config))
+        return do(settings, at.base, wish, _Told())
 
     if not (dry_run or yes):
-        _confirm(recovered(False))
+        _confirm(recovered(False), at.config)
     done = recovered(not dry_run)
     at.show(_as_json(done), lambda: _show(done, at.config))
     return ATTENTION if done.attention or done.unasked else DONE
 
 
-def _confirm(planned: Recovery) -> None:
+def _confirm(planned: Recovery, config: Path) -> None:
+    for line in _refusals(planned, config):
+        click.echo(line, err=True)
     ways = [of for classes in planned.progress.counts.values() for of in classes.values()]
     back = sum(count for of in ways for what, count in of.items() if what.startswith("reopen") or what == "replay")
     ask(f"{back:,} events are read again. Is it sure that their records are nowhere?", yes=False)
@@ -100,12 +120,16 @@ class _Told:
 
 
 def _as_json(done: Recovery) -> dict[str, Any]:
+    from msgspec import to_builtins as builtins
+
     return {
         "report": str(done.report.directory),
         "verdict": done.report.name,
         "applied": done.applied,
         "classes": _classes(done),
         "slots": dict(done.progress.waiting_slots),
+        "not_looked_at": [builtins(each) for each in chain(*done.progress.unseen.values())],
+        "written": [builtins(each) for each in chain(*done.progress.written.values())],
         "replays": [_replay(each) for each in done.progress.replays],
         "attention": done.attention,
     }
@@ -138,6 +162,8 @@ def _show(done: Recovery, config: Path) -> None:
         click.echo("the report has nothing to repair")
     for slot, count in sorted(done.progress.waiting_slots.items()):
         click.echo(f"slot {slot} is down and owns {count:,} of them: start its joiner, or retire it")
+    for line in _refusals(done, config):
+        click.echo(line)
     for replay in map(_replay, done.progress.replays):
         asked = f"replay {replay['number']} of" if replay["number"] else "to be run where its dispatcher is:"
         file = f" --file '{replay['file']}'" if replay["file"] else ""
@@ -147,3 +173,17 @@ def _show(done: Recovery, config: Path) -> None:
         )
     if not done.applied:
         click.echo("nothing was done")
+
+
+def _refusals(done: Recovery, config: Path) -> Iterator[str]:
+    """One line for each group of slots that was not looked at, and for each file that holds lost events."""
+    from photon.config.words import many
+    from photon.spark.recover.unseen import line_of
+
+    for refused in chain(*done.progress.unseen.values()):
+        yield line_of(refused, str(config))
+    for held in chain(*done.progress.written.values()):
+        yield (
+            f"{held.file}: holds {many(held.events, 'event')} that the report calls lost, {held.event} at byte "
+            f"{held.offset:,}: not given back; put the file where readers see it, or move it away and repeat this"
+        )

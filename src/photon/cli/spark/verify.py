@@ -110,4 +110,6 @@ def _show(done: VerifyOutcome, report: Path) -> None:
         click.echo(f"{done.verdict.ledger_unexplained:,} counts of the dispatchers' ledgers differ, see the report")
     problems = done.verdict.problems
     said = f"{problems:,} problems" if problems else "every event exactly once"
+    if accepted := sum(done.verdict.acknowledged.values()):
+        said = f"{problems:,} new problems, {accepted:,} acknowledged"
     click.echo(f"{report / 'report.html'}: {said}")

@@ -33,6 +33,7 @@ PROBLEM = pa.schema(
         ("state", pa.string()),
         ("generation", pa.int64()),
         ("evidence", pa.string()),
+        ("acknowledged", pa.bool_()),
     ]
 )
 SAME = (
@@ -90,7 +91,8 @@ def write_report(
         some = rows[file::files]
         table = pa.Table.from_pylist([_row(each) for each in some], schema=PROBLEM)
         pq.write_table(table, directory / "problems" / f"part-{file:05}.parquet")
-    verdict = {"version": 1, "deployment": deployment, "exported_ns": exported_ns, "clean": not rows}
+    verdict = {"version": 1, "deployment": deployment, "exported_ns": exported_ns, "join": "clicks"}
+    verdict |= {"begin": "1970-01-01 00:00", "end": "2100-01-01 00:00"}
     (directory / "verdict.json").write_bytes(msgspec.json.encode(verdict))
     return directory
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from photon.config.disk import RealDisk
+from photon.outputs.every_file import FoundFile, files_below
+from photon.outputs.output_places import KINDS
 from photon.spark.classes import Class
 from photon.spark.recover import repairing
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, write_journal
@@ -18,8 +20,9 @@ from photon.spark.recover.planning import EarlierRepairs, ReportedProblem
 from photon.spark.recover.repairing import LOSSES, UNMATCHED, Repairing, RepairRules
 from photon.spark.recover.repairs import Repairs
 from photon.spark.recover.report import open_report
+from photon.spark.recover.unseen import SeenOutputs, SeenSlot
 from tests.unit.idregistry.model import Row, reopen
-from tests.unit.spark.recover.rows import DEPLOYMENT, write_report
+from tests.unit.spark.recover.rows import DEPLOYMENT, lost, write_report
 from tests.unit.spark.recover.world import Killed, World, digest, time_of
 
 OWNER = 1
@@ -64,6 +67,8 @@ class Site:
             directory / "report", [each for each in self.findings if each], exported_ns=EXPORTED_NS, files=3
         )
         self.repairs = Repairs(QuickDisk(), directory / "repairs")
+        self.seen = SeenOutputs("photon.toml", {"east": {"a": SeenSlot(1, 0, "out", False)}}, {"east": "state"}, {})
+        self.files_there: list[FoundFile] = []
 
     def _finding(self, number: int) -> ReportedProblem | None:
         row, shard = Row(number, OWNER, number), self.world.shard
@@ -89,7 +94,18 @@ class Site:
     async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> RepairProgress:
         rules, world = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply), self.world
         report, told = open_report(RealDisk(), self.report, DEPLOYMENT), list[RepairProgress]()
-        return await Repairing(report, world, world, QuickDisk(), self.repairs, self.clock, rules, told.append).run()
+        return await Repairing(
+            report,
+            world,
+            world,
+            QuickDisk(),
+            self.repairs,
+            self.seen,
+            self.files_there,
+            self.clock,
+            rules,
+            told.append,
+        ).run()
 
     def files(self) -> set[str]:
         found = [*self.directory.glob("*"), *self.directory.glob("*/*")]
@@ -217,3 +233,91 @@ async def _until_done(site: Site) -> RepairProgress:
     while True:
         with contextlib.suppress(Killed, RegistrySilent):
             return await site.run()
+
+
+# -- what is not given back ------------------------------------------------------------------------------------------
+async def test_losses_of_slots_that_were_not_looked_at_are_refused_until_they_are(tmp_path: Path) -> None:
+    site = Site(tmp_path, 5, 100, 0.0)
+    seen, site.seen = site.seen, replace(site.seen, sites={})
+    cleared = site.of(Class.LOST_CLEARED)
+    shown = await site.run(apply=False)
+    done = await site.run()
+    for each in (shown, done):
+        assert each.counts[LOSSES]["lost-cleared"] == {"not-looked-at": len(cleared)}
+        assert [(told.datacentre, told.slots, told.events) for told in each.unseen[LOSSES]] == [
+            ("east", {"a": len(cleared)}, len(cleared))
+        ]
+    assert done.counts[LOSSES]["lost-unregistered"] == {"replay": len(site.of(Class.LOST_UNREGISTERED))}
+    assert not site.world.written
+    assert (await site.run()) == done, "it is refused again, and nothing is counted twice"
+    site.seen = seen
+    again = await site.run()
+    site.world.live()
+    assert again.counts[LOSSES]["lost-cleared"] == {"reopened": len(cleared)}
+    assert again.unseen[LOSSES] == []
+    assert again.wanted == done.wanted
+    assert again.waiting_slots == done.waiting_slots
+    assert set(site.world.written.values()) <= {1}
+
+
+async def test_records_that_stand_in_some_file_are_not_given_back(tmp_path: Path) -> None:
+    site = Site(tmp_path, 6, 200, 0.0)
+    there = [*site.of(Class.LOST_CLEARED)[::2], *site.of(Class.LOST_UNREGISTERED)[::2]]
+    joined = site.of(Class.PRIMARY_EXISTS)[::2]
+    forgotten = tmp_path / "output" / "joined" / "old copy.jsonl"
+    forgotten.parent.mkdir(parents=True)
+    lines = [b'{"event_id":"e%d"}\n' % number for number in (*there, *joined)]
+    forgotten.write_bytes(b"".join(lines))
+    site.files_there = files_below(RealDisk(), tmp_path / "output", KINDS)
+    done = await site.run()
+    counts = {**done.counts[LOSSES], **done.counts[UNMATCHED]}
+    found = [counts[str(kind)]["written"] for kind in (Class.LOST_CLEARED, Class.LOST_UNREGISTERED)]
+    assert (sum(found), counts["primary-exists"]["written"]) == (len(there), len(joined))
+    [file] = done.written[LOSSES]
+    assert (file.file, file.events) == (str(forgotten), len(there))
+    assert forgotten.read_bytes()[file.offset :].startswith(b'{"event_id":"%s"}' % file.event.encode())
+    site.world.live()
+    assert not set(site.world.written) & {*there, *joined}
+    site.files_there = []
+    again = await site.run()
+    site.world.live()
+    counts = {**again.counts[LOSSES], **again.counts[UNMATCHED]}
+    assert all("written" not in of for of in counts.values())
+    assert set(site.world.written.values()) == {1}
+
+
+async def test_a_second_report_names_earlier_repairs(tmp_path: Path) -> None:
+    site = Site(tmp_path, 7, 100, 0.0)
+    await site.run()
+    for _ in range(20):
+        site.world.live()
+    written = dict(site.world.written)
+    rows = [each for each in site.findings if each]
+    site.report = write_report(tmp_path / "second", rows, exported_ns=EXPORTED_NS - 1)
+    for apply in (False, True):
+        progress = await site.run(apply=apply)
+        assert progress.counts[LOSSES]["lost-cleared"] == {"earlier": len(site.of(Class.LOST_CLEARED))}
+        assert progress.counts[UNMATCHED]["primary-exists"] == {"earlier": len(site.of(Class.PRIMARY_EXISTS))}
+    assert dict(site.world.written) == written
+
+
+async def test_damage_is_noted_only_where_its_events_were_given_back(tmp_path: Path) -> None:
+    site = Site(tmp_path, 8, 0, 0.0)
+    places = ["joined/a-000001.jsonl", "joined/b-000001.jsonl", "joined/hour=2026-11-20T09/part.jsonl"]
+    torn = [lost(at, Class.TORN, None, output_file=place, output_offset=5) for at, place in enumerate(places)]
+    whole = lost(9, log=None)  # its checksum is wrong, all of its lines can be read
+    site.report = write_report(tmp_path / "torn", [*torn, whole], exported_ns=EXPORTED_NS)
+    path = tmp_path / "output" / places[0]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"event_id":"e9"}\n')
+    site.files_there = files_below(RealDisk(), tmp_path / "output", KINDS)
+    unmounted = SeenSlot(3, 3, "out", True)
+    site.seen = replace(site.seen, sites={"east": {**site.seen.sites["east"], "b": unmounted}})
+    for _ in range(2):
+        done = await site.run()
+        assert done.counts["damage"] == {"torn": {"written": 1, "not-looked-at": 1, "noted": 1}}
+        assert site.repairs.damages()["output_file"].to_pylist() == places[2:]
+    site.files_there, site.seen = [], replace(site.seen, gone=("b",))
+    done = await site.run()
+    assert done.counts["damage"] == {"torn": {"noted": 3}}
+    assert sorted(site.repairs.damages()["output_file"].to_pylist()) == sorted(places)

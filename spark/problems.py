@@ -1,0 +1,116 @@
+"""The findings of a report as rows, read from Parquet without Spark: to show them, to acknowledge them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.disk import RealDisk
+from photon.objects.paths import ObjectPath
+from photon.objects.transfer import fetched
+from photon.spark.recover.journal import ReportRefused
+from photon.spark.schemas import PROBLEM
+
+VERDICT_NAME = "verdict.json"
+PROBLEMS = "problems"
+"""Directory of the Parquet files, below the report."""
+VERSION = 1
+ROWS = 4_096
+COLUMNS = tuple(column.split()[0] for column in PROBLEM.split(", "))
+
+
+class _Verdict(msgspec.Struct, frozen=True):
+    version: int
+    join: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReport:
+    """``join``: the name of its join; ``problems``: the directory of Parquet files, on this machine."""
+
+    join: str
+    problems: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFilter:
+    """Empty members take everything. ``file``: a raw log or an output file, by its name or the end of its path."""
+
+    classes: Collection[str] = ()
+    file: str = ""
+    event: bytes | None = None
+
+    def takes(self, row: dict[str, Any]) -> bool:
+        return (
+            (not self.classes or row["class"] in self.classes)
+            and (self.event is None or row["event_id"] == self.event)
+            and (not self.file or self._in_file(row))
+        )
+
+    def _in_file(self, row: dict[str, Any]) -> bool:
+        """Several records have their places in the evidence alone."""
+        name = self.file.removesuffix(".gz")
+        own = (row["output_file"], row["log"])
+        return any(each == name or (each or "").endswith(f"/{name}") for each in own) or f"{name}:" in row["evidence"]
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[ReadReport]:
+    """A report in a directory or below a URL. Raises ReportRefused, ObjectsUnavailable, OSError."""
+    if not isinstance(directory, ObjectPath):
+        yield _read(directory, directory)
+        return
+    with fetched(directory, VERDICT_NAME) as local:
+        yield _read(directory, local)
+
+
+def _read(named: Path, local: Path) -> ReadReport:
+    path = named / VERDICT_NAME
+    try:
+        verdict = msgspec.json.decode(RealDisk().read(local / VERDICT_NAME), type=_Verdict)
+    except OSError as error:
+        raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
+    except DECODE_ERRORS as error:
+        raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
+    if verdict.version != VERSION:
+        raise ReportRefused(f"{path}: has version {verdict.version}, this release reads version {VERSION}")
+    return ReadReport(verdict.join, local / PROBLEMS)
+
+
+def rows(report: ReadReport, wanted: ProblemFilter) -> Iterator[dict[str, Any]]:
+    """The columns of PROBLEM, in the order of the files. Raises ReportRefused."""
+    for batch in record_batches(report.problems, ROWS, COLUMNS):
+        yield from filter(wanted.takes, batch.to_pylist())
+
+
+def record_batches(root: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Of all Parquet files below ``root`` that Spark reads, in the order of their names. Raises ReportRefused."""
+    paths = sorted(path for path in root.rglob("*.parquet") if not _hidden(path.relative_to(root)))
+    for path in paths:
+        try:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            said = " ".join(str(error).split())
+            raise ReportRefused(f"{path}: cannot be read ({said}); verify again") from None
+
+
+def _hidden(path: Path) -> bool:
+    """True if Spark itself skips the file."""
+    return any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def event_text(event_id: bytes | None) -> str:
+    return "-" if event_id is None else event_id.decode("utf-8", "backslashreplace")
+
+
+def place_text(file: str | None, offset: int | None) -> str:
+    return "-" if file is None else f"{file}:{offset}"

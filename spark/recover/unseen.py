@@ -1,0 +1,140 @@
+"""Slots whose outputs a verification cannot have looked at: their losses are refused, not repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from photon.config.disk import Disk
+from photon.config.words import many
+from photon.idregistry.witness import KnownSlot
+from photon.outputs.output_places import KINDS, OutputPlace
+from photon.outputs.published import OutputFile, SlotOutput
+from photon.spark.backfill.batch_names import SLOT_PREFIX
+from photon.spark.recover.journal import UnseenSlots
+from photon.spark.sources import TimeRange
+
+FEW = 2
+"""A slot with fewer files of the range than this may have lost all of them by one deletion."""
+RETIRE, GONE = "photon slot retire", "photon spark recover --gone"
+"""Commands that say on purpose that records are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSlot:
+    """A slot's published files that are not empty and may hold events of the report's range."""
+
+    published: int
+    missing: int
+    output: str
+    """The directory that they stand in."""
+    empty: bool
+    """The directory is missing, or holds no file of any kind."""
+
+
+class Why(NamedTuple):
+    """Why a slot's output was not looked at; ``do``: what ends that; ``gone``: RETIRE or GONE."""
+
+    seen: str
+    do: str
+    gone: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenOutputs:
+    """The outputs that can be looked at from here. ``sites``: datacentre -> its slots by name, of those that the
+    deployment file names; ``states``: datacentre -> where its slots publish."""
+
+    config: str
+    sites: Mapping[str, Mapping[str, SeenSlot]]
+    states: Mapping[str, str]
+    known: Mapping[str, KnownSlot]
+    gone: Collection[str] = ()
+    """Slots whose missing files are gone by the operator's word."""
+
+    def why(self, datacentre: str, slot: str) -> Why | None:
+        """``None``: its files were there, or it is said on purpose that they are gone."""
+        known = self.known.get(slot)
+        if known is not None and known.retired:
+            return None
+        slots = self.sites.get(datacentre)
+        if slots is None:
+            return Why(f"which {self.config} does not name", "put it back into the file", RETIRE)
+        seen = slots.get(slot)
+        if seen is None:
+            return Why(f"of which {self.states[datacentre]} holds nothing", "mount its state and output", RETIRE)
+        if slot in self.gone or not seen.missing:
+            return None
+        if seen.empty:
+            return Why(f"whose output directory {seen.output} is missing or empty", "mount it", GONE)
+        if seen.missing == seen.published >= FEW:
+            return Why(f"none of whose files of this range is in {seen.output}", "put them back", GONE)
+        return None
+
+    def others(self) -> list[tuple[str, str, Why]]:
+        """Datacentre and name of all slots that have written something and were not looked at."""
+        return [
+            (each.datacentre, each.name, why)
+            for each in self.known.values()
+            if any(log.length for log in each.witness) and not each.name.startswith(SLOT_PREFIX)
+            if (why := self.why(each.datacentre, each.name)) is not None
+        ]
+
+
+def seen_slots(disk: Disk, place: OutputPlace, window: TimeRange) -> dict[str, SeenSlot]:
+    """Of one pipeline. ``window``: the report's range. Raises PublishedDamaged, OSError."""
+    listed: dict[Path, dict[str, Collection[str]]] = {}
+    found = {}
+    for slot in place.published(disk):
+        root = slot.output or place.output
+        names = listed.setdefault(root, {kind: set(disk.names(root / kind)) for kind in KINDS})
+        files = _of_range(slot, window)
+        missing = sum(1 for file in files if not _is_there(disk, root, names, file))
+        found[slot.slot] = SeenSlot(len(files), missing, str(root), not any(names.values()))
+    return found
+
+
+def _of_range(slot: SlotOutput, window: TimeRange) -> list[OutputFile]:
+    return [
+        file
+        for file in slot.files
+        if file.length
+        and (file.first_ns is None or file.last_ns is None or window.meets(file.first_ns, file.last_ns))
+    ]
+
+
+def _is_there(disk: Disk, root: Path, names: Mapping[str, Collection[str]], file: OutputFile) -> bool:
+    stored = root / file.path
+    forms = {stored.name, stored.name + ".gz"}
+    # A file that was moved into a bucket is in no directory here.
+    return not forms.isdisjoint(names[file.kind]) or disk.exists(stored.with_name(stored.name + ".gz"))
+
+
+def line_of(each: UnseenSlots, config: str) -> str:
+    """One line for people."""
+    events = many(each.events, "event")
+    verb = "may belong" if each.perhaps else "belongs" if each.events == 1 else "belong"
+    slots = f"{'slot' if len(each.slots) == 1 else 'slots'} {', '.join(sorted(each.slots))}"
+    if each.gone == RETIRE:
+        commands = "; ".join(f"{RETIRE} {slot} --config {config}" for slot in sorted(each.slots))
+    else:
+        commands = "repeat this with " + " ".join(f"--gone {slot}" for slot in sorted(each.slots))
+    return (
+        f"{events} {verb} to {slots} of datacentre {each.datacentre}, {each.seen}: {each.do}, or, if the disk is "
+        f"gone permanently, {commands}"
+    )
+
+
+def slot_of_file(name: str) -> str:
+    """The slot that an output file's name tells: ``joined/SLOT-000003.jsonl``."""
+    return name.rpartition("/")[2].rpartition("-")[0]
+
+
+def grouped(refused: Mapping[tuple[str, Why, bool], Mapping[str, int]]) -> Sequence[UnseenSlots]:
+    """``refused``: (datacentre, why, whether that is uncertain) -> slot -> events."""
+    return [
+        UnseenSlots(datacentre, dict(slots), max(slots.values()) if perhaps else sum(slots.values()), *why, perhaps)
+        for (datacentre, why, perhaps), slots in refused.items()
+    ]

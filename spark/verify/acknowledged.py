@@ -1,0 +1,112 @@
+"""Findings that a person has accepted: JSON Lines, kept where a verification keeps what the next one needs to know.
+
+An acknowledgement is of one finding as it was: the event, the class, the place in the output and the evidence. A
+finding that differs in any of these is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from hashlib import md5
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NAME = "acknowledged.jsonl"
+VERSION = 1
+WHAT = "acknowledged findings"
+KEPT = ".verified"
+"""Next to the report's directory; in it a directory for each join."""
+MARK = "acknowledged"
+_TOLD = ("class", "datacentre", "output_file", "output_offset", "evidence")
+_SEPARATOR = "\x1f"
+
+
+class _Head(msgspec.Struct, frozen=True):
+    photon: str
+    version: int
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """``finding``: the digest of what was accepted; ``at``: UTC."""
+
+    finding: str
+    kind: str
+    event: str
+    output: str
+    who: str
+    why: str
+    at: str
+
+
+class AcknowledgedDamaged(PhotonError):
+    """The file cannot be read. One line."""
+
+
+def kept_below(directory: Path, join: str) -> Path:
+    """The directory in which verifications of a join keep what the next one needs. ``directory``: of the reports, or
+    ``--work``."""
+    return (directory / KEPT / join).absolute()
+
+
+def read_acknowledged(disk: Disk, kept: Path) -> list[Acknowledged]:
+    """In the order in which they were written. Raises AcknowledgedDamaged, OSError."""
+    path = kept / NAME
+    if not disk.exists(path):
+        return []
+    lines = disk.read(path).split(b"\n")[:-1]  # a last line that is torn was never said to be kept
+    try:
+        head = msgspec.json.decode(lines[0], type=_Head) if lines else _Head(WHAT, VERSION)
+        found = [msgspec.json.decode(line, type=Acknowledged) for line in lines[1:]]
+    except DECODE_ERRORS as error:
+        raise AcknowledgedDamaged(f"{path}: is damaged ({error}); restore it, or remove it") from None
+    if (head.photon, head.version) != (WHAT, VERSION):
+        raise AcknowledgedDamaged(f"{path}: has version {head.version}, this release reads version {VERSION}")
+    return found
+
+
+def add_acknowledged(disk: Disk, kept: Path, new: Sequence[Acknowledged]) -> None:
+    """Durable when it returns. Raises OSError."""
+    path = kept / NAME
+    disk.make_dir(kept)
+    if disk.exists(path) and (data := disk.read(path)) and not data.endswith(b"\n"):
+        disk.truncate(path, data.rfind(b"\n") + 1)
+    with closing(disk.append(path)) as file:
+        head = [] if file.size else [msgspec.json.encode(_Head(WHAT, VERSION))]
+        file.write(b"".join(line + b"\n" for line in [*head, *map(msgspec.json.encode, new)]))
+        file.sync()
+    disk.sync_dir(kept)
+
+
+def finding_key(row: Mapping[str, Any]) -> str:
+    """The digest of a row of PROBLEM. A line without an id is named by its log and offset."""
+    digest = row["digest"]
+    event = digest.hex() if digest is not None else f"{row['log'] or ''}:{row['offset'] or 0}"
+    told = [event, *("" if row[name] is None else str(row[name]) for name in _TOLD)]
+    return md5(_SEPARATOR.join(told).encode(), usedforsecurity=False).hexdigest()
+
+
+def marked(problems: DataFrame, known: Sequence[Acknowledged]) -> DataFrame:
+    """The rows with MARK: true if the finding is one of ``known``."""
+    from pyspark.sql import functions as sql
+
+    if not known:
+        return problems.withColumn(MARK, sql.lit(False))
+    place = sql.concat_ws(":", sql.coalesce("log", sql.lit("")), sql.coalesce("offset", sql.lit(0)))
+    event = sql.coalesce(sql.lower(sql.hex("digest")), place)
+    told = [event, *(sql.coalesce(sql.col(name).cast("string"), sql.lit("")) for name in _TOLD)]
+    key = sql.md5(sql.concat_ws(_SEPARATOR, *told))
+    keys = problems.sparkSession.createDataFrame([(each,) for each in {k.finding for k in known}], "known string")
+    found = problems.withColumn("finding", key).join(
+        sql.broadcast(keys), sql.col("finding") == sql.col("known"), "left"
+    )
+    return found.withColumn(MARK, sql.col("known").isNotNull()).drop("finding", "known")
