@@ -346,7 +346,7 @@ class ShardMachine:
         answers = np.full(len(ids), Answer.REFUSED, np.uint8)
         answers[(met.states == CLEARED) | ((met.states == OWNED) & (met.tokens == ids.tokens))] = Answer.CLEARED
         answers[(met.states == 0) & (ids.times < self._state.boundary)] = Answer.NO_OP
-        own = self._state.sharding.own(ids.digests) & (config in (0, self._state.sharding.standing.config))
+        own = self._state.sharding.own(ids.digests) & (config == self._state.sharding.standing.config)
         answers[(met.states == 0) & ~own] = WRONG_SHARD
         return Verdicts.plain(answers)
 

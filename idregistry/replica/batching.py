@@ -33,7 +33,7 @@ class Waiting(Generic[T]):
     ids: Ids
     caller: int  # of an insert; 0: a clear
     deadline: float  # monotonic seconds: not proposed after it
-    config: int = 0  # the config of the shards that the ids were looked for by; an entry has one
+    config: int  # the config of the shards that the ids were looked for by; an entry has one
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,6 @@ import pytest
 from photon.idregistry.core import commands as c
 from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch
 
-
-def test_entries_of_the_release_before_are_read() -> None:
-    assert c.decode_shard(b"\2" + c.encode(batch([Row(1)]))[1:]).config == 0, "it says no config"
-
-
 GOOD = batch([Row(1), Row(2)])
 
 
