@@ -33,8 +33,6 @@ from photon.spark.backfill.batch_names import HOUR_NS, KIND_OF_DIRECTORY, STAGED
 from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.manifest import (
     FILES_MAX,
-    MANIFEST_VERSION,
-    RUNS_VERSION,
     BackfillFile,
     BackfillRuns,
     Manifest,
@@ -164,7 +162,7 @@ class Driver:
             await self._pause(0.0)
             self._disk.sync_dir(directory)
         await self._check_newest()
-        manifest = Manifest(MANIFEST_VERSION, self._slot.name, self.incarnation, files, counts)
+        manifest = Manifest(self._slot.name, self.incarnation, files, counts)
         await self._pause(0.0)
         write(self._disk, self._places.manifest, manifest)
         return manifest
@@ -245,7 +243,7 @@ class Driver:
         await self._introduce()
 
     def _keep_runs(self) -> None:
-        write(self._disk, self._places.runs, BackfillRuns(RUNS_VERSION, self.incarnations, self._counts))
+        write(self._disk, self._places.runs, BackfillRuns(self.incarnations, self._counts))
 
     async def _introduce(self) -> None:
         deadline = self._patience()

@@ -50,9 +50,10 @@ from photon.computing.hbase_rows import Cells, Put, VersionedRows
 from photon.computing.intervals import Interval
 from photon.computing.store import Chunk, Commit, Due, Row, fenced
 from photon.config.clock import NS_PER_S
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import UsageError
+from photon.config.versioned_file import decoded
 
-FORMAT = 1
 PART_BYTES = 1 << 20
 """Of one cell: HBase refuses more than 10 MiB."""
 REDO_PARTS = 8
@@ -72,8 +73,7 @@ _GONE: Mapping[bytes, bytes] = {_META: b"", b"0": b""}
 D = TypeVar("D")
 
 
-class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    photon_computing: int = FORMAT
+class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computing", tag=1):
     interval: str
     low: int
     high: int
@@ -263,13 +263,10 @@ class HBaseStore:
         if _HEAD not in cells:
             raise ComputingError(f"the interval {self.interval.id} is not in HBase any more")
         data = cells[_HEAD].value
-        head = self._decoded(data, msgspec.json.Decoder(_Head))
-        if head.photon_computing != FORMAT:
-            raise ComputingError(
-                f"the interval {self.interval.id} in HBase has the format {head.photon_computing}, this release "
-                f"reads {FORMAT}"
-            )
-        return data, head, cells
+        try:
+            return data, decoded(data, _Head), cells
+        except DECODE_ERRORS as error:
+            raise self._damaged(str(error)) from None
 
     def _redo(self, head: _Head, cells: Cells) -> None:
         """Writes the rows of the last commit."""

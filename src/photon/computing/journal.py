@@ -24,14 +24,12 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.watermarks import Journal, Late, Pair, decode, pairs_of
 
 STATUS_SUFFIX = ".status.json"
-VERSION = 1
 COUNTED = ("records", "repeated", "late", "timers", "produced", "published")
 
 
-class Status(msgspec.Struct, kw_only=True):
+class Status(msgspec.Struct, kw_only=True, tag_field="photon_computation", tag=1):
     """Of the owner of an interval: ``INTERVAL.status.json``, once a second. Not durable."""
 
-    photon_computation: int = VERSION
     topology: str
     interval: str
     pid: int

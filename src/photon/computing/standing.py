@@ -9,8 +9,8 @@ import msgspec
 from photon.computing.errors import ComputingError
 from photon.computing.intervals import Interval
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
+from photon.config.versioned_file import decoded
 
-VERSION = 1
 Pieces = tuple[tuple[int, int, int], ...]
 """(low, high, number): what holds for keys with these hashes; of a cursor, what was taken of productions."""
 NOTHING = Watermark()
@@ -26,8 +26,7 @@ class Inherited(msgspec.Struct, array_like=True, frozen=True):
     parents: tuple[str, ...]
 
 
-class Standing(msgspec.Struct, array_like=True):
-    version: int = VERSION
+class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
     number: int = 0
     """The last one that was given to a production, or to watermarks that moved."""
     sources: dict[str, bytes] = {}
@@ -143,19 +142,11 @@ def least(pieces: Pieces) -> int:
     return min(number for _, _, number in pieces)
 
 
-_decoder = msgspec.msgpack.Decoder(Standing)
-
-
 def decode(data: bytes, interval: str) -> Standing:
     """Raises ComputingError."""
     if not data:
         return Standing()
     try:
-        standing = _decoder.decode(data)
+        return decoded(data, Standing, msgspec.msgpack.decode)
     except msgspec.MsgspecError as error:
-        raise ComputingError(f"the state of the interval {interval} is damaged: {error}") from None
-    if standing.version != VERSION:
-        raise ComputingError(
-            f"the state of the interval {interval} is of version {standing.version}, this release reads {VERSION}"
-        )
-    return standing
+        raise ComputingError(f"the state of the interval {interval} cannot be read: {error}") from None

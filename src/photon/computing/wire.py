@@ -12,8 +12,8 @@ import msgspec
 
 from photon.computing.errors import ComputingError
 from photon.computing.model import Record
+from photon.config.versioned_file import decoded
 
-VERSION = 1
 NEVER_NS = -(1 << 63)
 """A watermark that is not known yet."""
 ENDED_NS = (1 << 63) - 1
@@ -59,7 +59,7 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
         return msgspec.msgpack.decode(self.value)
 
 
-class Message(msgspec.Struct, array_like=True, frozen=True):
+class Message(msgspec.Struct, array_like=True, frozen=True, tag_field="version", tag=1):
     """All that ``sender`` has for ``target`` up to the number ``upto`` and that was not acknowledged: it is whole by
     itself, so it may be lost, doubled and delayed."""
 
@@ -81,7 +81,6 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     """The version of the sender's."""
     owner: str = ""
     """The interval whose owner sends it, where the sender's was split or merged; empty: the sender's."""
-    version: int = VERSION
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -109,12 +108,9 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
 def decode_message(data: bytes) -> Message:
     """Raises ComputingError."""
     try:
-        message = msgspec.msgpack.decode(data, type=Message)
+        return decoded(data, Message, msgspec.msgpack.decode)
     except msgspec.MsgspecError as error:
         raise ComputingError(f"what came is no message of an engine: {error}") from None
-    if message.version != VERSION:
-        raise ComputingError(f"a message of version {message.version} came, this release reads {VERSION}")
-    return message
 
 
 def decode_ack(data: bytes) -> Ack:

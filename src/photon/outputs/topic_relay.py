@@ -20,11 +20,11 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.outputs.relay import SAID_NS, CopiedLogs, say_whole
 
 FILE_OFFSETS = 1 << 20
 """Offsets of a partition in one file: a million messages, or fewer."""
-VERSION = 1
 WAIT_S = 0.05
 
 
@@ -85,8 +85,7 @@ class _Place(msgspec.Struct):
     """Offset of the first message that was not copied."""
 
 
-class _Kept(msgspec.Struct):
-    photon_topic: int
+class _Kept(msgspec.Struct, tag_field="photon_topic", tag=1):
     topic: str
     cluster: str
     partitions: dict[int, _Place]
@@ -125,11 +124,9 @@ class TopicRelay:
         if not self._disk.exists(self._path):
             return {}
         try:
-            kept = msgspec.json.decode(self._disk.read(self._path), type=_Kept)
+            kept = decoded(self._disk.read(self._path), _Kept)
         except DECODE_ERRORS as bad:
             raise PhotonError(f"{self._path}: is damaged ({bad}); restore it") from None
-        if kept.photon_topic != VERSION:
-            raise PhotonError(f"{self._path}: is of version {kept.photon_topic}; go on with a newer release")
         if kept.cluster != self._topic.cluster:
             raise PhotonError(
                 f"{self._path}: is of cluster {kept.cluster}, and topic {self._topic.name} is read from "
@@ -138,7 +135,7 @@ class TopicRelay:
         return kept.partitions
 
     def _encoded(self) -> bytes:
-        return msgspec.json.encode(_Kept(VERSION, self._topic.name, self._topic.cluster, self._places))
+        return msgspec.json.encode(_Kept(self._topic.name, self._topic.cluster, self._places))
 
     # -- copying -------------------------------------------------------------------------------------------------
     def step(self) -> Iterator[int]:
