@@ -70,7 +70,6 @@ class Form:
             begun = "" if there is None else ", and the directory was begun with columns json"
             raise UsageError(f"a schema goes with columns struct or flat{begun if self.columns is None else ''}")
         return Header(
-            photon_sink=manifest.TYPED_VERSION if typed or partition is not UNSET else manifest.VERSION,
             format=FORMAT,
             kinds=list(kinds),
             columns=columns if typed else UNSET,
