@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from photon.batch.ids import Ids, IdsError
+from photon.config.versioned_file import other_version
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, Kind
 from photon.idregistry.witness import Witness
 
@@ -385,7 +386,7 @@ def check_ranges(ranges: tuple[Range, ...]) -> None:
 def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
     if not data or data[0] != VERSION:
         found = data[0] if data else "nothing"
-        raise CommandError(f"command version {found} is not {VERSION}: written by another release of Photon")
+        raise CommandError(f"command: {other_version(found, VERSION)}")
     try:
         return decoder.decode(memoryview(data)[1:])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

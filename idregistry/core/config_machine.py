@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from photon.config.versioned_file import other_version
 from photon.idregistry.api import INCARNATION_BITS, Opened
 from photon.idregistry.core import commands as c
 from photon.idregistry.core import shard_changes
@@ -345,9 +346,7 @@ def _check_start(start: _Start) -> None:
     if start.magic != MAGIC:
         raise SnapshotError("config snapshot: does not start with its head")
     if start.version != VERSION:
-        raise SnapshotError(
-            f"config snapshot: version {start.version} is not {VERSION}, of another release of Photon"
-        )
+        raise SnapshotError(f"config snapshot: {other_version(start.version, VERSION)}")
 
 
 def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot]]:

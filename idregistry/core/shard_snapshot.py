@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from photon.config.versioned_file import other_version
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.id_bucket import ROW, FrozenBucket, Rows
 from photon.idregistry.core.id_table import MAX_BUCKET_BITS, IdTable
@@ -293,7 +294,7 @@ def _begin(chunk: _Chunk) -> ShardImage:
     if not isinstance(chunk, _Head) or chunk.magic != MAGIC:
         raise SnapshotError("shard snapshot: does not start with its head")
     if chunk.version != VERSION:
-        raise SnapshotError(f"shard snapshot: version {chunk.version} is not {VERSION}, of another release of Photon")
+        raise SnapshotError(f"shard snapshot: {other_version(chunk.version, VERSION)}")
     state = ShardState(
         Sharding(chunk.number, chunk.ranges, chunk.standing, chunk.latest),
         chunk.boundary,

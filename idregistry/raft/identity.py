@@ -26,6 +26,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
+from photon.config.versioned_file import other_version
 from photon.idregistry.raft.journal import segments_in
 from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.raft.transport import Hello, Refused
@@ -253,7 +254,7 @@ def _read(disk: Disk, path: Path) -> _Record:
         if magic != MAGIC or crc != zlib.crc32(body):
             raise ValueError("bad header or checksum")
         if version != VERSION:
-            raise RaftStopped(f"{path}: version {version}, this release reads version {VERSION}")
+            raise RaftStopped(f"{path}: {other_version(version, VERSION)}")
         return msgspec.msgpack.decode(body, type=_Record)
     except (struct.error, ValueError, msgspec.MsgspecError) as e:
         raise RaftStopped(f"{path} is damaged ({e}): restore it, or replace this replica") from None

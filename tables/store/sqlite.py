@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from photon.config.versioned_file import other_version
 from photon.tables.api import SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 from photon.tables.oracle import BatchedOracle
 
@@ -71,8 +72,8 @@ class SqliteRows:
         (objects,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if application not in (0, APPLICATION) or (application == 0 and objects):
             raise StoreFailed(f"{self._path}: is a database of something else; name another file")
-        if version > FORMAT:
-            raise StoreFailed(f"{self._path}: was written by a later version of photon; take that one")
+        if application and version != FORMAT:
+            raise StoreFailed(f"{self._path}: {other_version(version, FORMAT)}")
         if not application:
             self._writer.execute("PRAGMA journal_mode = WAL")
             self._writer.executescript(

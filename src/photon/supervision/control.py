@@ -42,17 +42,24 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Of the deployment file, whose values have changed."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Request(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="version",
+    tag=1,
+):
     """What to do, to which processes: those named and those of a datacentre."""
 
-    version: Literal[1] = 1
     do: Action
     names: tuple[str, ...] = ()
     datacentre: str | None = None
     hold: bool = False
     """With kill: stay down until release."""
     dry_run: bool = False
-    """With reload: only say what would change. An older ``photon up`` refuses a request that has it."""
+    """With reload: only say what would change."""
     patience_s: Annotated[float, msgspec.Meta(gt=0.0, le=PATIENCE_S_MAX)] | None = None
     """With hold: from SIGTERM to SIGKILL, instead of the usual time."""
     environment: dict[str, str] | None = None
