@@ -16,7 +16,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.supervision.states import ServiceState
 from photon.supervision.supervisor import Supervisor
 
@@ -236,8 +238,8 @@ class ControlServer:
         if not line.endswith(b"\n"):
             return False
         try:
-            request = msgspec.json.decode(line, type=Request)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            request = decoded(line, Request)
+        except DECODE_ERRORS as error:
             await self._say(writer, Reply(error=f"not a request: {error}"))
             return False
         await self._say(writer, await self._done(request))
