@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from photon.tables.api import EVER, Cell, StoreFailed
 from photon.tables.cell import Lock, is_lock, read_meta
+from photon.tables.surroundings import Surroundings
 from photon.tables.system import State, SystemView
-
-if TYPE_CHECKING:
-    from photon.tables.surroundings import Surroundings
-    from photon.tables.tables import Tables
 
 LOOK_S = 5.0
 DIRTY_MAX = 10_000
@@ -88,9 +84,9 @@ def old_locks(around: Surroundings, cells_max: int) -> tuple[list[Cell], int]:
 class Watch:
     """Looks now and then, in a thread of its own."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._around = tables.around
-        self._system = tables.system
+    def __init__(self, around: Surroundings, system: SystemView) -> None:
+        self._around = around
+        self._system = system
         self.standing = Standing()
         self._began_ms = self._around.wall_ms()
         self._since = self._around.clock.monotonic()  # when the oldest notification was seen first

@@ -159,10 +159,8 @@ class Tables:
 
     def __init__(self, store: RowStore, oracle: Oracle, around: Surroundings | None = None) -> None:
         """``around``: clocks, limits and so on, for the same store and oracle."""
-        from photon.tables.observing import Observer
-
         self.around = around or Surroundings(store, oracle)
-        self.observers: list[Observer] = []
+        self.observers: list[Any] = []
         """Those that ``observer`` has registered in this program."""
         self._own: set[tuple[str, str]] = set()
         self.system = SystemView(self.around, lambda: self._own)
@@ -230,7 +228,7 @@ class Tables:
     def load(self, source: Source, work: Callable[..., object], *, name: str = "load", follow: bool = False) -> int:
         """``work(transaction, record)`` for each record of an output (``photon.library.Output``) exactly once: the
         cursor ``name`` is a cell of the same transaction. Returns how many. ``loading.load`` has more."""
-        return load(self, source, work, name=name, follow=follow)
+        return load(self.run, source, work, name=name, follow=follow)
 
     def collect(self, keep_s: float | None = None) -> int:
         """Removes versions that no transaction reads that begins now, began in the last ``keep_s`` seconds (None:

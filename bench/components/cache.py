@@ -37,8 +37,8 @@ from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.cache_nodes.wire import source_of
-from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.file_map import MappedBlock, MapSettings, MapTotals, open_map
+from photon.eventstore.engine import EventStoreConfig, EventStoreEngine, open_map
+from photon.eventstore.file_map import MappedBlock, MapSettings, MapTotals
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader

@@ -23,7 +23,8 @@ from photon.config.disk import RealDisk
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import LookUpCode
-from photon.eventstore.file_map import MapSettings, open_map
+from photon.eventstore.engine import open_map
+from photon.eventstore.file_map import MapSettings
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.segments import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.tiered import TieredEventStore
