@@ -174,8 +174,7 @@ class EventStoreEngine:
         self._telling = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
-        self.failure = ""
-        """Why the reader ended before its time; one line. Set before ``ended``."""
+        self.failure = ""  # Why the reader ended before its time; one line. Set before ``ended``.
         self.hopeless = False  # a new start would fail in the same way: logs or adapter have to be corrected first
         self.ended = threading.Event()  # the reader has ended: done, stopped or failed
         self._owed = ""  # why the map did not take what was read

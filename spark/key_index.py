@@ -27,8 +27,7 @@ from photon.batch.columns import I64
 from photon.config.versioned_file import decoded
 from photon.spark.key_filter import U64, KeyFilter
 
-SLICE_BYTES = 16 << 20
-"""Logs are always cut here, so that slices are the same each time."""
+SLICE_BYTES = 16 << 20  # logs are always cut here, so that slices are the same each time
 TAIL_BYTES = 4096
 SUFFIX = ".keys"
 _LOW = np.uint64(0xFFFFFFFF)
@@ -38,22 +37,18 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
     end: int | None
     size: int
     mtime_ns: int
-    tail: str
-    """Digest of the log's bytes before ``end``; empty: more may be found in the slice when the log grows."""
+    tail: str  # digest of the log's bytes before ``end``; empty: more may be found in the slice when the log grows
     records: int
-    payload: str
-    """Digest of what follows."""
+    payload: str  # digest of what follows
 
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
     """n records."""
 
-    hashes: U64
-    """Of the keys (``key_filter.hashes_of``)."""
+    hashes: U64  # of the keys (``key_filter.hashes_of``)
     offsets: I64
-    bytes: int
-    """Of the file."""
+    bytes: int  # of the file
 
     def parts(self, part: Slice, wanted: KeyFilter) -> list[Slice]:
         """Where in its slice the records of wanted keys are; neighbours as one."""

@@ -13,8 +13,7 @@ from photon.tables.resolving import Resolver
 from photon.tables.surroundings import BackOff, Surroundings
 from photon.tables.system import State, SystemView
 
-ROWS = 500
-"""Rows of a page."""
+ROWS = 500  # rows of a page
 
 
 def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s: float) -> int:

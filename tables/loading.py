@@ -8,10 +8,8 @@ from typing import Any, Protocol
 
 from photon.tables.api import TablesError
 
-CURSORS = "photon-cursors"
-"""The table of cursors: a row for each name that something is loaded under."""
-AT_ONCE = 100
-"""Records in a transaction."""
+CURSORS = "photon-cursors"  # the table of cursors: a row for each name that something is loaded under
+AT_ONCE = 100  # records in a transaction
 
 
 class LoadedElsewhere(TablesError):

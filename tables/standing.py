@@ -12,8 +12,7 @@ from photon.tables.surroundings import Surroundings
 from photon.tables.system import State, SystemView
 
 LOOK_S = 5.0
-DIRTY_MAX = 10_000
-"""Notifications of a table that are counted."""
+DIRTY_MAX = 10_000  # notifications of a table that are counted
 PAGE = 1_000
 
 
@@ -22,14 +21,10 @@ class Standing:
     """``problem`` set: the store did not answer, and the rest is not known."""
 
     problem: str = ""
-    dirty: int = 0
-    """Cells that wait for observers, at most DIRTY_MAX of each table."""
-    oldest: int = 0
-    """The lowest start timestamp of their notifications; 0: there are none."""
-    where: str = ""
-    """Its cell."""
-    moved_ms: int = 0
-    """When the safe point was moved last, by the wall clock of who did; 0: never."""
+    dirty: int = 0  # cells that wait for observers, at most DIRTY_MAX of each table
+    oldest: int = 0  # the lowest start timestamp of their notifications; 0: there are none
+    where: str = ""  # its cell
+    moved_ms: int = 0  # when the safe point was moved last, by the wall clock of who did; 0: never
 
 
 def look(around: Surroundings, system: SystemView) -> Standing:

@@ -24,16 +24,12 @@ HOLD_S_MAX = 7 * 86_400.0
 class State(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """As JSON in the register."""
 
-    safe_point: int = 0
-    """No transaction that began earlier may read."""
-    moved_ms: int = 0
-    """When it was moved last, by the wall clock of who did."""
+    safe_point: int = 0  # no transaction that began earlier may read
+    moved_ms: int = 0  # when it was moved last, by the wall clock of who did
     held: dict[str, int] = {}
     """Start timestamps of snapshots that it must not pass -> until when, by wall clocks in milliseconds."""
-    observed: dict[str, list[str]] = {}
-    """``TABLE/COLUMN`` -> names of its observers."""
-    seeded: list[str] = []
-    """``TABLE/COLUMN@OBSERVER`` of those whose columns were notified as they were found."""
+    observed: dict[str, list[str]] = {}  # ``TABLE/COLUMN`` -> names of its observers
+    seeded: list[str] = []  # ``TABLE/COLUMN@OBSERVER`` of those whose columns were notified as they were found
 
 
 def decode(meta: bytes | None) -> State:

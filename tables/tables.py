@@ -37,8 +37,7 @@ Result = TypeVar("Result")
 
 KEY_BYTES_MAX = 1_000
 VALUE_BYTES_MAX = 1 << 20
-TRIES_S = 60.0
-"""A transaction that meets conflicts is tried again for so long."""
+TRIES_S = 60.0  # a transaction that meets conflicts is tried again for so long
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _good_names: set[str] = set()
 
@@ -160,8 +159,7 @@ class Tables:
     def __init__(self, store: RowStore, oracle: Oracle, around: Surroundings | None = None) -> None:
         """``around``: clocks, limits and so on, for the same store and oracle."""
         self.around = around or Surroundings(store, oracle)
-        self.observers: list[Any] = []
-        """Those that ``observer`` has registered in this program."""
+        self.observers: list[Any] = []  # those that ``observer`` has registered in this program
         self._own: set[tuple[str, str]] = set()
         self.system = SystemView(self.around, lambda: self._own)
         self.resolver = Resolver(self.around)

@@ -59,8 +59,7 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     magic: str
     photon: str
-    made_at: str
-    """UTC, ISO 8601: when it was begun. What was acknowledged before is in it."""
+    made_at: str  # UTC, ISO 8601: when it was begun. What was acknowledged before is in it.
     members: list[str]
     groups: list[GroupEntry]
     checksum: str = ""  # BLAKE2b-256 of all the rest as JSON, hex

@@ -36,10 +36,8 @@ VERSION = 3
 DISK_ID_BYTES = 16
 _HEADER = struct.Struct("<8sBI")
 _GROUP_PREFIX = "group-"
-REPLICA = "replica"
-"""The file's name."""
-BUILDING = "seed.new"
-"""Within a directory: where it is filled, before the file ``replica`` is moved into its place."""
+REPLICA = "replica"  # the file's name
+BUILDING = "seed.new"  # within a directory: where it is filled, before the file ``replica`` is moved into its place
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -57,8 +55,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 @dataclass(frozen=True, slots=True)
 class Membership:
     epoch: int
-    members: Mapping[str, str]
-    """Name -> host:port."""
+    members: Mapping[str, str]  # name -> host:port
 
 
 @dataclass(frozen=True, slots=True)

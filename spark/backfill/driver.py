@@ -54,8 +54,7 @@ from photon.spark.backfill.staging import (
 INTRODUCE_S = 5.0
 CLEAR_S = 10.0
 CLEAR_IDS = 16_384
-ANNOUNCED_MAX = 250
-"""Incarnations that one run announces; a slot with more runs is at its end."""
+ANNOUNCED_MAX = 250  # incarnations that one run announces; a slot with more runs is at its end
 
 
 class FencingRegistry(Registry, Protocol):
@@ -108,12 +107,9 @@ class Driver:
         self._draw_nonce = draw_nonce
         self._pause = pause
         self._limits = limits or DriverLimits()
-        self.incarnations: list[int] = []
-        """Incarnations of all runs; the newest one is this driver's."""
-        self._counts: dict[str, int] | None = None
-        """As in ``runs.json``: of the run that publishes."""
-        self.redone = 0
-        """Batches of discarded attempts that this run did again."""
+        self.incarnations: list[int] = []  # incarnations of all runs; the newest one is this driver's
+        self._counts: dict[str, int] | None = None  # as in ``runs.json``: of the run that publishes
+        self.redone = 0  # batches of discarded attempts that this run did again
 
     @property
     def incarnation(self) -> int:

@@ -15,10 +15,8 @@ from photon.objects.paths import ObjectPath, placed
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 from photon.spark.backfill.batch_names import BackfillPaths
 
-FILES_MAX = 5_000_000
-"""Output files of one backfill."""
-DIRECTORY = "backfills"
-"""Next to the deployment file."""
+FILES_MAX = 5_000_000  # output files of one backfill
+DIRECTORY = "backfills"  # next to the deployment file
 
 
 class BackfillFile(msgspec.Struct, frozen=True):
@@ -31,8 +29,7 @@ class BackfillFile(msgspec.Struct, frozen=True):
     bytes: int
     crc32: int
     batch: str
-    uncompressed_bytes: int = 0
-    """Of a compressed one."""
+    uncompressed_bytes: int = 0  # of a compressed one
 
     @property
     def lines_bytes(self) -> int:
@@ -49,11 +46,9 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``manifest.json``: only what it names is visible. Replaced as a whole."""
 
     slot: str
-    revision: int
-    """The incarnation that wrote it: grows with each."""
+    revision: int  # the incarnation that wrote it: grows with each
     files: list[BackfillFile]
-    counts: dict[str, int]
-    """Events by what became of them."""
+    counts: dict[str, int]  # events by what became of them
 
     def records(self) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -45,17 +45,14 @@ class StagingDamaged(PhotonError):
 
 
 class Part(msgspec.Struct, frozen=True):
-    name: str
-    """Relative to the output; where it is once it is published."""
-    written: str
-    """Where it was written: a hidden name next to it."""
+    name: str  # relative to the output; where it is once it is published
+    written: str  # where it was written: a hidden name next to it
     kind: str
     hour: int
     records: int
     bytes: int
     crc32: int
-    uncompressed_bytes: int = 0
-    """Of a compressed one."""
+    uncompressed_bytes: int = 0  # of a compressed one
 
 
 class Result(msgspec.Struct, frozen=True, tag_field="version", tag=1):

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-JAVA_LOCK = "java.lock"
-"""Held by Spark's Java process."""
+JAVA_LOCK = "java.lock"  # held by Spark's Java process
 JAVA_S = 60.0
 POLL_S = 0.1
 TRIGGER = "500 milliseconds"
@@ -78,10 +77,8 @@ class Wish:
     reads: Sequence[Reads]
     published: Mapping[str, Path]
     once: bool
-    records: int
-    """In one batch."""
-    partitions: int
-    """Of a new state."""
+    records: int  # in one batch
+    partitions: int  # of a new state
 
 
 def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, tell: Callable[[str], None]) -> Status:

@@ -17,8 +17,7 @@ from photon.tables.api import SYSTEM, Cell, Held, Mutation, Notification, Read, 
 from photon.tables.oracle import BatchedOracle
 
 FORMAT = 1
-BUSY_S = 10.0
-"""Another process that writes is waited for."""
+BUSY_S = 10.0  # another process that writes is waited for
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS cells (
   tbl TEXT NOT NULL, row TEXT NOT NULL, col TEXT NOT NULL, meta BLOB NOT NULL, ts INTEGER NOT NULL DEFAULT 0,
@@ -63,8 +62,7 @@ class SqliteRows:
         self._closed = False
         self._writer = self._connected(threading.main_thread())
         self._guarded(self._prepare)
-        self.oracle = BatchedOracle(self._allocate)
-        """An ``Oracle`` whose timestamps are in the same file."""
+        self.oracle = BatchedOracle(self._allocate)  # an ``Oracle`` whose timestamps are in the same file
 
     def _prepare(self) -> None:
         (application,) = self._writer.execute("PRAGMA application_id").fetchone()

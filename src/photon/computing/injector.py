@@ -27,8 +27,7 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import OutputBlock, Reader
 from photon.outputs.watermarks import Pair, WatermarkTail
 
-Said: TypeAlias = Callable[[Cursor], "Pair | None"]
-"""As ``WatermarkTail.moved``."""
+Said: TypeAlias = Callable[[Cursor], "Pair | None"]  # as ``WatermarkTail.moved``
 BLOCK_BYTES = 256 << 10
 
 

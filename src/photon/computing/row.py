@@ -26,16 +26,11 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
 
 class Body(msgspec.Struct, array_like=True, tag_field="version", tag=1):
     state: dict[Any, Any]
-    events: list[Moment]
-    """Timers on the watermark, (time, tag), and"""
-    walls: list[Moment]
-    """on the wall clock."""
-    blocked: str = ""
-    """Why nothing is done for this key; empty: it is not blocked."""
-    kept: list[Kept] = []
-    """Meanwhile; in order."""
-    chunks: int = 0
-    """So many rows more have what was kept after it: see ``chunk``."""
+    events: list[Moment]  # timers on the watermark: (time, tag)
+    walls: list[Moment]  # timers on the wall clock
+    blocked: str = ""  # why nothing is done for this key; empty: it is not blocked
+    kept: list[Kept] = []  # records that came while it was blocked, in order
+    chunks: int = 0  # so many rows more have what was kept after it: see ``chunk``
     held_ns: int = 0  # watermark of the key when it was blocked: what is kept runs under it
 
 

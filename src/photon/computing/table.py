@@ -30,8 +30,7 @@ from photon.config.errors import UsageError
 from photon.config.versioned_file import decoded
 
 NAME = "intervals.json"
-SPARK_NAME = "spark.json"
-"""In its place, in a state on Spark (``photon.spark.computing``)."""
+SPARK_NAME = "spark.json"  # in its place, in a state on Spark (``photon.spark.computing``)
 LOCK_NAME = "intervals.lock"
 Closing = Literal["", "closing", "reopening"]
 _Ranges = tuple[tuple[int, int, str], ...]
@@ -56,21 +55,15 @@ class Known:
 
     topology: str
     intervals: Intervals
-    id: str
-    """Of the state, for what it publishes."""
-    free: int
-    """From this number on names of intervals were never used."""
-    version: int
-    """Of the topology that all are to run,"""
+    id: str  # of the state, for what it publishes
+    free: int  # from this number on names of intervals were never used
+    version: int  # of the topology that all are to run, as is ``shape``
     shape: str
-    move: Move | None
-    """What is under way."""
-    refused: str
-    """Why the last move was not made; empty: it was."""
+    move: Move | None  # what is under way
+    refused: str  # why the last move was not made; empty: it was
     closing: Closing
     """``closing``: a run with ``--once`` has begun; ``reopening``: all of it is done, and watermarks go back."""
-    ends: Mapping[str, bytes]
-    """Of a run with ``--once``: source -> up to which position all owners read."""
+    ends: Mapping[str, bytes]  # of a run with ``--once``: source -> up to which position all owners read
 
 
 class Table:

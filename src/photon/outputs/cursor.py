@@ -30,10 +30,8 @@ LOCK_SUFFIX = ".lock"
 class Position(NamedTuple):
     """Everything before it was read."""
 
-    number: int
-    """The file's number, as in its name."""
-    offset: int
-    """Uncompressed bytes; it is the end of a line."""
+    number: int  # the file's number, as in its name
+    offset: int  # uncompressed bytes; it is the end of a line
 
 
 class OutputLog(NamedTuple):

@@ -23,8 +23,7 @@ from photon.config.errors import PhotonError
 from photon.config.versioned_file import decoded
 from photon.outputs.relay import SAID_NS, CopiedLogs, say_whole
 
-FILE_OFFSETS = 1 << 20
-"""Offsets of a partition in one file: a million messages, or fewer."""
+FILE_OFFSETS = 1 << 20  # offsets of a partition in one file: a million messages, or fewer
 WAIT_S = 0.05
 
 
@@ -39,10 +38,8 @@ class TopicUnreachable(PhotonError):
 class Ends(NamedTuple):
     """Of a partition, as the broker says."""
 
-    first: int
-    """Offset of the oldest message that is still there."""
-    end: int
-    """Offset behind the newest one that is committed."""
+    first: int  # offset of the oldest message that is still there
+    end: int  # offset behind the newest one that is committed
 
 
 class Message(NamedTuple):
@@ -58,8 +55,7 @@ class Topic(Protocol):
     """What is asked of a broker's client. All raise TopicUnreachable."""
 
     name: str
-    cluster: str
-    """Its id: offsets of another cluster are others."""
+    cluster: str  # its id: offsets of another cluster are others
 
     def ends(self) -> dict[int, Ends]:
         """Of all partitions, now."""
@@ -77,12 +73,9 @@ class Topic(Protocol):
 
 
 class _Place(msgspec.Struct):
-    begin: int
-    """Offset with which the file begins."""
-    bytes: int
-    """Of the file."""
-    next: int
-    """Offset of the first message that was not copied."""
+    begin: int  # offset with which the file begins
+    bytes: int  # of the file
+    next: int  # offset of the first message that was not copied
 
 
 class _Kept(msgspec.Struct, tag_field="photon_topic", tag=1):
@@ -117,8 +110,7 @@ class TopicRelay:
         self.complete = False
         """All that was there when the last ``step`` began has been copied, if it came to its end."""
         self._said_ns = 0
-        self.bytes = self.events = 0
-        """Copied since the start."""
+        self.bytes = self.events = 0  # copied since the start
 
     def _load(self) -> dict[int, _Place]:
         if not self._disk.exists(self._path):

@@ -32,14 +32,10 @@ from photon.config.errors import PhotonError
 from photon.config.versioned_file import decoded
 from photon.outputs.cursor import Cursor
 
-JOURNAL = Path("verifier") / "watermarks.jsonl"
-"""In a pipeline's state directory."""
-STEP_NS = NS_PER_S // 10
-"""Times of pairs are multiples of it, so that events before them can be counted."""
-LINES_MAX = 8192
-"""Of the journal: then it is written again with fewer. Also of the pairs that a reader holds."""
-BYTES_MAX = 16 << 20
-"""Of the journal, as well: each pair has the cursor of all slots."""
+JOURNAL = Path("verifier") / "watermarks.jsonl"  # in a pipeline's state directory
+STEP_NS = NS_PER_S // 10  # times of pairs are multiples of it, so that events before them can be counted
+LINES_MAX = 8192  # Of the journal: then it is written again with fewer. Also of the pairs that a reader holds.
+BYTES_MAX = 16 << 20  # of the journal, as well: each pair has the cursor of all slots
 NEWEST_KEPT, OLDER_KEPT = 2048, 2048
 
 
@@ -61,10 +57,8 @@ class _LateLine(msgspec.Struct, frozen=True, tag_field="photon_late", tag=1):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    at_ns: int
-    """Wall clock: when it was found to be so."""
-    exact_ns: int | None
-    """None: nothing is known."""
+    at_ns: int  # wall clock: when it was found to be so
+    exact_ns: int | None  # None: nothing is known
     percentile_ns: int | None
     waiting: int
     """Events before ``percentile_ns`` that were read and are not published: without a verdict, and one for each slot

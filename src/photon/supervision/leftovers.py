@@ -21,8 +21,7 @@ import msgspec
 from photon.config.versioned_file import decoded
 
 FILE_NAME = "processes.json"
-GRACE_S = 10.0
-"""Between SIGTERM and SIGKILL."""
+GRACE_S = 10.0  # between SIGTERM and SIGKILL
 PID_MAX = 1 << 22
 PROCESSES_MAX = 10_000
 
@@ -30,8 +29,7 @@ PROCESSES_MAX = 10_000
 class _Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     pid: Annotated[int, msgspec.Meta(ge=1, le=PID_MAX)]
-    started: int
-    """Clock ticks since the machine was booted."""
+    started: int  # clock ticks since the machine was booted
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
