@@ -45,7 +45,7 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    file: str  # the topology's, and
+    file: str  # the topology's
     text: bytes  # what was in it when the run began: executors need not see it
     reads: list[Reads]
     exact: bool  # which watermark is followed

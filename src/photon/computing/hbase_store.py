@@ -78,7 +78,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computi
     owner: str = ""
     token: str = ""  # unlike that of any other owner
     successors: tuple[str, ...] = ()
-    committed: int = 0  # the version of the last commit, whose
+    committed: int = 0  # the version of the last commit
     standing: int = 0  # parts of that commit's standing
     redo: int = 0  # parts of its redo
     removed: int = 0  # what was removed up to this version goes once it is GRACE_S after

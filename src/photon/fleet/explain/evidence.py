@@ -76,7 +76,7 @@ class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
     waiting: list[Waiting] = []
     in_logs: list[InLog] = []
     searched: list[Searched] = []
-    traced: Traced | None = None  # what the registry says, where it was asked; else
+    traced: Traced | None = None  # what the registry says, where it was asked
     registry_problem: str = ""  # why the registry did not answer
 
     def add(self, other: Evidence) -> None:
