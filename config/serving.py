@@ -22,7 +22,7 @@ CONNECTIONS_MAX = 1024  # connections of one port; further ones are refused
 STREAMS_MAX = 256
 """Requests under way on one connection: with the size of a message it bounds what a connection can make us keep."""
 REQUEST_BYTES_MAX = 64 << 10  # the largest request of services that name no size
-REPLY_BYTES_MAX = MESSAGE_BYTES_MAX  # and so much they answer at most: what their callers take
+REPLY_BYTES_MAX = MESSAGE_BYTES_MAX  # and this much they answer at most: what their callers take
 HANDSHAKE_MS = 10_000
 """A connection that has not said by then in good form that it speaks HTTP/2 (and who it is) is closed."""
 _BOUNDS = {

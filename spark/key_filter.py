@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Hours = tuple[int, int]
 U64 = np.ndarray[tuple[int], np.dtype[np.uint64]]
 HASH_SEED = 42  # the seed of Spark's xxhash64
-HASH_BITS = 40  # of a hash so many are kept: among a million keys one in a million of the others is taken for one
+HASH_BITS = 40  # of a hash this many are kept: among a million keys one in a million of the others is taken for one
 PART_BITS = 6
 BITS_A_KEY = 32
 KEYS_MIN = 1 << 12  # a smaller filter would save nothing

@@ -53,7 +53,7 @@ class Read(NamedTuple):
 
     table: str
     row: str
-    columns: Sequence[str] | None  # None: all that the row has
+    columns: Sequence[str] | None  # None means all that the row has
     upto: int  # the newest version at this timestamp or before is wanted
 
 
@@ -62,7 +62,7 @@ class Held(NamedTuple):
 
     meta: bytes | None
     commit: int = 0  # the timestamp of ``version``
-    version: bytes | None = None  # The newest at ``upto`` or before. None: there is none.
+    version: bytes | None = None  # The newest at ``upto`` or before. None means there is none.
 
 
 NOTHING = Held(None)

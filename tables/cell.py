@@ -35,7 +35,7 @@ class Lock(NamedTuple):
     token: str  # its client's
     before: Commit
     primary: Cell
-    value: bytes | None  # None: the column is to be deleted
+    value: bytes | None  # None means the column is to be deleted
 
 
 def read_meta(meta: bytes | None) -> Commit | Lock:

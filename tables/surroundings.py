@@ -17,8 +17,8 @@ from photon.tables.locks import ThreadLocks
 
 LOCK_AGE_S = 10.0  # a lock that is older is taken for one of a dead client
 GRACE_S = 4.0  # between what is published in the system's table and what relies on everybody's having seen it
-PATIENCE_S = 30.0  # a store that does not answer is asked again for so long
-KEEP_S = 3600.0  # old versions are kept for so long for those who read
+PATIENCE_S = 30.0  # a store that does not answer is asked again for this long
+KEEP_S = 3600.0  # old versions are kept for this long for those who read
 BACK_OFF_S = (0.001, 0.5)  # first and longest wait
 HABITS_MAX = 10_000
 HABIT_COLUMNS_MAX = 16

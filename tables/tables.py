@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 KEY_BYTES_MAX = 1_000
 VALUE_BYTES_MAX = 1 << 20
-TRIES_S = 60.0  # a transaction that meets conflicts is tried again for so long
+TRIES_S = 60.0  # a transaction that meets conflicts is tried again for this long
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _good_names: set[str] = set()
 

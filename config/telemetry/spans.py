@@ -41,7 +41,7 @@ class Tracer(Protocol):
 
 TRACEPARENT = "traceparent"
 
-tracer: Tracer | None = None  # of this process; None: nothing is traced
+tracer: Tracer | None = None  # of this process; None means nothing is traced
 current: ContextVar[Span | None] = ContextVar("span", default=None)
 
 _Traced = contextlib.AbstractContextManager[Span | None]

@@ -72,7 +72,7 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_times: bytes = b""
     clear_tokens: bytes = b""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Number of the shards' config by which no other shard held the ids. 0: nobody has looked yet."""
+    """Number of the shards' config by which no other shard held the ids. 0: not looked for yet."""
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:

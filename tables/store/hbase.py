@@ -33,7 +33,7 @@ from photon.eventstore.hbase.connection import CONNECTIONS_MAX
 from photon.eventstore.hbase.servers import Servers
 from photon.tables.api import NOTHING, SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 
-CALL_SECONDS_MAX = 20.0  # a read, with its repetitions, is given up after so long; so is a flush
+CALL_SECONDS_MAX = 20.0  # a read, with its repetitions, is given up after this long; so is a flush
 LATER_THREADS = 2  # for each server
 LATER_MAX = 256  # mutations that wait to be done later; then one is done at once
 READ_ROWS = 1000

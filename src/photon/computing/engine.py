@@ -21,7 +21,7 @@ from photon.computing.topology import KeyOf, Topology
 from photon.computing.topology import Limits as Limits
 from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
 
-SEQUENCER_BITS = 40  # the id of a weak production has the sequencer of its owner above so many bits
+SEQUENCER_BITS = 40  # the id of a weak production has the sequencer of its owner above this many bits
 
 
 class Counts(NamedTuple):

@@ -19,7 +19,7 @@ from photon.eventstore.hbase.servers import Servers
 FAMILY = b"c"
 THREADS = 3
 """Of a process, for each server: a connection has one of the server's threads to itself, of which there are 16."""
-CALL_SECONDS_MAX = 60.0  # a call, with its repetitions, is given up after so long: a region may be moving
+CALL_SECONDS_MAX = 60.0  # a call, with its repetitions, is given up after this long: a region may be moving
 GET_ROWS = 500
 SCAN_ROWS = 1000
 SCAN_WHOLE_ROWS = 100  # at a time, where they are read with all that they hold

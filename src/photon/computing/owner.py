@@ -22,7 +22,7 @@ from photon.outputs.watermarks import pairs_of, read_journal
 TURN_S = 0.05
 """So long input is taken before what was made of it is committed: it bounds both latency and the work of a commit."""
 RESEND_S = 2.0
-PARENTS_S = 0.2  # after so long a published stream is asked again whether those that come first have ended
+PARENTS_S = 0.2  # after this long a published stream is asked again whether those that come first have ended
 FAULTS_MAX = 100  # of those that are remembered, and told in full
 
 

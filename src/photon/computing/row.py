@@ -30,7 +30,7 @@ class Body(msgspec.Struct, array_like=True, tag_field="version", tag=1):
     walls: list[Moment]  # timers on the wall clock
     blocked: str = ""  # why nothing is done for this key; empty: it is not blocked
     kept: list[Kept] = []  # records that came while it was blocked, in order
-    chunks: int = 0  # so many rows more have what was kept after it: see ``chunk``
+    chunks: int = 0  # this many rows more have what was kept after it: see ``chunk``
     held_ns: int = 0  # watermark of the key when it was blocked: what is kept runs under it
 
 

@@ -14,7 +14,7 @@ from photon.config.versioned_file import other_version
 
 APPLICATION_ID = 0x50484F43  # "PHOC"
 VERSION = 1
-BUSY_S = 30.0  # a reader that copies the file is waited for so long
+BUSY_S = 30.0  # a reader that copies the file is waited for this long
 KEYS_AT_ONCE = 500
 WAL_BYTES = 64 << 20
 

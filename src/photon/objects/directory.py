@@ -16,9 +16,9 @@ from photon.objects.paths import ObjectPath
 from photon.objects.ranges import Chunks, ObjectFile, patience
 from photon.objects.retrying import Retrying
 
-FIRST_S = 600.0  # the first listing may take so long
-IDLE_S = 60.0  # the thread ends when nobody has asked for so long
-FAILING_S = 30.0  # what was known before listings failed is shown for so long; then who asks hears of it
+FIRST_S = 600.0  # the first listing may take this long
+IDLE_S = 60.0  # the thread ends when nobody has asked for this long
+FAILING_S = 30.0  # what was known before listings failed is shown for this long; then who asks hears of it
 MOMENT_S = 0.05
 
 

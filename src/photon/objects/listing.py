@@ -40,7 +40,7 @@ class Pass:
 @dataclass(slots=True)
 class Listing:
     known: dict[str, Meta] = field(default_factory=dict)
-    whole_ns: int | None = None  # None: nothing was listed to its end so far
+    whole_ns: int | None = None  # None means nothing was listed to its end so far
     version: int = 0  # counts up with each change of ``known``
     _last: str = ""
     _new_at: float = float("-inf")

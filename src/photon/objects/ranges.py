@@ -28,7 +28,7 @@ _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 class _Patience(threading.local):
     """How long the thread waits for chunks."""
 
-    until: float | None = None  # monotonic seconds; None: WAIT_S for each
+    until: float | None = None  # monotonic seconds; None means WAIT_S for each
 
     def left_s(self) -> float:
         return WAIT_S if self.until is None else max(self.until - time.monotonic(), 0.0)

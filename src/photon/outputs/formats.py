@@ -1,4 +1,4 @@
-"""The small files of a slot, as whoever writes or reads them knows them: one declaration of each."""
+"""The small files of a slot: one declaration of each, for its writers and its readers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Durable(msgspec.Struct, tag_field="version", tag=1):
     # Durable lengths, for the slot itself, where they differ from ``files``; ``closed`` is to ``rolled`` as they are.
     durable: dict[str, int] | None = None
     closed: list[str] | None = None
-    # What the copy has of those files of which more is shown: no more may be cleared (rule 14).
+    # Files that are shown further than the copy has them -> the copy's length: no more may be cleared (rule 14).
     clearable: dict[str, int] | None = None
     # How far the redo log was durable then: a segment and its bytes. One that ends before that is an older one.
-    log: tuple[int, int] | None = None  # None: there is no log
+    log: tuple[int, int] | None = None  # None means there is no log
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="version", tag=1):
@@ -28,7 +28,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     bytes: int = 0
     records: int = 0
     crc32: int = 0  # of the uncompressed bytes
-    first_ns: int | None = None  # event times; None: a record has none
+    first_ns: int | None = None  # event times; None means a record has none
     last_ns: int | None = None
 
 
@@ -43,7 +43,7 @@ class Retired(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 class Cleared(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``cleared.json``: how far the verifier is."""
 
-    files: dict[str, int]  # file -> all ids of its first so many bytes are cleared (or counted in ``trouble``)
+    files: dict[str, int]  # file -> all ids of its first this many bytes are cleared (or counted in ``trouble``)
     # File -> lines that could not be read, or whose token does not own their id: it must not become final.
     trouble: dict[str, int] = {}
 

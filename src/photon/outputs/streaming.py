@@ -34,10 +34,10 @@ class StreamTerms:
     """Limits of a stream. Times in seconds."""
 
     follow: bool = False  # go on when all is read
-    limit: int | None = None  # end after so many lines
+    limit: int | None = None  # end after this many lines
     with_cursor: bool = False  # a line with the cursor first, and after each block of lines
     poll_s: float = 0.2
-    save_s: float = 1.0  # the cursor is saved so often while lines come, and whenever there are no more
+    save_s: float = 1.0  # the cursor is saved this often while lines come, and whenever there are no more
 
 
 class Stream:

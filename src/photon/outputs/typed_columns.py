@@ -46,7 +46,7 @@ from photon.outputs.json_types import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SAMPLE_BYTES = 4 << 20  # of lines: types are found of so many
+SAMPLE_BYTES = 4 << 20  # of lines: types are found of this many
 REST = "_rest"
 SHOWN_CHARS = 60
 SEPARATOR = "_"

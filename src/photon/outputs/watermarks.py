@@ -58,7 +58,7 @@ class _LateLine(msgspec.Struct, frozen=True, tag_field="photon_late", tag=1):
 @dataclass(frozen=True, slots=True)
 class Pair:
     at_ns: int  # wall clock: when it was found to be so
-    exact_ns: int | None  # None: nothing is known
+    exact_ns: int | None  # None means nothing is known
     percentile_ns: int | None
     waiting: int
     """Events before ``percentile_ns`` that were read and are not published: without a verdict, and one for each slot

@@ -24,8 +24,8 @@ from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
 
-ANSWER_S = 30.0  # so long an answer of the cluster is waited for; brokers that start again take seconds
-REACH_S = 10.0  # so long at most until a connection begins to answer: a wrong address is told soon
+ANSWER_S = 30.0  # this long an answer of the cluster is waited for; brokers that start again take seconds
+REACH_S = 10.0  # this long at most until a connection begins to answer: a wrong address is told soon
 ABORT_S = 5.0
 POLL_S = 0.1
 TRANSACTION_MS = 60_000

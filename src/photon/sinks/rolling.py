@@ -19,7 +19,7 @@ class Rolling:
 
     limits: RollLimits
     filled: int = 0
-    since_s: float | None = None  # None: nothing was written since the last roll
+    since_s: float | None = None  # None means nothing was written since the last roll
 
     def add(self, size: int, now_s: float) -> None:
         """Counts written bytes."""

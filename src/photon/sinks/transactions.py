@@ -89,7 +89,7 @@ class _Transaction:
     rolling: Rolling
     monotonic: Callable[[], float]
     records: int = 0
-    cursor: bytes | None = None  # None: nothing was added
+    cursor: bytes | None = None  # None means nothing was added
 
     def add(self, batch: Batch) -> None:
         self.records += self.target.add(batch)
@@ -111,7 +111,7 @@ class _Transaction:
         self.rolling.rolled()
 
 
-Wait = Callable[[float], bool]  # waits for so many seconds; True: asked to stop
+Wait = Callable[[float], bool]  # waits for this many seconds; True: asked to stop
 Batches = Callable[[bytes | None, Callable[[float], object]], Iterator[Batch]]
 """What follows a cursor, and how it is to wait while nothing comes."""
 

@@ -27,7 +27,7 @@ REQUEST_BYTES = 64 << 10
 REPLY_BYTES = 16 << 20
 CONNECTIONS_MAX = 16
 PATIENCE_S_MAX = 3600.0
-IDLE_S = 30.0  # a connection that asks nothing for so long is closed
+IDLE_S = 30.0  # a connection that asks nothing for this long is closed
 
 Action = Literal["ps", "down", "restart", "kill", "hold", "release", "pause", "resume", "reload"]
 

@@ -66,7 +66,7 @@ class Deployment:
     settings: Settings
     run: Path  # directory for the processes' logs and the routes of the proxy
     routes: tuple[Route, ...] = ()
-    tls: Tls | None = None  # what the operator shows who asks the processes how they are; None: plain text
+    tls: Tls | None = None  # what the operator shows who asks the processes how they are; None means plain text
 
     @property
     def routes_file(self) -> Path:

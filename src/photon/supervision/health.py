@@ -24,8 +24,8 @@ from typing import NamedTuple
 from photon.config.rpc import serves
 from photon.config.tls import Towards, open_channel
 
-STARVED_TIMES = 40.0  # silent for so many times the limit, a process is taken to hang however little it could run
-UNKNOWN_TIMES = 4.0  # the limit is so many times as long where the kernel does not say how much a process could run
+STARVED_TIMES = 40.0  # silent for this many times the limit, a process is taken to hang however little it could run
+UNKNOWN_TIMES = 4.0  # the limit is this many times as long where the kernel does not say how much a process could run
 _LISTEN = "0A"  # the state of a listening socket in the kernel's table
 
 

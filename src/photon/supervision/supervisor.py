@@ -25,7 +25,7 @@ from photon.supervision.states import EMBEDDED, Condition, RestartPolicy, Restar
 from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 
 STOP_S = 30.0  # between SIGTERM and SIGKILL, not counting the time in which a process is kept from running;
-STOP_TIMES = 6.0  # but no more than so many times that
+STOP_TIMES = 6.0  # but no more than this many times that
 CHECK_TIMEOUT_S = 1.0
 ASK_MOST_S = 30.0
 """Who is silent is given longer for its next answer, up to this: on a busy machine a second is too short for any."""
@@ -45,10 +45,10 @@ class Service:
     name: str
     arguments: tuple[str, ...]
     log: Path
-    address: str | None = None  # host:port of its gRPC health service; None: it has none
+    address: str | None = None  # host:port of its gRPC health service; None means it has none
     health: str = ""  # the name that it reports its health under
     datacentre: str = ""  # the datacentre with which it is lost; empty: none
-    to: Towards | None = None  # how its health is asked for; None: in plain text
+    to: Towards | None = None  # how its health is asked for; None means in plain text
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Watching:
     """One that was healthy and has not answered for so long, though it could run (``health``), is killed and started
     again; None: never. No two within this time: where many are silent at once the machine is at its limit, and many
     starts would keep it there."""
-    log_bytes: int | None = None  # a larger log is rotated; None: never
+    log_bytes: int | None = None  # a larger log is rotated; None means never
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What is wrong with a catalogue is said in one line."""
+"""Catalogues say in one line why they cannot be used."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: int
     length: int
     durable: bool  # it stands below the published length
-    cleared: bool | None = None  # the verifier has read it; None: what a dispatcher writes is not cleared
+    cleared: bool | None = None  # the verifier has read it; None means what a dispatcher writes is not cleared
     event_id: bytes | None = None
     key: bytes | None = None
     event_time_ns: int | None = None
@@ -44,7 +44,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source_offset: int
     first_read_ns: int
     attempts: int = 0
-    next_try_ns: int | None = None  # None: it is not waiting for a time
+    next_try_ns: int | None = None  # None means it is not waiting for a time
     last: str = ""  # why the last try gave no verdict; empty: there was none
     worker: str = ""
     row: int = 0  # row of the retry store; 0: none
@@ -53,7 +53,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: str
     offset: int
-    read_to: int | None  # how far this log is dealt with; None: the dispatcher does not know the log
+    read_to: int | None  # how far this log is dealt with; None means the dispatcher does not know the log
     event_id: bytes | None = None
     key: bytes | None = None
     event_time_ns: int | None = None

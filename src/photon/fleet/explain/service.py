@@ -33,7 +33,7 @@ from photon.outputs import OutputPlace
 from photon.outputs.output_places import EXPORTS_DIRECTORY
 
 SEARCH_S = 60.0  # longest time for one question, however long its caller would wait
-MARGIN_S = 0.5  # the answer leaves so long before the caller's deadline
+MARGIN_S = 0.5  # the answer leaves this long before the caller's deadline
 EXPLAIN = Service(pb.DESCRIPTOR, "Explain")
 Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]  # (event id, event time in ns) -> what the registry has
 
