@@ -12,8 +12,7 @@ import ctypes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 MAPPED_FROM_BYTES = 256 << 10
-HEAP_FROM_BYTES = 32 << 20
-"""The most that glibc takes."""
+HEAP_FROM_BYTES = 32 << 20  # the most that glibc takes
 ARENAS = 2
 GIVE_BACK_SECONDS = 3.0
 

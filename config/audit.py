@@ -35,8 +35,7 @@ CHANGES = frozenset(
     }
 )
 """What an operator calls to change something, or to take it away."""
-SAID_CHARACTERS = 300
-"""Characters of a request that are logged: what it names is at its beginning."""
+SAID_CHARACTERS = 300  # characters of a request that are logged: what it names is at its beginning
 
 log = get_logger(__name__)
 

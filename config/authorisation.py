@@ -15,10 +15,8 @@ from photon.config.rights import DatacentreOf, refusal
 from photon.config.structured import get_logger
 from photon.config.tls import caller
 
-LOGGED_EACH_S = 60.0
-"""A caller that is refused the same method again and again is logged once in this time."""
-LOGGED_MAX = 256
-"""Callers and methods that are distinguished at a time; further ones count as one."""
+LOGGED_EACH_S = 60.0  # a caller that is refused the same method again and again is logged once in this time
+LOGGED_MAX = 256  # callers and methods that are distinguished at a time; further ones count as one
 
 log = get_logger(__name__)
 
@@ -53,8 +51,7 @@ class Authorisation(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
         self._server = server
         self._datacentre_of = datacentre_of
         self._said = Said()
-        self._wrapped: dict[str, tuple[Any, Any]] = {}
-        """Only methods that there are, so it cannot grow from outside."""
+        self._wrapped: dict[str, tuple[Any, Any]] = {}  # only methods that there are, so it cannot grow from outside
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: Any

@@ -27,8 +27,7 @@ DAYS = 365
 AUTHORITY_DAYS = 3650
 EXPIRES_SOON = timedelta(days=30)
 PEM_BYTES_MAX = 1 << 20
-BACKDATED = timedelta(hours=1)
-"""Valid from so long ago: the machine that checks may be behind the one that issued."""
+BACKDATED = timedelta(hours=1)  # valid from this long ago: the machine that checks may be behind the one that issued
 
 _IDENTITY = re.compile(rf"(?:{'|'.join(sorted(PLACED | {Role.OPERATOR}))})-{NAME[1:-1]}|operator|wan")
 
@@ -47,10 +46,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    identity: str
-    """The identity of a process or operator; empty: an authority, or none of ours."""
-    names: tuple[str, ...]
-    """DNS names and addresses."""
+    identity: str  # the identity of a process or operator; empty: an authority, or none of ours
+    names: tuple[str, ...]  # DNS names and addresses
     authority: bool
     issuer: str
     serial: str

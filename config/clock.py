@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 NS_PER_S = 1_000_000_000
-NEVER_NS = 2**63 - 1
-"""A time that no clock reaches: 'for ever', and 'not before all has been read for ever'."""
+NEVER_NS = 2**63 - 1  # a time that no clock reaches: 'for ever', and 'not before all has been read for ever'
 
 
 def utc(time_ns: int) -> str:

@@ -12,8 +12,7 @@ class PhotonError(Exception):
     """
 
     exit_code = 1
-    example = ""
-    """Lines of a file that would do, shown below the message as they are."""
+    example = ""  # lines of a file that would do, shown below the message as they are
 
     def with_example(self, example: str) -> Self:
         """Shown below a traceback too. Empty: there is none."""

@@ -17,8 +17,7 @@ import xxhash
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
-POINTS = 256
-"""Places of each node. The share of a node is 1/n give or take 1/sqrt(POINTS) of it: some 6 %."""
+POINTS = 256  # Places of each node. The share of a node is 1/n give or take 1/sqrt(POINTS) of it: some 6 %.
 NODES_MAX = 1024
 
 

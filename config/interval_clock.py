@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from photon.config.clock import Clock
 
-ASK_SECONDS = 1.0
-"""Shortest time between two questions to the kernel: its bound grows by half a millisecond a second."""
+ASK_SECONDS = 1.0  # shortest time between two questions to the kernel: its bound grows by half a millisecond a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,7 @@ class Interval:
 
     now_ns: int
     error_ns: int
-    synchronised: bool
-    """Whether the error is the kernel's own estimate; else it is S, on trust."""
+    synchronised: bool  # whether the error is the kernel's own estimate; else it is S, on trust
 
     @property
     def earliest_ns(self) -> int:

@@ -9,10 +9,8 @@ from typing import Any
 
 from photon.config.interval_clock import KernelTime
 
-STA_UNSYNC = 0x40
-"""No daemon keeps the clock, or it has lost its sources."""
-_TIME_ERROR = 5
-"""What adjtimex returns while the clock is not synchronised."""
+STA_UNSYNC = 0x40  # no daemon keeps the clock, or it has lost its sources
+_TIME_ERROR = 5  # what adjtimex returns while the clock is not synchronised
 _NS_PER_US = 1000
 
 

@@ -20,14 +20,10 @@ from typing import Any, TextIO, cast
 
 from photon.config.structured import structlog
 
-BURST = 20
-"""Lines of one kind that may come at once."""
-REFILL_S = 2.0
-"""Then one in so long."""
-KINDS_MAX = 500
-"""Kinds of lines that are distinguished; the one seen longest ago is forgotten first."""
-VALUE_CHARS_MAX = 2_000
-"""Characters of a field; tracebacks may be this many times longer."""
+BURST = 20  # lines of one kind that may come at once
+REFILL_S = 2.0  # then one in this long
+KINDS_MAX = 500  # kinds of lines that are distinguished; the one seen longest ago is forgotten first
+VALUE_CHARS_MAX = 2_000  # characters of a field; tracebacks may be this many times longer
 TRACEBACK_TIMES = 8
 
 Fields = structlog.typing.EventDict

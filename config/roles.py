@@ -38,8 +38,7 @@ _ROLES = {str(role): role for role in Role}
 @dataclass(frozen=True, slots=True)
 class Identity:
     role: Role
-    place: str
-    """A datacentre; of a replica, of observers and of an operator their name; empty: none."""
+    place: str  # a datacentre; of a replica, of observers and of an operator their name; empty: none
 
 
 def identity(role: Role, place: str) -> str:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import grpc.aio
     from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-"""A call's context, as its handler sees it."""
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # a call's context, as its handler sees it
 FIELDS_MAX = 64
 """Of a request, at its top level, unless its service names a number. A larger request with more is not parsed."""
 
@@ -43,8 +42,7 @@ class Service:
         self._service: ServiceDescriptor = file.services_by_name[name]
         self._fields_max = fields_max
         self.name: str = self._service.full_name
-        self.sizes: tuple[tuple[str, int], ...] = ()
-        """Options of servers and channels."""
+        self.sizes: tuple[tuple[str, int], ...] = ()  # options of servers and channels
         if bytes_max is not None:
             limits = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
             self.sizes = tuple((limit, bytes_max) for limit in limits)

@@ -18,14 +18,11 @@ from photon.config.tls import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, CannotListe
 
 __all__ = ["CannotListen", "HealthyServer", "listen", "listen_for", "make_server"]
 
-CONNECTIONS_MAX = 1024
-"""Connections of one port; further ones are refused."""
+CONNECTIONS_MAX = 1024  # connections of one port; further ones are refused
 STREAMS_MAX = 256
 """Requests under way on one connection: with the size of a message it bounds what a connection can make us keep."""
-REQUEST_BYTES_MAX = 64 << 10
-"""The largest request of services that name no size."""
-REPLY_BYTES_MAX = MESSAGE_BYTES_MAX
-"""And so much they answer at most: what their callers take."""
+REQUEST_BYTES_MAX = 64 << 10  # the largest request of services that name no size
+REPLY_BYTES_MAX = MESSAGE_BYTES_MAX  # and this much they answer at most: what their callers take
 HANDSHAKE_MS = 10_000
 """A connection that has not said by then in good form that it speaks HTTP/2 (and who it is) is closed."""
 _BOUNDS = {

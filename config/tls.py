@@ -36,8 +36,7 @@ _CLOSED_TLS = "it closes the connection at once; is our certificate from its aut
 
 Options = Sequence[tuple[str, int | str]]
 
-MESSAGE_BYTES_MAX = 4 << 20
-"""The largest request or reply, on channels whose options name no other size."""
+MESSAGE_BYTES_MAX = 4 << 20  # the largest request or reply, on channels whose options name no other size
 METADATA_BYTES_MAX = 16 << 10
 _BOUNDS: dict[str, int | str] = {
     "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
@@ -59,8 +58,7 @@ class Tls:
     authorities: bytes
     certificate: bytes
     key: bytes = field(repr=False)
-    notes: tuple[str, ...] = ()
-    """What should be said at the start: a certificate that expires soon."""
+    notes: tuple[str, ...] = ()  # what should be said at the start: a certificate that expires soon
 
     def to(self, identity: str) -> Towards:
         return Towards(self, identity)

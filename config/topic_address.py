@@ -19,8 +19,7 @@ OURS = ("bootstrap.servers", "transactional.id", "isolation.level", "group.id", 
 
 @dataclass(frozen=True, slots=True)
 class TopicAddress:
-    brokers: str
-    """Some of the cluster's, HOST:PORT with commas between."""
+    brokers: str  # some of the cluster's, HOST:PORT with commas between
     topic: str
 
     def __str__(self) -> str:

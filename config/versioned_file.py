@@ -1,38 +1,54 @@
-"""Small JSON files with a version, each replaced as a whole."""
+"""The version of each format, declared once and checked in one place: another version is refused.
+
+A format of JSON or MessagePack is a struct whose tag is its version, so that it is written and compared with it:
+``class Mark(msgspec.Struct, tag_field="version", tag=1)``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 
-
-class _Versioned(Protocol):
-    @property
-    def version(self) -> int: ...
+V = TypeVar("V", bound=msgspec.Struct)
 
 
-V = TypeVar("V", bound=_Versioned)
+def other_version(found: object, known: object) -> str:
+    """Says that a format has another version than the one that is read."""
+    return f"version {found}, this release reads version {known}"
 
 
-def read_present(disk: Disk, path: Path, kind: type[V], version: int, damaged: Callable[[Path, str], Exception]) -> V:
+@cache
+def _version_in(kind: type[msgspec.Struct]) -> type[Any]:
+    told = kind.__struct_config__
+    field = ("version", int, msgspec.field(name=told.tag_field))
+    return msgspec.defstruct("Version", [field], array_like=told.array_like)
+
+
+def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.json.decode) -> V:
+    """Raises DECODE_ERRORS, each one line; also for another version than ``kind``'s tag, and for none."""
+    found, known = decode(data, type=_version_in(kind)).version, kind.__struct_config__.tag
+    if found != known:
+        raise msgspec.ValidationError(other_version(found, known))
+    value: V = decode(data, type=kind)
+    return value
+
+
+def read_present(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path, str], Exception]) -> V:
     """Raises OSError, also where it is not there, and ``damaged`` of the path and why it cannot be read."""
+    data = disk.read(path)
     try:
-        found = msgspec.json.decode(disk.read(path), type=kind)
+        return decoded(data, kind)
     except DECODE_ERRORS as bad:
         raise damaged(path, str(bad)) from None
-    if found.version != version:
-        raise damaged(path, f"version {found.version}, this release reads version {version}")
-    return found
 
 
-def read_versioned(
-    disk: Disk, path: Path, kind: type[V], version: int, damaged: Callable[[Path, str], Exception]
-) -> V | None:
+def read_versioned(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path, str], Exception]) -> V | None:
     """As ``read_present``; None: it is not there."""
-    return read_present(disk, path, kind, version, damaged) if disk.exists(path) else None
+    return read_present(disk, path, kind, damaged) if disk.exists(path) else None

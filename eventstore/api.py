@@ -132,8 +132,7 @@ class Progress:
     log_bytes: int = 0  # bytes read for them, uncompressed
     cache_bytes: int = 0  # what the cache holds, in this process and in cache nodes as last heard
     cache_evictions: int = 0  # segments that had to go since the start of the process that held them
-    now_ns: int = 0
-    """What the store's clock showed as the answer was given; 0: a store of an earlier version, or not reached yet."""
+    now_ns: int = 0  # what the store's clock showed as the answer was given; 0: it was not reached yet
     ambiguous: int = 0  # keys that look-ups have found several different primary events for, since the start
     ambiguous_example: str = ""  # the first of them: a line for a person
     unended: str = ""  # which last lines wait for their ends, and what to do; empty: none

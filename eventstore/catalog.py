@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from photon.adapters.contract import LogFile
+from photon.config.versioned_file import other_version
 from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
 from photon.eventstore.sparse import ProcessState, SparseEntry, micros_of, row_key
 
@@ -24,7 +25,8 @@ APPLICATION_ID = 0x50484D50  # 'PHMP': what file(1) and a mistaken open see
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE logs (number INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, path TEXT NOT NULL,
-                   header BLOB NOT NULL, read_to INTEGER NOT NULL, rewritten INTEGER NOT NULL);
+                   header BLOB NOT NULL, read_to INTEGER NOT NULL, rewritten INTEGER NOT NULL,
+                   proof BLOB NOT NULL);
 CREATE TABLE runs (number INTEGER PRIMARY KEY, entries INTEGER NOT NULL, repeats INTEGER NOT NULL);
 CREATE TABLE sparse (id BLOB NOT NULL, log INTEGER NOT NULL, place INTEGER NOT NULL,
                      PRIMARY KEY (id, log)) WITHOUT ROWID;
@@ -34,8 +36,6 @@ CREATE TABLE totals (one INTEGER PRIMARY KEY CHECK (one = 1), events INTEGER NOT
                      bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
 INSERT INTO totals VALUES (1, 0, 0, 0, 0);
 """
-_SINCE_1 = "ALTER TABLE logs ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
-"""What version 2 adds to version 1: the proof of a position, empty until its next commit."""
 
 
 class CatalogLock:
@@ -68,30 +68,26 @@ def open_catalog(
     settings: Mapping[str, bytes],
     *,
     schema: str,
-    since_1: str,
     application_id: int,
     first: Sequence[tuple[str, Sequence[object]]] = (),
 ) -> sqlite3.Connection:
-    """Opens a catalogue's database, and makes or upgrades it: ``schema`` and the rows ``first`` for a new one,
-    ``since_1`` for one of version 1. Raises FileMapError when the file is no catalogue of this version, or was made
-    with other settings."""
+    """Opens a catalogue's database; a new one gets ``schema`` and the rows ``first``. Raises FileMapError when the
+    file is no catalogue of this version, or was made with other settings."""
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, 1, FORMAT_VERSION):
-            raise FileMapError(f"{path}: format version {version}, this program reads {FORMAT_VERSION}")
-        if version != FORMAT_VERSION:
+        if version not in (0, FORMAT_VERSION):
+            raise FileMapError(f"{path}: {other_version(version, FORMAT_VERSION)}")
+        if version == 0:
             db.execute("BEGIN IMMEDIATE")
-            if version == 0:
-                for statement in filter(str.strip, schema.split(";")):
-                    db.execute(statement)
-                db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
-                for statement, values in first:
-                    db.execute(statement, values)
-                db.execute(f"PRAGMA application_id={application_id}")
-            db.execute(since_1)
+            for statement in filter(str.strip, schema.split(";")):
+                db.execute(statement)
+            db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
+            for statement, values in first:
+                db.execute(statement, values)
+            db.execute(f"PRAGMA application_id={application_id}")
             db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
             db.execute("COMMIT")
         if dict(db.execute("SELECT name, value FROM settings")) != settings:
@@ -139,7 +135,7 @@ class CatalogDatabase:
 class Catalog(CatalogDatabase):
     def __init__(self, path: Path, settings: dict[str, bytes]) -> None:
         """See ``open_catalog``."""
-        db = open_catalog(path, settings, schema=_SCHEMA, since_1=_SINCE_1, application_id=APPLICATION_ID)
+        db = open_catalog(path, settings, schema=_SCHEMA, application_id=APPLICATION_ID)
         super().__init__(path, db)
 
     # -- reading ---------------------------------------------------------------------------------------------------

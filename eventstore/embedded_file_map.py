@@ -117,7 +117,7 @@ class RunFiles:
             raise FileMapError(f"{path}: cannot be read ({err})") from None
         size = HEADER_BYTES + 8 * count + FOOTER.size
         if len(mapped) != size or mapped[:6] != MAGIC + letter + bytes([VERSION]):
-            raise FileMapError(f"{path}: not a run of {count} entries in format version {VERSION}")
+            raise FileMapError(f"{path}: not a run of {count} entries of version {VERSION}")
         values = memoryview(mapped)[HEADER_BYTES : HEADER_BYTES + 8 * count]
         if FOOTER.unpack(mapped[-FOOTER.size :]) != (count, isal_zlib.crc32(values)):
             raise FileMapError(f"{path}: its checksum is wrong")

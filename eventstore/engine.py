@@ -35,6 +35,7 @@ from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
 from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFinder
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache, HedgedLookUps
 from photon.eventstore.cache_nodes.wire import source_of
+from photon.eventstore.embedded_file_map import EmbeddedFileMap
 from photon.eventstore.file_map import (
     PLACES_PER_KEY_MAX,
     SPARSE_BYTES,
@@ -46,7 +47,7 @@ from photon.eventstore.file_map import (
     MapKind,
     MapSettings,
     RowsLost,
-    open_map,
+    opened_or_rebuilt,
 )
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, U64, hash_keys
@@ -173,8 +174,7 @@ class EventStoreEngine:
         self._telling = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
-        self.failure = ""
-        """Why the reader ended before its time; one line. Set before ``ended``."""
+        self.failure = ""  # Why the reader ended before its time; one line. Set before ``ended``.
         self.hopeless = False  # a new start would fail in the same way: logs or adapter have to be corrected first
         self.ended = threading.Event()  # the reader has ended: done, stopped or failed
         self._owed = ""  # why the map did not take what was read
@@ -509,3 +509,36 @@ def _follower(
         enter=(lambda path: None) if watcher is None else watcher.enter,
         rest=rest,
     )
+
+
+def open_map(
+    directory: Path,
+    settings: MapSettings,
+    log_name: Callable[[str], str],
+    disk: Disk,
+    clock: Clock,
+    table: HBaseTable | None,
+) -> tuple[FileMap, str]:
+    """The map, and why it had to be rebuilt ("" if it had not). ``table`` None: a map on this machine.
+
+    Raises FileMapBusy, OSError; UsageError when happybase is missing. HBase is not asked yet.
+    """
+    if table is None:
+        return opened_or_rebuilt(
+            lambda: EmbeddedFileMap(directory, settings, log_name, disk), directory, EmbeddedFileMap.FILES, disk
+        )
+    from photon.eventstore.hbase.connection import ThriftHBase
+    from photon.eventstore.hbase_file_map import HBaseFileMap
+
+    hbase = ThriftHBase(table.thrift, clock)
+
+    def opened() -> HBaseFileMap:
+        return HBaseFileMap(directory, settings, log_name, disk, hbase, table.table, clock=clock)
+
+    try:
+        # A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time
+        # to live.
+        return opened_or_rebuilt(opened, directory, HBaseFileMap.FILES, disk)
+    except BaseException:
+        hbase.close()
+        raise

@@ -24,7 +24,6 @@ import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
-from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.file_lock import lock_file
@@ -332,38 +331,3 @@ def opened_or_rebuilt(
 class HBaseTable:
     thrift: str  # host:port of the Thrift server
     table: str
-
-
-def open_map(
-    directory: Path,
-    settings: MapSettings,
-    log_name: Callable[[str], str],
-    disk: Disk,
-    clock: Clock,
-    table: HBaseTable | None,
-) -> tuple[FileMap, str]:
-    """The map, and why it had to be rebuilt ("" if it had not). ``table`` None: a map on this machine.
-
-    Raises FileMapBusy, OSError; UsageError when happybase is missing. HBase is not asked yet.
-    """
-    from photon.eventstore.embedded_file_map import EmbeddedFileMap  # each backend needs what stands above
-
-    if table is None:
-        return opened_or_rebuilt(
-            lambda: EmbeddedFileMap(directory, settings, log_name, disk), directory, EmbeddedFileMap.FILES, disk
-        )
-    from photon.eventstore.hbase.connection import ThriftHBase
-    from photon.eventstore.hbase_file_map import HBaseFileMap
-
-    hbase = ThriftHBase(table.thrift, clock)
-
-    def opened() -> HBaseFileMap:
-        return HBaseFileMap(directory, settings, log_name, disk, hbase, table.table, clock=clock)
-
-    try:
-        # A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time
-        # to live.
-        return opened_or_rebuilt(opened, directory, HBaseFileMap.FILES, disk)
-    except BaseException:
-        hbase.close()
-        raise

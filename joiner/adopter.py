@@ -27,6 +27,7 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
+from photon.config.versioned_file import decoded
 from photon.idregistry.api import Slot
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.shell import Die
@@ -99,7 +100,6 @@ HOLD_S = 5.0
 START_S = 60.0  # to open it: the registry may be away, and a large log takes its time to be read and copied
 POLL_S = 0.1
 MARK_NAME = "adopted.json"
-MARK_VERSION = 1
 
 log = get_logger(__name__)
 
@@ -108,10 +108,9 @@ class SlotEnded(asyncio.CancelledError):
     """What ``die`` raises in an adopted slot: it ends the task that met it, and the slot with it."""
 
 
-class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     """``adopted.json``: this incarnation was left with nothing to do."""
 
-    version: int
     incarnation: int
 
 
@@ -229,7 +228,7 @@ class Adopter:
         if ended or open_files or not engine.shell.core.empty:
             return ended[0] if ended else "it was given work"
         last = read_state(self.disk, state / STATE_NAME, Slot(slot, self.datacentre, "")).last
-        self.disk.replace(state / MARK_NAME, msgspec.json.encode(Mark(MARK_VERSION, last)))
+        self.disk.replace(state / MARK_NAME, msgspec.json.encode(Mark(last)))
         return ""
 
     def _note(self, slot: str, engine: JoinerEngine) -> None:
@@ -261,10 +260,9 @@ def _mark_of(disk: Disk, state: Path) -> int:
     if not disk.exists(path):
         return 0
     try:
-        mark = msgspec.json.decode(disk.read(path), type=Mark)
+        return decoded(disk.read(path), Mark).incarnation
     except DECODE_ERRORS:
         return 0
-    return mark.incarnation if mark.version == MARK_VERSION else 0
 
 
 def _taken(state: Path) -> int:

@@ -35,8 +35,7 @@ class EventsRead(NamedTuple):
 
     events: Events
     unreadable: list[Unreadable]
-    placed: bool
-    """True if some have no id of their own (``place_ids``)."""
+    placed: bool  # True if some have no id of their own (``place_ids``)
 
 
 def records_of(block: Block) -> tuple[list[bytes], list[int]]:

@@ -29,7 +29,7 @@ DATACENTRES_MAX = 255  # that own ids of one batch
 
 _KINDS = frozenset(map(int, Kind))
 _TAKEN = int(Outcome.TAKEN)  # numpy is slow to compare with a member of an enumeration
-_OUTCOMES = np.array([code if code in set(Outcome) else Outcome.RETRY for code in range(256)], np.uint8)
+_OUTCOMES = frozenset(map(int, Outcome))
 
 
 def request(join: str, events: Events) -> pb.JoinRequest:
@@ -98,7 +98,7 @@ def reply(answers: JoinAnswers) -> pb.JoinReply:
 
 
 def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
-    """The answers to n events. Raises WireError; an outcome of a newer version is RETRY."""
+    """The answers to n events. Raises WireError."""
     if len(message.outcomes) != n or len(message.reasons) != len(message.reason_of):
         raise WireError(f"{len(message.outcomes)} outcomes for {n} events")
     if any(row >= n for row in (*message.owner_of, *message.reason_of, *message.ambiguous, *message.unpaired)):
@@ -107,7 +107,9 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     verdicts = Verdicts.blank(n, datacentres=tuple(names))
     if message.reason_of:
         verdicts = replace(verdicts, reasons=dict(zip(message.reason_of, message.reasons, strict=True)))
-    verdicts.outcomes[:] = _OUTCOMES[np.frombuffer(message.outcomes, np.uint8)]
+    if strange := set(message.outcomes) - _OUTCOMES:
+        raise WireError(f"outcome {min(strange)} is not known here")
+    verdicts.outcomes[:] = np.frombuffer(message.outcomes, np.uint8)
     same_line, ambiguous, unpaired = np.zeros(n, np.bool_), tuple(message.ambiguous), tuple(message.unpaired)
     answers = JoinAnswers(verdicts, same_line, message.overloaded, ambiguous=ambiguous, unpaired=unpaired)
     if message.owner_of or message.owner_datacentres:

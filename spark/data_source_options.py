@@ -29,8 +29,7 @@ from photon.outputs.ranges import read_range
 from photon.spark.outputs import RangeWork
 from photon.spark.stream_watermarks import Mark
 
-VERSIONS = (1, 2)
-"""Since 2 an offset may carry a watermark; one that does not is written as before."""
+VERSION = 1
 Offsets = Mapping[str, Cursor]
 """Datacentre -> how far it was read."""
 COLUMNS_MAX = 1000
@@ -69,16 +68,13 @@ class OffsetUnreadable(PhotonError):
 def encoded(offsets: Offsets, mark: Mark | None = None) -> dict[str, Any]:
     """The offset as Spark keeps it in the checkpoint. ``mark`` None: the stream carries no watermark."""
     cursors = {name: each.encode().decode() for name, each in sorted(offsets.items())}
-    if mark is None:
-        return {"version": 1, "cursors": cursors}
-    return {"version": 2, "cursors": cursors, "watermark": asdict(mark)}
+    return {"version": VERSION, "cursors": cursors} | ({} if mark is None else {"watermark": asdict(mark)})
 
 
 def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
     """The inverse. Raises OffsetUnreadable, CursorUnreadable."""
-    if offset.get("version") not in VERSIONS or not isinstance(offset.get("cursors"), dict):
-        known = " or ".join(map(str, VERSIONS))
-        raise OffsetUnreadable(f"checkpoint: {offset!r:.100} is no offset of version {known}; begin with a new one")
+    if offset.get("version") != VERSION or not isinstance(offset.get("cursors"), dict):
+        raise OffsetUnreadable(f"checkpoint: {offset!r:.100} is no offset of version {VERSION}; begin with a new one")
     return {name: Cursor.decode(text.encode(), f"checkpoint, {name}") for name, text in offset["cursors"].items()}
 
 

@@ -34,8 +34,7 @@ class Owners(msgspec.Struct, frozen=True):
     slots: list[str]
     datacentres: list[str]
     retired: list[bool]
-    incarnations: dict[int, int]
-    """-> row of the slot."""
+    incarnations: dict[int, int]  # -> row of the slot
 
 
 class ExportShared(msgspec.Struct, frozen=True):

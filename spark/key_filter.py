@@ -23,16 +23,12 @@ if TYPE_CHECKING:
 
 Hours = tuple[int, int]
 U64 = np.ndarray[tuple[int], np.dtype[np.uint64]]
-HASH_SEED = 42
-"""The seed of Spark's xxhash64."""
-HASH_BITS = 40
-"""Of a hash so many are kept: among a million keys one in a million of the others is taken for one."""
+HASH_SEED = 42  # the seed of Spark's xxhash64
+HASH_BITS = 40  # of a hash this many are kept: among a million keys one in a million of the others is taken for one
 PART_BITS = 6
 BITS_A_KEY = 32
-KEYS_MIN = 1 << 12
-"""A smaller filter would save nothing."""
-BYTES_MAX = 64 << 20
-"""Of a whole filter. Beyond some 16 million keys more of the others pass."""
+KEYS_MIN = 1 << 12  # a smaller filter would save nothing
+BYTES_MAX = 64 << 20  # Of a whole filter. Beyond some 16 million keys more of the others pass.
 PROBES = 16
 
 

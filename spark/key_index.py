@@ -24,37 +24,31 @@ from photon.adapters.logs.elsewhere import is_final, open_stored, size_and_time
 from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.slices import READ_BYTES, Slice
 from photon.batch.columns import I64
+from photon.config.versioned_file import decoded
 from photon.spark.key_filter import U64, KeyFilter
 
-VERSION = 1
-SLICE_BYTES = 16 << 20
-"""Logs are always cut here, so that slices are the same each time."""
+SLICE_BYTES = 16 << 20  # logs are always cut here, so that slices are the same each time
 TAIL_BYTES = 4096
 SUFFIX = ".keys"
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    version: int
+class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
     end: int | None
     size: int
     mtime_ns: int
-    tail: str
-    """Digest of the log's bytes before ``end``; empty: more may be found in the slice when the log grows."""
+    tail: str  # digest of the log's bytes before ``end``; empty: more may be found in the slice when the log grows
     records: int
-    payload: str
-    """Digest of what follows."""
+    payload: str  # digest of what follows
 
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
     """n records."""
 
-    hashes: U64
-    """Of the keys (``key_filter.hashes_of``)."""
+    hashes: U64  # of the keys (``key_filter.hashes_of``)
     offsets: I64
-    bytes: int
-    """Of the file."""
+    bytes: int  # of the file
 
     def parts(self, part: Slice, wanted: KeyFilter) -> list[Slice]:
         """Where in its slice the records of wanted keys are; neighbours as one."""
@@ -74,8 +68,8 @@ def read_index(path: Path, log: Path | LogPath, part: Slice) -> KeyIndex | None:
     """None: there is none that is good for this slice. ``log``: the file as it is now."""
     try:
         first, _, rest = path.read_bytes().partition(b"\n")
-        head, (size, mtime_ns) = msgspec.json.decode(first, type=_Head), size_and_time(log)
-        if head.version != VERSION or head.end != part.end or head.payload != xxhash.xxh3_128_hexdigest(rest):
+        head, (size, mtime_ns) = decoded(first, _Head), size_and_time(log)
+        if head.end != part.end or head.payload != xxhash.xxh3_128_hexdigest(rest):
             return None
         grown = size > head.size and part.end is not None and not is_final(log)
         if (size, mtime_ns) != (head.size, head.mtime_ns) and not (grown and _tail(log, part.end or 0) == head.tail):
@@ -100,7 +94,7 @@ def write_index(path: Path, log: Path | LogPath, part: Slice, found: Sequence[tu
     with suppress(OSError):
         has_tail = part.end is not None and reached >= part.end and not is_final(log)
         head = _Head(
-            version=VERSION, end=part.end, size=part.log.size, mtime_ns=part.log.mtime_ns,
+            end=part.end, size=part.log.size, mtime_ns=part.log.mtime_ns,
             tail=_tail(log, part.end or 0) if has_tail else "", records=len(hashes),
             payload=xxhash.xxh3_128_hexdigest(rest),
         )  # fmt: skip

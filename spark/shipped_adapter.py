@@ -39,8 +39,7 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
     shape: dict[str, Any] | None = None
     within: dict[str, float] | None = None
     match: Literal["first", "all", "latest"] = "first"
-    files: dict[str, bytes] = {}
-    """Relative path -> content."""
+    files: dict[str, bytes] = {}  # relative path -> content
 
 
 def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:

@@ -23,11 +23,9 @@ from photon.config.errors import PhotonError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_shipped: set[str] = set()
-"""Applications of this process that have it."""
+_shipped: set[str] = set()  # applications of this process that have it
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_UNCHECKED = struct.pack("<L", 1)
-"""Flag of compiled code that is taken as it is."""
+_UNCHECKED = struct.pack("<L", 1)  # flag of compiled code that is taken as it is
 SOURCE_SUFFIXES = (".py", ".pyi", ".typed", ".proto", ".html", ".css", ".svg", ".json")
 
 

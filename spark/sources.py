@@ -38,8 +38,7 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
 
     begin_ns: int | None = None
     end_ns: int | None = None
-    slack_s: float = 3600.0
-    """A log whose last write is older than ``begin_ns`` by more than this is not opened."""
+    slack_s: float = 3600.0  # a log whose last write is older than ``begin_ns`` by more than this is not opened
 
     def holds(self, times: I64) -> Mask:
         low = -(2**63) if self.begin_ns is None else self.begin_ns
@@ -67,8 +66,7 @@ class LogSource(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     patterns: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     max_record: int = 1 << 20
-    final: bool = False
-    """No more will be written: a last line without line end is a record."""
+    final: bool = False  # no more will be written: a last line without line end is a record
     window: TimeRange = TimeRange()
     """Of foreign logs: other events are left out. Of primary logs only the last writes are compared with it."""
 

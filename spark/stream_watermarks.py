@@ -18,8 +18,7 @@ from photon.outputs.watermarks import Pair, PairsHeard, WatermarkTail, pairs_of,
 
 DELAY_MS = 1000
 NS_PER_MS = 1_000_000
-KIND = "watermark"
-"""Of the row that only moves the watermark."""
+KIND = "watermark"  # of the row that only moves the watermark
 WHICH = ("exact", "percentile")
 
 

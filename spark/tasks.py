@@ -20,8 +20,7 @@ Run = Callable[[bytes, bytes], "Iterator[pa.RecordBatch]"]
 """(what all tasks share, one group of work) -> rows. A function of a module: executors import it."""
 PARTITION_BYTES_MIN = 4 << 20
 PARTITION_BYTES_MAX = 128 << 20
-WAVES = 3
-"""Partitions for each core that is there: the last ones even the load out."""
+WAVES = 3  # partitions for each core that is there: the last ones even the load out
 
 
 def frame(spark: SparkSession, run: Run, shared: bytes, groups: Sequence[bytes], schema: str) -> DataFrame:

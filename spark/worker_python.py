@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 LIBRARIES = ("pyarrow", "pandas", "numpy", "msgspec", "orjson", "xxhash", "zstandard")
 OURS = "photon"
 PROBE_S = 20.0
-EXECUTORS_S = 60.0
-"""So long an answer is waited for. If none has failed by then, executors are busy or slow."""
+EXECUTORS_S = 60.0  # This long an answer is waited for. If none has failed by then, executors are busy or slow.
 PROBE = (
     "import json, sys\nfrom importlib.util import find_spec\n"
     "print(json.dumps([list(sys.version_info[:2]), [name for name in sys.argv[1:] if find_spec(name) is None]]))\n"
@@ -29,8 +28,7 @@ _SAID = re.compile(
     r"Cannot run program [^\n]*|\[PYTHON_VERSION_MISMATCH\][^\n]*|ModuleNotFoundError: [^\n]*|Python worker [^\n]*"
 )
 SAID_CHARS_MAX = 200
-_has: dict[tuple[str, str], bool] = {}
-"""Application and Python -> whether that has Photon."""
+_has: dict[tuple[str, str], bool] = {}  # application and Python -> whether that has Photon
 
 
 class WorkerPythonWrong(PhotonError):

@@ -140,7 +140,5 @@ class ProcessMetrics:
 
 SERVED: WeakValueDictionary[str, ProcessMetrics] = WeakValueDictionary()
 """What this process reports, by where it is asked; what nobody can ask by its kind."""
-OF_PROCESS: list[Source] = []
-"""What each of these has beside its own sources."""
-SAID_MAX = 16
-"""Different failures that are logged."""
+OF_PROCESS: list[Source] = []  # what each of these has besides its own sources
+SAID_MAX = 16  # different failures that are logged

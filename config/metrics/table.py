@@ -25,8 +25,7 @@ class Metric:
     help: str
 
 
-PROCESS = "every process"
-"""The other services are kinds of ``photon serve``."""
+PROCESS = "every process"  # the other services are kinds of ``photon serve``
 
 _EVENT_PARTS = ("join",)
 

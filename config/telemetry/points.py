@@ -20,8 +20,7 @@ from prometheus_client.samples import Sample
 UNKNOWN_NS = 0
 """Since when a counter counts. The ledger's go on over restarts: with the process's start they would seem new."""
 CUMULATIVE = AggregationTemporality.CUMULATIVE
-NOT_KNOWN: Any = None
-"""The smallest and the largest of a histogram; OTLP can leave them out."""
+NOT_KNOWN: Any = None  # the smallest and the largest of a histogram; OTLP can leave them out
 
 
 Labels = Mapping[str, str]

@@ -14,13 +14,10 @@ from typing import Any
 from photon.config.metrics.readings import Readings
 from photon.config.structured import get_logger
 
-QUEUE_MAX = 2048
-"""Spans, and log lines, that wait; the oldest give way. Of metrics only the newest reading waits."""
-BATCH_MAX = 512
-"""Sent in one request."""
+QUEUE_MAX = 2048  # Spans, and log lines, that wait; the oldest give way. Of metrics only the newest reading waits.
+BATCH_MAX = 512  # sent in one request
 PERIOD_S = 1.0
-STOP_S = 2.0
-"""At its end a process waits so long for what is still to be sent."""
+STOP_S = 2.0  # at its end a process waits this long for what is still to be sent
 
 SPANS, LOGS, METRICS = "spans", "logs", "metrics"
 

@@ -28,8 +28,7 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    share: float
-    """Of batches, that are traced."""
+    share: float  # of batches, that are traced
 
     def begin(self, name: str, parent: Span | None, attributes: dict[str, Any]) -> Span:
         """``parent`` None: of a new trace."""
@@ -42,8 +41,7 @@ class Tracer(Protocol):
 
 TRACEPARENT = "traceparent"
 
-tracer: Tracer | None = None
-"""Of this process; None: nothing is traced."""
+tracer: Tracer | None = None  # of this process; None means nothing is traced
 current: ContextVar[Span | None] = ContextVar("span", default=None)
 
 _Traced = contextlib.AbstractContextManager[Span | None]

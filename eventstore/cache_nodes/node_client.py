@@ -42,8 +42,7 @@ class NodeHealth:
         self._failures = 0
         self._rests = 0
         self._rest_until = 0.0
-        self.hedge_s = HEDGE_SECONDS_MAX
-        """After so long the logs are asked too. Long until something is known."""
+        self.hedge_s = HEDGE_SECONDS_MAX  # After this long the logs are asked too. Long until something is known.
 
     @property
     def resting(self) -> bool:

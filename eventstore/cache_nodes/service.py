@@ -74,8 +74,7 @@ REQUESTS_MAX = 128
 """Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and the asker goes to the logs."""
 FRAME_BYTES = 1 << 20
 """Of HTTP/2: feeds are megabytes; against the usual frames of 16 KiB a node needs some 5 % less CPU."""
-FEEDS_MAX = 2
-"""Feeds in flight: one is taken in, one waits. A node is fed by one event store, one feed at a time."""
+FEEDS_MAX = 2  # Feeds in flight: one is taken in, one waits. A node is fed by one event store, one feed at a time.
 
 
 class CacheService:

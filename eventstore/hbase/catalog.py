@@ -27,7 +27,7 @@ CREATE TABLE checkpoints (number INTEGER PRIMARY KEY, mark BLOB NOT NULL);
 CREATE TABLE logs (number INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, path TEXT NOT NULL,
                    header BLOB NOT NULL);
 CREATE TABLE reads (log INTEGER NOT NULL, checkpoint INTEGER NOT NULL, read_to INTEGER NOT NULL,
-                    rewritten INTEGER NOT NULL, PRIMARY KEY (log, checkpoint)) WITHOUT ROWID;
+                    rewritten INTEGER NOT NULL, proof BLOB NOT NULL, PRIMARY KEY (log, checkpoint)) WITHOUT ROWID;
 CREATE TABLE processes (log INTEGER NOT NULL, prefix BLOB NOT NULL, checkpoint INTEGER NOT NULL,
                         last INTEGER NOT NULL, entry INTEGER NOT NULL, place INTEGER NOT NULL,
                         PRIMARY KEY (log, prefix, checkpoint)) WITHOUT ROWID;
@@ -35,8 +35,6 @@ CREATE INDEX processes_by_checkpoint ON processes (checkpoint);
 CREATE TABLE totals (checkpoint INTEGER PRIMARY KEY, events INTEGER NOT NULL, bad INTEGER NOT NULL,
                      bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
 """
-_SINCE_1 = "ALTER TABLE reads ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
-"""What version 2 adds to version 1: the proof of a position, empty until its next commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,6 @@ class HBaseCatalog(CatalogDatabase):
             path,
             settings,
             schema=_SCHEMA,
-            since_1=_SINCE_1,
             application_id=APPLICATION_ID,
             first=[("INSERT INTO present VALUES (1, ?, 1, NULL, 0, 0)", (new_life,))],
         )

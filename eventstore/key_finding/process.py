@@ -24,10 +24,8 @@ from photon.config.allocator import keep_what_is_freed
 from photon.eventstore.block_keys import AdapterBroken, BlockKeys, block_keys
 
 SLOTS = 8
-DATA_BYTES = 8 << 20
-"""Of a block. Larger ones do not fit."""
-FOUND_BYTES = 8 << 20
-"""16 for each record: its key's hash, where it begins, and the order. More of them do not fit."""
+DATA_BYTES = 8 << 20  # Of a block. Larger ones do not fit.
+FOUND_BYTES = 8 << 20  # 16 for each record: its key's hash, where it begins, and the order. More of them do not fit.
 SLOT_BYTES = DATA_BYTES + FOUND_BYTES
 MEMORY_BYTES = SLOTS * SLOT_BYTES  # pages that nothing was written to take no memory
 

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import other_version
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.raft.options import SNAPSHOT_CHUNK_BYTES_MAX
 
@@ -105,9 +106,7 @@ class ExportReader:
         if got.status != pb.STATUS_OK:
             raise ExportFailed(f"{self._where}: {got.reason or 'refused'}")
         if got.version != VERSION:
-            raise ExportFailed(
-                f"{self._where}: export version {got.version} is not {VERSION}, of another release of Photon"
-            )
+            raise ExportFailed(f"{self._where}: export: {other_version(got.version, VERSION)}")
 
     def _checked_end(self, said: pb.ExportEnd, summer: Summer) -> ExportFacts:
         if (said.chunks, said.bytes, said.checksum) != (summer.chunks, summer.size, summer.checksum()):

@@ -148,7 +148,7 @@ def description_reply(known: Description) -> pb.DescribeReply:
         id_rules=known.id_rules,
         removed=known.removed,
         config=known.config,
-        clock=None if known.clock is None else clock_status(known.clock),
+        clock=clock_status(known.clock),
     )
 
 
@@ -166,7 +166,7 @@ def described(reply: pb.DescribeReply) -> Description | Refusal:
         for each in reply.groups
     ]
     return Description(
-        reply.replica, ranges, groups, dict(reply.id_rules), reply.config, clock_facts(reply), tuple(reply.removed)
+        reply.replica, ranges, groups, dict(reply.id_rules), clock_facts(reply), reply.config, tuple(reply.removed)
     )
 
 
@@ -187,10 +187,7 @@ def clock_status(facts: ClockFacts) -> pb.ClockStatus:
     )
 
 
-def clock_facts(reply: pb.DescribeReply) -> ClockFacts | None:
-    """None: a replica of an older release says nothing of its clock."""
-    if not reply.HasField("clock"):
-        return None
+def clock_facts(reply: pb.DescribeReply) -> ClockFacts:
     said = reply.clock
 
     def offset(message: pb.ClockOffset) -> Offset:

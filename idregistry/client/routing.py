@@ -56,8 +56,7 @@ class Backend(Protocol):
     async def close(self) -> None: ...
 
 
-GRACE_S = 1.0
-"""After the first answer the others are waited for so long. Shards answer at different distances."""
+GRACE_S = 1.0  # After the first answer the others are waited for this long. Shards answer at different distances.
 LATE_S = 0.05  # the same for a late one, after all the others
 LOOK_S = 2.0  # a late one is waited for like the others once in so long
 

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 
 from photon.batch.ids import Ids, IdsError
+from photon.config.versioned_file import other_version
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, Kind
 from photon.idregistry.witness import Witness
 
 VERSION = 3
-VERSIONS_READ = (2, VERSION)  # 2: entries of a release that chose shards by event time, too; they say no config
 MAX_ENTRY_IDS = 16_384  # ids of one Raft entry, inserts and clears together: at most 720 KiB of columns
 COMMAND_BYTES_MAX = 1 << 20  # what the Raft driver takes as one command
 MAX_CLEARED = 262_144
@@ -73,7 +73,7 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_times: bytes = b""
     clear_tokens: bytes = b""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Of the shards: the one by which no other shard held the ids. 0: version 2 did not say."""
+    """Number of the shards' config by which no other shard held the ids. 0: not looked for yet."""
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
@@ -395,9 +395,9 @@ def check_ranges(ranges: tuple[Range, ...]) -> None:
 
 
 def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
-    if not data or data[0] not in VERSIONS_READ:
+    if not data or data[0] != VERSION:
         found = data[0] if data else "nothing"
-        raise CommandError(f"command version {found} is not {VERSION}: written by another release of Photon")
+        raise CommandError(f"command: {other_version(found, VERSION)}")
     try:
         return decoder.decode(memoryview(data)[1:])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from photon.config.versioned_file import other_version
 from photon.idregistry.api import INCARNATION_BITS, Opened
 from photon.idregistry.core import commands as c
 from photon.idregistry.core import shard_changes
@@ -27,7 +28,6 @@ from photon.idregistry.witness import KnownSlot, Witness, Witnessed, refusal
 
 MAGIC = "PHOTCONF"
 VERSION = 3
-VERSIONS_READ = (2, VERSION)  # version 2 has no witnesses and no changes of the shards
 INCARNATION_MAX = (1 << INCARNATION_BITS) - 1
 _SLOTS_PER_CHUNK = 256
 
@@ -101,7 +101,7 @@ class ConfigMachine:
 
     def _chunks(self) -> list[bytes]:
         rules = dict(sorted(self.id_rules.items()))
-        head = _Head(MAGIC, VERSION, self._last_incarnation, (), rules, self.changes, self._restored)
+        head = _Head(MAGIC, VERSION, self._last_incarnation, rules, self.changes, self._restored)
         judged = [_encode(_Judged(join, rules)) for join, rules in sorted(self._verdict_rules.items())]
         end = _encode(_End(len(self._slots)))
         return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), *judged, end]
@@ -114,9 +114,7 @@ class ConfigMachine:
             self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
             self._last_incarnation, self.id_rules = head.last_incarnation, head.id_rules
             self._restored = head.restored
-            self.changes = head.changes or (
-                shard_changes.set_up(head.ranges) if head.ranges else shard_changes.Changes()
-            )
+            self.changes = head.changes
 
     # -- reads from other threads -------------------------------------------------------------------------------
     @property
@@ -335,10 +333,9 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     magic: str
     version: int
     last_incarnation: _Count
-    ranges: tuple[c.Range, ...]  # version 2; later ones have them among the changes
     id_rules: c.IdRules
-    changes: shard_changes.Changes | None = None
-    restored: tuple[_Count, _Count] = (0, 0)
+    changes: shard_changes.Changes
+    restored: tuple[_Count, _Count]
 
 
 class _Start(msgspec.Struct, frozen=True, tag_field="k", tag="head"):
@@ -371,10 +368,8 @@ _encode = msgspec.msgpack.Encoder().encode
 def _check_start(start: _Start) -> None:
     if start.magic != MAGIC:
         raise SnapshotError("config snapshot: does not start with its head")
-    if start.version not in VERSIONS_READ:
-        raise SnapshotError(
-            f"config snapshot: version {start.version} is not {VERSION}, of another release of Photon"
-        )
+    if start.version != VERSION:
+        raise SnapshotError(f"config snapshot: {other_version(start.version, VERSION)}")
 
 
 def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot], dict[str, VerdictRules]]:

@@ -17,7 +17,7 @@ from photon.idregistry.api import DIGEST_BYTES
 from photon.idregistry.core.commands import take
 from photon.idregistry.core.restored_shard import CLOSED_REASON
 from photon.idregistry.core.shard_standing import Bools
-from photon.idregistry.core.sharding import FOREVER, shards_of
+from photon.idregistry.core.sharding import shards_of
 from photon.idregistry.core.state_machine import ShardMachine
 
 
@@ -33,7 +33,7 @@ def held_elsewhere(
     *,
     restoring: bool = False,
 ) -> tuple[Bools, int]:
-    """Of shard ``number``: (which ids another one holds and it does not, the config by which that is so).
+    """Of shard ``number``: (which ids another one holds, the config by which that is so).
 
     ``restoring``: what is registered again may be entered while all shards are closed. Raises NotKnown.
     """
@@ -51,7 +51,4 @@ def held_elsewhere(
                 raise NotKnown(f"shard {former}, which may hold some of the ids, {CLOSED_REASON}")
             rows = np.flatnonzero(numbers == former)
             held[rows] |= shard.holds(take(digests, DIGEST_BYTES, rows), each.end_ns)
-    if held.any():  # releases that went by (digest, time) may have entered one id in several shards
-        rows = np.flatnonzero(held)
-        held[rows] = ~shards[number].holds(take(digests, DIGEST_BYTES, rows), FOREVER[1])
     return held, standing.config

@@ -22,8 +22,7 @@ from photon.idregistry.core.growing_array import GrowingArray
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.void]
 
-ABSENT, OWNED, CLEARED, REOPENED = range(4)
-"""States of an id. ABSENT is never stored."""
+ABSENT, OWNED, CLEARED, REOPENED = range(4)  # States of an id. ABSENT is never stored.
 
 MAX_BUCKET_ROWS = 2**32
 STATE_MASK = 3

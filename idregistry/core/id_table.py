@@ -75,9 +75,6 @@ class IdTable:
         self._by_chunk: list[tuple[Bucket, int] | None] = [None]
         """(bucket, first row) by chunk; None: it is gone. The first one is nobody's: a word of 0 is none."""
         self._living: Bools = np.zeros(1, np.bool_)
-        self._hidden: dict[int, I64] = {}
-        """Bucket number -> rows whose ids are found in an earlier bucket. Only releases that went by (digest, time)
-        entered an id twice. The earliest bucket counts, on every replica, whether or not it was loaded anew."""
 
     def __len__(self) -> int:
         return sum(bucket.count for bucket in self._buckets.values())
@@ -250,32 +247,16 @@ class IdTable:
         return words
 
     def _enter(self, bucket: Bucket, start: int) -> None:
-        """Enters the bucket's rows from ``start`` on, after those of all earlier buckets."""
-        self._enter_rows(bucket, np.arange(start, bucket.count))
-
-    def _enter_rows(self, bucket: Bucket, rows: I64) -> None:
-        """Enters the rows whose ids are not there yet; the others are hidden."""
+        """Enters the bucket's rows from ``start`` on."""
+        rows = np.arange(start, bucket.count)
         lo, hi = bucket.rows["lo"][rows], bucket.rows["hi"][rows]
-        absent = self._index.find(lo, hi) == 0
-        new = np.flatnonzero(absent)
-        if new.size:
-            self._index.enter(self._words(bucket, hi[new], rows[new]), hashes_of(lo[new]))
-        if new.size < rows.size:
-            held = self._hidden.get(bucket.number)
-            more = rows[~absent]
-            self._hidden[bucket.number] = more if held is None else np.concatenate((held, more))
-
-    def _reveal(self) -> None:
-        """After buckets have gone: what they hid is found where it is."""
-        for number in sorted(self._hidden):
-            self._enter_rows(self._buckets[number], self._hidden.pop(number))
+        self._index.enter(self._words(bucket, hi, rows), hashes_of(lo))
 
     def _forget(self, number: int) -> None:
         """In time that does not depend on its rows: the index meets their words by and by."""
         for chunk in self._chunks.pop(number, ()):
             self._by_chunk[chunk] = None
             self._living[chunk] = False
-        self._hidden.pop(number, None)
         del self._buckets[number]
 
     def _make_room(self, chunks: int) -> None:
@@ -283,7 +264,7 @@ class IdTable:
         if len(self._by_chunk) + chunks <= CHUNKS_MAX:
             return
         self._index = DigestIndex(self)
-        self._chunks, self._by_chunk, self._living, self._hidden = {}, [None], np.zeros(1, np.bool_), {}
+        self._chunks, self._by_chunk, self._living = {}, [None], np.zeros(1, np.bool_)
         for number in sorted(self._buckets):
             self._enter(self._buckets[number], 0)
 
@@ -319,8 +300,6 @@ class IdTable:
                     kept = self._buckets[number] = bucket.without_cleared()
                     self._make_room(1 + (kept.count >> CHUNK_BITS))
                     self._enter(kept, 0)
-        if dropped and self._hidden:
-            self._reveal()
         if dropped and not self._buckets:
             self._index = DigestIndex(self)
         return dropped

@@ -80,8 +80,8 @@ class Description:
     ranges: tuple[Range, ...]
     groups: Sequence[GroupFacts]
     id_rules: Mapping[str, bytes]  # by join
+    clock: ClockFacts
     config: int = 0  # number of the config that ``ranges`` is: of two descriptions the higher one holds
-    clock: ClockFacts | None = None  # None: of a replica of an older release
     removed: tuple[int, ...] = ()  # shards that ``ranges`` names and that exist no more
 
 

@@ -20,8 +20,7 @@ from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, Entries
 from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
 from photon.idregistry.core.shard_snapshot import ShardState
 
-CLOSED = 202
-"""Internal answer: the shard is closed. Leaves the server as STATUS_UNKNOWN."""
+CLOSED = 202  # Internal answer: the shard is closed. Leaves the server as STATUS_UNKNOWN.
 CLOSED_REASON = "was restored from a backup and is closed: open it (photon registry restore --help says how)"
 
 

@@ -15,14 +15,14 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from photon.config.versioned_file import other_version
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.id_bucket import ROW, FrozenBucket, Rows, times_in
+from photon.idregistry.core.id_bucket import ROW, FrozenBucket, Rows
 from photon.idregistry.core.id_table import MAX_BUCKET_BITS, IdTable
-from photon.idregistry.core.shard_standing import Sharding, Standing, restored
+from photon.idregistry.core.shard_standing import Sharding, Standing
 
 MAGIC = "PHOTSHRD"
 VERSION = 2
-VERSIONS_READ = (1, VERSION)  # version 1 has no watermarks, and nothing of changes of the shards
 NO_BOUNDARY = c.NO_TIME
 _ROWS_PER_CHUNK = 16_384  # 560 KiB
 _GENERATIONS_PER_CHUNK = 65_536
@@ -83,9 +83,9 @@ class _Head(_Chunk, frozen=True, tag="head"):
     ranges: tuple[c.Range, ...]
     boundary: c.TimeNs
     datacentres: list[str]
-    standing: Standing | None = None
-    latest: c.TimeNs = NO_BOUNDARY
-    held: bool = False
+    standing: Standing
+    latest: c.TimeNs
+    held: bool
 
 
 class _Slots(_Chunk, frozen=True, tag="slots"):
@@ -213,10 +213,7 @@ class ShardReading:
         elif isinstance(chunk, _Watermarks):
             image.state.watermarks.update(chunk.items)
         elif isinstance(chunk, _Ids):
-            rows = _read_rows(chunk.rows)
-            times = times_in(rows) + np.int64(chunk.bucket << image.bucket_bits)
-            image.state.sharding.entered(times)  # version 1 does not say which was the latest
-            image.table.load(chunk.bucket, rows)
+            image.table.load(chunk.bucket, _read_rows(chunk.rows))
         elif isinstance(chunk, _Generations):
             try:
                 image.table.load_generations(chunk.bucket, chunk.rows)
@@ -290,16 +287,16 @@ def held_head(chunk: bytes) -> bytes:
     """The first chunk of a snapshot, for a shard that begins closed to inserts. Raises SnapshotError."""
     head = _decode(chunk)
     _begin(head)
-    return _encode(msgspec.structs.replace(head, held=True, version=VERSION))
+    return _encode(msgspec.structs.replace(head, held=True))
 
 
 def _begin(chunk: _Chunk) -> ShardImage:
     if not isinstance(chunk, _Head) or chunk.magic != MAGIC:
         raise SnapshotError("shard snapshot: does not start with its head")
-    if chunk.version not in VERSIONS_READ:
-        raise SnapshotError(f"shard snapshot: version {chunk.version} is not {VERSION}, of another release of Photon")
+    if chunk.version != VERSION:
+        raise SnapshotError(f"shard snapshot: {other_version(chunk.version, VERSION)}")
     state = ShardState(
-        restored(chunk.number, chunk.ranges, chunk.standing, chunk.latest, chunk.boundary),
+        Sharding(chunk.number, chunk.ranges, chunk.standing, chunk.latest),
         chunk.boundary,
         list(chunk.datacentres),
         held=chunk.held,

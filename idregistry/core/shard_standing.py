@@ -7,8 +7,7 @@ change at or below ``decided`` is prepared any more. That no other shard holds a
 proposes (``former_shards``); the config that it knew this by stands in the entry, and must be the shard's when that
 is applied.
 
-``latest`` is the latest event time ever entered, and never below the boundary: what was collected is below that, so
-that a shard restored from a snapshot of a release that did not keep it has the same value.
+``latest`` is the latest event time ever entered, and never below the boundary.
 """
 
 from __future__ import annotations
@@ -75,13 +74,7 @@ class Sharding:
         return own
 
     def takes(self, digests: bytes, times: I64, config: int) -> Bools:
-        """Which ids may be entered now, if no other shard held them under this config.
-
-        Config 0: an entry of a release that chose the shard by the event time, too, and asked nobody else; it is
-        judged as it was then, or a replica that reads its log again would lose what was acknowledged.
-        """
-        if not config:
-            return self._took(digests, times)
+        """Which ids may be entered now, if no other shard held them under this config."""
         own = self.own(digests)
         if self.standing.prepared is not None:
             later = times >= self.standing.prepared.starts_ns
@@ -90,19 +83,6 @@ class Sharding:
             for each in self.ranges[:-1]:
                 own &= shards_of(digests, each.shards) == self.number
         return own
-
-    def _took(self, digests: bytes, times: I64) -> Bools:
-        """Which ids were this shard's by digest and event time, under the active config and a prepared one."""
-        took = np.full(len(times), self.number != 0)
-        prepared = self.standing.prepared
-        after = () if prepared is None else (with_range(self.ranges, prepared.starts_ns, prepared.shards),)
-        for ranges in (self.ranges, *after):
-            mine = np.zeros(len(times), np.bool_)
-            for each in ranges:
-                within = (times >= each.start_ns) & (times <= each.end_ns - (each is not ranges[-1]))
-                mine |= within & (shards_of(digests, each.shards) == self.number)
-            took &= mine
-        return took
 
     def keeps(self, digests: bytes, times: I64, config: int) -> Bools:
         """Which ids may be given an entry by the operator's word, whatever the boundary says."""
@@ -220,11 +200,3 @@ def misplaced(rows: Rows, bucket_start: int, sharding: Sharding) -> int:
     for each in sharding.ranges:
         fits |= (times < each.end_ns) & (shards_by(hi, each.shards) == sharding.number)
     return int(np.count_nonzero(~fits))
-
-
-def restored(
-    number: int, ranges: tuple[c.Range, ...], standing: Standing | None, latest: int, boundary: int
-) -> Sharding:
-    """From a snapshot; ``standing`` None: of a release that had no changes."""
-    standing = standing or (Standing(1, 1) if number else Standing())
-    return Sharding(number, ranges, standing, max(latest, boundary))

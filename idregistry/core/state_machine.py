@@ -325,8 +325,7 @@ class ShardMachine:
             digest = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             time, token = int(ids.times[i]), int(ids.tokens[i])
             entry = self._table.get(digest)
-            if entry is None:
-                raise AssertionError("a reopened id vanished within its entry")
+            assert entry is not None, "a reopened id vanished within its entry"
             generation = 0 if ids.generations is None else int(ids.generations[i])
             if entry.state == REOPENED and entry.generation == generation:
                 self._table.put(digest, time, Entry(OWNED, token, int(ids.kinds[i]), int(ids.tags[i]), generation))
@@ -346,7 +345,7 @@ class ShardMachine:
         answers = np.full(len(ids), Answer.REFUSED, np.uint8)
         answers[(met.states == CLEARED) | ((met.states == OWNED) & (met.tokens == ids.tokens))] = Answer.CLEARED
         answers[(met.states == 0) & (ids.times < self._state.boundary)] = Answer.NO_OP
-        own = self._state.sharding.own(ids.digests) & (config in (0, self._state.sharding.standing.config))
+        own = self._state.sharding.own(ids.digests) & (config == self._state.sharding.standing.config)
         answers[(met.states == 0) & ~own] = WRONG_SHARD
         return Verdicts.plain(answers)
 

@@ -21,6 +21,7 @@ import msgspec
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.idregistry.client.export_stream import ExportFacts, Summer
 from photon.idregistry.core.commands import Range
 from photon.idregistry.core.config_machine import ConfigMachine
@@ -32,7 +33,6 @@ from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.raft.snapshot import SnapshotStore
 
 MAGIC = "photon registry backup"
-VERSION = 1
 MANIFEST = "manifest.json"
 MANIFEST_BYTES_MAX = 4 << 20
 PARTIAL = ".partial"
@@ -56,12 +56,10 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     checksum: str  # BLAKE2b-256 of the chunks, hex
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     magic: str
-    version: int
     photon: str
-    made_at: str
-    """UTC, ISO 8601: when it was begun. What was acknowledged before is in it."""
+    made_at: str  # UTC, ISO 8601: when it was begun. What was acknowledged before is in it.
     members: list[str]
     groups: list[GroupEntry]
     checksum: str = ""  # BLAKE2b-256 of all the rest as JSON, hex
@@ -87,9 +85,7 @@ def write_backup(disk: Disk, directory: Path, sources: Iterator[Source], *, phot
         disk.make_dir(building)
         groups = sorted((_write_group(disk, building, source) for source in sources), key=lambda each: each.group)
         manifest = _sealed(
-            Manifest(
-                magic=MAGIC, version=VERSION, photon=photon, made_at=made_at, members=sorted(members), groups=groups
-            )
+            Manifest(magic=MAGIC, photon=photon, made_at=made_at, members=sorted(members), groups=groups)
         )
         disk.replace(building / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
         found = check_backup(disk, building)
@@ -135,11 +131,11 @@ def read_manifest(disk: Disk, directory: Path) -> Manifest:
     if disk.size(path) > MANIFEST_BYTES_MAX:
         raise BackupDamaged(f"{path}: is larger than {MANIFEST_BYTES_MAX} bytes")
     try:
-        manifest = msgspec.json.decode(disk.read(path), type=Manifest)
+        manifest = decoded(disk.read(path), Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BackupDamaged(f"{path}: {error}") from None
-    if manifest.magic != MAGIC or manifest.version != VERSION:
-        raise BackupDamaged(f"{path}: not a backup of version {VERSION}")
+    if manifest.magic != MAGIC:
+        raise BackupDamaged(f"{path}: not a backup")
     if manifest != _sealed(manifest):
         raise BackupDamaged(f"{path}: its checksum is wrong: it was changed or rotted")
     return manifest

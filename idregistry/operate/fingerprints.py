@@ -19,8 +19,7 @@ class Fingerprint:
 
     applied: int
     ids: int
-    sum: str
-    """Of all ids' entries, whatever their order; hex. Of the config group: of its snapshot."""
+    sum: str  # Of all ids' entries, whatever their order; hex. Of the config group: of its snapshot.
     facts: str  # hash of all else a shard knows: slots, incarnations, boundary, ranges; hex
     boundary_ns: int | None = None
 

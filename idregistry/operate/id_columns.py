@@ -24,6 +24,7 @@ import numpy as np
 from photon.batch.columns import RowIndexes, take_digests
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import other_version
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64
 from photon.idregistry.core.id_bucket import KIND_SHIFT, STATE_MASK, Rows, times_in
 from photon.idregistry.core.id_table import IdTable
@@ -175,7 +176,7 @@ def _read_header(disk: Disk, path: Path) -> None:
         raise ColumnsRefused(f"{path}: is no export of ids, or its header is bad")
     magic, version, _, _, _ = _HEADER.unpack_from(data)
     if magic != MAGIC or version != VERSION:
-        raise ColumnsRefused(f"{path}: not an export of version {VERSION}")
+        raise ColumnsRefused(f"{path}: not an export of ids, or {other_version(version, VERSION)}")
 
 
 def _columns(data: bytes, rows: int) -> IdColumns:

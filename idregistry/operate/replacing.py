@@ -33,12 +33,9 @@ class Exchange:
 
     old: str
     new: str
-    epoch: int
-    """The next."""
-    members: Mapping[str, str]
-    """Of now: name -> address."""
-    address: str
-    """The new one's."""
+    epoch: int  # the next
+    members: Mapping[str, str]  # of now: name -> address
+    address: str  # the new one's
 
     @property
     def next(self) -> dict[str, str]:

@@ -37,8 +37,7 @@ class GroupSeed:
 @dataclass(frozen=True, slots=True)
 class Member:
     name: str
-    members: Collection[str]
-    """A mapping has their addresses."""
+    members: Collection[str]  # a mapping has their addresses
     epoch: int
 
 

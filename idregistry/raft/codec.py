@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import msgspec
 
+from photon.config.versioned_file import other_version
 from photon.idregistry.raft.options import COMMAND_BYTES_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX, TRANSFER_BYTES
 
 CODEC_VERSION = 2
@@ -145,7 +146,7 @@ def decode(data: bytes) -> Message:
     if not 1 < len(data) <= MESSAGE_BYTES_MAX:
         raise BadMessage(f"raft message of {len(data)} bytes, must be 2 to {MESSAGE_BYTES_MAX}")
     if data[0] != CODEC_VERSION:
-        raise BadMessage(f"raft message of version {data[0]}, this replica speaks {CODEC_VERSION}")
+        raise BadMessage(f"raft message: {other_version(data[0], CODEC_VERSION)}")
     try:
         message = _decoder.decode(memoryview(data)[1:])
     except msgspec.MsgspecError as e:

@@ -10,8 +10,7 @@ added at run time are found again (``known_groups``), and one that was removed i
 And it is where the membership stands: the deployment file only says with which one a new directory begins. The next
 one is noted by ``follow`` and taken up by the next start.
 
-File ``replica``: magic "PHOTREPL", version u8, crc32 u32 little-endian, msgpack of ``_Record``. Version 1 has no
-``removed``, version 2 no ``addresses`` and ``following``.
+File ``replica``: magic "PHOTREPL", version u8, crc32 u32 little-endian, msgpack of ``_Record``.
 """
 
 from __future__ import annotations
@@ -27,20 +26,18 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
+from photon.config.versioned_file import other_version
 from photon.idregistry.raft.journal import segments_in
 from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.raft.transport import Hello, Refused
 
 MAGIC = b"PHOTREPL"
 VERSION = 3
-_READABLE = (1, 2, 3)
 DISK_ID_BYTES = 16
 _HEADER = struct.Struct("<8sBI")
 _GROUP_PREFIX = "group-"
-REPLICA = "replica"
-"""The file's name."""
-BUILDING = "seed.new"
-"""Within a directory: where it is filled, before the file ``replica`` is moved into its place."""
+REPLICA = "replica"  # the file's name
+BUILDING = "seed.new"  # within a directory: where it is filled, before the file ``replica`` is moved into its place
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -50,18 +47,15 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     epoch: int
     groups: list[int]
     peers: dict[str, bytes]
-    removed: list[int] = []
-    addresses: dict[str, str] = {}
-    """Of the members, as of the last start."""
-    following: tuple[int, dict[str, str]] | None = None
-    """The next membership: epoch, and the members with their addresses."""
+    removed: list[int]
+    addresses: dict[str, str]  # of the members, as of the last start
+    following: tuple[int, dict[str, str]] | None = None  # the next membership: epoch, members with their addresses
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
     epoch: int
-    members: Mapping[str, str]
-    """Name -> host:port."""
+    members: Mapping[str, str]  # name -> host:port
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +250,8 @@ def _read(disk: Disk, path: Path) -> _Record:
         body = data[_HEADER.size :]
         if magic != MAGIC or crc != zlib.crc32(body):
             raise ValueError("bad header or checksum")
-        if version not in _READABLE:
-            raise RaftStopped(f"{path}: version {version}, this release reads {VERSION} at most; start a later one")
+        if version != VERSION:
+            raise RaftStopped(f"{path}: {other_version(version, VERSION)}")
         return msgspec.msgpack.decode(body, type=_Record)
     except (struct.error, ValueError, msgspec.MsgspecError) as e:
         raise RaftStopped(f"{path} is damaged ({e}): restore it, or replace this replica") from None

@@ -24,6 +24,8 @@ import struct
 import zlib
 from collections.abc import Iterator
 
+from photon.config.versioned_file import other_version
+
 MAGIC = b"PHOTJRNL"
 VERSION = 2
 MARK = b"PJF2"
@@ -73,7 +75,7 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
         raise Damaged("its header is bad")
     magic, version, segment, durable = HEADER.unpack_from(data)
     if magic != MAGIC or version != VERSION:
-        raise Damaged(f"not a journal of version {VERSION}")
+        raise Damaged(f"not a journal, or {other_version(version, VERSION)}")
     if len(data) < durable:
         raise Damaged(f"it has {len(data)} bytes, {durable} were sealed")
     at, expected = HEADER_BYTES, 0

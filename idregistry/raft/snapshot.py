@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import AppendFile, Disk
+from photon.config.versioned_file import other_version
 from photon.idregistry.raft.api import Frozen
 from photon.idregistry.raft.codec import Chunk
 from photon.idregistry.raft.options import (
@@ -246,7 +247,7 @@ class SnapshotStore:
             raise _damaged(path, "its header is bad")
         magic, version, index, term = _HEADER.unpack_from(data)
         if magic != MAGIC or version != VERSION:
-            raise _damaged(path, f"not a snapshot of version {VERSION}")
+            raise _damaged(path, f"not a snapshot, or {other_version(version, VERSION)}")
         return index, term
 
     def _read_chunks(self, path: Path) -> Iterator[bytes]:

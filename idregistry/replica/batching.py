@@ -18,8 +18,7 @@ from photon.batch.verdicts import Verdicts
 from photon.idregistry.core.commands import MAX_ENTRY_IDS, Batch
 from photon.idregistry.core.state_machine import BatchAnswers
 
-QUEUED_IDS_MAX = 262_144
-"""Waiting at one shard: about 12 MB. Beyond it requests are answered OVERLOADED."""
+QUEUED_IDS_MAX = 262_144  # Waiting at one shard: about 12 MB. Beyond it requests are answered OVERLOADED.
 QUEUED_REQUESTS_MAX = 8_192
 ENTRIES_IN_FLIGHT = 2
 _LATENCIES_KEPT = 512
@@ -33,7 +32,7 @@ class Waiting(Generic[T]):
     ids: Ids
     caller: int  # of an insert; 0: a clear
     deadline: float  # monotonic seconds: not proposed after it
-    config: int = 0  # the config of the shards that the ids were looked for by; an entry has one
+    config: int  # the config of the shards that the ids were looked for by; an entry has one
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Operator:
         usage = shutil.disk_usage(self._settings.directory)
         description = self._replica.describe()
         clock = description.clock
-        doubted = clock is not None and clock.objection and clock.agreement is not Agreement.UNCERTAIN
+        doubted = clock.objection and clock.agreement is not Agreement.UNCERTAIN
         return pb.InspectReply(
             replica=self._settings.name,
             epoch=self._settings.epoch,
@@ -66,7 +66,7 @@ class Operator:
             disk_free=usage.free,
             disk_size=usage.total,
             version=__version__,
-            alarms=[f"proposes no boundary: {clock.objection}"] if doubted and clock is not None else [],
+            alarms=[f"proposes no boundary: {clock.objection}"] if doubted else [],
         )
 
     def _group(self, facts: GroupFacts) -> pb.GroupInspection | None:

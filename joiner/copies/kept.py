@@ -24,10 +24,12 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import PrefixHash, hash_file, shown
+from photon.outputs.formats import ManifestEntry
 from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
 from photon.outputs.published import (
     DURABLE_NAME,
@@ -39,14 +41,7 @@ from photon.outputs.published import (
     name_of,
 )
 
-MANIFEST_VERSION = 1  # without event times: the files are not read when they are listed
 _LOG_OF = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    version: int
-    file: str
-    uncompressed_bytes: int
 
 
 class KeptPublished:
@@ -70,7 +65,7 @@ class KeptPublished:
             self._disk.truncate(self._manifest, whole)
         self._disk.rewrite(self._manifest, 0)  # what was read may stand in the cache only
         self._disk.sync_dir(self._manifest.parent)
-        entries = [msgspec.json.decode(line, type=_Entry) for line in data[:whole].split(b"\n")[:-1]]
+        entries = [decoded(line, ManifestEntry) for line in data[:whole].split(b"\n")[:-1]]
         self._listed = {each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX for each in entries}
 
     def show(self, lengths: Mapping[str, int], ends: Witness, witness: Witness) -> None:
@@ -94,7 +89,7 @@ class KeptPublished:
         if not whole:
             return
         lines = [
-            msgspec.json.encode(_Entry(MANIFEST_VERSION, name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX, length))
+            msgspec.json.encode(ManifestEntry(name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX, length))
             for name, length in whole.items()
         ]
         with closing(self._disk.append(self._manifest)) as file:
@@ -110,12 +105,10 @@ def _log_of(name: str) -> tuple[int, int]:
     return _LOG_OF[directory], int(file.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
 
 
-COPY_VERSION = 1
 READ_BYTES = 1 << 20  # given back at once when a slot takes bytes from its copy
 
 
-class CopyState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: int
+class CopyState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     slot: str
     datacentre: str
     incarnation: int  # the newest seen
@@ -134,7 +127,7 @@ class KeptCopy:
         self._directory = directory
         self._output = directory / OUTPUT_NAME
         self._of = of
-        self._state = CopyState(COPY_VERSION, of.slot, of.datacentre, 0)
+        self._state = CopyState(of.slot, of.datacentre, 0)
         self._hashes = [PrefixHash() for _ in KINDS]
         self._lengths: dict[str, int] = {}  # of each file of the copy: 100 bytes of memory a file
         self._published = KeptPublished(disk, directory, of.slot)
@@ -267,7 +260,7 @@ class KeptCopy:
             self._disk.sync_dir(directory)
 
     def _save(self, incarnation: int, ends: Witness) -> None:
-        self._state = CopyState(COPY_VERSION, self._of.slot, self._of.datacentre, incarnation, ends)
+        self._state = CopyState(self._of.slot, self._of.datacentre, incarnation, ends)
         self._disk.replace(self._directory / COPY_NAME, msgspec.json.encode(self._state))
 
     def _name(self, log: int, number: int) -> str:
@@ -281,13 +274,11 @@ def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:
     """``copy.json`` of a copy that is there. Raises CopyDamaged, OSError."""
     path = directory / COPY_NAME
     try:
-        state = msgspec.json.decode(disk.read(path), type=CopyState)
+        state = decoded(disk.read(path), CopyState)
     except DECODE_ERRORS as bad:
         raise CopyDamaged(f"{path}: unreadable ({bad}); set {directory} aside: the copy is then made anew") from None
-    if (state.version, state.slot, state.datacentre) != (COPY_VERSION, of.slot, of.datacentre):
-        raise CopyDamaged(
-            f"{path}: version {state.version}, of slot {state.slot} of {state.datacentre}; set it aside"
-        )
+    if (state.slot, state.datacentre) != (of.slot, of.datacentre):
+        raise CopyDamaged(f"{path}: of slot {state.slot} of {state.datacentre}; set it aside")
     if len(state.ends) != len(KINDS):
         raise CopyDamaged(f"{path}: names {len(state.ends)} logs, not {len(KINDS)}; set it aside")
     return state

@@ -16,29 +16,19 @@ from isal import isal_zlib
 
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
+from photon.config.versioned_file import decoded
 from photon.idregistry.api import Kind
 from photon.joiner.slot.output import FINAL_SUFFIX, SUFFIX, OutputDamaged, OutputFiles
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs.cleared import Clearing
 from photon.outputs.event_times import EventTimes
+from photon.outputs.formats import ManifestEntry
 
 COPY_CHUNK_BYTES = 4 << 20
 COMPRESSION_LEVEL = 2
 """Of igzip's four: an eighth larger than what zlib makes at its level 6, in a thirteenth of the time, which was a
 third of what a joiner did."""
-MANIFEST_VERSION = 2  # entries of version 1 know no event times
 _GZIP = 31  # zlib's window bits for a gzip stream
-
-
-class ManifestEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: int
-    file: str  # relative to the output root
-    bytes: int
-    uncompressed_bytes: int
-    records: int
-    crc32: int  # of the uncompressed bytes
-    first_ns: int | None = None  # event times; null: of version 1, or a record has none
-    last_ns: int | None = None
 
 
 class Finals:
@@ -62,7 +52,7 @@ class Finals:
         whole = data.rfind(b"\n") + 1
         for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
             try:
-                entry = msgspec.json.decode(line, type=ManifestEntry)
+                entry = decoded(line, ManifestEntry)
             except DECODE_ERRORS as bad:
                 raise OutputDamaged(str(self._manifest), f"line {number} is unreadable ({bad})") from bad
             self._listed[entry.file] = entry
@@ -142,7 +132,7 @@ class Finals:
                 out.write(gzip.compress(part))
             out.write(gzip.flush())
             out.sync()
-            return ManifestEntry(MANIFEST_VERSION, final_name, out.size, at, records, crc, *times.span())
+            return ManifestEntry(final_name, at, out.size, records, crc, *times.span())
         finally:
             out.close()
 

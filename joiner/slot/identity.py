@@ -16,18 +16,17 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.idregistry.api import Opened, Registry, Slot
 
 _T = TypeVar("_T")
 
-STATE_VERSION = 1
 NONCE_BYTES = 16
 ASK_AGAIN_FIRST_S = 0.05
 ASK_AGAIN_MAX_S = 2.0
 
 
-class SlotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: int
+class SlotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     slot: str
     datacentre: str
     last: int  # the newest incarnation that this directory knows of
@@ -67,13 +66,11 @@ class OutOfStep(SlotRefused):
 def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
     """What the directory remembers; a fresh one remembers nothing."""
     if not disk.exists(path):
-        return SlotState(STATE_VERSION, slot.name, slot.datacentre, 0)
+        return SlotState(slot.name, slot.datacentre, 0)
     try:
-        state = msgspec.json.decode(disk.read(path), type=SlotState)
+        state = decoded(disk.read(path), SlotState)
     except DECODE_ERRORS as bad:
         raise SlotRefused(f"{path}: unreadable ({bad}); restore it from a backup, or retire the slot") from bad
-    if state.version != STATE_VERSION:
-        raise SlotRefused(f"{path}: version {state.version}, this joiner reads version {STATE_VERSION}")
     if (state.slot, state.datacentre) != (slot.name, slot.datacentre):
         raise SlotRefused(
             f"{path}: belongs to slot {state.slot} of datacentre {state.datacentre}, not to {slot.name} of "
@@ -134,5 +131,5 @@ def _granted(opened: Opened, slot: Slot, last: int, path: Path) -> Opened:
 
 
 def _write(disk: Disk, path: Path, slot: Slot, last: int, nonce: bytes) -> None:
-    state = SlotState(STATE_VERSION, slot.name, slot.datacentre, last, nonce.hex())
+    state = SlotState(slot.name, slot.datacentre, last, nonce.hex())
     disk.replace(path, msgspec.json.encode(state))

@@ -18,14 +18,15 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
 from photon.joiner.slot.witness import PrefixHash, hash_file, shown
+from photon.outputs.formats import Durable
 
 SUFFIX = ".jsonl"
 FINAL_SUFFIX = ".jsonl.gz"
-DURABLE_VERSION = 1
 _PLACES = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
 
 
@@ -35,23 +36,6 @@ class OutputLimits:
 
     roll_bytes: int = 128 << 20
     roll_after_s: float = 300.0
-
-
-class Durable(msgspec.Struct, forbid_unknown_fields=True):
-    """``durable.json``: what readers, verifier and clears may rely on."""
-
-    version: int
-    slot: str
-    files: dict[str, int]  # file relative to the output root -> its length in bytes that is durable and witnessed
-    rolled: list[str] = []  # those of them that will not grow any more
-    durable: dict[str, int] | None = None
-    """Durable lengths, for the slot itself, where they differ from ``files``; so is ``closed`` beside ``rolled``."""
-    closed: list[str] | None = None
-    clearable: dict[str, int] | None = None
-    """What the copy has of those files of which more is shown: no more may be cleared (rule 14)."""
-    log: tuple[int, int] | None = None
-    """How far the redo log was durable then: a segment and its bytes. One that ends before that is an older one.
-    None: written by a release that did not say it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,25 +88,22 @@ class OutputFiles:
         if not self.disk.exists(self._durable_path):
             return
         try:
-            durable = msgspec.json.decode(self.disk.read(self._durable_path), type=Durable)
+            durable = decoded(self.disk.read(self._durable_path), Durable)
         except DECODE_ERRORS as bad:
             raise OutputDamaged(str(self._durable_path), f"unreadable ({bad})") from bad
-        if durable.version != DURABLE_VERSION or durable.slot != self.slot:
-            raise OutputDamaged(
-                str(self._durable_path),
-                f"version {durable.version} of slot {durable.slot}, not version {DURABLE_VERSION} of {self.slot}",
-            )
+        if durable.slot != self.slot:
+            raise OutputDamaged(str(self._durable_path), f"of slot {durable.slot}, not of {self.slot}")
         self.log, self.published = durable.log, durable.files
         self.lengths = dict(durable.files if durable.durable is None else durable.durable)
         self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
     def publish(self) -> None:
-        durable = Durable(DURABLE_VERSION, self.slot, self.lengths, sorted(self.rolled))
+        durable = Durable(self.slot, self.lengths, sorted(self.rolled))
         if self.witness is not None:
             files = self._all_shown()
             if files != self.lengths:
                 rolled = [name for name in durable.rolled if files.get(name) == self.lengths.get(name)]
-                durable = Durable(DURABLE_VERSION, self.slot, files, rolled, self.lengths, durable.rolled)
+                durable = Durable(self.slot, files, rolled, self.lengths, durable.rolled)
         durable.log = self.log_end()
         durable.clearable = self._clearable = self._held_back(durable.files)
         self.disk.replace(self._durable_path, msgspec.json.encode(durable))

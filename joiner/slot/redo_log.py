@@ -29,6 +29,7 @@ import numpy as np
 
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import other_version
 from photon.idregistry.api import U64
 
 MAGIC = b"PHOTREDO"
@@ -258,7 +259,7 @@ def segment_head(head: bytes, path: Path, segment: int) -> SegmentHead | None:
         return None
     _, version, flags, _, sealed, _ = _SEGMENT.unpack(head)
     if version != VERSION:
-        raise RedoLogDamaged(path, 0, f"version {version}, this joiner reads version {VERSION}")
+        raise RedoLogDamaged(path, 0, other_version(version, VERSION))
     return SegmentHead(flags, sealed)
 
 

@@ -32,31 +32,14 @@ from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, o
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, Lost, RedoFrame, RedoLog, salvage, segments_in, set_aside
 from photon.joiner.slot.witness import check_output
 from photon.outputs.cleared import read_clearing
+from photon.outputs.formats import Redone
 
 REDONE_NAME = "redone.json"
-REDONE_VERSION = 1
-
-
-class Redone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``redone.json``: which incarnations of a slot have left nothing in its redo log (rule 13, the paper's 3.3.3).
-
-    The lock's holder writes it once every batch of its predecessors, ids that were carried over included, has left
-    the log by rule 4: dropped, or in synced output. Whoever has read all of ``files`` and finds an id still owned by
-    one of these incarnations may give the id up: nobody holds its record any more. Nothing is written under a token
-    of theirs after that, so a later place would only be read later.
-    """
-
-    version: int
-    slot: str
-    upto: int  # the newest of these incarnations
-    files: dict[str, int]
-    """Output file that was not final yet, relative to the output root -> its durable length in bytes."""
 
 
 def write_redone(disk: Disk, state: Path, slot: str, upto: int, lengths: dict[str, int]) -> None:
     """Replaces the file in the slot's state, durably. ``lengths``: durable ones."""
-    redone = Redone(REDONE_VERSION, slot, upto, lengths)
-    disk.replace(state / REDONE_NAME, msgspec.json.encode(redone))
+    disk.replace(state / REDONE_NAME, msgspec.json.encode(Redone(slot, upto, lengths)))
 
 
 DURABLE_NAME = "durable.json"

@@ -17,8 +17,7 @@ from photon.spark.backfill.core import BatchCore, Finish, Insert, Instruction, S
 from photon.spark.backfill.parts import PartWriter
 from photon.spark.backfill.staging import Part, result_of, stage, write_result
 
-INSERT_S = 10.0
-"""One asking."""
+INSERT_S = 10.0  # one asking
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 2.0
 

@@ -19,13 +19,11 @@ ATTEMPT_BITS = 24
 NUMBER_BITS = BATCH_BITS - ATTEMPT_BITS
 HOUR_NS = 3_600_000_000_000
 HOUR_PREFIX = "hour="
-SLOT_PREFIX = "backfill-"
-"""Of names of slots that backfills register under."""
+SLOT_PREFIX = "backfill-"  # of names of slots that backfills register under
 STATE_DIRECTORY = ".backfill"
 STAGED_SUFFIX = ".batch"
 RESULT_SUFFIX = ".result"
-ATTEMPT_WRITER = "attempt"
-"""Who wrote a result or a part: the attempt itself, or the incarnation that did it again."""
+ATTEMPT_WRITER = "attempt"  # who wrote a result or a part: the attempt itself, or the incarnation that did it again
 DIRECTORY_OF_KIND = {
     Kind.JOINED: "joined",
     Kind.FILTERED: "filtered",

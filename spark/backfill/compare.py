@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from photon.idregistry.client.grpc_client import RegistryClient
 
-KINDS = ("joined", "filtered", "unmatched", "rejected")
-"""Records of an event; a late line says that none exists."""
+KINDS = ("joined", "filtered", "unmatched", "rejected")  # records of an event; a late line says that none exists
 LOOK_UP_S = 60.0
 DAY_NS = 86_400_000_000_000
 DIRECTORY = "forgotten"

@@ -60,10 +60,8 @@ class BatchCounts:
     """Rows by outcome."""
 
     won: int = 0
-    own: int = 0
-    """Registered before by this backfill: another attempt or run, or another line with this id."""
-    elsewhere: int = 0
-    """The live pipeline's, here or in another datacentre."""
+    own: int = 0  # registered before by this backfill: another attempt or run, or another line with this id
+    elsewhere: int = 0  # the live pipeline's, here or in another datacentre
     below_boundary: int = 0
     too_new: int = 0
 

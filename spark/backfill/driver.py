@@ -33,8 +33,6 @@ from photon.spark.backfill.batch_names import HOUR_NS, KIND_OF_DIRECTORY, STAGED
 from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.manifest import (
     FILES_MAX,
-    MANIFEST_VERSION,
-    RUNS_VERSION,
     BackfillFile,
     BackfillRuns,
     Manifest,
@@ -56,8 +54,7 @@ from photon.spark.backfill.staging import (
 INTRODUCE_S = 5.0
 CLEAR_S = 10.0
 CLEAR_IDS = 16_384
-ANNOUNCED_MAX = 250
-"""Incarnations that one run announces; a slot with more runs is at its end."""
+ANNOUNCED_MAX = 250  # incarnations that one run announces; a slot with more runs is at its end
 
 
 class FencingRegistry(Registry, Protocol):
@@ -110,12 +107,9 @@ class Driver:
         self._draw_nonce = draw_nonce
         self._pause = pause
         self._limits = limits or DriverLimits()
-        self.incarnations: list[int] = []
-        """Incarnations of all runs; the newest one is this driver's."""
-        self._counts: dict[str, int] | None = None
-        """As in ``runs.json``: of the run that publishes."""
-        self.redone = 0
-        """Batches of discarded attempts that this run did again."""
+        self.incarnations: list[int] = []  # incarnations of all runs; the newest one is this driver's
+        self._counts: dict[str, int] | None = None  # as in ``runs.json``: of the run that publishes
+        self.redone = 0  # batches of discarded attempts that this run did again
 
     @property
     def incarnation(self) -> int:
@@ -164,7 +158,7 @@ class Driver:
             await self._pause(0.0)
             self._disk.sync_dir(directory)
         await self._check_newest()
-        manifest = Manifest(MANIFEST_VERSION, self._slot.name, self.incarnation, files, counts)
+        manifest = Manifest(self._slot.name, self.incarnation, files, counts)
         await self._pause(0.0)
         write(self._disk, self._places.manifest, manifest)
         return manifest
@@ -245,7 +239,7 @@ class Driver:
         await self._introduce()
 
     def _keep_runs(self) -> None:
-        write(self._disk, self._places.runs, BackfillRuns(RUNS_VERSION, self.incarnations, self._counts))
+        write(self._disk, self._places.runs, BackfillRuns(self.incarnations, self._counts))
 
     async def _introduce(self) -> None:
         deadline = self._patience()

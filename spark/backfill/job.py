@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-CLEAR_BATCHES = 16
-"""Batches that one task clears."""
+CLEAR_BATCHES = 16  # batches that one task clears
 
 Report = Callable[[str], None]
 

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.config.versioned_file import decoded, read_versioned
 from photon.objects.paths import ObjectPath, placed
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 from photon.spark.backfill.batch_names import BackfillPaths
 
-MANIFEST_VERSION = 1
-JOB_VERSION = 1
-RUNS_VERSION = 1
-FILES_MAX = 5_000_000
-"""Output files of one backfill."""
-DIRECTORY = "backfills"
-"""Next to the deployment file."""
-VERSION = 1
+FILES_MAX = 5_000_000  # output files of one backfill
+DIRECTORY = "backfills"  # next to the deployment file
 
 
 class BackfillFile(msgspec.Struct, frozen=True):
@@ -35,8 +29,7 @@ class BackfillFile(msgspec.Struct, frozen=True):
     bytes: int
     crc32: int
     batch: str
-    uncompressed_bytes: int = 0
-    """Of a compressed one."""
+    uncompressed_bytes: int = 0  # of a compressed one
 
     @property
     def lines_bytes(self) -> int:
@@ -49,16 +42,13 @@ class BackfillFile(msgspec.Struct, frozen=True):
         return self.name if name == self.name else name + PLAIN_SUFFIX
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class Manifest(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``manifest.json``: only what it names is visible. Replaced as a whole."""
 
-    version: int
     slot: str
-    revision: int
-    """The incarnation that wrote it: grows with each."""
+    revision: int  # the incarnation that wrote it: grows with each
     files: list[BackfillFile]
-    counts: dict[str, int]
-    """Events by what became of them."""
+    counts: dict[str, int]  # events by what became of them
 
     def records(self) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -67,10 +57,9 @@ class Manifest(msgspec.Struct, frozen=True):
         return found
 
 
-class BackfillJob(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillJob(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
     """``job.json``: what this directory was begun for. Another job needs another directory."""
 
-    version: int
     slot: str
     datacentre: str
     join: str
@@ -80,10 +69,9 @@ class BackfillJob(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: bool
 
 
-class BackfillRuns(msgspec.Struct, frozen=True):
+class BackfillRuns(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``runs.json``: incarnations of all runs, oldest first; written before anything is done under one."""
 
-    version: int
     incarnations: list[int]
     counts: dict[str, int] | None = None
     """Below a URL, of the run that is about to publish: no later one wins anything, it only publishes."""
@@ -93,22 +81,19 @@ class BackfillDamaged(PhotonError):
     """A file of a backfill cannot be read."""
 
 
-_T = TypeVar("_T", Manifest, BackfillJob, BackfillRuns)
-
-
 def read_manifest(disk: Disk, path: Path) -> Manifest | None:
     """None: nothing is visible yet. Raises BackfillDamaged."""
-    return _read(disk, path, Manifest, MANIFEST_VERSION)
+    return read_versioned(disk, path, Manifest, _damaged)
 
 
 def read_job(disk: Disk, path: Path) -> BackfillJob | None:
     """None: a fresh directory. Raises BackfillDamaged."""
-    return _read(disk, path, BackfillJob, JOB_VERSION)
+    return read_versioned(disk, path, BackfillJob, _damaged)
 
 
 def read_runs(disk: Disk, path: Path) -> BackfillRuns:
     """Raises BackfillDamaged."""
-    return _read(disk, path, BackfillRuns, RUNS_VERSION) or BackfillRuns(RUNS_VERSION, [])
+    return read_versioned(disk, path, BackfillRuns, _damaged) or BackfillRuns([])
 
 
 def write(disk: Disk, path: Path, value: Manifest | BackfillJob | BackfillRuns) -> None:
@@ -134,22 +119,13 @@ def begun(disk: Disk, path: Path, wanted: BackfillJob) -> BackfillJob:
     return known
 
 
-def _read(disk: Disk, path: Path, kind: type[_T], version: int) -> _T | None:
-    if not disk.exists(path):
-        return None
-    try:
-        value = msgspec.json.decode(disk.read(path), type=kind)
-    except DECODE_ERRORS as bad:
-        raise BackfillDamaged(f"{path}: unreadable ({bad}); restore it from the file system's backup") from None
-    if value.version != version:
-        raise BackfillDamaged(f"{path}: version {value.version}; this release reads version {version}")
-    return value
+def _damaged(path: Path, why: str) -> BackfillDamaged:
+    return BackfillDamaged(f"{path}: unreadable ({why}); restore it from the file system's backup")
 
 
-class KnownBackfill(msgspec.Struct, frozen=True):
+class KnownBackfill(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """A backfill and where its output is."""
 
-    version: int
     output: str
     job: BackfillJob
 
@@ -161,7 +137,7 @@ class KnownBackfill(msgspec.Struct, frozen=True):
 def remember(disk: Disk, base: Path, output: Path, job: BackfillJob) -> None:
     """Durable before the backfill registers anything."""
     disk.make_dir(base / DIRECTORY)
-    known = KnownBackfill(VERSION, str(output), job)
+    known = KnownBackfill(str(output), job)
     disk.replace(base / DIRECTORY / f"{job.slot}.json", msgspec.json.encode(known) + b"\n")
 
 
@@ -172,11 +148,9 @@ def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int)
             continue
         path = base / DIRECTORY / name
         try:
-            known = msgspec.json.decode(disk.read(path), type=KnownBackfill)
+            known = decoded(disk.read(path), KnownBackfill)
         except DECODE_ERRORS as bad:
             raise BackfillDamaged(f"{path}: unreadable ({bad}); restore it, or remove it with its output") from None
-        if known.version != VERSION:
-            raise BackfillDamaged(f"{path}: version {known.version}; this release reads version {VERSION}")
         job = known.job
         overlaps = job.from_ns < to_ns and from_ns < job.to_ns
         if job.join == join and overlaps and disk.exists(BackfillPaths(known.path).job):

@@ -33,13 +33,10 @@ from photon.spark.backfill.batch_names import (
 from photon.spark.backfill.staging import Part
 
 KINDS_MAX = 8
-HIDDEN = ".part-"
-"""How names of parts begin that are not published."""
-UNREGISTERED = "below-"
-"""Follows ``part-`` in the names of parts without registrations."""
+HIDDEN = ".part-"  # how names of parts begin that are not published
+UNREGISTERED = "below-"  # follows ``part-`` in the names of parts without registrations
 
-Encode = Callable[[Sequence[bytes]], bytes]
-"""Lines, each with its newline -> the file."""
+Encode = Callable[[Sequence[bytes]], bytes]  # lines, each with its newline -> the file
 JSONL = "jsonl"
 PARQUET = "parquet"
 FORMATS = (JSONL, PARQUET)

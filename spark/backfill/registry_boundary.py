@@ -12,8 +12,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, I64, Answer
 
-PROBES = 256
-"""Digests of no event: enough to reach every shard."""
+PROBES = 256  # digests of no event: enough to reach every shard
 PRECISION_NS = NS_PER_S
 LOOK_UP_S = 10.0
 

@@ -17,14 +17,13 @@ import numpy as np
 from photon.batch.columns import RowIndexes
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
-from photon.config.versioned_file import read_present
+from photon.config.versioned_file import other_version, read_present
 from photon.idregistry.api import DIGEST_BYTES, I64
 from photon.joiner.rows import Rows
 from photon.spark.backfill.batch_names import RESULT_SUFFIX, STAGED_SUFFIX, BackfillPaths, BatchName
 
 MAGIC = b"PHOTBACK"
 VERSION = 1
-RESULT_VERSION = 1
 _HEAD = struct.Struct("<8sBxxxI")  # magic, version, CRC of what follows, the lines excepted
 _SAID = struct.Struct("<IQQQ")  # CRC of the lines, token, bytes of the columns, bytes of the lines
 HEAD_BYTES = _HEAD.size + _SAID.size
@@ -46,23 +45,19 @@ class StagingDamaged(PhotonError):
 
 
 class Part(msgspec.Struct, frozen=True):
-    name: str
-    """Relative to the output; where it is once it is published."""
-    written: str
-    """Where it was written: a hidden name next to it."""
+    name: str  # relative to the output; where it is once it is published
+    written: str  # where it was written: a hidden name next to it
     kind: str
     hour: int
     records: int
     bytes: int
     crc32: int
-    uncompressed_bytes: int = 0
-    """Of a compressed one."""
+    uncompressed_bytes: int = 0  # of a compressed one
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """What became of a batch: which of its rows won (bits, the first row lowest), and where they stand."""
 
-    version: int
     batch: str
     rows: int
     won: bytes
@@ -77,7 +72,7 @@ class Result(msgspec.Struct, frozen=True):
 def result_of(batch: BatchName, rows: int, winners: RowIndexes, parts: list[Part]) -> Result:
     bits = np.zeros(rows, np.uint8)
     bits[winners] = 1
-    return Result(RESULT_VERSION, str(batch), rows, np.packbits(bits, bitorder="little").tobytes(), parts)
+    return Result(str(batch), rows, np.packbits(bits, bitorder="little").tobytes(), parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +124,7 @@ def _said(path: Path, data: bytes) -> tuple[int, int, int, int]:
         raise StagingDamaged(path, f"{len(data)} bytes")
     magic, version, crc = _HEAD.unpack_from(data)
     if magic != MAGIC or version != VERSION:
-        raise StagingDamaged(path, f"magic {magic!r}, version {version}; this release reads version {VERSION}")
+        raise StagingDamaged(path, f"magic {magic!r}, {other_version(version, VERSION)}")
     lines_crc, token, columns, lines = _SAID.unpack_from(data, _HEAD.size)
     if columns < _COUNT.size or zlib.crc32(data[_HEAD.size : HEAD_BYTES + columns]) != crc:
         raise StagingDamaged(path, "its columns are not what was written")
@@ -144,7 +139,7 @@ def write_result(disk: Disk, places: BackfillPaths, result: Result, writer: str)
 
 def read_result(disk: Disk, path: Path) -> Result:
     """Raises StagingDamaged."""
-    return read_present(disk, path, Result, RESULT_VERSION, StagingDamaged)
+    return read_present(disk, path, Result, StagingDamaged)
 
 
 def staged_batches(disk: Disk, places: BackfillPaths) -> list[BatchName]:

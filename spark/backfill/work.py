@@ -37,8 +37,7 @@ from photon.spark.primary_sets import is_too_large
 from photon.spark.shipped_adapter import AdapterSpec, made
 
 BATCH_ROWS = 20_000
-BATCH_BYTES = 16 << 20
-"""Of records on both sides: a batch, and so an output file, is about as large."""
+BATCH_BYTES = 16 << 20  # of records on both sides: a batch, and so an output file, is about as large
 COLUMNS = (
     "event_id", "digest", "key", "event_time_ns", "log", "offset", "header", "record", "unreadable", "primaries"
 )  # fmt: skip
@@ -50,8 +49,7 @@ class RegistryPlace(msgspec.Struct, frozen=True):
     """How an executor reaches the registry."""
 
     addresses: dict[str, str]
-    tls_directory: str | None = None
-    """Certificates, on the shared file system."""
+    tls_directory: str | None = None  # certificates, on the shared file system
     identity: str = ""
 
     def client(self, clock: Clock) -> RegistryClient:
@@ -74,13 +72,11 @@ class BackfillTask(msgspec.Struct, frozen=True, kw_only=True):
     adapter: AdapterSpec
     format: str
     unmatched: bool
-    registers: bool = True
-    """False: what the registry has forgotten is written without it (``compare``)."""
+    registers: bool = True  # False: what the registry has forgotten is written without it (``compare``)
     joined_at: bool = True
     batch_rows: int
     batch_bytes: int = BATCH_BYTES
-    patience_s: float = 120.0
-    """How long an attempt insists on an answer of the registry."""
+    patience_s: float = 120.0  # how long an attempt insists on an answer of the registry
 
 
 class BackfillCounts(msgspec.Struct):
@@ -92,10 +88,8 @@ class BackfillCounts(msgspec.Struct):
     elsewhere: int = 0
     below_boundary: int = 0
     too_new: int = 0
-    without_primary: int = 0
-    """No primary event has their key; left unregistered."""
-    unreadable: int = 0
-    """Records without id, key or time; not among the events."""
+    without_primary: int = 0  # no primary event has their key; left unregistered
+    unreadable: int = 0  # records without id, key or time; not among the events
 
     def add(self, other: BackfillCounts) -> None:
         for name in self.__struct_fields__:

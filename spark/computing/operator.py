@@ -96,8 +96,7 @@ def stages_of(topology: Topology, store: Any = None) -> list[Stage]:
 class Operator(StatefulProcessor):
     def __init__(self, plan: Plan, number: int) -> None:
         self._plan, self._number = plan, number
-        self._said = False
-        """Whether this batch's marker has come."""
+        self._said = False  # whether this batch's marker has come
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle

@@ -22,8 +22,7 @@ from photon.spark.stream_watermarks import NS_PER_MS
 SCHEMA = "to int, key string, items binary, watermark timestamp"
 PUBLISHED, MARKER, FAULT = -1, -2, -3
 """In ``to``: for published streams; the batch's watermarks; a fault of user code, as text."""
-KEY_PREFIX, MARKER_PREFIX = "k", "0"
-"""Of the column ``key``: markers come before all keys."""
+KEY_PREFIX, MARKER_PREFIX = "k", "0"  # of the column ``key``: markers come before all keys
 ENDED_MS = ENDED_NS // NS_PER_MS
 
 
@@ -46,21 +45,14 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    file: str
-    """The topology's, and"""
-    text: bytes
-    """what was in it when the run began: executors need not see it."""
+    file: str  # the topology's
+    text: bytes  # what was in it when the run began: executors need not see it
     reads: list[Reads]
-    exact: bool
-    """Which watermark is followed."""
-    once: bool
-    """What is there now is all: then time comes to its end."""
-    records: int
-    """In one batch, of each place the same share."""
-    markers: list[str]
-    """A key for each partition."""
-    run: str
-    """An id of this run: what was put aside is tried again in the next one."""
+    exact: bool  # which watermark is followed
+    once: bool  # what is there now is all: then time comes to its end
+    records: int  # in one batch, of each place the same share
+    markers: list[str]  # a key for each partition
+    run: str  # an id of this run: what was put aside is tried again in the next one
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-SENDER = "spark"
-"""The slot of each published stream."""
+SENDER = "spark"  # the slot of each published stream
 BATCH_BITS = 32
 """Of an item's number: its place in the batch. A batch that calls the timers of all keys produces for each of them;
 and one that produces more can never be done, as it is the same again."""
@@ -61,8 +60,7 @@ SHOWN_NAME = "shown.json"
 
 class _Staged(msgspec.Struct, frozen=True):
     photon_staged: int
-    parts: list[tuple[str, int]]
-    """Name, items."""
+    parts: list[tuple[str, int]]  # name, items
 
 
 def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable[[str], None]) -> None:
@@ -146,8 +144,7 @@ class Publishing:
             self.close()
             raise
         last = min(_numbers(self.staged, ".json"), default=self.committed() + 1) - 1
-        self.mark = self._mark(last) if last >= 0 else Watermark()
-        """Of what is published."""
+        self.mark = self._mark(last) if last >= 0 else Watermark()  # of what is published
 
     def committed(self) -> int:
         """The last batch that Spark has committed; -1: none."""

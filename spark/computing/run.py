@@ -25,10 +25,10 @@ from photon.computing.table import NAME, SPARK_NAME
 from photon.computing.topology import Topology
 from photon.computing.wire import ENDED_NS
 from photon.config.clock import Clock, SystemClock
-from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
+from photon.config.versioned_file import read_present
 from photon.outputs.cursor import Cursor
 from photon.outputs.output_places import OutputPlace
 from photon.spark.computing.plan import MARKER_PREFIX, SCHEMA, Plan, Reads, refusals
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-JAVA_LOCK = "java.lock"
-"""Held by Spark's Java process."""
+JAVA_LOCK = "java.lock"  # held by Spark's Java process
 JAVA_S = 60.0
-VERSION = 1
 POLL_S = 0.1
 TRIGGER = "500 milliseconds"
 """At least so long from batch to batch: watermarks move several times a second, though no record comes."""
@@ -64,8 +62,7 @@ SETTINGS = {
 FAULTS_MAX = 100
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
-    photon_computing_spark: int
+class _File(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computing_spark", tag=1):
     topology: str
     shape: str
     partitions: int
@@ -80,10 +77,8 @@ class Wish:
     reads: Sequence[Reads]
     published: Mapping[str, Path]
     once: bool
-    records: int
-    """In one batch."""
-    partitions: int
-    """Of a new state."""
+    records: int  # in one batch
+    partitions: int  # of a new state
 
 
 def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, tell: Callable[[str], None]) -> Status:
@@ -139,16 +134,11 @@ def _known(disk: Disk, wish: Wish) -> _File:
                 f"{wish.state}: is a state of photon compute run without --on spark; name another --state"
             )
         made = _File(
-            photon_computing_spark=VERSION, topology=topology.name, shape=topology.shape,
+            topology=topology.name, shape=topology.shape,
             partitions=wish.partitions, id=uuid.uuid4().hex,
         )  # fmt: skip
         disk.replace(path, msgspec.json.encode(made) + b"\n")
-    try:
-        known = msgspec.json.decode(disk.read(path), type=_File)
-    except DECODE_ERRORS as bad:
-        raise UsageError(f"{path}: unreadable ({bad}); put it back") from None
-    if known.photon_computing_spark != VERSION:
-        raise UsageError(f"{path}: of version {known.photon_computing_spark}; this release reads version {VERSION}")
+    known = read_present(disk, path, _File, lambda path, why: UsageError(f"{path}: unreadable ({why}); put it back"))
     if (known.topology, known.shape) != (topology.name, topology.shape):
         raise UsageError(
             f"{wish.state}: is the state of {known.topology} with other computations or streams, which Spark's "

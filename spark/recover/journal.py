@@ -13,8 +13,7 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
-
-VERSION = 1
+from photon.config.versioned_file import decoded
 
 
 class ReportRefused(UsageError):
@@ -77,10 +76,9 @@ class WrittenFile(msgspec.Struct, frozen=True):
     offset: int
 
 
-class RepairProgress(msgspec.Struct, frozen=True):
+class RepairProgress(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``done``: batches of each pass that need nothing more; ``counts``: pass -> class -> what became of it."""
 
-    version: int
     report: str
     done: dict[str, int] = {}
     ended: list[str] = []
@@ -101,13 +99,13 @@ def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
     """The progress of the run before, or a new one. Raises RepairsDamaged, OSError."""
     path = journal_path(report, name)
     if not disk.exists(path):
-        return RepairProgress(VERSION, name)
+        return RepairProgress(name)
     try:
-        found = msgspec.json.decode(disk.read(path), type=RepairProgress)
+        found = decoded(disk.read(path), RepairProgress)
     except DECODE_ERRORS as error:
         raise RepairsDamaged(f"{path}: is damaged ({error}); verify again and recover from the new report") from None
-    if found.version != VERSION or found.report != name:
-        raise RepairsDamaged(f"{path}: version {found.version} of report {found.report}; verify again")
+    if found.report != name:
+        raise RepairsDamaged(f"{path}: of report {found.report}; verify again")
     return found
 
 

@@ -11,10 +11,8 @@ from itertools import pairwise
 
 from photon.spark.recover.journal import Replayed, WantedReplay
 
-WANTED_MAX = 10_000
-"""Ranges that are kept while findings are read."""
-REQUESTS_MAX = 20
-"""Requests to one datacentre."""
+WANTED_MAX = 10_000  # ranges that are kept while findings are read
+REQUESTS_MAX = 20  # requests to one datacentre
 HOUR_NS = 3_600_000_000_000
 _GLOB = frozenset("*?[")
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
+from photon.config.versioned_file import decoded
 from photon.idregistry.api import DIGEST_BYTES
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched
@@ -36,10 +37,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class ReportVerdict(msgspec.Struct, frozen=True):
+class ReportVerdict(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """The parts of the verdict that a repair needs."""
 
-    version: int
     deployment: str
     """Fingerprint of the deployment that was verified."""
     exported_ns: int
@@ -106,11 +106,9 @@ def open_report(disk: Disk, directory: Path, deployment: str) -> VerifyReport:
     except OSError as error:
         raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
     try:
-        verdict = msgspec.json.decode(data, type=ReportVerdict)
+        verdict = decoded(data, ReportVerdict)
     except DECODE_ERRORS as error:
         raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
-    if verdict.version != 1:
-        raise ReportRefused(f"{path}: has version {verdict.version}, this release reads version 1; verify again")
     if verdict.deployment != deployment:
         raise ReportRefused(
             f"{path}: the deployment has changed since this report, or is another one; verify again, then recover"

@@ -27,13 +27,13 @@ import msgspec
 
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.config.disk import Disk
+from photon.config.versioned_file import decoded
 from photon.spark.classes import Class
 from photon.spark.verify.advice import PROBLEMS
 from photon.spark.verify.figures import HOURS_A_DAY, ClassCount
 from photon.spark.verify.verdict import InputFile
 
 DAYS_NAME = "days.json"
-VERSION = 2
 EVENT_SIDES = ("foreign", "output")
 LOGS = ("foreign", "primary")
 PIECES_MAX = 400
@@ -119,8 +119,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, sampled=end - self.begin)
 
 
-class _File(msgspec.Struct, frozen=True):
-    version: int
+class _File(msgspec.Struct, frozen=True, tag_field="version", tag=2):
     deployment: str
     pieces: list[Piece]
     files: list[FileSeen]
@@ -158,10 +157,10 @@ class Days:
         """What is kept in this directory, if it is usable."""
         days = cls(deployment, files)
         try:
-            found = msgspec.json.decode((directory / DAYS_NAME).read_bytes(), type=_File)
+            found = decoded((directory / DAYS_NAME).read_bytes(), _File)
         except (OSError, msgspec.MsgspecError):
             return days
-        if found.version == VERSION and found.deployment == deployment:
+        if found.deployment == deployment:
             days.pieces = {piece.hours: piece for piece in found.pieces}
             days.seen = {name_of(each): each for each in found.files}
             known = {name_of(each): days.seen[name_of(each)].span() for each in files if days._is_same(each)}
@@ -253,7 +252,7 @@ class Days:
             for piece in sorted([*self.kept, *others], key=lambda piece: piece.begin)[-PIECES_MAX:]
         ]
         files = [each for file in self.files if (each := self._seen_now(file)) is not None]
-        found = _File(VERSION, self.deployment, pieces, files)
+        found = _File(self.deployment, pieces, files)
         disk.make_dir(directory)
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
 

@@ -58,10 +58,9 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of its last bytes (of TAIL_BYTES), by which it is known when it has grown; of plain files."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=VERSION):
     """The content of ``verdict.json``."""
 
-    version: int
     deployment: str
     """Fingerprint of the deployment that was verified."""
     join: str
@@ -89,7 +88,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
     problems = figures.problems()
     return Verdict(
-        version=VERSION,
         deployment=deployment,
         join=figures.join,
         exported_ns=exported_ns,

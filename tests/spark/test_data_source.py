@@ -70,7 +70,7 @@ def test_files_of_other_times_are_not_opened(spark: SparkSession, tmp_path: Path
         end = slot.state / "manifest.jsonl"
         *before, last = end.read_bytes().splitlines(keepends=True)
         first_ns, last_ns = (n * HOUR_NS // 2 for n in (number * 10, number * 10 + 9))
-        times = b'"version":2,"first_ns":%d,"last_ns":%d' % (first_ns, last_ns)
+        times = b'"version":1,"first_ns":%d,"last_ns":%d' % (first_ns, last_ns)
         end.write_bytes(b"".join(before) + last.replace(b'"version":1', times))
     for number in (1, 3):
         final = slot.path(number)

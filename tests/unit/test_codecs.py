@@ -182,14 +182,6 @@ def frame_of(data: bytes) -> RedoFrame:
     return decoded[0]
 
 
-def clock_of(reply: registry_pb2.DescribeReply) -> ClockFacts:
-    """An older release says nothing of its clock."""
-    facts = clock_facts(reply)
-    if facts is None:
-        raise WireError
-    return facts
-
-
 CLOCKS = [
     ClockFacts(Interval(5, 3, synchronised=True), each, Offset(-1, 1), {"r2": Offset(-7, 9), "r3": ANYWHERE}, "why")
     for each in Agreement
@@ -271,7 +263,7 @@ CODECS: Mapping[str, Codec] = {
         registry_pb2.DescribeReply,
         CLOCKS,
         lambda facts: registry_pb2.DescribeReply(clock=clock_status(facts)),
-        clock_of,
+        clock_facts,
     ),
     "cursors": Codec(
         [Cursor(), Cursor({OutputLog("s0", "joined"): Position(3, 1 << 40), OutputLog("s1", "x"): Position(0, 0)})],
@@ -391,7 +383,3 @@ def test_a_group_does_not_take_the_other_kind_s_commands() -> None:
             if type(command).__struct_config__.tag not in both:
                 with pytest.raises(c.CommandError):
                     decode(c.encode(command))
-
-
-def test_an_older_replica_says_nothing_of_its_clock() -> None:
-    assert clock_facts(registry_pb2.DescribeReply()) is None

@@ -30,6 +30,7 @@ from photon.computing.store import fenced
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
+from photon.config.versioned_file import decoded
 from photon.outputs.output_places import EMBEDDED_STATE
 
 FILE_NAME = "hbase.json"
@@ -39,10 +40,9 @@ _CELL = b"m"
 T = TypeVar("T")
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Place(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computing", tag=1):
     """``hbase.json``."""
 
-    photon_computing: int = 1
     thrift: list[str]
     """host:port of each Thrift 2 server."""
     table: str = TABLE
@@ -71,12 +71,9 @@ def read_place(disk: Disk, state: Path) -> Place | None:
     if not disk.exists(path):
         return None
     try:
-        place = msgspec.json.decode(disk.read(path), type=Place)
+        return decoded(disk.read(path), Place)
     except DECODE_ERRORS as bad:
         raise UsageError(f"{path}: unreadable ({bad}); photon compute init writes it") from None
-    if place.photon_computing != 1:
-        raise UsageError(f"{path}: of version {place.photon_computing}; this release reads version 1")
-    return place
 
 
 def write_place(disk: Disk, state: Path, place: Place) -> None:

@@ -21,26 +21,20 @@ from photon.computing.topology import KeyOf, Topology
 from photon.computing.topology import Limits as Limits
 from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
 
-SEQUENCER_BITS = 40
-"""The id of a weak production has the sequencer of its owner above so many bits."""
+SEQUENCER_BITS = 40  # the id of a weak production has the sequencer of its owner above this many bits
 
 
 class Counts(NamedTuple):
     """Since the engine was made."""
 
     records: int = 0
-    repeated: int = 0
-    """Dropped: they had been taken before."""
-    late: int = 0
-    """Records before their computation's watermark."""
+    repeated: int = 0  # dropped: they had been taken before
+    late: int = 0  # records before their computation's watermark
     timers: int = 0
-    past: int = 0
-    """Timers that were set in the past."""
+    past: int = 0  # timers that were set in the past
     produced: int = 0
-    dropped: int = 0
-    """For computations that were taken out."""
-    aside: int = 0
-    """Records and timers that are put aside, now."""
+    dropped: int = 0  # for computations that were taken out
+    aside: int = 0  # records and timers that are put aside, now
 
 
 class Engine:
@@ -60,8 +54,7 @@ class Engine:
         """Acquires the store. ``limits``: instead of the topology's. Raises TopologyError, Retired,
         ComputingError."""
         topology.checked()
-        self.held = ""
-        """Why the last ``take`` was held back, for people; empty: it was not."""
+        self.held = ""  # why the last ``take`` was held back, for people; empty: it was not
         self._store, self._given, self._guards = store, limits, guards
         self._limits = limits = limits or topology.limits
         self._interval = store.interval
@@ -73,8 +66,7 @@ class Engine:
         self._changed = self._moved = self._more = False
         self._to_ack: dict[tuple[str, str], list[int]] = {}
         """Sender and owner of a message -> ids of weak productions."""
-        self._weak: dict[int, tuple[str, Item]] = {}
-        """Id -> target, item: not acknowledged; they have no numbers yet."""
+        self._weak: dict[int, tuple[str, Item]] = {}  # id -> target, item: not acknowledged; they have no numbers yet
         self._weak_fresh: dict[str, list[Item]] = {}
         self._weak_last = self._sequencer << SEQUENCER_BITS
         self._weak_since_ns = 0

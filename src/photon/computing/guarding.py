@@ -22,8 +22,7 @@ def failed() -> tuple[type[BaseException], ...]:
 class Guard(Protocol):
     """Ends a call that does not come back by raising ``Hung`` in it (``photon.adapters.containment``)."""
 
-    count: int
-    """Moves on with each call."""
+    count: int  # moves on with each call
 
     def __enter__(self) -> object: ...
 

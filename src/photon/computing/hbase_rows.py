@@ -19,15 +19,12 @@ from photon.eventstore.hbase.servers import Servers
 FAMILY = b"c"
 THREADS = 3
 """Of a process, for each server: a connection has one of the server's threads to itself, of which there are 16."""
-CALL_SECONDS_MAX = 60.0
-"""A call, with its repetitions, is given up after so long: a region may be moving."""
+CALL_SECONDS_MAX = 60.0  # a call, with its repetitions, is given up after this long: a region may be moving
 GET_ROWS = 500
 SCAN_ROWS = 1000
-SCAN_WHOLE_ROWS = 100
-"""At a time, where they are read with all that they hold."""
+SCAN_WHOLE_ROWS = 100  # at a time, where they are read with all that they hold
 PUT_BYTES = 1 << 20
-PUT_ROWS = 500
-"""Of one call."""
+PUT_ROWS = 500  # of one call
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,11 +35,9 @@ class Cell(NamedTuple):
     version: int
 
 
-Cells = dict[bytes, Cell]
-"""Column -> what it has."""
+Cells = dict[bytes, Cell]  # column -> what it has
 Values = Mapping[bytes, bytes]
-Put = tuple[bytes, Values]
-"""Row, and what some of its columns have from now on."""
+Put = tuple[bytes, Values]  # row, and what some of its columns have from now on
 
 
 class VersionedRows:

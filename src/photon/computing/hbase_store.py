@@ -50,18 +50,15 @@ from photon.computing.hbase_rows import Cells, Put, VersionedRows
 from photon.computing.intervals import Interval
 from photon.computing.store import Chunk, Commit, Due, Row, fenced
 from photon.config.clock import NS_PER_S
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import UsageError
+from photon.config.versioned_file import decoded
 
-FORMAT = 1
-PART_BYTES = 1 << 20
-"""Of one cell: HBase refuses more than 10 MiB."""
-REDO_PARTS = 8
-"""In the interval's own row."""
+PART_BYTES = 1 << 20  # of one cell: HBase refuses more than 10 MiB
+REDO_PARTS = 8  # in the interval's own row
 ROW_BYTES_MAX = 64 << 20
-KEY_BYTES_MAX = 1_000
-"""Longer ones are hashed."""
-GRACE_S = 3600.0
-"""HBase's own clients try a call for 20 minutes at most."""
+KEY_BYTES_MAX = 1_000  # longer ones are hashed
+GRACE_S = 3600.0  # HBase's own clients try a call for 20 minutes at most
 SWEEP_ROWS = 500
 SWEEP_S = 20.0
 """Who ends waits for so long until what was removed has gone: it may be a run that takes no longer each time."""
@@ -72,28 +69,20 @@ _GONE: Mapping[bytes, bytes] = {_META: b"", b"0": b""}
 D = TypeVar("D")
 
 
-class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    photon_computing: int = FORMAT
+class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computing", tag=1):
     interval: str
     low: int
     high: int
     sequencer: int = 0
-    version: int = 1
-    """Of this row: one more with each change."""
+    version: int = 1  # of this row: one more with each change
     owner: str = ""
-    token: str = ""
-    """Unlike that of any other owner."""
+    token: str = ""  # unlike that of any other owner
     successors: tuple[str, ...] = ()
-    committed: int = 0
-    """The version of the last commit, whose"""
-    standing: int = 0
-    """standing has so many parts, and its"""
-    redo: int = 0
-    """redo so many."""
-    removed: int = 0
-    """What was removed up to this version goes once it is GRACE_S after"""
-    since_ns: int = 0
-    """this time."""
+    committed: int = 0  # the version of the last commit
+    standing: int = 0  # parts of that commit's standing
+    redo: int = 0  # parts of its redo
+    removed: int = 0  # what was removed up to this version goes once it is GRACE_S after
+    since_ns: int = 0  # this time
 
 
 class _RowMeta(msgspec.Struct, array_like=True, frozen=True):
@@ -117,8 +106,7 @@ class _Timers:
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
-        self._heap: list[Due] = []
-        """Some are out of date."""
+        self._heap: list[Due] = []  # some are out of date
 
     def put(self, key: str, time_ns: int | None) -> None:
         if time_ns == self._times.get(key):
@@ -147,8 +135,7 @@ class _Timers:
 class _Index:
     """What is known of all rows without reading them."""
 
-    timers: dict[tuple[str, bool], _Timers] = field(default_factory=dict)
-    """By computation and wall."""
+    timers: dict[tuple[str, bool], _Timers] = field(default_factory=dict)  # by computation and wall
     aside: dict[tuple[str, str], int] = field(default_factory=dict)
     lasts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """Sender and target -> the last numbers of its chunks, in order."""
@@ -176,8 +163,7 @@ class HBaseStore:
         self.interval = interval
         self._rows = rows
         self._base = prefix_of(topology, interval.id)
-        self._head: _Head | None = None
-        """That this store wrote last, as the owner."""
+        self._head: _Head | None = None  # that this store wrote last, as the owner
         self._known: _Index | None = None
         self._sweeping: threading.Thread | None = None
         new = _Head(interval=interval.id, low=interval.low, high=interval.high)
@@ -263,13 +249,10 @@ class HBaseStore:
         if _HEAD not in cells:
             raise ComputingError(f"the interval {self.interval.id} is not in HBase any more")
         data = cells[_HEAD].value
-        head = self._decoded(data, msgspec.json.Decoder(_Head))
-        if head.photon_computing != FORMAT:
-            raise ComputingError(
-                f"the interval {self.interval.id} in HBase has the format {head.photon_computing}, this release "
-                f"reads {FORMAT}"
-            )
-        return data, head, cells
+        try:
+            return data, decoded(data, _Head), cells
+        except DECODE_ERRORS as error:
+            raise self._damaged(str(error)) from None
 
     def _redo(self, head: _Head, cells: Cells) -> None:
         """Writes the rows of the last commit."""

@@ -21,14 +21,13 @@ from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.config.versioned_file import decoded
 from photon.outputs.cursor import Cursor, OtherOutput, OutputLog, Position
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import OutputBlock, Reader
 from photon.outputs.watermarks import Pair, WatermarkTail
 
-Said: TypeAlias = Callable[[Cursor], "Pair | None"]
-"""As ``WatermarkTail.moved``."""
-VERSION = 1
+Said: TypeAlias = Callable[[Cursor], "Pair | None"]  # as ``WatermarkTail.moved``
 BLOCK_BYTES = 256 << 10
 
 
@@ -36,8 +35,7 @@ class RecordUnreadable(PhotonError):
     """A published line that is no output record."""
 
 
-class _Position(msgspec.Struct, frozen=True):
-    photon_input: int
+class _Position(msgspec.Struct, frozen=True, tag_field="photon_input", tag=1):
     sources: dict[str, msgspec.Raw]
 
 
@@ -195,18 +193,14 @@ def furthest(positions: Iterable[bytes | None]) -> bytes:
 
 def position_of(cursors: Mapping[str, Cursor]) -> bytes:
     """``cursors``: what was read of each place, by name."""
-    return msgspec.json.encode(
-        _Position(VERSION, {name: msgspec.Raw(cursors[name].encode()) for name in sorted(cursors)})
-    )
+    return msgspec.json.encode(_Position({name: msgspec.Raw(cursors[name].encode()) for name in sorted(cursors)}))
 
 
 def _decoded(position: bytes | None) -> dict[str, Cursor]:
     if position is None:
         return {}
     try:
-        found = msgspec.json.decode(position, type=_Position)
+        found = decoded(position, _Position)
     except DECODE_ERRORS as bad:
         raise UsageError(f"no position of an input ({bad})") from None
-    if found.photon_input != VERSION:
-        raise UsageError(f"a position of version {found.photon_input}; this release reads version {VERSION}")
     return {name: Cursor.decode(bytes(cursor), f"position in {name}") for name, cursor in found.sources.items()}

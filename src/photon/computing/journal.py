@@ -24,35 +24,26 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.watermarks import Journal, Late, Pair, decode, pairs_of
 
 STATUS_SUFFIX = ".status.json"
-VERSION = 1
 COUNTED = ("records", "repeated", "late", "timers", "produced", "published")
 
 
-class Status(msgspec.Struct, kw_only=True):
+class Status(msgspec.Struct, kw_only=True, tag_field="photon_computation", tag=1):
     """Of the owner of an interval: ``INTERVAL.status.json``, once a second. Not durable."""
 
-    photon_computation: int = VERSION
     topology: str
     interval: str
     pid: int
     at_ns: int
-    ended: bool = False
-    """With ``--once``: all is done."""
+    ended: bool = False  # with ``--once``: all is done
     counts: dict[str, int] = {}
     records_per_s: float = 0.0
     published_records: int = 0
-    watermarks: dict[str, Watermark] = {}
-    """Of each computation."""
-    published: dict[str, Watermark] = {}
-    """Of what is shown of each published stream."""
-    sources: dict[str, Watermark] = {}
-    """Of what of each was read."""
-    exact: bool = False
-    """Whether any computation follows the exact one."""
-    held_by: dict[str, list[str]] = {}
-    """Source -> who keeps its watermark from moving on."""
-    held: str = ""
-    """Why input is not taken now."""
+    watermarks: dict[str, Watermark] = {}  # of each computation
+    published: dict[str, Watermark] = {}  # of what is shown of each published stream
+    sources: dict[str, Watermark] = {}  # of what of each was read
+    exact: bool = False  # whether any computation follows the exact one
+    held_by: dict[str, list[str]] = {}  # source -> who keeps its watermark from moving on
+    held: str = ""  # why input is not taken now
     faults: list[str] = []
     topology_version: int = 0
 
@@ -96,11 +87,9 @@ class PublishedWatermark:
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._place = OutputPlace.of_join(directory)
-        self._journal: Journal | None = None
-        """Is made with the first pair."""
+        self._journal: Journal | None = None  # is made with the first pair
         self._last = Pair(0, None, None, 0, end_of(()))
-        self._late: Counter[str] = Counter()
-        """Slot -> how many of its records are told as late."""
+        self._late: Counter[str] = Counter()  # slot -> how many of its records are told as late
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
         """``marks``: of all owners, each of what it had published by then. The end of time is that of a run only, and

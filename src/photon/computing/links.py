@@ -23,8 +23,7 @@ from photon.config.errors import PhotonError, UsageError
 
 Frame = Message | Ack
 FRAME_BYTES_MAX = 64 << 20
-QUEUE_MAX = 64
-"""Frames on their way to one interval."""
+QUEUE_MAX = 64  # frames on their way to one interval
 TIMEOUT_S = 2.0
 RETRY_S = 0.1
 _HEAD = struct.Struct("!IB")
@@ -36,8 +35,7 @@ class Links:
 
     def __init__(self, directory: Path, here: Collection[str], everywhere: Collection[str]) -> None:
         """``here``: the intervals that this process owns. Raises UsageError where another process listens for one."""
-        self.arrived = threading.Event()
-        """Set when something has come."""
+        self.arrived = threading.Event()  # set when something has come
         self._directory = directory
         self._inboxes = {each: queue.Queue[Frame](QUEUE_MAX) for each in here}
         self._out: dict[str, queue.Queue[bytes | None]] = {}

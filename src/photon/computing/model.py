@@ -53,12 +53,10 @@ class Misused(Exception):
     """A computation asked for something that cannot be: a stream it has not, a time that is none."""
 
 
-Timers = dict[tuple[int, str], None]
-"""(time, tag), in the order in which they were set."""
+Timers = dict[tuple[int, str], None]  # (time, tag), in the order in which they were set
 Production = tuple[str, int, bytes]
 """Stream, time, value as msgpack: what is done to the value later does not change it."""
-PRODUCTION_BYTES_MAX = 1 << 20
-"""Of one value, encoded: several must fit into a message."""
+PRODUCTION_BYTES_MAX = 1 << 20  # of one value, encoded: several must fit into a message
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
 JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 
@@ -97,12 +95,9 @@ class Context:
         self._published = published
         self._time_ns = 0
         self.key = ""
-        self.state: dict[str, Any] = {}
-        """Of this computation and key; kept."""
-        self.watermark_ns = 0
-        """All records before it have come, but for late ones."""
-        self.now_ns = 0
-        """Wall clock of the engine, not of the processor: the same for all that it does at once."""
+        self.state: dict[str, Any] = {}  # of this computation and key; kept
+        self.watermark_ns = 0  # all records before it have come, but for late ones
+        self.now_ns = 0  # wall clock of the engine, not of the processor: the same for all that it does at once
         self.events: Timers = {}
         self.walls: Timers = {}
         self.produced: list[Production] = []
@@ -170,15 +165,12 @@ class Computation:
     with all that came for it, in order, until it is tried again; other keys go on.
     """
 
-    name = ""
-    """By default the class's name, in lower case. State is kept under it."""
+    name = ""  # By default the class's name, in lower case. State is kept under it.
     idempotent = False
     """For a record that comes again it changes nothing more and produces nothing more. Its productions may leave
     before its state is durable (weak productions, MillWheel 6.1.3); all that read them must be idempotent, too."""
-    dedup = True
-    """Off: a record may come twice after a crash."""
-    time_limit_s = 10.0
-    """For one call; 0: no limit."""
+    dedup = True  # off: a record may come twice after a crash
+    time_limit_s = 10.0  # for one call; 0: no limit
 
     def process_record(self, ctx: Context, record: Record) -> None:
         raise NotImplementedError

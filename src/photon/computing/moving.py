@@ -24,8 +24,7 @@ from photon.computing.wire import Watermark
 
 ROWS_AT_ONCE = 5_000
 OWNER = "moving"
-NewStore = Callable[[Interval], Store]
-"""A store that is empty, whatever was left of it before."""
+NewStore = Callable[[Interval], Store]  # a store that is empty, even if something was left of it before
 
 
 def split(old: Store, at: int, ids: tuple[str, str], new_store: NewStore) -> tuple[Interval, Interval]:

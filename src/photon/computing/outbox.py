@@ -17,8 +17,7 @@ from photon.computing.intervals import Intervals, hash_of
 from photon.computing.store import Chunk
 from photon.computing.wire import PUBLISH, Ack, Item, Message, Watermark
 
-Way = tuple[str, str]
-"""Sender, target."""
+Way = tuple[str, str]  # sender, target
 LAST = (1 << 63) - 1
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Item]).decode

@@ -22,10 +22,8 @@ from photon.outputs.watermarks import pairs_of, read_journal
 TURN_S = 0.05
 """So long input is taken before what was made of it is committed: it bounds both latency and the work of a commit."""
 RESEND_S = 2.0
-PARENTS_S = 0.2
-"""After so long a published stream is asked again whether those that come first have ended."""
-FAULTS_MAX = 100
-"""Of those that are remembered, and told in full."""
+PARENTS_S = 0.2  # after this long a published stream is asked again whether those that come first have ended
+FAULTS_MAX = 100  # of those that are remembered, and told in full
 
 
 class _Source:
@@ -80,21 +78,18 @@ class Owner:
         of a computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
         self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
-        self.upto: Mapping[str, bytes] = {}
-        """Source -> not beyond this position."""
+        self.upto: Mapping[str, bytes] = {}  # source -> not beyond this position
         self._disk, self._clock, self._links, self._tell = disk, clock, links, tell
         self._state, self._where = state, where
         self._names: Mapping[str, str] = engine.published
         self._publishers: dict[tuple[str, Path, str], Publisher] = {}
         self._sent: dict[str, float] = {}
         """Target -> when it was sent something that it has not acknowledged, monotonic seconds."""
-        self.published: dict[str, Watermark] = {}
-        """Stream -> the watermark of all of it that readers are shown."""
+        self.published: dict[str, Watermark] = {}  # stream -> the watermark of all of it that readers are shown
         self.published_records = 0
         self.faults: list[str] = []
         self._told_ns: dict[str, int] = {}
-        self._ended: set[tuple[Path, str]] = set()
-        """Directory, sender: known to have ended there."""
+        self._ended: set[tuple[Path, str]] = set()  # directory, sender: known to have ended there
         for stream in publish:
             self._publisher(stream, interval)
         engine.retry(clock.now_ns())

@@ -34,10 +34,8 @@ from photon.outputs.published import DURABLE_NAME, OutputFile, PublishedDamaged,
 KIND = "joined"
 ROLL_BYTES = 128 << 20
 LOOK_BYTES = 64 << 10
-STATE_NAME = "state"
-"""In the slot's directory: the id of the state that publishes there."""
-ENDED_NAME = "ended"
-"""Is there once the sender publishes nothing more: its interval was split or merged."""
+STATE_NAME = "state"  # in the slot's directory: the id of the state that publishes there
+ENDED_NAME = "ended"  # is there once the sender publishes nothing more: its interval was split or merged
 LATE_NAME = "late.json"
 """In the slot's directory: how many of its records came after its watermark had passed them (``watermarks.Late``)."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -96,12 +94,10 @@ class Publisher:
         self._lock = held
         drawn = sha256(f"{state} {directory}".encode()).hexdigest()  # the same for all senders, who may start at once
         identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES], sender)
-        self._lengths: dict[str, int] = {}
-        """Of all files, as published."""
+        self._lengths: dict[str, int] = {}  # of all files, as published
         self._number = 1
         self._file: AppendFile | None = None
-        self.taken = -1
-        """Number of the last item."""
+        self.taken = -1  # number of the last item
         self._late: tuple[int, int, int] | None = None
         """How many are late, the oldest, and up to which number they are counted."""
         try:

@@ -9,8 +9,8 @@ import msgspec
 
 from photon.computing.errors import ComputingError
 from photon.computing.model import Record
+from photon.config.versioned_file import decoded
 
-VERSION = 1
 Moment = tuple[int, str]
 Taken = tuple[Record, bytes]
 """A record for one consumer, and its value as it came, as msgpack: user code may change the record's."""
@@ -24,37 +24,27 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     value: bytes
 
 
-class Body(msgspec.Struct, array_like=True):
-    version: int
+class Body(msgspec.Struct, array_like=True, tag_field="version", tag=1):
     state: dict[Any, Any]
-    events: list[Moment]
-    """Timers on the watermark, (time, tag), and"""
-    walls: list[Moment]
-    """on the wall clock."""
-    blocked: str = ""
-    """Why nothing is done for this key; empty: it is not blocked."""
-    kept: list[Kept] = []
-    """Meanwhile; in order."""
-    chunks: int = 0
-    """So many rows more have what was kept after it: see ``chunk``."""
+    events: list[Moment]  # timers on the watermark: (time, tag)
+    walls: list[Moment]  # timers on the wall clock
+    blocked: str = ""  # why nothing is done for this key; empty: it is not blocked
+    kept: list[Kept] = []  # records that came while it was blocked, in order
+    chunks: int = 0  # this many rows more have what was kept after it: see ``chunk``
     held_ns: int = 0  # watermark of the key when it was blocked: what is kept runs under it
 
 
-EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", [], 0, 0])
+EMPTY = msgspec.msgpack.encode(Body({}, [], []))
 encode = msgspec.msgpack.Encoder().encode
 value_of = msgspec.msgpack.Decoder().decode
-_decode = msgspec.msgpack.Decoder(Body).decode
 
 
 def decode(data: bytes, where: str) -> Body:
     """Raises ComputingError."""
     try:
-        body = _decode(data)
+        return decoded(data, Body, msgspec.msgpack.decode)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ComputingError(f"the row of {where} is damaged: {error}") from None
-    if body.version != VERSION:
-        raise ComputingError(f"the row of {where} is of version {body.version}, this release reads {VERSION}")
-    return body
+        raise ComputingError(f"the row of {where} cannot be read: {error}") from None
 
 
 def chunk(computation: str, number: int) -> str:
@@ -68,7 +58,7 @@ def computation_of(name: str) -> str:
 
 
 def empty() -> Body:
-    return Body(VERSION, {}, [], [])
+    return Body({}, [], [])
 
 
 def taken_of(records: Iterable[Record]) -> list[Taken]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from photon.computing.errors import ComputingError, Fenced, Retired
 from photon.computing.intervals import Interval
 from photon.computing.store import Chunk, Commit, Due, Row, fenced
+from photon.config.versioned_file import other_version
 
 APPLICATION_ID = 0x50484F43  # "PHOC"
 VERSION = 1
-BUSY_S = 30.0
-"""A reader that copies the file is waited for so long."""
+BUSY_S = 30.0  # a reader that copies the file is waited for this long
 KEYS_AT_ONCE = 500
 WAL_BYTES = 64 << 20
 
@@ -126,7 +126,7 @@ class SqliteStore:
         if application == APPLICATION_ID and version == VERSION:
             return
         if application or version or interval is None:
-            raise ComputingError(f"{self._path} is no store of computations of this release (version {version})")
+            raise ComputingError(f"{self._path} is no store of computations, or {other_version(version, VERSION)}")
         for statement in _SCHEMA.split(";"):
             self._db.execute(statement)
         self._db.execute(

@@ -24,8 +24,7 @@ from photon.computing.store import Due, Row, Store
 from photon.computing.topology import KeyOf, Part
 from photon.computing.wire import ENDED_NS, NEVER_NS
 
-NOWHERE = ""
-"""The key under which records are put aside for which there is no key."""
+NOWHERE = ""  # the key under which records are put aside for which there is no key
 LAST = (ENDED_NS, "")
 _decode, _encode = rows.decode, rows.encode
 
@@ -69,10 +68,8 @@ class Stage:
     ) -> None:
         self.part = part
         self.name = part.name
-        self.low_ns = NEVER_NS
-        """Its watermark, as of the timers that were called."""
-        self.floors: Pieces = ()
-        """Of some keys it is at least so: no key's goes back by a merge."""
+        self.low_ns = NEVER_NS  # its watermark, as of the timers that were called
+        self.floors: Pieces = ()  # of some keys it is at least so: no key's goes back by a merge
         self._held_ns: int | None = None  # watermark of the key under repair, until its records have run
         self.waiting = 0
         self.behind = True
@@ -80,18 +77,15 @@ class Stage:
         not known."""
         self.dirty: dict[str, Row] = {}
         self.cache: dict[str, Row] = {}
-        self.cached = 0
-        """Bytes of memory."""
+        self.cached = 0  # bytes of memory
         self.made: list[Production] = []
         self.faults: list[Fault] = []
         self.tally = Tally()
-        self.aside: dict[str, int] = {}
-        """Key -> how many."""
+        self.aside: dict[str, int] = {}  # key -> how many
         for name, key, count in store.aside():
             if rows.computation_of(name) == part.name:
                 self.aside[key] = self.aside.get(key, 0) + count
-        self.chunks: dict[tuple[str, str], Row] = {}
-        """Of what was put aside, and changed since the last commit."""
+        self.chunks: dict[tuple[str, str], Row] = {}  # of what was put aside, and changed since the last commit
         self._store = store
         self._guard = guard
         self._state_bytes = state_bytes
@@ -99,8 +93,7 @@ class Stage:
         self._context = Context(frozenset(part.outputs), frozenset(published))
         self._heaps: tuple[list[Due], list[Due]] = ([], [])
         """Timers that dirty rows have, of the watermark and of the wall clock; some are out of date."""
-        self._stored_ns = [NEVER_NS, NEVER_NS]
-        """Before it no committed row has a timer."""
+        self._stored_ns = [NEVER_NS, NEVER_NS]  # before it no committed row has a timer
 
     # -- records
     def keys_of(self, key_of: KeyOf, records: Sequence[Record]) -> list[str]:

@@ -9,8 +9,8 @@ import msgspec
 from photon.computing.errors import ComputingError
 from photon.computing.intervals import Interval
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
+from photon.config.versioned_file import decoded
 
-VERSION = 1
 Pieces = tuple[tuple[int, int, int], ...]
 """(low, high, number): what holds for keys with these hashes; of a cursor, what was taken of productions."""
 NOTHING = Watermark()
@@ -20,36 +20,26 @@ ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
 class Inherited(msgspec.Struct, array_like=True, frozen=True):
     """Of an interval that was split or merged."""
 
-    last: int
-    """Its last number."""
+    last: int  # its last number
     successors: tuple[str, ...]
     parents: tuple[str, ...]
 
 
-class Standing(msgspec.Struct, array_like=True):
-    version: int = VERSION
-    number: int = 0
-    """The last one that was given to a production, or to watermarks that moved."""
-    sources: dict[str, bytes] = {}
-    """Source -> position behind what was taken."""
+class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
+    number: int = 0  # the last one that was given to a production, or to watermarks that moved
+    sources: dict[str, bytes] = {}  # source -> position behind what was taken
     cursors: dict[str, Pieces] = {}
     """Sender -> what was taken of it. Kept when it has ended, as its messages may be late."""
-    heard: dict[str, dict[str, Watermark]] = {}
-    """Sender, oneself too -> stream -> its watermark."""
-    ended: set[str] = set()
-    """Senders that send no more."""
-    lows: dict[str, tuple[int, int]] = {}
-    """Computation -> its watermark, and how many records may come before it."""
-    inherited: dict[str, Inherited] = {}
-    """Senders whose productions are still to be delivered from here."""
+    heard: dict[str, dict[str, Watermark]] = {}  # sender, oneself too -> stream -> its watermark
+    ended: set[str] = set()  # senders that send no more
+    lows: dict[str, tuple[int, int]] = {}  # computation -> its watermark, and how many records may come before it
+    inherited: dict[str, Inherited] = {}  # senders whose productions are still to be delivered from here
     seen: dict[str, dict[int, int]] = {}
     """Sender -> id of a weak production that was taken and may come again -> the sender's number when it was sent."""
     seen_from: dict[str, int] = {}
     """Sender -> weak messages that left at a lower number are not looked at: their ids are forgotten."""
-    parents: tuple[str, ...] = ()
-    """The intervals that were split or merged into this one."""
-    before: dict[str, int] = {}
-    """Computation -> its watermark before the end of time was reached."""
+    parents: tuple[str, ...] = ()  # the intervals that were split or merged into this one
+    before: dict[str, int] = {}  # computation -> its watermark before the end of time was reached
     floors: dict[str, Pieces] = {}
     """Computation -> (low, high, watermark): that of keys with these hashes was ahead before a merge, and stays."""
 
@@ -143,19 +133,11 @@ def least(pieces: Pieces) -> int:
     return min(number for _, _, number in pieces)
 
 
-_decoder = msgspec.msgpack.Decoder(Standing)
-
-
 def decode(data: bytes, interval: str) -> Standing:
     """Raises ComputingError."""
     if not data:
         return Standing()
     try:
-        standing = _decoder.decode(data)
+        return decoded(data, Standing, msgspec.msgpack.decode)
     except msgspec.MsgspecError as error:
-        raise ComputingError(f"the state of the interval {interval} is damaged: {error}") from None
-    if standing.version != VERSION:
-        raise ComputingError(
-            f"the state of the interval {interval} is of version {standing.version}, this release reads {VERSION}"
-        )
-    return standing
+        raise ComputingError(f"the state of the interval {interval} cannot be read: {error}") from None

@@ -45,10 +45,8 @@ class Due(NamedTuple):
 class Commit:
     rows: Sequence[Row] = ()
     added: Sequence[Chunk] = ()
-    done: Sequence[tuple[str, str, int]] = ()
-    """(sender, target, upto): these chunks were acknowledged."""
-    standing: bytes = b""
-    """Positions, cursors, watermarks: the engine's, as a whole."""
+    done: Sequence[tuple[str, str, int]] = ()  # (sender, target, upto): these chunks were acknowledged
+    standing: bytes = b""  # positions, cursors, watermarks: the engine's, as a whole
 
 
 class Store(Protocol):

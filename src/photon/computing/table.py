@@ -27,18 +27,16 @@ from photon.computing.intervals import Interval, Intervals, Move, even
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
+from photon.config.versioned_file import decoded
 
 NAME = "intervals.json"
-SPARK_NAME = "spark.json"
-"""In its place, in a state on Spark (``photon.spark.computing``)."""
+SPARK_NAME = "spark.json"  # in its place, in a state on Spark (``photon.spark.computing``)
 LOCK_NAME = "intervals.lock"
-VERSION = 1
 Closing = Literal["", "closing", "reopening"]
 _Ranges = tuple[tuple[int, int, str], ...]
 
 
-class _File(msgspec.Struct, frozen=True, omit_defaults=True):
-    photon_computing: int
+class _File(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="photon_computing", tag=1):
     topology: str
     intervals: _Ranges
     id: str
@@ -57,21 +55,15 @@ class Known:
 
     topology: str
     intervals: Intervals
-    id: str
-    """Of the state, for what it publishes."""
-    free: int
-    """From this number on names of intervals were never used."""
-    version: int
-    """Of the topology that all are to run,"""
+    id: str  # of the state, for what it publishes
+    free: int  # from this number on names of intervals were never used
+    version: int  # of the topology that all are to run, as is ``shape``
     shape: str
-    move: Move | None
-    """What is under way."""
-    refused: str
-    """Why the last move was not made; empty: it was."""
+    move: Move | None  # what is under way
+    refused: str  # why the last move was not made; empty: it was
     closing: Closing
     """``closing``: a run with ``--once`` has begun; ``reopening``: all of it is done, and watermarks go back."""
-    ends: Mapping[str, bytes]
-    """Of a run with ``--once``: source -> up to which position all owners read."""
+    ends: Mapping[str, bytes]  # of a run with ``--once``: source -> up to which position all owners read
 
 
 class Table:
@@ -88,7 +80,7 @@ class Table:
         with self._changing():
             if not self._path.exists():
                 ranges = _ranges(even(processes).all)
-                new = _encoded(_File(VERSION, self._topology or "", ranges, secrets.token_hex(8), len(ranges)))
+                new = _encoded(_File(self._topology or "", ranges, secrets.token_hex(8), len(ranges)))
                 self._disk.replace(self._path, new if agree is None else agree(new))
 
     def look(self) -> Known:
@@ -137,15 +129,11 @@ class Table:
 
     def _read(self) -> _File:
         try:
-            known = msgspec.json.decode(self._disk.read(self._path), type=_File)
+            known = decoded(self._disk.read(self._path), _File)
         except FileNotFoundError:
             raise UsageError(f"{self._state}: no state of computations; photon compute run makes one") from None
         except DECODE_ERRORS as bad:
             raise UsageError(f"{self._path}: unreadable ({bad}); put it back") from None
-        if known.photon_computing != VERSION:
-            raise UsageError(
-                f"{self._path}: of version {known.photon_computing}; this release reads version {VERSION}"
-            )
         if self._topology not in (None, known.topology):
             raise UsageError(
                 f"{self._state}: is the state of {known.topology}, not of {self._topology}; give it another one"

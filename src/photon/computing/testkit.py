@@ -32,8 +32,7 @@ class Ran:
     """What came of it."""
 
     produced: Mapping[str, Sequence[Record]]
-    states: Mapping[tuple[str, str], Any]
-    """By computation and key."""
+    states: Mapping[tuple[str, str], Any]  # by computation and key
     faults: Sequence[Fault]
 
     @property

@@ -34,29 +34,23 @@ class Part:
     computation: Computation
     inputs: Mapping[str, KeyOf]
     outputs: tuple[str, ...]
-    exact: bool
-    """Which watermark of its sources it follows."""
+    exact: bool  # which watermark of its sources it follows
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Of what can grow, for each process. Raises TopologyError."""
 
-    cache_bytes: int = 256 << 20
-    """Rows that are kept in memory; those with the latest timers leave first."""
-    state_bytes: int = 1 << 20
-    """Of one key, encoded; a key whose state is larger is put aside."""
-    outbox_bytes: int = 256 << 20
-    """Productions that were not acknowledged: above it no input is taken."""
+    cache_bytes: int = 256 << 20  # rows that are kept in memory; those with the latest timers leave first
+    state_bytes: int = 1 << 20  # of one key, encoded; a key whose state is larger is put aside
+    outbox_bytes: int = 256 << 20  # productions that were not acknowledged: above it no input is taken
     message_items: int = 10_000
     message_bytes: int = 4 << 20
-    timers_at_once: int = 20_000
-    """Keys of a computation whose timers are called between two commits."""
+    timers_at_once: int = 20_000  # keys of a computation whose timers are called between two commits
     timers_of_key: int = 10_000
     """Timers of one key that are called between two commits, beyond those that were set before; so many that do not
     come later than the one before are a fault."""
-    aside: int = 100_000
-    """Records and timers put aside: above it no input is taken."""
+    aside: int = 100_000  # records and timers put aside: above it no input is taken
     skew_ns: int | None = None
     """Input that is so far ahead of the watermark is held back, as long as another source is behind it."""
     straggler_ns: int = SECOND_NS
@@ -81,8 +75,7 @@ class Topology:
         self.limits = limits
         self.sources: dict[str, Source] = {}
         self.parts: dict[str, Part] = {}
-        self.published: dict[str, str] = {}
-        """Stream -> where to; see ``publish``."""
+        self.published: dict[str, str] = {}  # stream -> where to; see ``publish``
 
     def source(self, stream: str, *, shared: bool = True, **options: Any) -> str:
         """A stream from outside; returns its name. See ``Source``."""

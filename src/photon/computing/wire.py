@@ -12,14 +12,11 @@ import msgspec
 
 from photon.computing.errors import ComputingError
 from photon.computing.model import Record
+from photon.config.versioned_file import decoded
 
-VERSION = 1
-NEVER_NS = -(1 << 63)
-"""A watermark that is not known yet."""
-ENDED_NS = (1 << 63) - 1
-"""A watermark of who sends no more."""
-PUBLISH = "publish:"
-"""The target of a published stream is called so, and the stream's name."""
+NEVER_NS = -(1 << 63)  # a watermark that is not known yet
+ENDED_NS = (1 << 63) - 1  # a watermark of who sends no more
+PUBLISH = "publish:"  # the target of a published stream is called so, and the stream's name
 
 
 class Watermark(NamedTuple):
@@ -46,42 +43,34 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     """A production on its way to one consumer. ``value``: msgpack. Numbers of one sender grow."""
 
     number: int
-    consumer: str
-    """A computation; of what is published the empty string."""
+    consumer: str  # a computation; of what is published the empty string
     key: str
     time_ns: int
     value: bytes
     stream: str
-    id: int = 0
-    """Of a weak production, unlike all others of its sender: it may have come before, without a number."""
+    id: int = 0  # of a weak production, unlike all others of its sender: it may have come before, without a number
 
     def decoded(self) -> Any:
         return msgspec.msgpack.decode(self.value)
 
 
-class Message(msgspec.Struct, array_like=True, frozen=True):
+class Message(msgspec.Struct, array_like=True, frozen=True, tag_field="version", tag=1):
     """All that ``sender`` has for ``target`` up to the number ``upto`` and that was not acknowledged: it is whole by
     itself, so it may be lost, doubled and delayed."""
 
     sender: str
-    target: str
-    """An interval's id, or PUBLISH and a stream."""
+    target: str  # an interval's id, or PUBLISH and a stream
     upto: int
     items: tuple[Item, ...]
-    watermarks: Mapping[str, Watermark] = {}
-    """Of the sender's streams; true for who has all items."""
+    watermarks: Mapping[str, Watermark] = {}  # of the sender's streams; true for who has all items
     weak: tuple[int, ...] = ()
     """Ids of the items of a message that left before the commit of what it tells; ``upto`` is the sender's last
     committed number then, and not acknowledged."""
-    successors: tuple[str, ...] = ()
-    """The sender sends no more under this name: these have its keys."""
+    successors: tuple[str, ...] = ()  # the sender sends no more under this name: these have its keys
     parents: tuple[str, ...] = ()
     """Nothing of this message is taken before these senders have ended: what they sent comes first."""
-    topology: int = 0
-    """The version of the sender's."""
-    owner: str = ""
-    """The interval whose owner sends it, where the sender's was split or merged; empty: the sender's."""
-    version: int = VERSION
+    topology: int = 0  # the version of the sender's
+    owner: str = ""  # the interval whose owner sends it, where the sender's was split or merged; empty: the sender's
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -94,8 +83,7 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
     target: str
     upto: int
     weak: tuple[int, ...] = ()
-    owner: str = ""
-    """As in the message."""
+    owner: str = ""  # as in the message
 
     @property
     def to(self) -> str:
@@ -109,12 +97,9 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
 def decode_message(data: bytes) -> Message:
     """Raises ComputingError."""
     try:
-        message = msgspec.msgpack.decode(data, type=Message)
+        return decoded(data, Message, msgspec.msgpack.decode)
     except msgspec.MsgspecError as error:
         raise ComputingError(f"what came is no message of an engine: {error}") from None
-    if message.version != VERSION:
-        raise ComputingError(f"a message of version {message.version} came, this release reads {VERSION}")
-    return message
 
 
 def decode_ack(data: bytes) -> Ack:

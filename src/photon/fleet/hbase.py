@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 LONGER = 1.25
 """Rows outlive the registry's ids by a quarter: an event that may still be registered can still be looked up."""
-INIT_SECONDS = 5.0
-"""A server that does not answer is given up after so long."""
+INIT_SECONDS = 5.0  # a server that does not answer is given up after this long
 
 
 def table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:

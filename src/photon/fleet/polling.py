@@ -34,12 +34,9 @@ from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 
 ASK_S = 1.5
-LIST_S = 1.5
-"""The registry's list of slots is waited for so long."""
-RECONNECT_MS = 2_000
-"""A process that has come back is found again within so long."""
-FOUND_MAX = 256
-"""Largest number of processes of a kind in one datacentre that the deployment file does not name."""
+LIST_S = 1.5  # the registry's list of slots is waited for this long
+RECONNECT_MS = 2_000  # a process that has come back is found again within this long
+FOUND_MAX = 256  # largest number of processes of a kind in one datacentre that the deployment file does not name
 SHOWN_S = 60.0
 _OPTIONS = (("grpc.max_reconnect_backoff_ms", RECONNECT_MS),)
 

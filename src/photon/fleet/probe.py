@@ -14,12 +14,9 @@ from pathlib import Path
 
 from photon.config.errors import PhotonError, UsageError
 
-SERVING = b"\x08\x01"
-"""HealthCheckResponse with status SERVING, as protobuf writes it."""
-ANSWER_BYTES_MAX = 64 << 10
-"""All that is read of an answer; a health service says a few hundred bytes."""
-SUFFIX = ".photon.internal"
-"""photon.config.tls.SUFFIX, which a test compares: importing that module imports gRPC."""
+SERVING = b"\x08\x01"  # HealthCheckResponse with status SERVING, as protobuf writes it
+ANSWER_BYTES_MAX = 64 << 10  # all that is read of an answer; a health service says a few hundred bytes
+SUFFIX = ".photon.internal"  # photon.config.tls.SUFFIX, which a test compares: importing that module imports gRPC
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GO_AWAY = 0, 1, 3, 4, 7
 _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1

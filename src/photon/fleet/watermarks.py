@@ -23,8 +23,7 @@ from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Pair, PairsHeard, decode, late_in, pairs_of, read_journal
 
 ASK_EVERY_S = 0.25
-FIRST_S = 3.0
-"""Longer than a question may take."""
+FIRST_S = 3.0  # longer than a question may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,9 @@ class DatacentreWatermark:
     state: Path
     pair: Pair | None
     late_records: int = 0
-    problem: str = ""
-    """Why there is no pair."""
+    problem: str = ""  # why there is no pair
     percentile_moved_ns: int = 0
-    exact_moved_ns: int = 0
-    """Wall clock: when the pair's times were said first."""
+    exact_moved_ns: int = 0  # wall clock: when the pair's times were said first
 
     def waiting_before(self, time_ns: int) -> int | None:
         """How many events before this time have no verdict in its state now; None: the state does not say."""
@@ -56,8 +53,7 @@ class JoinWatermark:
     join: str
     exact_ns: int | None
     percentile_ns: int | None
-    waiting: int
-    """The most of any datacentre: each of them reads every event."""
+    waiting: int  # the most of any datacentre: each of them reads every event
     held_by: tuple[str, ...]
 
 

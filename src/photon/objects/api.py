@@ -7,10 +7,8 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-PAGE_KEYS = 1000
-"""Keys that one request lists: S3's limit."""
-PART_BYTES = 8 << 20
-"""Of a multipart write; at most 10,000 of them make an object."""
+PAGE_KEYS = 1000  # keys that one request lists: S3's limit
+PART_BYTES = 8 << 20  # of a multipart write; at most 10,000 of them make an object
 
 
 class Meta(NamedTuple):
@@ -19,10 +17,8 @@ class Meta(NamedTuple):
     key: str
     size: int
     modified_ns: int
-    etag: str
-    """Other bytes under one key have another. Empty: the store says none."""
-    version: str = ""
-    """The store's own name of these bytes, where it has one."""
+    etag: str  # Other bytes under one key have another. Empty: the store says none.
+    version: str = ""  # the store's own name of these bytes, where it has one
 
 
 class ObjectsFailed(OSError):

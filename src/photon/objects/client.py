@@ -17,8 +17,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.errors import UsageError
 from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectChanged, ObjectsFailed
 
-TIMEOUT = timedelta(seconds=30)
-"""Of one request."""
+TIMEOUT = timedelta(seconds=30)  # of one request
 CONNECT = timedelta(seconds=5)
 _STATUS = re.compile(r"status code: (\d{3})( [A-Za-z ]+)?")
 _CODE = re.compile(r"<Code>(\w+)</Code>")

@@ -16,12 +16,9 @@ from photon.objects.paths import ObjectPath
 from photon.objects.ranges import Chunks, ObjectFile, patience
 from photon.objects.retrying import Retrying
 
-FIRST_S = 600.0
-"""The first listing may take so long."""
-IDLE_S = 60.0
-"""The thread ends when nobody has asked for so long."""
-FAILING_S = 30.0
-"""What was known before listings failed is shown for so long; then who asks hears of it."""
+FIRST_S = 600.0  # the first listing may take this long
+IDLE_S = 60.0  # the thread ends when nobody has asked for this long
+FAILING_S = 30.0  # what was known before listings failed is shown for this long; then who asks hears of it
 MOMENT_S = 0.05
 
 
@@ -47,8 +44,7 @@ class ObjectDirectory:
     """What is below a prefix of a bucket. Any thread."""
 
     bucket: Bucket
-    prefix: str
-    """Ends with ``/``, or is empty."""
+    prefix: str  # ends with ``/``, or is empty
     clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
@@ -166,8 +162,7 @@ def _obstore(url: str) -> Objects:
     return ObstoreBucket(url)
 
 
-opener: Callable[[str], Objects] = _obstore
-"""Opens a bucket by its URL."""
+opener: Callable[[str], Objects] = _obstore  # opens a bucket by its URL
 
 
 def bucket_of(path: ObjectPath) -> Bucket:

@@ -16,14 +16,10 @@ from dataclasses import dataclass, field
 
 from photon.objects.api import PAGE_KEYS, Meta
 
-NEW_S = 2.0
-"""Between two listings of what lies behind the last key."""
-ALL_S = 10.0
-"""Between two of everything, at least; and"""
-PAGE_S = 1.0
-"""so long for each page of it: listings take some 1.5 requests a second at most, however much there is."""
-OBJECTS_MAX = 1_000_000
-"""Below one prefix; each takes some 300 bytes of memory."""
+NEW_S = 2.0  # between two listings of what lies behind the last key
+ALL_S = 10.0  # from one listing of everything to the next, at least
+PAGE_S = 1.0  # and this for each page of it: listings take some 1.5 requests a second at most, however much there is
+OBJECTS_MAX = 1_000_000  # below one prefix; each takes some 300 bytes of memory
 
 
 class TooManyObjects(OSError):
@@ -44,10 +40,8 @@ class Pass:
 @dataclass(slots=True)
 class Listing:
     known: dict[str, Meta] = field(default_factory=dict)
-    whole_ns: int | None = None
-    """None: nothing was listed to its end so far."""
-    version: int = 0
-    """Counts up with each change of ``known``."""
+    whole_ns: int | None = None  # None means nothing was listed to its end so far
+    version: int = 0  # counts up with each change of ``known``
     _last: str = ""
     _new_at: float = float("-inf")
     _all_at: float = float("-inf")

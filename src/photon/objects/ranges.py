@@ -13,14 +13,10 @@ from queue import SimpleQueue
 
 from photon.objects.api import Meta, Objects
 
-READ_ON_BYTES = 4 << 20
-"""Fetched at a time by who reads from begin to end."""
-PLACES_BYTES = 256 << 10
-"""By who reads at places."""
-KEPT_BYTES = 64 << 20
-"""Of chunks that were fetched, in this process."""
-FETCHES = 8
-"""Requests at a time."""
+READ_ON_BYTES = 4 << 20  # fetched at a time by who reads from begin to end
+PLACES_BYTES = 256 << 10  # by who reads at places
+KEPT_BYTES = 64 << 20  # of chunks that were fetched, in this process
+FETCHES = 8  # requests at a time
 COMING_MAX = 1024
 WAIT_S = 60.0
 HURRIED_S = 0.05
@@ -32,8 +28,7 @@ _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 class _Patience(threading.local):
     """How long the thread waits for chunks."""
 
-    until: float | None = None
-    """Monotonic seconds; None: WAIT_S for each."""
+    until: float | None = None  # monotonic seconds; None means WAIT_S for each
 
     def left_s(self) -> float:
         return WAIT_S if self.until is None else max(self.until - time.monotonic(), 0.0)

@@ -12,8 +12,7 @@ from photon.objects.api import PAGE_KEYS, Counts, Meta, Objects, ObjectsFailed
 T = TypeVar("T")
 FIRST_S = 0.1
 MOST_S = 5.0
-ATTEMPTS = 8
-"""Of one request; some 10 s on average. What fails then is for the caller to try later."""
+ATTEMPTS = 8  # Of one request; some 10 s on average. What fails then is for the caller to try later.
 
 
 def pauses(draw: Callable[[float, float], float]) -> Iterator[float]:

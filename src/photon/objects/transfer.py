@@ -13,10 +13,8 @@ from photon.objects.api import PART_BYTES, Meta, ObjectsFailed
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 
-FILES_MAX = 100_000
-"""Of one directory."""
-FILE_BYTES_MAX = PART_BYTES * 10_000
-"""What 10,000 parts hold: S3's limit."""
+FILES_MAX = 100_000  # of one directory
+FILE_BYTES_MAX = PART_BYTES * 10_000  # what 10,000 parts hold: S3's limit
 
 
 class ObjectsUnavailable(PhotonError):

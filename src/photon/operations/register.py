@@ -24,7 +24,7 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import split
 from photon.idregistry.operate.operator_client import OperatorClient
 from photon.joiner.slot.place import DIRECTORY_OF
-from photon.verifier.verifier import ClearedFile
+from photon.outputs.formats import Cleared
 
 BLOCK_BYTES = 4 << 20
 IDS_AT_ONCE = 8_192
@@ -82,7 +82,7 @@ def output_files(root: Path) -> list[OutputFile]:
 def cleared_lengths(slot_state: Path) -> Mapping[str, int]:
     """How far the verifier had cleared each file of a slot; nothing where it left no word."""
     try:
-        return msgspec.json.decode((slot_state / "verifier" / "cleared.json").read_bytes(), type=ClearedFile).files
+        return msgspec.json.decode((slot_state / "verifier" / "cleared.json").read_bytes(), type=Cleared).files
     except (OSError, msgspec.MsgspecError):
         return {}
 

@@ -22,7 +22,7 @@ from photon.fleet.access import pipeline_named, registry_of, tls_of
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath
 from photon.spark.backfill.batch_names import SLOT_PREFIX, BackfillPaths
-from photon.spark.backfill.manifest import JOB_VERSION, BackfillJob, begun, known_backfills, remember
+from photon.spark.backfill.manifest import BackfillJob, begun, known_backfills, remember
 from photon.spark.backfill.parts import JSONL, PARQUET
 from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome, BackfillPlan, alone, check_output, run
@@ -73,7 +73,6 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
     plan = BackfillPlan(
         places=BackfillPaths(wish.output.absolute()),
         job=BackfillJob(
-            version=JOB_VERSION,
             slot=f"{SLOT_PREFIX}{name}-{os.urandom(SLOT_BYTES).hex()}",
             datacentre=name,
             join=pipeline.join,

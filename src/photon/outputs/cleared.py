@@ -6,20 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
+from photon.outputs.formats import Cleared
 from photon.outputs.published import OutputFile, PublishedDamaged
 
 CLEARED_NAME = "verifier/cleared.json"
-CLEARED_VERSION = 1
-
-
-class _Cleared(msgspec.Struct, frozen=True):
-    version: int
-    files: dict[str, int]
-    trouble: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +35,5 @@ class Clearing:
 
 def read_clearing(disk: Disk, state: Path) -> Clearing:
     """How far the slot in this state directory is cleared. Raises PublishedDamaged, OSError."""
-    cleared = read_versioned(disk, state / CLEARED_NAME, _Cleared, CLEARED_VERSION, PublishedDamaged)
+    cleared = read_versioned(disk, state / CLEARED_NAME, Cleared, PublishedDamaged)
     return Clearing() if cleared is None else Clearing(cleared.files, cleared.trouble)

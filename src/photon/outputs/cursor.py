@@ -22,18 +22,16 @@ from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
+from photon.config.versioned_file import decoded
 
-CURSOR_VERSION = 1
 LOCK_SUFFIX = ".lock"
 
 
 class Position(NamedTuple):
     """Everything before it was read."""
 
-    number: int
-    """The file's number, as in its name."""
-    offset: int
-    """Uncompressed bytes; it is the end of a line."""
+    number: int  # the file's number, as in its name
+    offset: int  # uncompressed bytes; it is the end of a line
 
 
 class OutputLog(NamedTuple):
@@ -43,8 +41,7 @@ class OutputLog(NamedTuple):
     kind: str
 
 
-class _Encoded(msgspec.Struct, frozen=True, omit_defaults=True):
-    photon_cursor: int
+class _Encoded(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="photon_cursor", tag=1):
     slots: dict[str, dict[str, tuple[int, int]]]
     output: str = ""
 
@@ -88,20 +85,15 @@ class Cursor:
         slots: dict[str, dict[str, tuple[int, int]]] = {}
         for place, position in sorted(self.positions.items()):
             slots.setdefault(place.slot, {})[place.kind] = (position.number, position.offset)
-        return msgspec.json.encode(_Encoded(CURSOR_VERSION, slots, self.output))
+        return msgspec.json.encode(_Encoded(slots, self.output))
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Cursor:
         """The inverse. ``where`` names it for people. Raises CursorUnreadable."""
         try:
-            encoded = msgspec.json.decode(data, type=_Encoded)
+            encoded = decoded(data, _Encoded)
         except DECODE_ERRORS as bad:
             raise CursorUnreadable(f"{where}: no cursor ({bad}); give it as photon read wrote it") from None
-        if encoded.photon_cursor != CURSOR_VERSION:
-            version = encoded.photon_cursor
-            raise CursorUnreadable(
-                f"{where}: a cursor of version {version}; this release reads version {CURSOR_VERSION}"
-            )
         positions = {
             OutputLog(slot, kind): Position(*place)
             for slot, kinds in encoded.slots.items()

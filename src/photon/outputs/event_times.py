@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 _MEMBER = b'"event_time_ns":'
-_DIGITS_MAX = 20
-"""Of an int64 with its sign."""
+_DIGITS_MAX = 20  # of an int64 with its sign
 
 
 class EventTimes:

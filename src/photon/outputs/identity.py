@@ -16,7 +16,6 @@ from photon.config.errors import PhotonError
 from photon.config.versioned_file import read_versioned
 
 IDENTITY_NAME = "output.json"
-VERSION = 1
 ID_BYTES = 8  # as hexadecimal digits in the file
 
 
@@ -25,15 +24,14 @@ class IdentityDamaged(PhotonError):
         super().__init__(f"{path}: unreadable ({why}); restore it from a copy")
 
 
-class _Identity(msgspec.Struct, frozen=True):
-    version: int
+class _Identity(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     id: str
 
 
 def identity_of(disk: Disk, state: Path) -> str:
     """The identity of the output with this state directory; an empty one means that it has none. Raises
     IdentityDamaged, OSError."""
-    found = read_versioned(disk, state / IDENTITY_NAME, _Identity, VERSION, IdentityDamaged)
+    found = read_versioned(disk, state / IDENTITY_NAME, _Identity, IdentityDamaged)
     return "" if found is None else found.id
 
 
@@ -43,6 +41,6 @@ def identify(disk: Disk, state: Path, id: str, by: str) -> None:
     path = state / IDENTITY_NAME
     if not disk.exists(path):
         own = state / f"{IDENTITY_NAME}.{by}"
-        disk.replace(own, msgspec.json.encode(_Identity(VERSION, id)) + b"\n")
+        disk.replace(own, msgspec.json.encode(_Identity(id)) + b"\n")
         disk.rename(own, path)
         disk.sync_dir(state)

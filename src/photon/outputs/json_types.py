@@ -37,14 +37,11 @@ class _Nothing:
 
 
 NOTHING: Any = _Nothing()
-NULL = "null"
-"""Nothing but null was seen: no column yet."""
-FIELDS_MAX = 512
-"""Of one struct. An object with more has data for keys: it is one column of JSON text."""
+NULL = "null"  # nothing but null was seen: no column yet
+FIELDS_MAX = 512  # Of one struct. An object with more has data for keys: it is one column of JSON text.
 USUAL = 0.95
 """A column has the type that so many of a sample's values have: one ``"n/a"`` makes no text of a thousand numbers."""
-DEPTH_MAX = 12
-"""Deeper values are JSON text."""
+DEPTH_MAX = 12  # deeper values are JSON text
 DECIMAL_DIGITS_MAX = 38
 NAMES = (
     "bool",
@@ -64,8 +61,7 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _INT_TEXT = re.compile(r"-?[0-9]+")
 _WHOLE_TEXT = re.compile(r"[+-]?[0-9]+")
 _FLOAT_TEXT = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_FINE = re.compile(r"\.\d{7}")
-"""Text of a time finer than a microsecond."""
+_FINE = re.compile(r"\.\d{7}")  # text of a time finer than a microsecond
 _FOUND = {bool: "bool", float: "float", str: "text"}
 _NS = {"time(s)": 10**9, "time(ms)": 10**6, "time(us)": 10**3, "time(ns)": 1}
 
@@ -254,8 +250,7 @@ def fitter(kind: ColumnType, *, reads: bool = False) -> Fitter:
     return fit
 
 
-_PLAIN = {"text": str, "bool": bool, "float": float}
-"""What needs no fitting."""
+_PLAIN = {"text": str, "bool": bool, "float": float}  # what needs no fitting
 
 
 def struct_fitter(kinds: Mapping[str, tuple[ColumnType, bool]]) -> Fitter:

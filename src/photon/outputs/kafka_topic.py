@@ -12,8 +12,7 @@ from photon.outputs.topic_relay import Ends, Message, TopicUnreachable
 
 ANSWER_S = 5.0
 MESSAGES = 10_000
-FETCH_KIB = 16 << 10
-"""Of what was fetched and not read yet, at most."""
+FETCH_KIB = 16 << 10  # of what was fetched and not read yet, at most
 
 
 class KafkaTopic:

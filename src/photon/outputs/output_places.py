@@ -24,8 +24,7 @@ COPIES_NAME = "copies"
 SEALED_NAME = "sealed.json"
 """Written when its slot is retired, before anything is cleared or read by it: the copy changes no more."""
 SLOTS_DIRECTORY = "slots"
-EXPORTS_DIRECTORY = "exports"
-"""Dispatchers publish here what they write themselves, in the same form as slots."""
+EXPORTS_DIRECTORY = "exports"  # dispatchers publish here what they write themselves, in the same form as slots
 EMBEDDED_STATE = ".photon"
 BACKFILL_MANIFEST = "manifest.json"
 
@@ -44,10 +43,8 @@ def is_kept(disk: Disk, directory: Path) -> bool:
 class OutputPlace:
     """Directories of one pipeline's output."""
 
-    output: Path
-    """Holds joined/, unmatched/, filtered/, rejected/ and late/."""
-    state: Path
-    """Holds slots/ and exports/."""
+    output: Path  # holds joined/, unmatched/, filtered/, rejected/ and late/
+    state: Path  # holds slots/ and exports/
     copies: tuple[Path, ...] = ()
     """Where other datacentres keep the copies of its slots: sealed ones are read where the slot's own is gone."""
     live: bool = False

@@ -19,18 +19,15 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
-from photon.config.versioned_file import read_versioned
+from photon.config.versioned_file import decoded, read_versioned
+from photon.outputs.formats import Durable, ManifestEntry, Retired
 
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
-DURABLE_VERSION = 1
 RETIRED_NAME = "retired.json"
 COPY_NAME = "copy.json"
 """Of a copy; the files themselves stand in OUTPUT_NAME in the same directory."""
 OUTPUT_NAME = "output"
-MANIFEST_VERSIONS = (1, 2)
-"""Since 2 an entry may tell its event times."""
-RETIRED_VERSION = 1
 PLAIN_SUFFIX = ".jsonl"
 FINAL_SUFFIX = ".jsonl.gz"
 _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
@@ -95,28 +92,6 @@ class PublishedDamaged(PhotonError):
         return f"{self.path}: unreadable ({self.why}); restore it, or let the slot's joiner start once"
 
 
-class _Durable(msgspec.Struct, frozen=True):
-    version: int
-    slot: str
-    files: dict[str, int]
-    rolled: list[str] = []
-
-
-class _ManifestEntry(msgspec.Struct, frozen=True):
-    version: int
-    file: str
-    uncompressed_bytes: int
-    first_ns: int | None = None
-    last_ns: int | None = None
-
-
-class _Retired(msgspec.Struct, frozen=True):
-    version: int
-    slot: str
-    files: dict[str, int] | None = None
-    output: str | None = None
-
-
 def read_slot(disk: Disk, state: Path) -> SlotOutput:
     """What the slot in this state directory has published; no files where it has published nothing yet.
 
@@ -139,7 +114,7 @@ def name_of(kind: str, slot: str, number: int) -> str:
 
 def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str]) -> bytes:
     """The content of ``durable.json`` for those who publish and are no slot of a joiner."""
-    return msgspec.json.encode(_Durable(DURABLE_VERSION, slot, files, sorted(rolled)))
+    return msgspec.json.encode(Durable(slot, files, sorted(rolled)))
 
 
 def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
@@ -149,7 +124,7 @@ def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path |
     at their old offsets. None: there is no copy; nothing of the slot is read any more, wherever a reader stands.
     ``output``: the directory below which the copy's files stand; None: the pipeline's own output.
     """
-    return msgspec.json.encode(_Retired(RETIRED_VERSION, slot, files, None if output is None else str(output)))
+    return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
 
 
 class Listing(Protocol):
@@ -215,8 +190,8 @@ class SlotListing:
             raise PublishedDamaged(told_by, f"{name!r} is no name of an output file")
         return self._kinds is None or name.partition("/")[0] in self._kinds
 
-    def _durable(self) -> _Durable | None:
-        return read_versioned(self._disk, self._growing, _Durable, DURABLE_VERSION, PublishedDamaged)
+    def _durable(self) -> Durable | None:
+        return read_versioned(self._disk, self._growing, Durable, PublishedDamaged)
 
     def _read_manifest(self) -> bool:
         """Takes up what was listed since; False: nothing. A last line that is torn was never relied on."""
@@ -237,17 +212,15 @@ class SlotListing:
 
     def _list(self, line: bytes, path: Path) -> None:
         try:
-            entry = msgspec.json.decode(line, type=_ManifestEntry)
+            entry = decoded(line, ManifestEntry)
         except DECODE_ERRORS as bad:
             raise PublishedDamaged(path, f"line {self._lines}: {bad}") from None
-        if entry.version not in MANIFEST_VERSIONS:
-            raise PublishedDamaged(path, f"line {self._lines}: version {entry.version}")
         name = entry.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX
         if self._wanted(name, path):
             self._final[name] = OutputFile(name, entry.uncompressed_bytes, True, True, entry.first_ns, entry.last_ns)
 
     def _retired(self) -> SlotOutput | None:
-        retired = read_versioned(self._disk, self._taken_away, _Retired, RETIRED_VERSION, PublishedDamaged)
+        retired = read_versioned(self._disk, self._taken_away, Retired, PublishedDamaged)
         if retired is None:
             return None
         sealed = {

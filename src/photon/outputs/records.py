@@ -14,8 +14,7 @@ import msgspec
 class OutputRecords:
     """Columns of one length. None: the line has no such member."""
 
-    offset: list[int] = field(default_factory=list)
-    """Where the line begins, uncompressed bytes."""
+    offset: list[int] = field(default_factory=list)  # where the line begins, uncompressed bytes
     event_id: list[bytes | None] = field(default_factory=list)
     key: list[bytes | None] = field(default_factory=list)
     event_time_ns: list[int | None] = field(default_factory=list)
@@ -33,13 +32,10 @@ class OutputRecords:
     """Of an event with a record for each primary event of its key: which one this is, from 1 on."""
     pairs: list[int | None] = field(default_factory=list)
     """How many it has. So the rows where both are the same, or neither is there, are one an event."""
-    written_at: list[str | None] = field(default_factory=list)
-    """joined_at or decided_at."""
+    written_at: list[str | None] = field(default_factory=list)  # joined_at or decided_at
     token: list[str | None] = field(default_factory=list)
-    line: list[bytes | None] = field(default_factory=list)
-    """The bytes of a line that is no output record, else None."""
-    torn: list[str | None] = field(default_factory=list)
-    """Why it is none; then all that it says is None."""
+    line: list[bytes | None] = field(default_factory=list)  # the bytes of a line that is no output record, else None
+    torn: list[str | None] = field(default_factory=list)  # why it is none; then all that it says is None
 
 
 _ABSENT = msgspec.Raw()

@@ -33,15 +33,11 @@ class StopSignal(Protocol):
 class StreamTerms:
     """Limits of a stream. Times in seconds."""
 
-    follow: bool = False
-    """Go on when all is read."""
-    limit: int | None = None
-    """End after so many lines."""
-    with_cursor: bool = False
-    """A line with the cursor first, and after each block of lines."""
+    follow: bool = False  # go on when all is read
+    limit: int | None = None  # end after this many lines
+    with_cursor: bool = False  # a line with the cursor first, and after each block of lines
     poll_s: float = 0.2
-    save_s: float = 1.0
-    """The cursor is saved so often while lines come, and whenever there are no more."""
+    save_s: float = 1.0  # the cursor is saved this often while lines come, and whenever there are no more
 
 
 class Stream:
@@ -75,8 +71,7 @@ class Stream:
         self._told: set[str] = set()
         self._saved = cursor
         self._saved_at = monotonic()
-        self.lines = 0
-        """Passed on so far; counted only where there is a limit."""
+        self.lines = 0  # passed on so far; counted only where there is a limit
 
     def run(self) -> None:
         """Until all is passed on, or the limit is reached, or asked to stop.

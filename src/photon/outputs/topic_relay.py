@@ -20,11 +20,10 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.outputs.relay import SAID_NS, CopiedLogs, say_whole
 
-FILE_OFFSETS = 1 << 20
-"""Offsets of a partition in one file: a million messages, or fewer."""
-VERSION = 1
+FILE_OFFSETS = 1 << 20  # offsets of a partition in one file: a million messages, or fewer
 WAIT_S = 0.05
 
 
@@ -39,10 +38,8 @@ class TopicUnreachable(PhotonError):
 class Ends(NamedTuple):
     """Of a partition, as the broker says."""
 
-    first: int
-    """Offset of the oldest message that is still there."""
-    end: int
-    """Offset behind the newest one that is committed."""
+    first: int  # offset of the oldest message that is still there
+    end: int  # offset behind the newest one that is committed
 
 
 class Message(NamedTuple):
@@ -58,8 +55,7 @@ class Topic(Protocol):
     """What is asked of a broker's client. All raise TopicUnreachable."""
 
     name: str
-    cluster: str
-    """Its id: offsets of another cluster are others."""
+    cluster: str  # its id: offsets of another cluster are others
 
     def ends(self) -> dict[int, Ends]:
         """Of all partitions, now."""
@@ -77,16 +73,12 @@ class Topic(Protocol):
 
 
 class _Place(msgspec.Struct):
-    begin: int
-    """Offset with which the file begins."""
-    bytes: int
-    """Of the file."""
-    next: int
-    """Offset of the first message that was not copied."""
+    begin: int  # offset with which the file begins
+    bytes: int  # of the file
+    next: int  # offset of the first message that was not copied
 
 
-class _Kept(msgspec.Struct):
-    photon_topic: int
+class _Kept(msgspec.Struct, tag_field="photon_topic", tag=1):
     topic: str
     cluster: str
     partitions: dict[int, _Place]
@@ -118,18 +110,15 @@ class TopicRelay:
         self.complete = False
         """All that was there when the last ``step`` began has been copied, if it came to its end."""
         self._said_ns = 0
-        self.bytes = self.events = 0
-        """Copied since the start."""
+        self.bytes = self.events = 0  # copied since the start
 
     def _load(self) -> dict[int, _Place]:
         if not self._disk.exists(self._path):
             return {}
         try:
-            kept = msgspec.json.decode(self._disk.read(self._path), type=_Kept)
+            kept = decoded(self._disk.read(self._path), _Kept)
         except DECODE_ERRORS as bad:
             raise PhotonError(f"{self._path}: is damaged ({bad}); restore it") from None
-        if kept.photon_topic != VERSION:
-            raise PhotonError(f"{self._path}: is of version {kept.photon_topic}; go on with a newer release")
         if kept.cluster != self._topic.cluster:
             raise PhotonError(
                 f"{self._path}: is of cluster {kept.cluster}, and topic {self._topic.name} is read from "
@@ -138,7 +127,7 @@ class TopicRelay:
         return kept.partitions
 
     def _encoded(self) -> bytes:
-        return msgspec.json.encode(_Kept(VERSION, self._topic.name, self._topic.cluster, self._places))
+        return msgspec.json.encode(_Kept(self._topic.name, self._topic.cluster, self._places))
 
     # -- copying -------------------------------------------------------------------------------------------------
     def step(self) -> Iterator[int]:

@@ -46,8 +46,7 @@ from photon.outputs.json_types import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SAMPLE_BYTES = 4 << 20
-"""Of lines: types are found of so many."""
+SAMPLE_BYTES = 4 << 20  # of lines: types are found of this many
 REST = "_rest"
 SHOWN_CHARS = 60
 SEPARATOR = "_"
@@ -76,16 +75,12 @@ class LineTypes:
         ``given``: by a person; then text is read as the type, and no column is added."""
         self.given, self.flat = given, flat
         self.payloads: Fields = {}
-        self._seen: ColumnType = {}
-        """Found of what did not fit since the last ``grow``."""
+        self._seen: ColumnType = {}  # found of what did not fit since the last ``grow``
         self._unfit: dict[str, str] = {}  # dotted path of a given type -> what to say of values that did not fit it
         self._unfit_told = 0
-        self.rest = 0
-        """Records so far with something in ``_rest``."""
-        self.known = given or payloads is not None
-        """False: before ``learn``."""
-        self.kept = self.known
-        """For whoever keeps the types: whether they are kept as they are."""
+        self.rest = 0  # records so far with something in ``_rest``
+        self.known = given or payloads is not None  # False: before ``learn``
+        self.kept = self.known  # for whoever keeps the types: whether they are kept as they are
         self._set(payloads or {})
 
     @classmethod

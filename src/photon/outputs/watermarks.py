@@ -19,6 +19,7 @@ found to be late is a line of its own::
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,22 +29,17 @@ from photon.config.clock import NS_PER_S
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.outputs.cursor import Cursor
 
-JOURNAL = Path("verifier") / "watermarks.jsonl"
-"""In a pipeline's state directory."""
-VERSION = 1
-STEP_NS = NS_PER_S // 10
-"""Times of pairs are multiples of it, so that events before them can be counted."""
-LINES_MAX = 8192
-"""Of the journal: then it is written again with fewer. Also of the pairs that a reader holds."""
-BYTES_MAX = 16 << 20
-"""Of the journal, as well: each pair has the cursor of all slots."""
+JOURNAL = Path("verifier") / "watermarks.jsonl"  # in a pipeline's state directory
+STEP_NS = NS_PER_S // 10  # times of pairs are multiples of it, so that events before them can be counted
+LINES_MAX = 8192  # Of the journal: then it is written again with fewer. Also of the pairs that a reader holds.
+BYTES_MAX = 16 << 20  # of the journal, as well: each pair has the cursor of all slots
 NEWEST_KEPT, OLDER_KEPT = 2048, 2048
 
 
-class _PairLine(msgspec.Struct, frozen=True):
-    photon_watermark: int
+class _PairLine(msgspec.Struct, frozen=True, tag_field="photon_watermark", tag=1):
     at_ns: int
     exact_ns: int | None
     percentile_ns: int | None
@@ -52,8 +48,7 @@ class _PairLine(msgspec.Struct, frozen=True):
     cursor: msgspec.Raw
 
 
-class _LateLine(msgspec.Struct, frozen=True):
-    photon_late: int
+class _LateLine(msgspec.Struct, frozen=True, tag_field="photon_late", tag=1):
     file: str
     end: int
     records: int
@@ -62,10 +57,8 @@ class _LateLine(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    at_ns: int
-    """Wall clock: when it was found to be so."""
-    exact_ns: int | None
-    """None: nothing is known."""
+    at_ns: int  # wall clock: when it was found to be so
+    exact_ns: int | None  # None means nothing is known
     percentile_ns: int | None
     waiting: int
     """Events before ``percentile_ns`` that were read and are not published: without a verdict, and one for each slot
@@ -76,7 +69,7 @@ class Pair:
     def encode(self) -> bytes:
         """One line without newline."""
         cursor = msgspec.Raw(self.cursor.encode())
-        line = _PairLine(VERSION, self.at_ns, self.exact_ns, self.percentile_ns, self.waiting, self.held_by, cursor)
+        line = _PairLine(self.at_ns, self.exact_ns, self.percentile_ns, self.waiting, self.held_by, cursor)
         return msgspec.json.encode(line)
 
     def is_before(self, cursor: Cursor, kinds: Collection[str]) -> bool:
@@ -94,31 +87,24 @@ class Late:
 
     def encode(self) -> bytes:
         """One line without newline."""
-        return msgspec.json.encode(_LateLine(VERSION, self.file, self.end, self.records, self.oldest_ns))
+        return msgspec.json.encode(_LateLine(self.file, self.end, self.records, self.oldest_ns))
 
 
 Entry = Pair | Late
 
 
 def decode(data: bytes) -> Iterator[Entry]:
-    """The entries of whole lines. One that is torn, or of a later release, says nothing: the others are true."""
+    """The entries of whole lines. One that is torn says nothing: the others are true."""
     for line in data.split(b"\n"):
-        try:
-            found = _decoded(line)
-        except (*DECODE_ERRORS, PhotonError):
-            continue
-        if found is not None:
-            yield found
+        with suppress(*DECODE_ERRORS, PhotonError):
+            yield _decoded(line)
 
 
-def _decoded(line: bytes) -> Entry | None:
-    """None: it is of another release."""
+def _decoded(line: bytes) -> Entry:
     if line.startswith(b'{"photon_late"'):
-        late = msgspec.json.decode(line, type=_LateLine)
-        return Late(late.file, late.end, late.records, late.oldest_ns) if late.photon_late == VERSION else None
-    pair = msgspec.json.decode(line, type=_PairLine)
-    if pair.photon_watermark != VERSION:
-        return None
+        late = decoded(line, _LateLine)
+        return Late(late.file, late.end, late.records, late.oldest_ns)
+    pair = decoded(line, _PairLine)
     cursor = Cursor.decode(bytes(pair.cursor), str(JOURNAL))
     return Pair(pair.at_ns, pair.exact_ns, pair.percentile_ns, pair.waiting, cursor, pair.held_by)
 

@@ -24,16 +24,13 @@ from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
 
-ANSWER_S = 30.0
-"""So long an answer of the cluster is waited for; brokers that start again take seconds."""
-REACH_S = 10.0
-"""So long at most until a connection begins to answer: a wrong address is told soon."""
+ANSWER_S = 30.0  # this long an answer of the cluster is waited for; brokers that start again take seconds
+REACH_S = 10.0  # this long at most until a connection begins to answer: a wrong address is told soon
 ABORT_S = 5.0
 POLL_S = 0.1
 TRANSACTION_MS = 60_000
 """Kafka takes back by itself what a sink that is gone has left open for so long: readers wait for it."""
-MESSAGE_BYTES_MAX = 256 << 20
-"""The topic's own limit decides."""
+MESSAGE_BYTES_MAX = 256 << 20  # the topic's own limit decides
 QUEUE_KIB = 64 << 10
 REFUSALS = (
     "MSG_SIZE_TOO_LARGE",
@@ -64,8 +61,7 @@ class KafkaTarget:
         self._cursors = into.topic + CURSORS
         self._where = f"Kafka at {into.brokers}"
         self._base = {"log_level": 0, **settings, "bootstrap.servers": into.brokers}
-        self._refused: Any = None
-        """The first error with which the cluster has refused a message."""
+        self._refused: Any = None  # the first error with which the cluster has refused a message
         self._begun = False
         try:
             self._made_ready()

@@ -11,8 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError, UsageError
-
-VERSION = 2
+from photon.config.versioned_file import decoded
 
 
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +39,9 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
     """Kind -> types of the payloads' columns from the next file on, where they are new (``outputs.json_types``)."""
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_sink", tag=2):
     """The first line of a manifest."""
 
-    photon_sink: int = VERSION
     format: str
     kinds: list[str]
     columns: str  # struct or flat
@@ -51,10 +49,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """hour: DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC."""
     schema: dict[str, Any] | UnsetType = UNSET
     """Types of the payloads that were given; unset: they are found."""
-
-
-class _Version(msgspec.Struct, frozen=True):
-    photon_sink: int
 
 
 _T = TypeVar("_T")
@@ -73,17 +67,18 @@ def roll_line(roll: Roll) -> bytes:
 
 
 def header_of(data: bytes, where: Path) -> Header | None:
-    """None: there is none yet. Raises ManifestDamaged; UsageError for that of another version."""
+    """None: there is none yet. Raises ManifestDamaged."""
     first, newline, _ = data.partition(b"\n")
     if not newline:
         return None
-    version = _decoded(first, _Version, where).photon_sink
-    if version != VERSION:
-        raise UsageError(
-            f"{where}: is of version {version}, this Photon knows version {VERSION}; use the Photon that wrote it, "
-            "or name another directory"
-        )
-    return _decoded(first, Header, where)
+    try:
+        return decoded(first, Header)
+    except DECODE_ERRORS as bad:
+        raise _damaged(where, bad) from None
+
+
+def _damaged(where: Path, why: Exception) -> ManifestDamaged:
+    return ManifestDamaged(f"{where}: cannot be read ({why}); restore it, or begin in a new directory")
 
 
 def types_after(rolls: Sequence[Roll]) -> dict[str, dict[str, Any]]:
@@ -98,7 +93,7 @@ def _decoded(line: bytes, kind: type[_T], where: Path) -> _T:
     try:
         return msgspec.json.decode(line, type=kind)
     except DECODE_ERRORS as bad:
-        raise ManifestDamaged(f"{where}: is damaged ({bad}); restore it, or begin in a new directory") from None
+        raise _damaged(where, bad) from None
 
 
 def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:

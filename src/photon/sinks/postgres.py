@@ -28,8 +28,7 @@ from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
 
 SINKS = "photon_sinks"
-LOCK = 0x70686F746F6E
-"""Of those who make tables: advisory, for a transaction."""
+LOCK = 0x70686F746F6E  # of those who make tables: advisory, for a transaction
 DEFAULTS = {
     "application_name": "photon sink",
     "connect_timeout": "10",
@@ -38,8 +37,7 @@ DEFAULTS = {
     "client_encoding": "UTF8",
 }
 """Where the address says nothing of it."""
-REFUSED = ("22", "54")
-"""Classes of SQLSTATE: data that does not fit its type, or a limit of the server's."""
+REFUSED = ("22", "54")  # classes of SQLSTATE: data that does not fit its type, or a limit of the server's
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = ("kind", "event_id", "key", "event_time", "event_time_ns", "record", "line")
 _Row = tuple[bytes | None, ...]

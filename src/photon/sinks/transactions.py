@@ -19,11 +19,9 @@ from photon.config.errors import PhotonError, UsageError
 from photon.library import Batch
 from photon.sinks.rolling import Rolling, RollLimits
 
-COMMIT_BYTES = 8 << 20
-"""Of JSON Lines in a transaction, and the last batch."""
+COMMIT_BYTES = 8 << 20  # of JSON Lines in a transaction, and the last batch
 RETRY_S = 0.1
-RETRY_MAX_S = 5.0
-"""A server that does not answer is asked again after twice the time, up to this."""
+RETRY_MAX_S = 5.0  # a server that does not answer is asked again after twice the time, up to this
 
 
 class Unreachable(PhotonError):
@@ -37,12 +35,9 @@ class TakenOver(PhotonError):
 class Committed(msgspec.Struct, frozen=True):
     """What the server holds of a sink, in the same transaction as the records."""
 
-    kinds: str
-    """Joined by commas."""
-    cursor: str | None = None
-    """Behind all that counts (``photon.outputs.Cursor``, its line). None: the beginning."""
-    records: int = 0
-    """In all."""
+    kinds: str  # joined by commas
+    cursor: str | None = None  # Behind all that counts (``photon.outputs.Cursor``, its line). None: the beginning.
+    records: int = 0  # in all
 
     @classmethod
     def beginning(cls, kinds: Sequence[str]) -> Committed:
@@ -94,8 +89,7 @@ class _Transaction:
     rolling: Rolling
     monotonic: Callable[[], float]
     records: int = 0
-    cursor: bytes | None = None
-    """None: nothing was added."""
+    cursor: bytes | None = None  # None means nothing was added
 
     def add(self, batch: Batch) -> None:
         self.records += self.target.add(batch)
@@ -117,8 +111,7 @@ class _Transaction:
         self.rolling.rolled()
 
 
-Wait = Callable[[float], bool]
-"""Waits for so many seconds; True: asked to stop."""
+Wait = Callable[[float], bool]  # waits for this many seconds; True: asked to stop
 Batches = Callable[[bytes | None, Callable[[float], object]], Iterator[Batch]]
 """What follows a cursor, and how it is to wait while nothing comes."""
 

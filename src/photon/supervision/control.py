@@ -16,7 +16,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.supervision.states import ServiceState
 from photon.supervision.supervisor import Supervisor
 
@@ -25,8 +27,7 @@ REQUEST_BYTES = 64 << 10
 REPLY_BYTES = 16 << 20
 CONNECTIONS_MAX = 16
 PATIENCE_S_MAX = 3600.0
-IDLE_S = 30.0
-"""A connection that asks nothing for so long is closed."""
+IDLE_S = 30.0  # a connection that asks nothing for this long is closed
 
 Action = Literal["ps", "down", "restart", "kill", "hold", "release", "pause", "resume", "reload"]
 
@@ -36,23 +37,26 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     started: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    """They run on as they are; their next start is by the new file."""
-    keys: tuple[str, ...] = ()
-    """Of the deployment file, whose values have changed."""
+    changed: tuple[str, ...] = ()  # they run on as they are; their next start is by the new file
+    keys: tuple[str, ...] = ()  # of the deployment file, whose values have changed
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Request(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="version",
+    tag=1,
+):
     """What to do, to which processes: those named and those of a datacentre."""
 
-    version: Literal[1] = 1
     do: Action
     names: tuple[str, ...] = ()
     datacentre: str | None = None
-    hold: bool = False
-    """With kill: stay down until release."""
-    dry_run: bool = False
-    """With reload: only say what would change. An older ``photon up`` refuses a request that has it."""
+    hold: bool = False  # with kill: stay down until release
+    dry_run: bool = False  # with reload: only say what would change
     patience_s: Annotated[float, msgspec.Meta(gt=0.0, le=PATIENCE_S_MAX)] | None = None
     """With hold: from SIGTERM to SIGKILL, instead of the usual time."""
     environment: dict[str, str] | None = None
@@ -63,11 +67,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``error``: one line, nothing was done. ``services``: of all processes, after what was asked."""
 
     error: str = ""
-    pid: int = 0
-    """Process id of ``photon up``."""
+    pid: int = 0  # process id of ``photon up``
     services: list[ServiceState] = []
-    changes: Changes | None = None
-    """What a reload changed."""
+    changes: Changes | None = None  # what a reload changed
 
 
 class ControlFailed(PhotonError):
@@ -229,8 +231,8 @@ class ControlServer:
         if not line.endswith(b"\n"):
             return False
         try:
-            request = msgspec.json.decode(line, type=Request)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            request = decoded(line, Request)
+        except DECODE_ERRORS as error:
             await self._say(writer, Reply(error=f"not a request: {error}"))
             return False
         await self._say(writer, await self._done(request))

@@ -64,11 +64,9 @@ def reads(service: Service, keys: Iterable[str]) -> bool:
 class Deployment:
     file: Path
     settings: Settings
-    run: Path
-    """Directory for the processes' logs and the routes of the proxy."""
+    run: Path  # directory for the processes' logs and the routes of the proxy
     routes: tuple[Route, ...] = ()
-    tls: Tls | None = None
-    """What the operator shows who asks the processes how they are; None: plain text."""
+    tls: Tls | None = None  # what the operator shows who asks the processes how they are; None means plain text
 
     @property
     def routes_file(self) -> Path:

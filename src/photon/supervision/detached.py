@@ -19,8 +19,7 @@ from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 from photon.supervision.up import LOGS
 
 POLL_S = 0.1
-BETWEEN_S = 5.0
-"""How long one that has the lock and no socket, starting or ending, is waited for."""
+BETWEEN_S = 5.0  # how long one that has the lock and no socket, starting or ending, is waited for
 
 
 class UpFailed(PhotonError):
@@ -37,8 +36,7 @@ class Launched:
 
     process: subprocess.Popen[bytes]
     log: Path
-    since: int
-    """Offset in its log at which this run began."""
+    since: int  # offset in its log at which this run began
 
     def check(self) -> None:
         """Raises UpFailed once it has ended, with what it said last."""

@@ -24,12 +24,9 @@ from typing import NamedTuple
 from photon.config.rpc import serves
 from photon.config.tls import Towards, open_channel
 
-STARVED_TIMES = 40.0
-"""Silent for so many times the limit, a process is taken to hang however little it could run."""
-UNKNOWN_TIMES = 4.0
-"""The limit is so many times as long where the kernel does not say how much a process could run."""
-_LISTEN = "0A"
-"""The state of a listening socket in the kernel's table."""
+STARVED_TIMES = 40.0  # silent for this many times the limit, a process is taken to hang however little it could run
+UNKNOWN_TIMES = 4.0  # the limit is this many times as long where the kernel does not say how much a process could run
+_LISTEN = "0A"  # the state of a listening socket in the kernel's table
 
 
 class Health(enum.Enum):
@@ -83,14 +80,11 @@ class Turn(NamedTuple):
     """What the scheduler says of one thread."""
 
     ran_ns: int
-    waited_ns: int
-    """Ready to run, up to the last time that it was let: a wait that still lasts is not in it."""
-    ready: bool
-    """Running now, or waiting to."""
+    waited_ns: int  # ready to run, up to the last time that it was let: a wait that still lasts is not in it
+    ready: bool  # running now, or waiting to
 
 
-Turns = Mapping[int, Turn]
-"""Scheduler times of all threads of a process at one moment, by their ids."""
+Turns = Mapping[int, Turn]  # scheduler times of all threads of a process at one moment, by their ids
 
 
 def turns_of(pid: int) -> Turns | None:
@@ -125,13 +119,10 @@ class Answers:
 
     def __init__(self) -> None:
         self.last: Health | None = None
-        self.was_up = False
-        """It served once; only then can it be said to hang."""
+        self.was_up = False  # it served once; only then can it be said to hang
         self.silent_s = 0.0
-        self.ran_s = 0.0
-        """How long its busiest thread ran in that time."""
-        self.starved_s = 0.0
-        """How long it, or the supervisor, was kept from running in that time."""
+        self.ran_s = 0.0  # how long its busiest thread ran in that time
+        self.starved_s = 0.0  # how long it, or the supervisor, was kept from running in that time
         self._known = True
         self._at_s: float | None = None
         self._turns: Sequence[Turns | None] = ()

@@ -18,10 +18,10 @@ from typing import Annotated
 
 import msgspec
 
+from photon.config.versioned_file import decoded
+
 FILE_NAME = "processes.json"
-MAGIC, VERSION = "photon processes", 1
-GRACE_S = 10.0
-"""Between SIGTERM and SIGKILL."""
+GRACE_S = 10.0  # between SIGTERM and SIGKILL
 PID_MAX = 1 << 22
 PROCESSES_MAX = 10_000
 
@@ -29,20 +29,17 @@ PROCESSES_MAX = 10_000
 class _Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     pid: Annotated[int, msgspec.Meta(ge=1, le=PID_MAX)]
-    started: int
-    """Clock ticks since the machine was booted."""
+    started: int  # clock ticks since the machine was booted
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    magic: str
-    version: int
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     boot: str
     processes: list[_Process]
 
 
 def remember(run: Path, pids: Mapping[str, int]) -> None:
     processes = [_Process(name, pid, started) for name, pid in pids.items() if (started := _started(pid)) is not None]
-    data = msgspec.json.encode(_File(MAGIC, VERSION, _boot(), processes))
+    data = msgspec.json.encode(_File(_boot(), processes))
     temporary = run / (FILE_NAME + ".tmp")
     temporary.write_bytes(data)
     os.replace(temporary, run / FILE_NAME)  # not synced: after a power cut no process is left
@@ -87,11 +84,10 @@ def leftovers(run: Path) -> list[str]:
 def _remembered(run: Path) -> list[_Process]:
     """Empty for a file of another boot, or one that cannot be read: it was written by a process that was killed."""
     try:
-        file = msgspec.json.decode((run / FILE_NAME).read_bytes(), type=_File)
+        file = decoded((run / FILE_NAME).read_bytes(), _File)
     except (OSError, msgspec.DecodeError):
         return []
-    known = file.magic == MAGIC and file.version == VERSION and file.boot == _boot()
-    return file.processes[:PROCESSES_MAX] if known else []
+    return file.processes[:PROCESSES_MAX] if file.boot == _boot() else []
 
 
 def _signal(descriptor: int, number: signal.Signals) -> None:

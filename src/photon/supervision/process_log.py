@@ -15,15 +15,11 @@ from typing import BinaryIO
 
 import msgspec
 
-LOG_BYTES = 16 << 20
-"""A larger log is rotated; one old one is kept."""
-TAIL_BYTES = 64 << 10
-"""The last line is looked for in so many last bytes."""
+LOG_BYTES = 16 << 20  # a larger log is rotated; one old one is kept
+TAIL_BYTES = 64 << 10  # the last line is looked for in this many last bytes
 SAID_CHARACTERS = 500
-FOLLOW_BYTES = 64 << 10
-"""Read at once when following; what is more is left out and said so."""
-OWN = "photon: "
-"""The beginning of the line in which a command says why it ends."""
+FOLLOW_BYTES = 64 << 10  # read at once when following; what is more is left out and said so
+OWN = "photon: "  # the beginning of the line in which a command says why it ends
 
 
 def old(path: Path) -> Path:

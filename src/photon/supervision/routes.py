@@ -18,8 +18,7 @@ from photon.config.settings import NAME, Settings
 from photon.fleet.processes import Process, listening, processes
 from photon.supervision.ports import can_listen, free_ports, host_and_port
 
-ROUTES_MAX = 1024
-"""Largest number of routes in one file; each is a listening port."""
+ROUTES_MAX = 1024  # largest number of routes in one file; each is a listening port
 
 
 class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

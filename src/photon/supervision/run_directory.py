@@ -17,10 +17,8 @@ from photon.config.errors import PhotonError, UsageError
 from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS
 
 DEFAULT_NAME = ".photon-run"
-LOG_NAME = "up.log"
-"""What ``photon up --detach`` itself says, in ``logs``."""
-LOCK_WAIT_S = 1.0
-"""For a predecessor that is just ending, and for those that only look whether it is taken."""
+LOG_NAME = "up.log"  # what ``photon up --detach`` itself says, in ``logs``
+LOCK_WAIT_S = 1.0  # for a predecessor that is just ending, and for those that only look whether it is taken
 POLL_S = 0.05
 
 

@@ -27,16 +27,14 @@ MOUNTS = {
 }  # fmt: skip
 """Volumes that a kind of process needs, besides its certificate."""
 _ORDER = ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "compute", "sink", "status")
-_OF_ALL = ("registry", "compute", "sink")
-"""Kinds that ``photon serve`` runs for no datacentre."""
+_OF_ALL = ("registry", "compute", "sink")  # kinds that ``photon serve`` runs for no datacentre
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
     name: str
     process: Process
-    port: int
-    """Where it listens."""
+    port: int  # where it listens
 
     @property
     def kind(self) -> str:

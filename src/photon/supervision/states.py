@@ -16,8 +16,7 @@ healthy and now says that it cannot serve · silent: it was healthy and does not
 an operator · held: down until an operator releases it · restarting: ended, comes again · failing: ends again and
 again by itself, is tried again · ended: for good, the supervisor stops."""
 USAGE_EXIT = 2
-STEADY_S = 10.0
-"""A process that ran this long starts its back-off from the beginning."""
+STEADY_S = 10.0  # a process that ran this long starts its back-off from the beginning
 FAILURES_MAX = 3
 """A process that ended with an error so often in a row will not come up by itself; exit code 2 says so at once."""
 SHORT_LIVES_MAX = 20
@@ -29,10 +28,8 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     datacentre: str
     pid: int | None
     state: Condition
-    detail: str = ""
-    """The last line of its log, where it tells why the process is not up."""
-    exit_code: int | None = None
-    """Exit code of its last end, below 0 a signal; None while it has never ended."""
+    detail: str = ""  # the last line of its log, where it tells why the process is not up
+    exit_code: int | None = None  # exit code of its last end, below 0 a signal; None while it has never ended
     restart_in_s: float | None = None
     uptime_s: float | None = None
     restarts: int = 0
@@ -61,14 +58,10 @@ def summary(states: list[ServiceState]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    waits_s: tuple[float, ...]
-    """Wait before the n-th restart in a row; the last one from then on."""
-    usage_wait_s: float = 0.0
-    """Shortest wait after an exit with code 2: a person must fix something first."""
-    jitter: float = 0.0
-    """Up to this share is added, so that what failed together does not come back together."""
-    gives_up: bool = True
-    """A failing service is the end for its supervisor's owner; else it is tried for ever."""
+    waits_s: tuple[float, ...]  # wait before the n-th restart in a row; the last one from then on
+    usage_wait_s: float = 0.0  # shortest wait after an exit with code 2: a person must fix something first
+    jitter: float = 0.0  # up to this share is added, so that what failed together does not come back together
+    gives_up: bool = True  # a failing service is the end for its supervisor's owner; else it is tried for ever
 
 
 EMBEDDED = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0))
@@ -82,8 +75,7 @@ class Restarts:
         self._policy = policy
         self._in_a_row = 0
         self._failures = 0
-        self.failing = False
-        """It ends again and again by itself."""
+        self.failing = False  # it ends again and again by itself
 
     def ended(self, code: int | None, lived_s: float, draw: float) -> float:
         """Seconds until the next start. ``code``: below 0 a signal, None: it could not even be started;

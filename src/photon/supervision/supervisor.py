@@ -24,10 +24,8 @@ from photon.supervision.process_log import cut_log, is_above, last_said, open_lo
 from photon.supervision.states import EMBEDDED, Condition, RestartPolicy, Restarts, ServiceState
 from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 
-STOP_S = 30.0
-"""Between SIGTERM and SIGKILL, not counting the time in which a process is kept from running;"""
-STOP_TIMES = 6.0
-"""but no more than so many times that."""
+STOP_S = 30.0  # between SIGTERM and SIGKILL, not counting the time in which a process is kept from running;
+STOP_TIMES = 6.0  # but no more than this many times that
 CHECK_TIMEOUT_S = 1.0
 ASK_MOST_S = 30.0
 """Who is silent is given longer for its next answer, up to this: on a busy machine a second is too short for any."""
@@ -47,14 +45,10 @@ class Service:
     name: str
     arguments: tuple[str, ...]
     log: Path
-    address: str | None = None
-    """host:port of its gRPC health service; None: it has none."""
-    health: str = ""
-    """The name that it reports its health under."""
-    datacentre: str = ""
-    """The datacentre with which it is lost; empty: none."""
-    to: Towards | None = None
-    """How its health is asked for; None: in plain text."""
+    address: str | None = None  # host:port of its gRPC health service; None means it has none
+    health: str = ""  # the name that it reports its health under
+    datacentre: str = ""  # the datacentre with which it is lost; empty: none
+    to: Towards | None = None  # how its health is asked for; None means in plain text
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,42 +60,32 @@ class Watching:
     """One that was healthy and has not answered for so long, though it could run (``health``), is killed and started
     again; None: never. No two within this time: where many are silent at once the machine is at its limit, and many
     starts would keep it there."""
-    log_bytes: int | None = None
-    """A larger log is rotated; None: never."""
+    log_bytes: int | None = None  # a larger log is rotated; None means never
 
 
 @dataclass(slots=True)
 class _Running:
     service: Service
     restarts: Restarts
-    next: Service | None = None
-    """What its next process will be, if that differs."""
+    next: Service | None = None  # what its next process will be, if that differs
     process: Child | None = None
     task: asyncio.Task[None] | None = None
     spawn: asyncio.Task[None] | None = None
     check: asyncio.Task[None] | None = None
     """The health check under way; a silent process is given longer than others."""
     starts: int = 0
-    free: asyncio.Event = field(default_factory=asyncio.Event)
-    """Clear while it is held down."""
-    soon: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set: no more waiting for the restart."""
-    told: bool = False
-    """Its present process was told to end by an operator."""
+    free: asyncio.Event = field(default_factory=asyncio.Event)  # clear while it is held down
+    soon: asyncio.Event = field(default_factory=asyncio.Event)  # set: no more waiting for the restart
+    told: bool = False  # its present process was told to end by an operator
     paused: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables besides the supervisor's own."""
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables besides the supervisor's own
     since_s: float = 0.0
-    log_from: int = 0
-    """What its present process says begins at this byte of its log."""
+    log_from: int = 0  # what its present process says begins at this byte of its log
     answers: Answers = field(default_factory=Answers)
     restart_at_s: float | None = None
-    code: int | None = None
-    """The exit code of its last end."""
-    problem: str = ""
-    """Why it could not be started."""
-    reason: str = ""
-    """Why it ended last, of itself."""
+    code: int | None = None  # the exit code of its last end
+    problem: str = ""  # why it could not be started
+    reason: str = ""  # why it ended last, of itself
 
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
@@ -136,8 +120,7 @@ class Supervisor:
         self._running: dict[str, _Running] = {}
         self._stopping = False
         self._watcher: asyncio.Task[None] | None = None
-        self._silenced_s = -math.inf
-        """When one was killed because it was silent."""
+        self._silenced_s = -math.inf  # when one was killed because it was silent
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, services: Sequence[Service]) -> None:

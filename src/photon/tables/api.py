@@ -53,27 +53,21 @@ class Read(NamedTuple):
 
     table: str
     row: str
-    columns: Sequence[str] | None
-    """None: all that the row has."""
-    upto: int
-    """The newest version at this timestamp or before is wanted."""
+    columns: Sequence[str] | None  # None means all that the row has
+    upto: int  # the newest version at this timestamp or before is wanted
 
 
 class Held(NamedTuple):
     """What a column holds. There are columns with a meta and no version (yet), never the reverse."""
 
     meta: bytes | None
-    commit: int = 0
-    """The timestamp of ``version``."""
-    version: bytes | None = None
-    """The newest at ``upto`` or before. None: there is none."""
+    commit: int = 0  # the timestamp of ``version``
+    version: bytes | None = None  # The newest at ``upto`` or before. None means there is none.
 
 
 NOTHING = Held(None)
-EVER = 2**62
-"""Above every timestamp."""
-RowRead = Mapping[str, Held]
-"""Column -> what it holds; columns that hold nothing may be left out."""
+EVER = 2**62  # above every timestamp
+RowRead = Mapping[str, Held]  # column -> what it holds; columns that hold nothing may be left out
 
 
 class Mutation(NamedTuple):
@@ -84,10 +78,8 @@ class Mutation(NamedTuple):
     expected: bytes | None
     meta: bytes
     version: bytes | None = None
-    commit: int = 0
-    """The timestamp to write ``version`` at, if there is one."""
-    notify: int = 0
-    """If not 0: writes the notification of ``cell`` with this start timestamp."""
+    commit: int = 0  # the timestamp to write ``version`` at, if there is one
+    notify: int = 0  # if not 0: writes the notification of ``cell`` with this start timestamp
 
 
 class Notification(NamedTuple):
@@ -180,8 +172,7 @@ class Oracle(Protocol):
     """Hands out timestamps from 1 on, each once. Any that is asked for after another was received is higher, over all
     clients, restarts and leaders. Safe for many threads."""
 
-    round_trips: int
-    """To servers, so far."""
+    round_trips: int  # to servers, so far
 
     def timestamp(self) -> int:
         """Raises StoreFailed."""
@@ -193,8 +184,7 @@ class Oracle(Protocol):
 class Liveness(Protocol):
     """Which clients live. A client's token stands in its locks."""
 
-    token: str
-    """This client's: printable ASCII without spaces, at most 100 characters."""
+    token: str  # this client's: printable ASCII without spaces, at most 100 characters
 
     def dead(self, token: str) -> bool:
         """The client surely lives no more. False: it may live."""

@@ -20,27 +20,22 @@ class Commit(NamedTuple):
     """The newest version of a column, and how many roll-backs there were since. (commit, marks) only ever grows."""
 
     commit: int
-    start: int
-    """The start timestamp of the transaction that wrote it."""
+    start: int  # the start timestamp of the transaction that wrote it
     marks: int
 
 
-NEVER = Commit(0, 0, 0)
-"""Of a column without a meta: nobody has written it yet."""
+NEVER = Commit(0, 0, 0)  # of a column without a meta: nobody has written it yet
 
 
 class Lock(NamedTuple):
     """A transaction is about to write the column."""
 
     start: int
-    wall_ms: int
-    """When it was locked or prolonged, by the clock of its client."""
-    token: str
-    """Its client's."""
+    wall_ms: int  # when it was locked or prolonged, by the clock of its client
+    token: str  # its client's
     before: Commit
     primary: Cell
-    value: bytes | None
-    """None: the column is to be deleted."""
+    value: bytes | None  # None means the column is to be deleted
 
 
 def read_meta(meta: bytes | None) -> Commit | Lock:

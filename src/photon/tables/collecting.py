@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -14,11 +13,7 @@ from photon.tables.resolving import Resolver
 from photon.tables.surroundings import BackOff, Surroundings
 from photon.tables.system import State, SystemView
 
-if TYPE_CHECKING:
-    from photon.tables.tables import Tables
-
-ROWS = 500
-"""Rows of a page."""
+ROWS = 500  # rows of a page
 
 
 def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s: float) -> int:
@@ -33,10 +28,10 @@ class Collector:
     """Collects each time that versions have been kept for long enough. Of those that run over one store one works,
     whose safe point comes first; where it dies at work, the next one has the rest to do."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._around = tables.around
-        self._resolver = tables.resolver
-        self._system = tables.system
+    def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView) -> None:
+        self._around = around
+        self._resolver = resolver
+        self._system = system
         self._log = structlog.get_logger("photon.tables")
 
     def run(self, stop: threading.Event) -> None:

@@ -4,17 +4,12 @@ the records."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from photon.tables.api import TablesError
 
-if TYPE_CHECKING:
-    from photon.tables.tables import Tables
-
-CURSORS = "photon-cursors"
-"""The table of cursors: a row for each name that something is loaded under."""
-AT_ONCE = 100
-"""Records in a transaction."""
+CURSORS = "photon-cursors"  # the table of cursors: a row for each name that something is loaded under
+AT_ONCE = 100  # records in a transaction
 
 
 class LoadedElsewhere(TablesError):
@@ -32,7 +27,7 @@ class Source(Protocol):
 
 
 def load(
-    tables: Tables,
+    run: Callable[..., Any],
     source: Source,
     work: Callable[..., object],
     *,
@@ -40,20 +35,19 @@ def load(
     at_once: int = AT_ONCE,
     follow: bool = False,
 ) -> int:
-    """``work(transaction, record)`` for each record behind the cursor ``name``, ``at_once`` in a transaction; returns
-    how many. A program that was killed goes on behind its last committed transaction.
+    """``work(transaction, record)`` for each record behind the cursor ``name``, ``at_once`` in a transaction by
+    ``run`` (``Tables.run``); returns how many. A program that was killed goes on behind its last commit.
 
     Raises LoadedElsewhere, OutcomeUnknown (start again: the cursor says what is done), what ``work`` and the source
     raise.
     """
     work = getattr(work, "work", work)  # of a function that is @retrying
-    with tables.snapshot() as now:
-        cursor = now.table(CURSORS).row(name).get("cursor")
+    cursor = run(lambda transaction: transaction.table(CURSORS).row(name).get("cursor"))
     loaded = 0
     start = None if cursor is None else cursor.encode()
     for batch in source.batches(cursor=start, follow=follow, lines=at_once):
         records, after = batch.records(), batch.cursor.decode()
-        tables.run(_step, name, cursor, after, records, work)
+        run(_step, name, cursor, after, records, work)
         loaded += len(records)
         cursor = after
     return loaded

@@ -33,23 +33,18 @@ from photon.tables.tables import TRIES_S, Row, Tables, TransactionFace, name_of
 from photon.tables.transaction import Transaction
 
 Work = TypeVar("Work", bound=Callable[..., object])
-Dirty = tuple[tuple[str, str], list[Notification]]
-"""Row and column, and what notifies them."""
+Dirty = tuple[tuple[str, str], list[Notification]]  # row and column, and what notifies them
 
-PAGE = 200
-"""Notifications that are read at once."""
-ROWS_SEEN = 256
-"""Keys of rows that scans may begin at."""
+PAGE = 200  # notifications that are read at once
+ROWS_SEEN = 256  # keys of rows that scans may begin at
 FAILED_MAX = 10_000
 FAILED_WAIT_S = (1.0, 60.0)
 """An observer that raises is tried again on that row after so long; twice as long each time, up to the second."""
 IDLE_S = (0.02, 0.2)
 """Between two looks of a program that finds nothing to do, whatever its threads: twice as long each time."""
 REST_S_MAX = 1.0
-LEAVE_S = 10.0
-"""A process that stops waits for its threads at most this long, and then ends without them."""
-BATCH = 16
-"""Rows that a thread takes at once."""
+LEAVE_S = 10.0  # a process that stops waits for its threads at most this long, and then ends without them
+BATCH = 16  # rows that a thread takes at once
 
 
 @dataclass(frozen=True)

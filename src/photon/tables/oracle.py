@@ -16,12 +16,9 @@ from typing import NamedTuple
 
 from photon.tables.api import StoreFailed
 
-RANGE = 100_000
-"""Timestamps in a range, at least."""
-AT_ONCE_MAX = 10_000
-"""Timestamps in one request."""
-WAITING_MAX = 100_000
-"""Requests that wait at a leader; more are refused."""
+RANGE = 100_000  # timestamps in a range, at least
+AT_ONCE_MAX = 10_000  # timestamps in one request
+WAITING_MAX = 100_000  # requests that wait at a leader; more are refused
 
 
 class Range(NamedTuple):

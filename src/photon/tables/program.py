@@ -45,7 +45,7 @@ class Program:
             raise UsageError(
                 f"{file}: no observers; decorate functions with @observer(tables, table=..., column=...)"
             )
-        self._watches = [Watch(each) for each in self.tables]
+        self._watches = [Watch(each.around, each.system) for each in self.tables]
 
     @property
     def observers(self) -> list[str]:
@@ -85,7 +85,7 @@ class Program:
         for tables, watch in zip(self.tables, self._watches, strict=True):
             worker = Worker(tables)
             works += [lambda stop, worker=worker: worker.run(stop, threads=threads), watch.run]  # type: ignore[misc]
-            works.append(Collector(tables).run)
+            works.append(Collector(tables.around, tables.resolver, tables.system).run)
         at_work = [threading.Thread(target=running, args=(work,), name="observers") for work in works]
         for each in at_work:
             each.start()

@@ -8,8 +8,7 @@ from photon.tables.api import Cell, Mutation
 from photon.tables.cell import Commit, Lock, commit_meta, read_meta, rolled_back, start_of, version_of
 from photon.tables.surroundings import Surroundings
 
-SEEN_MAX = 10_000
-"""Locks that were in the way, remembered."""
+SEEN_MAX = 10_000  # locks that were in the way, remembered
 
 
 class Resolver:

@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from photon.tables.api import EVER, Cell, StoreFailed
 from photon.tables.cell import Lock, is_lock, read_meta
+from photon.tables.surroundings import Surroundings
 from photon.tables.system import State, SystemView
 
-if TYPE_CHECKING:
-    from photon.tables.surroundings import Surroundings
-    from photon.tables.tables import Tables
-
 LOOK_S = 5.0
-DIRTY_MAX = 10_000
-"""Notifications of a table that are counted."""
+DIRTY_MAX = 10_000  # notifications of a table that are counted
 PAGE = 1_000
 
 
@@ -26,14 +21,10 @@ class Standing:
     """``problem`` set: the store did not answer, and the rest is not known."""
 
     problem: str = ""
-    dirty: int = 0
-    """Cells that wait for observers, at most DIRTY_MAX of each table."""
-    oldest: int = 0
-    """The lowest start timestamp of their notifications; 0: there are none."""
-    where: str = ""
-    """Its cell."""
-    moved_ms: int = 0
-    """When the safe point was moved last, by the wall clock of who did; 0: never."""
+    dirty: int = 0  # cells that wait for observers, at most DIRTY_MAX of each table
+    oldest: int = 0  # the lowest start timestamp of their notifications; 0: there are none
+    where: str = ""  # its cell
+    moved_ms: int = 0  # when the safe point was moved last, by the wall clock of who did; 0: never
 
 
 def look(around: Surroundings, system: SystemView) -> Standing:
@@ -88,9 +79,9 @@ def old_locks(around: Surroundings, cells_max: int) -> tuple[list[Cell], int]:
 class Watch:
     """Looks now and then, in a thread of its own."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._around = tables.around
-        self._system = tables.system
+    def __init__(self, around: Surroundings, system: SystemView) -> None:
+        self._around = around
+        self._system = system
         self.standing = Standing()
         self._began_ms = self._around.wall_ms()
         self._since = self._around.clock.monotonic()  # when the oldest notification was seen first

@@ -15,16 +15,11 @@ from photon.config.clock import Clock, SystemClock
 from photon.tables.api import AdvisoryLocks, Cell, Held, Liveness, Oracle, Read, RowRead, RowStore, StoreFailed
 from photon.tables.locks import ThreadLocks
 
-LOCK_AGE_S = 10.0
-"""A lock that is older is taken for one of a dead client."""
-GRACE_S = 4.0
-"""Between what is published in the system's table and what relies on everybody's having seen it."""
-PATIENCE_S = 30.0
-"""A store that does not answer is asked again for so long."""
-KEEP_S = 3600.0
-"""Old versions are kept for so long for those who read."""
-BACK_OFF_S = (0.001, 0.5)
-"""First and longest wait."""
+LOCK_AGE_S = 10.0  # a lock that is older is taken for one of a dead client
+GRACE_S = 4.0  # between what is published in the system's table and what relies on everybody's having seen it
+PATIENCE_S = 30.0  # a store that does not answer is asked again for this long
+KEEP_S = 3600.0  # old versions are kept for this long for those who read
+BACK_OFF_S = (0.001, 0.5)  # first and longest wait
 HABITS_MAX = 10_000
 HABIT_COLUMNS_MAX = 16
 
@@ -91,8 +86,7 @@ class Surroundings:
     oracle: Oracle
     clock: Clock = field(default_factory=SystemClock)
     sleep: Callable[[float], object] = time.sleep
-    random: Callable[[], float] = random.random
-    """From 0 on, below 1."""
+    random: Callable[[], float] = random.random  # from 0 on, below 1
     liveness: Liveness = field(default_factory=ProcessLiveness)
     locks: AdvisoryLocks = field(default_factory=ThreadLocks)
     limits: Limits = field(default_factory=Limits)

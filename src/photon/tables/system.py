@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from photon.config.versioned_file import decoded
 from photon.tables.api import SYSTEM, Cell, Mutation, StoreFailed, TablesError, TooOld
 from photon.tables.surroundings import BackOff, Surroundings
 
@@ -20,20 +21,15 @@ HELD_MAX = 1_000
 HOLD_S_MAX = 7 * 86_400.0
 
 
-class State(msgspec.Struct, frozen=True):
+class State(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """As JSON in the register."""
 
-    version: int = 1
-    safe_point: int = 0
-    """No transaction that began earlier may read."""
-    moved_ms: int = 0
-    """When it was moved last, by the wall clock of who did."""
+    safe_point: int = 0  # no transaction that began earlier may read
+    moved_ms: int = 0  # when it was moved last, by the wall clock of who did
     held: dict[str, int] = {}
     """Start timestamps of snapshots that it must not pass -> until when, by wall clocks in milliseconds."""
-    observed: dict[str, list[str]] = {}
-    """``TABLE/COLUMN`` -> names of its observers."""
-    seeded: list[str] = []
-    """``TABLE/COLUMN@OBSERVER`` of those whose columns were notified as they were found."""
+    observed: dict[str, list[str]] = {}  # ``TABLE/COLUMN`` -> names of its observers
+    seeded: list[str] = []  # ``TABLE/COLUMN@OBSERVER`` of those whose columns were notified as they were found
 
 
 def decode(meta: bytes | None) -> State:
@@ -41,12 +37,9 @@ def decode(meta: bytes | None) -> State:
     if meta is None:
         return State()
     try:
-        state = msgspec.json.decode(meta, type=State)
+        return decoded(meta, State)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StoreFailed(f"{SYSTEM}: what tables keep of themselves cannot be read: {error}") from None
-    if state.version != 1:
-        raise StoreFailed(f"{SYSTEM}: was written by a later version of photon; take that one")
-    return state
 
 
 class _Seen(NamedTuple):

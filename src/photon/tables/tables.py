@@ -37,8 +37,7 @@ Result = TypeVar("Result")
 
 KEY_BYTES_MAX = 1_000
 VALUE_BYTES_MAX = 1 << 20
-TRIES_S = 60.0
-"""A transaction that meets conflicts is tried again for so long."""
+TRIES_S = 60.0  # a transaction that meets conflicts is tried again for this long
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _good_names: set[str] = set()
 
@@ -159,11 +158,8 @@ class Tables:
 
     def __init__(self, store: RowStore, oracle: Oracle, around: Surroundings | None = None) -> None:
         """``around``: clocks, limits and so on, for the same store and oracle."""
-        from photon.tables.observing import Observer
-
         self.around = around or Surroundings(store, oracle)
-        self.observers: list[Observer] = []
-        """Those that ``observer`` has registered in this program."""
+        self.observers: list[Any] = []  # those that ``observer`` has registered in this program
         self._own: set[tuple[str, str]] = set()
         self.system = SystemView(self.around, lambda: self._own)
         self.resolver = Resolver(self.around)
@@ -230,7 +226,7 @@ class Tables:
     def load(self, source: Source, work: Callable[..., object], *, name: str = "load", follow: bool = False) -> int:
         """``work(transaction, record)`` for each record of an output (``photon.library.Output``) exactly once: the
         cursor ``name`` is a cell of the same transaction. Returns how many. ``loading.load`` has more."""
-        return load(self, source, work, name=name, follow=follow)
+        return load(self.run, source, work, name=name, follow=follow)
 
     def collect(self, keep_s: float | None = None) -> int:
         """Removes versions that no transaction reads that begins now, began in the last ``keep_s`` seconds (None:

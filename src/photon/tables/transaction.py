@@ -36,12 +36,9 @@ from photon.tables.resolving import Resolver
 from photon.tables.surroundings import BackOff, Surroundings
 from photon.tables.system import SystemView
 
-CELLS_MAX = 10_000
-"""Cells that a transaction writes."""
-AT_ONCE = 64
-"""Cells that are locked in one call."""
-SCAN_ROWS = 200
-"""Rows of a page of a scan."""
+CELLS_MAX = 10_000  # cells that a transaction writes
+AT_ONCE = 64  # cells that are locked in one call
+SCAN_ROWS = 200  # rows of a page of a scan
 ROWS_KEPT = 10_000
 """Rows that a transaction remembers of its scans: later ones are read again if they are asked for again."""
 
@@ -55,8 +52,7 @@ class Transaction:
         self._resolver = resolver
         self._system = system
         self.start = start or around.timestamp()
-        self.commit_timestamp = 0
-        """Of a transaction that has committed; 0 also where it had nothing to write."""
+        self.commit_timestamp = 0  # of a transaction that has committed; 0 also where it had nothing to write
         self._read: dict[tuple[str, str], dict[str, Held]] = {}
         self._first: dict[tuple[str, str], str] = {}  # which column was read first of a row
         self.writes: dict[Cell, bytes | None] = {}

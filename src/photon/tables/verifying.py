@@ -10,20 +10,16 @@ from photon.tables.cell import Lock, read_meta, start_of
 from photon.tables.surroundings import Surroundings
 
 ROWS = 500
-PROBLEMS_MAX = 100
-"""Told; all are counted."""
+PROBLEMS_MAX = 100  # told; all are counted
 
 
 @dataclass
 class Findings:
     cells: int = 0
     locks: int = 0
-    old_locks: int = 0
-    """Older than a lock may get: the next reader resolves them."""
-    notifications: int = 0
-    """Observers still have to see to them."""
-    highest: int = 0
-    """Timestamp in any cell."""
+    old_locks: int = 0  # older than a lock may get: the next reader resolves them
+    notifications: int = 0  # observers still have to see to them
+    highest: int = 0  # timestamp in any cell
     wrong: int = 0
     problems: list[str] = field(default_factory=list)
 

@@ -17,8 +17,8 @@ from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.structured import get_logger
+from photon.config.versioned_file import decoded
 
-VERSION = 1
 ALARMS_BYTES = 1 << 20
 OPEN_MAX = 1_000
 """Alarms that stand open in one slot; while they do, further ones about lines are not told: the disk is rotten."""
@@ -72,8 +72,8 @@ class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.finding, self.file, self.offset
 
 
-class _Head(msgspec.Struct, frozen=True):
-    version: int
+class _Head(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+    pass
 
 
 class AlarmsDamaged(PhotonError):
@@ -155,7 +155,7 @@ class AlarmLog:
         append(self._disk, self._path, line)
 
     def _begin(self, kept: list[Alarm]) -> None:
-        lines = [msgspec.json.encode(_Head(VERSION)), *map(msgspec.json.encode, kept)]
+        lines = [msgspec.json.encode(_Head()), *map(msgspec.json.encode, kept)]
         self._disk.replace(self._path, b"\n".join(lines) + b"\n")
 
 
@@ -198,9 +198,7 @@ def read_lines(disk: Disk, path: Path) -> list[Alarm]:
     if not head:
         return []
     try:
-        version = msgspec.json.decode(head, type=_Head).version
-        if version != VERSION:
-            raise AlarmsDamaged(f"{path}: version {version}, this release reads version {VERSION}")
+        decoded(head, _Head)
         return [msgspec.json.decode(line, type=Alarm) for line in lines]
     except DECODE_ERRORS as bad:
         raise AlarmsDamaged(f"{path}: unreadable ({bad}); move it away, it is begun again") from None

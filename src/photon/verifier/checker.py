@@ -24,7 +24,6 @@ from photon.verifier.source_finder import FoundSource, SourceFinder, SourceGone,
 from photon.verifier.verifier import OutputShort, VerifierDamaged, split_lines
 
 NAME = "checked.json"
-VERSION = 1
 SLICE_BYTES = 128 << 10  # output read for one slice; a longer line is read whole
 CATCH_UP_BYTES = 2 << 20
 """The same while more than BEHIND_BYTES wait: its records are read in the order of their logs, which compressed logs
@@ -34,8 +33,7 @@ GONE_NAMED_MAX = 20
 SHOWN_MAX = 3  # differences that an alarm names
 
 
-class CheckedFile(msgspec.Struct, forbid_unknown_fields=True):
-    version: int = VERSION
+class CheckedFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version", tag=1):
     places: dict[str, tuple[int, int]] = {}  # kind of output -> (file number, length): everything before is checked
     lines: int = 0  # compared with their sources
     unverifiable: int = 0  # lines whose source log is gone
@@ -242,4 +240,4 @@ def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list
 
 def read_checked(disk: Disk, path: Path) -> CheckedFile:
     """How far a slot is checked; empty where it was never checked. Raises VerifierDamaged."""
-    return read_versioned(disk, path, CheckedFile, VERSION, VerifierDamaged) or CheckedFile()
+    return read_versioned(disk, path, CheckedFile, VerifierDamaged) or CheckedFile()

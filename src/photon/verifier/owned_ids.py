@@ -14,12 +14,10 @@ import numpy as np
 
 from photon.idregistry.api import U64, incarnation_of
 
-VERSION = 1
 TOKENS_MAX = 4096  # batches that are tracked one by one; younger ones are only counted
 
 
-class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):
-    version: int = VERSION
+class OwnedFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version", tag=1):
     at_ns: int = 0
     ids: int = 0
     retired: bool = False  # the slot is fenced in some shard
@@ -58,7 +56,7 @@ def updated(before: OwnedFile, count: OwnedCount, now_ns: int) -> OwnedFile:
     # a clock that was set back must not make anything older or younger than it can be.
     since = {token: min(before.since_ns.get(token, now_ns), now_ns) for token in kept}
     ids = count.tokens.total() if count.whole else max(before.ids, count.tokens.total())
-    return OwnedFile(VERSION, now_ns, ids, count.fenced or (before.retired and not count.whole), since)
+    return OwnedFile(now_ns, ids, count.fenced or (before.retired and not count.whole), since)
 
 
 def too_long(owned: OwnedFile, count: OwnedCount, now_ns: int, alarm_s: float) -> TooLong | None:

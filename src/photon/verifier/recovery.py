@@ -38,7 +38,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from photon.config.disk import Disk
@@ -50,13 +49,13 @@ from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.operate.backup import INCARNATIONS_SINCE_MAX
 from photon.outputs.cleared import Clearing, read_clearing
+from photon.outputs.formats import Redone
 from photon.outputs.published import PublishedDamaged, SlotOutput, read_slot
 
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
 REDONE_NAME = "redone.json"
-REDONE_VERSION = 1
 EXAMPLES_MAX = 20  # ids that a report names; the counts are complete
 
 log = get_logger(__name__)
@@ -74,16 +73,6 @@ class RecoveryLimits:
     again_most_s: float = 3600.0  # from one scan to the next, twice as long each time nothing was found
 
 
-class Redone(msgspec.Struct, frozen=True):
-    """``redone.json``: incarnations up to ``upto`` have left nothing in the redo log."""
-
-    version: int
-    slot: str
-    upto: int
-    files: dict[str, int]
-    """The place: output file -> its durable length then. Files that it does not name were final."""
-
-
 @dataclass(slots=True)
 class RecoveryReport:
     scanned: bool = False  # the last shard was scanned to its end, and every answer was heard
@@ -96,7 +85,7 @@ class RecoveryReport:
 
 def read_redone(disk: Disk, state: Path) -> Redone | None:
     """What the slot in this state directory has published; None: nothing yet. Raises PublishedDamaged, OSError."""
-    return read_versioned(disk, state / REDONE_NAME, Redone, REDONE_VERSION, PublishedDamaged)
+    return read_versioned(disk, state / REDONE_NAME, Redone, PublishedDamaged)
 
 
 def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:

@@ -16,7 +16,7 @@ from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
-from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
+from photon.verifier.owned_ids import OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
 from photon.verifier.verifier import VerifierDamaged
@@ -143,7 +143,7 @@ class OwnedStep:
 
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
     """The last whole count of a slot; empty where nobody has counted yet. Raises VerifierDamaged."""
-    return read_versioned(disk, path, OwnedFile, VERSION, VerifierDamaged) or OwnedFile()
+    return read_versioned(disk, path, OwnedFile, VerifierDamaged) or OwnedFile()
 
 
 def _slot_of(file: str) -> str:

@@ -224,7 +224,6 @@ def _plain(path: str) -> str:
     return path.removesuffix(".gz").removesuffix(".zst")
 
 
-VERSION = 1
 NAMES_MAX = 65_536  # log names that are remembered, and logs of one name
 UNWATCHED_NS = 600 * 10**9  # a log that comes and goes within so long an absence of the verifier is not reckoned with
 NAME = "logs.json"
@@ -274,8 +273,7 @@ class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
         return gone is not None and (before_ns is None or gone > written_ns - before_ns)
 
 
-class _LogsFile(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
+class _LogsFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version", tag=1):
     foreign: LogMemory
     primary: LogMemory
 
@@ -369,5 +367,5 @@ class SourceFinder:
             self._saved_ns = now_ns
 
     def _load(self) -> _LogsFile:
-        known = read_versioned(self._disk, self._path, _LogsFile, VERSION, VerifierDamaged)
-        return known or _LogsFile(VERSION, LogMemory(), LogMemory())
+        known = read_versioned(self._disk, self._path, _LogsFile, VerifierDamaged)
+        return known or _LogsFile(LogMemory(), LogMemory())

@@ -25,12 +25,11 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
+from photon.outputs.formats import Cleared, Durable
 
 log = get_logger(__name__)
 
 _NEWLINE = 10
-CLEARED_VERSION = 1
-DURABLE_VERSION = 1
 EXAMPLES_MAX = 20  # lines that a report names; the counts are complete
 
 
@@ -44,21 +43,6 @@ class VerifierLimits:
     period_s: float = 0.5
     again_bytes: int = 4 << 20
     """Of each growing file so much is read once more at a start, for twins of what comes next."""
-
-
-class ClearedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: int
-    files: dict[str, int]  # file -> all ids of its first so many bytes are cleared (or counted in ``trouble``)
-    trouble: dict[str, int] = {}
-    """File -> lines that could not be read, or whose token does not own their id: it must not become final."""
-
-
-class _Durable(msgspec.Struct, frozen=True):
-    version: int
-    slot: str
-    files: dict[str, int]
-    clearable: dict[str, int] | None = None
-    """Of files that readers are shown further than a copy has them: their records may still be lost (rule 14)."""
 
 
 @dataclass(slots=True)
@@ -277,21 +261,21 @@ class Verifier:
 
     # -- small files -----------------------------------------------------------------------------------------
     def _read_durable(self) -> dict[str, int]:
-        durable = read_versioned(self.disk, self._durable_path, _Durable, DURABLE_VERSION, VerifierDamaged)
+        durable = read_versioned(self.disk, self._durable_path, Durable, VerifierDamaged)
         return {} if durable is None else durable.files | (durable.clearable or {})
 
     def _load(self) -> dict[str, int]:
         if self._positions is None:
             self._positions = {}
             self.disk.make_dir(self._cleared_path.parent)
-            cleared = read_versioned(self.disk, self._cleared_path, ClearedFile, CLEARED_VERSION, VerifierDamaged)
+            cleared = read_versioned(self.disk, self._cleared_path, Cleared, VerifierDamaged)
             if cleared is not None:
                 self._positions = dict(cleared.files)
                 self._trouble = dict(cleared.trouble)
         return self._positions
 
     def _save(self, positions: dict[str, int]) -> None:
-        cleared = ClearedFile(CLEARED_VERSION, positions, self._trouble)
+        cleared = Cleared(positions, self._trouble)
         self.disk.replace(self._cleared_path, msgspec.json.encode(cleared))
 
 

@@ -87,7 +87,7 @@ class Chain(World):
             observe(tables)
         while not self.loaded:
             try:
-                load(tables, self, write, at_once=AT_ONCE)
+                load(tables.run, self, write, at_once=AT_ONCE)
                 self.loaded = True
             except TROUBLE:
                 self.wait(0.1)
@@ -114,7 +114,9 @@ class Chain(World):
             try:
                 seen, safe_point = tables.system.look().safe_point, tables.around.timestamp()
                 self.wait(self.random.uniform(0.2, 1.0))
-                self.counts["collected"] += Collector(tables).step(seen, safe_point)
+                self.counts["collected"] += Collector(tables.around, tables.resolver, tables.system).step(
+                    seen, safe_point
+                )
             except TROUBLE:
                 self.wait(0.1)
 

@@ -151,7 +151,7 @@ class World:
         """When clocks of a datacentre were set ahead."""
         self.rest_most_s = settings.REST_OF_SETS_APART_S if self.apart and self.variant.sets else settings.REST_S
         self.tells = seed % 2 == 1
-        """Event stores tell what arrives; those of an earlier version do not."""
+        """True if event stores tell what arrives. Their news may be lost."""
         self.random = random = Random(seed)
         self.seed = seed
         self.story: list[str] | None = [] if story else None

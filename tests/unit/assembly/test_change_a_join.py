@@ -39,6 +39,7 @@ from photon.joiner.opening import Surroundings
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
+from tests.unit.idregistry.model import CLOCK
 from tests.unit.joiner.helpers import FakeRegistry, FakeStore, die
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations" / "change-a-join.md"
@@ -198,7 +199,7 @@ class Described:
         self._rules = {join: rule}
 
     async def describe(self, *, timeout: float) -> Description:
-        return Description("r1", single_range(1), (), self._rules)
+        return Description("r1", single_range(1), (), self._rules, CLOCK)
 
 
 async def takes(old: Site, new: Site) -> bool:

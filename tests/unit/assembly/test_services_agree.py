@@ -12,6 +12,7 @@ from photon.assembly import registry as assembly
 from photon.config.errors import UsageError
 from photon.idregistry.core.outcomes import Description
 from photon.idregistry.core.sharding import single_range
+from tests.unit.idregistry.model import CLOCK
 
 RULE, OTHER = b"rule of clicks", b"another rule"
 
@@ -28,7 +29,7 @@ class Told:
     async def describe(self, *, timeout: float) -> Description | None:
         self.asked()
         rules = self.left.pop(0) if len(self.left) > 1 else self.left[0]
-        return None if rules is None else Description("r1", single_range(1), (), rules)
+        return None if rules is None else Description("r1", single_range(1), (), rules, CLOCK)
 
 
 @pytest.fixture(autouse=True)

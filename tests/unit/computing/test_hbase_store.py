@@ -250,7 +250,7 @@ def test_what_is_damaged_or_of_others_is_said(server: FakeHBase) -> None:
     with pytest.raises(ComputingError, match="damaged"):
         opened(server).acquire("other")
     row[b"head"] = (row[b"head"][0].replace(b'"photon_computing":1', b'"photon_computing":9'), version)
-    with pytest.raises(ComputingError, match="has the format 9, this release reads 1"):
+    with pytest.raises(ComputingError, match="version 9, this release reads version 1"):
         store.standing()
 
 

@@ -327,4 +327,4 @@ def test_the_command(tmp_path: Path) -> None:
         refused(rescale(*wrong.split()))
     table = tmp_path / ".photon-compute" / "change" / "intervals.json"
     table.write_text(table.read_text().replace('"photon_computing":1', '"photon_computing":9'))
-    assert "of version 9; this release reads version 1" in rescale().output
+    assert "version 9, this release reads version 1" in rescale().output

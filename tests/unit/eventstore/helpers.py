@@ -15,7 +15,7 @@ from photon.adapters.logs.unended_lines import RestRule
 from photon.batch.records import PrimaryRecord
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore import file_map
+from photon.eventstore import engine
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.file_map import FileMap, MapKind, MappedBlock, MapSettings
@@ -95,7 +95,7 @@ def block(
 
 
 def open_or_rebuild(directory: Path, settings: MapSettings) -> tuple[FileMap, str]:
-    return file_map.open_map(directory, settings, log_name, RealDisk(), SystemClock(), None)
+    return engine.open_map(directory, settings, log_name, RealDisk(), SystemClock(), None)
 
 
 def open_map(

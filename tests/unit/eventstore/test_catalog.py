@@ -1,4 +1,4 @@
-"""Catalogues: those of an earlier version are brought up in place, and what is wrong with one is said in one line."""
+"""Catalogues say in one line why they cannot be used."""
 
 from __future__ import annotations
 
@@ -8,50 +8,29 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.contract import LogFile
-from photon.eventstore import catalog as embedded
 from photon.eventstore.catalog import Catalog
 from photon.eventstore.file_map import FileMapError, MappedLog
-from photon.eventstore.hbase import catalog as hbase
 from photon.eventstore.hbase.catalog import HBaseCatalog
 
-OLD = MappedLog(0, "ab", LogFile("a.log", b"head"), 40)
-NEW = MappedLog(0, "ab", LogFile("a.log.1", b"head"), 50, proof=b"proof")
 
-
-def test_the_embedded_one_keeps_its_logs_and_gains_proofs(tmp_path: Path) -> None:
-    path = tmp_path / "catalog.db"
-    with sqlite3.connect(path) as db:
-        db.executescript(f"{embedded._SCHEMA} PRAGMA user_version=1;")
-        db.execute("INSERT INTO logs VALUES (0, 'ab', 'a.log', ?, 40, 0)", (b"head",))
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as db:
+        db.execute("PRAGMA user_version=1")
     db.close()
-    catalog = Catalog(path, {})
-    assert catalog.logs() == [OLD]
-    catalog.put_log(NEW)
-    catalog.commit()
-    catalog.close()
-    catalog = Catalog(path, {})
-    assert catalog.logs() == [NEW]
-    catalog.close()
+    with pytest.raises(FileMapError, match=r"catalog.db: version 1, this release reads version 2"):
+        Catalog(tmp_path / "catalog.db", {})
 
 
-def test_the_one_of_hbase_keeps_its_logs_and_gains_proofs_that_go_back_with_its_checkpoints(tmp_path: Path) -> None:
-    path = tmp_path / "hbase.db"
-    with sqlite3.connect(path) as db:
-        db.executescript(f"{hbase._SCHEMA} PRAGMA user_version=1;")
-        db.execute("INSERT INTO present VALUES (1, x'01', 2, x'02', 0, 0)")
-        db.execute("INSERT INTO checkpoints VALUES (1, x'02')")
-        db.execute("INSERT INTO logs VALUES (0, 'ab', 'a.log', ?)", (b"head",))
-        db.execute("INSERT INTO reads VALUES (0, 1, 40, 0)")
-    db.close()
-    catalog = HBaseCatalog(path, {}, b"life")
-    assert catalog.logs() == [OLD]
-    catalog.put_log(2, NEW)
-    catalog.commit(b"\3", 1, exact=False, closes=True)
-    catalog.close()
-    catalog = HBaseCatalog(path, {}, b"life")
-    assert catalog.logs() == [NEW]
+def test_proofs_on_hbase_go_back_with_its_checkpoints(tmp_path: Path) -> None:
+    catalog = HBaseCatalog(tmp_path / "hbase.db", {}, b"life")
+    file = LogFile("a.log", b"head")
+    old, new = (MappedLog(0, "ab", file, end, proof=proof) for end, proof in ((40, b"1"), (50, b"2")))
+    for checkpoint, log_ in enumerate((old, new), 1):
+        catalog.put_log(checkpoint, log_)
+        catalog.commit(bytes([checkpoint]), 0, exact=False, closes=True)
+        assert catalog.logs() == [log_]
     catalog.take_back(1)
-    assert [(log.end, log.proof) for log in catalog.logs()] == [(40, b"")]
+    assert catalog.logs() == [old]
     catalog.close()
 
 

@@ -33,7 +33,7 @@ class _Deployment:
         state = {"version": 1, "slot": slot, "datacentre": "east", "last": 2, "nonce": ""}
         (directory / "slot.json").write_bytes(msgspec.json.encode(state))
         if mark:
-            (directory / MARK_NAME).write_bytes(msgspec.json.encode(Mark(1, mark)))
+            (directory / MARK_NAME).write_bytes(msgspec.json.encode(Mark(mark)))
 
     async def _known(self) -> list[KnownSlot] | Refusal:
         return self.known
@@ -75,7 +75,7 @@ async def test_a_silent_slot_says_nothing_unless_it_was_left_empty(tmp_path: Pat
     assert await its.ask() == [("s0", None, "its directory is not on this machine")]
     its.make("s0")
     assert await its.ask() == [("s0", None, "its joiner does not answer")]
-    (its.slots / "s0" / MARK_NAME).write_bytes(msgspec.json.encode(Mark(1, 2)))
+    (its.slots / "s0" / MARK_NAME).write_bytes(msgspec.json.encode(Mark(2)))
     assert await its.ask() == [("s0", NEVER_NS, "")]
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from photon.config.interval_clock import Interval
 from photon.idregistry.api import Answer, incarnation_of, token_of
 from photon.idregistry.core import commands as c
+from photon.idregistry.core.clock_offsets import ANYWHERE, Agreement, ClockFacts
 from photon.idregistry.core.sharding import FOREVER
 from photon.idregistry.core.state_machine import UNKNOWN_CALLER
 
 BUCKET_BITS = 4  # 16 ns a bucket: small times exercise many buckets
+CLOCK = ClockFacts(Interval(0, 1, synchronised=True), Agreement.AGREES, ANYWHERE, {}, "")
 ALL_OF_TIME = (c.Range(*FOREVER, (1,)),)
 BASE_TIME = 1_000
 
@@ -61,6 +64,7 @@ def batch(
         clear_digests=b"".join(digest(row.id) for row in clears),
         clear_times=np.array([time_of(row.id) for row in clears], "<i8").tobytes(),
         clear_tokens=np.array([row.token for row in clears], "<u8").tobytes(),
+        config=1,
     )
 
 

@@ -17,12 +17,12 @@ from tests.unit.idregistry.model import ALL_OF_TIME
 
 
 def insert(ticket: str, ids: list[int], incarnation: int = 1, deadline: float = 9.0) -> Waiting[str]:
-    return Waiting(ticket, inserts(ids, incarnation, 0), incarnation, deadline)
+    return Waiting(ticket, inserts(ids, incarnation, 0), incarnation, deadline, 1)
 
 
 def clear(ticket: str, ids: list[int]) -> Waiting[str]:
     rows = inserts(ids, 1, 0)
-    return Waiting(ticket, Ids.of(rows.digests, rows.times, rows.tokens), 0, 9.0)
+    return Waiting(ticket, Ids.of(rows.digests, rows.times, rows.tokens), 0, 9.0, 1)
 
 
 @pytest.fixture
@@ -116,6 +116,6 @@ def test_generations_of_some_requests_are_zeros_for_the_others() -> None:
     batcher.offer(insert("plain", [1, 2]))
     generation = (7).to_bytes(4, "little")
     reopened = replace(inserts([3], 1, 0), generations=np.array([7], np.uint32))
-    batcher.offer(Waiting("reopened", reopened, 1, 9.0))
+    batcher.offer(Waiting("reopened", reopened, 1, 9.0, 1))
     entry, _ = batcher.take(0.0)
     assert entry.command().generations == bytes(8) + generation

@@ -93,35 +93,6 @@ def test_collection_touches_whole_buckets_below() -> None:
             assert entry == Entry((OWNED, CLEARED, REOPENED)[time % 3], time + 1, 1, 0, time % 3)
 
 
-def of_an_earlier_release(*ids: tuple[int, int, int]) -> IdTable:
-    """A table loaded from rows (number of the id, bucket, state) that went by (digest, time)."""
-    table = IdTable(bucket_bits=4)
-    for number, bucket, state in ids:
-        row = IdTable(bucket_bits=4)
-        row.put(number.to_bytes(16, "little"), bucket << 4, Entry(state, 10 * bucket + 1, 1, 0, 0))
-        table.load(bucket, row.bucket_rows(bucket).copy())
-    return table
-
-
-def test_of_ids_that_an_earlier_release_entered_twice_the_earliest_counts_and_none_is_forgotten() -> None:
-    rows = [(7, 1, CLEARED), (8, 1, OWNED), (7, 2, CLEARED), (8, 2, CLEARED), (7, 3, OWNED), (9, 3, OWNED)]
-    table = of_an_earlier_release(*rows)
-    again = of_an_earlier_release(*rows)
-    tokens: list[list[int]] = []
-    for boundary in (0, 2 << 4, 3 << 4):
-        for each in (table, again):
-            each.collect(boundary)
-        held = [table.get(number.to_bytes(16, "little")) for number in (7, 8, 9)]
-        assert held == [again.get(number.to_bytes(16, "little")) for number in (7, 8, 9)]
-        tokens.append([entry.token if entry else 0 for entry in held])
-        again = thawed(again.freeze(), 4)  # a replica that was restarted
-    assert tokens == [[11, 11, 31], [21, 11, 31], [31, 11, 31]]
-    lo, hi = digest_columns((7).to_bytes(16, "little"))
-    one = np.ones(1, np.uint64)
-    met = table.add(lo, hi, np.array([999]), one, one.astype(np.uint8), one.astype(np.uint32), None, one == 1)
-    assert (met.added.tolist(), met.tokens.tolist()) == ([False], [31])
-
-
 def test_bucket_width_is_bounded() -> None:
     with pytest.raises(ValueError, match="bucket_bits"):
         IdTable(bucket_bits=49)

@@ -18,6 +18,7 @@ from photon.idregistry.api import Answer, Slot
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.outcomes import Answered, Description, Refusal, SlotClaim, Status
 from photon.idregistry.core.sharding import single_range
+from tests.unit.idregistry.model import CLOCK
 
 
 class Scripted:
@@ -27,7 +28,7 @@ class Scripted:
         self.outcomes = outcomes
 
     async def describe(self, *, timeout: float) -> Description | Refusal:
-        return Description("r1", tuple(single_range(1)), (), {})
+        return Description("r1", tuple(single_range(1)), (), {}, CLOCK)
 
     async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
         return self.outcomes.pop(0)

@@ -14,7 +14,7 @@ from photon.config.disk import RealDisk
 from photon.idregistry.api import Kind, Slot
 from photon.idregistry.witness import Witnessed
 from photon.joiner.opening import register_standing
-from photon.joiner.slot.identity import STATE_VERSION, SlotRefused, SlotState, open_incarnation, read_state
+from photon.joiner.slot.identity import SlotRefused, SlotState, open_incarnation, read_state
 from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.output import OutputDamaged, OutputLimits
 from photon.joiner.slot.slot import REDONE_ROWS_MAX, Ages, SlotPaths, SlotStore
@@ -183,9 +183,7 @@ async def test_what_stands_in_the_output_is_registered_again_beside_an_older_reg
     registry = FakeRegistry()
     registry.down = {0, 1}
     again = store_at(tmp_path)
-    again.check_age(
-        SlotState(STATE_VERSION, SLOT.name, SLOT.datacentre, 1), Witnessed(1, ()), ages=Ages(own_registry=True)
-    )
+    again.check_age(SlotState(SLOT.name, SLOT.datacentre, 1), Witnessed(1, ()), ages=Ages(own_registry=True))
 
     async def comes_back(_: float) -> None:
         registry.down.clear()
@@ -269,7 +267,7 @@ def test_rolled_and_cleared_files_become_final(tmp_path: Path) -> None:
     assert durable(tmp_path) == {}
     (entry,) = (msgspec.json.decode(line) for line in (tmp_path / "state/manifest.jsonl").read_bytes().splitlines())
     assert (entry["file"], entry["records"], entry["uncompressed_bytes"]) == (JOINED + ".gz", 1, len(line))
-    assert (entry["version"], entry["first_ns"], entry["last_ns"]) == (2, 7, 7)
+    assert (entry["version"], entry["first_ns"], entry["last_ns"]) == (1, 7, 7)
     store.close()
     (tmp_path / "out" / (JOINED + ".gz")).unlink()  # shipped away: its number is not used again
     again = begun(tmp_path)

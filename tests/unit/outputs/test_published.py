@@ -131,13 +131,13 @@ def test_what_was_read_is_not_told_of_again(tmp_path: Path) -> None:
         assert [file.name for file in listing.look().files] == [slot.name(n) for n in (number - 1, number) if n]
 
 
-def test_the_manifest_tells_event_times_since_version_2(tmp_path: Path) -> None:
+def test_the_manifest_may_tell_event_times(tmp_path: Path) -> None:
     slot = WrittenSlot(tmp_path)
     for number in (1, 2):
         slot.final(number, b"abc\n")
     manifest = slot.state / "manifest.jsonl"
     old, new = manifest.read_bytes().splitlines(keepends=True)
-    manifest.write_bytes(old + new.replace(b'"version":1', b'"version":2,"first_ns":-5,"last_ns":7,"more":1'))
+    manifest.write_bytes(old + new.replace(b'"version":1', b'"version":1,"first_ns":-5,"last_ns":7,"more":1'))
     assert [(each.first_ns, each.last_ns) for each in read_slot(DISK, slot.state).files] == [(None, None), (-5, 7)]
 
 

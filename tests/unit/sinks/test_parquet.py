@@ -146,7 +146,7 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ManifestDamaged, match="missing or doubled"):
         sink_in(tmp_path)
     path.write_bytes(b"no json\n")
-    with pytest.raises(ManifestDamaged, match="is damaged"):
+    with pytest.raises(ManifestDamaged, match="cannot be read"):
         sink_in(tmp_path)
 
 

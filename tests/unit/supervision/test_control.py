@@ -169,13 +169,13 @@ async def test_what_cannot_be_done_is_said_and_nothing_is_done(site: Site, reque
         b"\n",
         b"ps\n",
         b"[]\n",
-        b'{"do":"ps"\n',
-        b'{"do":"reboot"}\n',
-        b'{"do":"ps","names":"wan"}\n',
-        b'{"do":"ps","version":2}\n',
-        b'{"do":"kill","names":["wan"],"hold":"yes"}\n',
-        b'{"do":"ps","more":1}\n',
-        b'{"do":"\xff"}\n',
+        b'{"version":1,"do":"ps"\n',
+        b'{"version":1,"do":"reboot"}\n',
+        b'{"version":1,"do":"ps","names":"wan"}\n',
+        b'{"version":2,"do":"ps"}\n',
+        b'{"version":1,"do":"kill","names":["wan"],"hold":"yes"}\n',
+        b'{"version":1,"do":"ps","more":1}\n',
+        b'{"version":1,"do":"\xff"}\n',
         b"[" * 5000 + b"\n",
     ],
 )
@@ -190,27 +190,27 @@ async def test_a_request_without_end_is_refused(site: Site) -> None:
 
 
 async def test_half_a_request_is_not_done(site: Site) -> None:
-    assert await site.raw(b'{"do":"down"}', end=True) == b""
+    assert await site.raw(b'{"version":1,"do":"down"}', end=True) == b""
     assert not site.down.is_set()
 
 
 async def test_too_many_connections_are_refused_and_later_ones_are_not(site: Site) -> None:
     connections = [await site.connect() for _ in range(CONNECTIONS_MAX)]
     for reader, writer in connections:
-        writer.write(b'{"do":"ps"}\n')
+        writer.write(b'{"version":1,"do":"ps"}\n')
         await reader.readline()
-    assert b"at once; try again" in await site.raw(b'{"do":"ps"}\n')
+    assert b"at once; try again" in await site.raw(b'{"version":1,"do":"ps"}\n')
     for _, writer in connections:
         writer.close()
     async with asyncio.timeout(10):
-        while b"try again" in await site.raw(b'{"do":"ps"}\n'):  # noqa: ASYNC110
+        while b"try again" in await site.raw(b'{"version":1,"do":"ps"}\n'):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def test_several_requests_on_one_connection(site: Site) -> None:
     reader, writer = await site.connect()
     for _ in range(3):
-        writer.write(b'{"do":"ps"}\n')
+        writer.write(b'{"version":1,"do":"ps"}\n')
         assert b'"error":""' in await reader.readline()
     writer.close()
 

@@ -23,7 +23,10 @@ def write(tables: Tables, times: int) -> None:
 
 def test_of_several_collectors_one_works_at_a_time(tables: Tables) -> None:
     write(tables, 5)
-    one, other = Collector(tables), Collector(tables)
+    one, other = (
+        Collector(tables.around, tables.resolver, tables.system),
+        Collector(tables.around, tables.resolver, tables.system),
+    )
     seen, safe_point = tables.system.look().safe_point, tables.around.timestamp()
     assert one.step(seen, safe_point) == 4
     write(tables, 3)
@@ -69,7 +72,7 @@ def test_it_collects_by_itself_until_it_is_stopped(tables: Tables) -> None:
     tables.around.limits.keep_s = 0.02
     write(tables, 5)
     stop = threading.Event()
-    running = threading.Thread(target=Collector(tables).run, args=(stop,))
+    running = threading.Thread(target=Collector(tables.around, tables.resolver, tables.system).run, args=(stop,))
     running.start()
     try:
         wait_until(lambda: tables.counts["collected"] == 4, 60.0)
@@ -83,7 +86,7 @@ def test_it_collects_by_itself_until_it_is_stopped(tables: Tables) -> None:
 
 # -- how a store stands ----------------------------------------------------------------------------------------------
 def test_what_waits_is_counted_and_since_when(tables: Tables) -> None:
-    watch = Watch(tables)
+    watch = Watch(tables.around, tables.system)
     watch.look()
     assert (watch.standing.dirty, watch.oldest_dirty_s()) == (0, 0.0)
     assert 0 <= watch.safe_point_age_s() < 60
@@ -106,7 +109,7 @@ def test_a_store_that_is_silent_is_said(tables: Tables) -> None:
 
     tables.around.limits.patience_s = 0.0
     tables.around.store.read = away  # type: ignore[method-assign, assignment]
-    watch = Watch(tables)
+    watch = Watch(tables.around, tables.system)
     watch.look()
     assert watch.standing.problem == "away"
 

@@ -25,7 +25,7 @@ SLOT = Slot("s0", "dc0")
 NAME = "joined/s0-000001.jsonl"
 FILE = OutputFile(NAME, 100, closed=False, final=False)
 OTHER = OutputFile("joined/s0-000002.jsonl", 9, closed=False, final=False)
-REDONE = Redone(1, "s0", 4, {NAME: 100})
+REDONE = Redone("s0", 4, {NAME: 100})
 LIMITS = RecoveryLimits(page_ids=2, retry_s=1.0, again_first_s=60.0, again_most_s=200.0)
 
 

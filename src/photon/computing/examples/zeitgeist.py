@@ -23,12 +23,9 @@ from typing import Any
 from photon.computing import Computation, Context, Record, Timer, Topology
 
 SECOND = 1_000_000_000
-QUIET = 30
-"""So many seconds without a click, and a query is no longer counted until it is clicked again."""
-LEARNT = 10
-"""Seconds after which the model of a query may be believed."""
-FORGETS = 0.1
-"""How much a second counts in the model against all before it."""
+QUIET = 30  # this many seconds without a click, and a query is no longer counted until it is clicked again
+LEARNT = 10  # seconds after which the model of a query may be believed
+FORGETS = 0.1  # how much a second counts in the model against all before it
 SIGMAS = 4.0
 
 

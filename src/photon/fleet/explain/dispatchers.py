@@ -31,13 +31,10 @@ from photon.joiner.foreign_columns import events_of, records_of
 if TYPE_CHECKING:
     from photon.dispatcher.core import Core
 
-FOUND_IN_LOGS_MAX = 4
-"""An id stands in one log, perhaps twice."""
+FOUND_IN_LOGS_MAX = 4  # an id stands in one log, perhaps twice
 SLACK_NS = 3600 * NS_PER_S
-_NO_DIGESTS = Digester(b"", "")
-"""What is asked here needs none."""
-STEPS_BETWEEN_LOOKS = 20_000
-"""Steps of SQLite's machine between two looks at the clock."""
+_NO_DIGESTS = Digester(b"", "")  # what is asked here needs none
+STEPS_BETWEEN_LOOKS = 20_000  # steps of SQLite's machine between two looks at the clock
 _REASONS = {
     Outcome.RETRY: "no verdict came: a joiner, its event store or the registry did not answer, or was overloaded",
     Outcome.NOT_YET: "its primary event was not there yet",

@@ -6,23 +6,17 @@ import msgspec
 
 from photon.idregistry.core.scans import Traced
 
-FOUND_MAX = 64
-"""Records and rows that one answer names: an id stands once, unless something is wrong."""
+FOUND_MAX = 64  # records and rows that one answer names: an id stands once, unless something is wrong
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    kind: str
-    """joined, unmatched, filtered, rejected or late."""
-    slot: str
-    """Who wrote it: a slot, or dispatcher-NAME."""
-    file: str
-    """Plain name relative to the output."""
+    kind: str  # joined, unmatched, filtered, rejected or late
+    slot: str  # who wrote it: a slot, or dispatcher-NAME
+    file: str  # plain name relative to the output
     offset: int
     length: int
-    durable: bool
-    """It stands below the published length."""
-    cleared: bool | None = None
-    """The verifier has read it; None: what a dispatcher writes is not cleared."""
+    durable: bool  # it stands below the published length
+    cleared: bool | None = None  # the verifier has read it; None means what a dispatcher writes is not cleared
     event_id: bytes | None = None
     key: bytes | None = None
     event_time_ns: int | None = None
@@ -33,20 +27,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pairs: int | None = None
     """It is joined with all primary events of its key, so many; this is the record of one of them."""
     reason: str | None = None
-    at: str | None = None
-    """joined_at or decided_at."""
+    at: str | None = None  # joined_at or decided_at
     token: str | None = None
-    redo: bool = False
-    """Of a would-be record: read in its slot's redo log, since no joiner answers for the slot."""
+    redo: bool = False  # of a would-be record: read in its slot's redo log, since no joiner answers for the slot
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An event without a verdict that a dispatcher has."""
 
-    where: str
-    """memory or retry store."""
-    state: str
-    """on its way, waits for its next try, left to its home, or waits for the next run."""
+    where: str  # memory or retry store
+    state: str  # on its way, waits for its next try, left to its home, or waits for the next run
     event_id: bytes
     key: bytes
     event_time_ns: int
@@ -54,25 +44,20 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source_offset: int
     first_read_ns: int
     attempts: int = 0
-    next_try_ns: int | None = None
-    """None: it is not waiting for a time."""
-    last: str = ""
-    """Why the last try gave no verdict; empty: there was none."""
+    next_try_ns: int | None = None  # None means it is not waiting for a time
+    last: str = ""  # why the last try gave no verdict; empty: there was none
     worker: str = ""
-    row: int = 0
-    """Row of the retry store; 0: none."""
+    row: int = 0  # row of the retry store; 0: none
 
 
 class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: str
     offset: int
-    read_to: int | None
-    """How far this log is dealt with; None: the dispatcher does not know the log."""
+    read_to: int | None  # how far this log is dealt with; None means the dispatcher does not know the log
     event_id: bytes | None = None
     key: bytes | None = None
     event_time_ns: int | None = None
-    reason: str | None = None
-    """Why it cannot be read."""
+    reason: str | None = None  # why it cannot be read
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,10 +76,8 @@ class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
     waiting: list[Waiting] = []
     in_logs: list[InLog] = []
     searched: list[Searched] = []
-    traced: Traced | None = None
-    """What the registry says, where it was asked; else"""
-    registry_problem: str = ""
-    """why it did not answer."""
+    traced: Traced | None = None  # what the registry says, where it was asked
+    registry_problem: str = ""  # why the registry did not answer
 
     def add(self, other: Evidence) -> None:
         """Puts them together, within FOUND_MAX."""

@@ -41,13 +41,10 @@ from photon.outputs.output_places import EXPORTS_DIRECTORY
 
 LIST_S = 2.0
 TRACE_S = 3.0
-CONNECT_MS = 2_000
-"""One attempt to connect: an address that nothing answers at costs no more of the time."""
-SHARE = 0.7
-"""Share of the remaining time for one round of questions, so that some is left for the next."""
+CONNECT_MS = 2_000  # one attempt to connect: an address that nothing answers at costs no more of the time
+SHARE = 0.7  # share of the remaining time for one round of questions, so that some is left for the next
 LEAST_S = 0.5
-JOINERS_MAX = 256
-"""Largest number of joiners of one datacentre that the deployment file does not name."""
+JOINERS_MAX = 256  # largest number of joiners of one datacentre that the deployment file does not name
 _OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for the time-out of one attempt
 
 
@@ -60,8 +57,7 @@ class Asking:
     tls: Tls | None
     seconds: float
     progress: Callable[[str, int], None] = lambda what, total: None
-    operator: bool = False
-    """The registry may be asked without a dispatcher, with the deployment's key."""
+    operator: bool = False  # the registry may be asked without a dispatcher, with the deployment's key
 
 
 async def explain(asking: Asking, question: Question) -> Story:

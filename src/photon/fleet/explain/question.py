@@ -13,21 +13,17 @@ from photon.adapters.envelope import member
 from photon.config.errors import UsageError
 from photon.eventid import EventIdError, time_ns
 
-ID_BYTES_MAX = 4096
-"""No id of an event is longer."""
+ID_BYTES_MAX = 4096  # no id of an event is longer
 _PLACE = re.compile(r"(?s)(.+):(\d{1,18})")
 _OWN_ID = re.compile(r"[0-9a-f]{32}:(\d{1,18})")
 """The id of an event that carries none: identity of its log, and offset."""
-CHUNK_BYTES = 4 << 20
-"""Read and searched at once."""
+CHUNK_BYTES = 4 << 20  # read and searched at once
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    file: str
-    """Relative to the log directory."""
-    offset: int
-    """Uncompressed bytes."""
+    file: str  # relative to the log directory
+    offset: int  # uncompressed bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,10 @@ from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EXPORTS_DIRECTORY
 
-SEARCH_S = 60.0
-"""Longest time for one question, however long its caller would wait."""
-MARGIN_S = 0.5
-"""The answer leaves so long before the caller's deadline."""
+SEARCH_S = 60.0  # longest time for one question, however long its caller would wait
+MARGIN_S = 0.5  # the answer leaves this long before the caller's deadline
 EXPLAIN = Service(pb.DESCRIPTOR, "Explain")
-Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]
-"""(event id, event time in ns) -> what the registry has."""
+Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]  # (event id, event time in ns) -> what the registry has
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +43,7 @@ class Scope:
     """How far a question goes: see explain.proto."""
 
     seconds: float
-    time_ns: int | None
-    """The event's, where the caller knows it, for the registry."""
+    time_ns: int | None  # the event's, where the caller knows it, for the registry
     logs: bool = False
     memory_only: bool = False
     registry: bool = False

@@ -25,16 +25,14 @@ _KINDS = {int(kind): name for kind, name in DIRECTORY_OF.items()}
 class Heard:
     datacentre: str
     evidence: Evidence
-    missing: tuple[str, ...] = ()
-    """Of its processes and directories, those that nothing was heard of, each with why."""
+    missing: tuple[str, ...] = ()  # of its processes and directories, those that nothing was heard of, each with why
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing that happened. ``at``: RFC 3339, empty where nobody noted it."""
 
-    step: str
-    """logged, read, waiting, registering, registered, written or primary."""
+    step: str  # logged, read, waiting, registering, registered, written or primary
     at: str
     datacentre: str
     who: str
@@ -47,20 +45,16 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Story:
     event_id: bytes
-    verdict: str
-    """joined, unmatched, filtered, rejected, late, pending, unread, read, reopened, expired or unknown."""
+    verdict: str  # joined, unmatched, filtered, rejected, late, pending, unread, read, reopened, expired or unknown
     summary: str
     event_time_ns: int | None
     key: bytes | None
     steps: list[Step]
-    contradictions: list[str]
-    """What should not be: an id written twice, a record whose id the registry does not know."""
+    contradictions: list[str]  # what should not be: an id written twice, a record whose id the registry does not know
     searched: list[dict[str, Any]]
     missing: list[dict[str, str]]
-    join: str = ""
-    """Whose; empty: no join has the event, or it is the only one."""
-    upstream: Sequence[Story] = ()
-    """Of the events of other joins that this one is made of, the nearest first."""
+    join: str = ""  # whose; empty: no join has the event, or it is the only one
+    upstream: Sequence[Story] = ()  # of the events of other joins that this one is made of, the nearest first
 
     @property
     def complete(self) -> bool:

@@ -16,17 +16,16 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.idregistry.api import DIGEST_BYTES, Kind
 from photon.idregistry.core.scans import EntryPage
 from photon.joiner.slot.place import DIRECTORY_OF
 
-LIST_VERSION = 1
 WHAT = "ids given up with a retired slot"
 
 
-class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     photon: str
-    version: int
     slot: str
 
 
@@ -92,12 +91,12 @@ class IdList:
         whole = data.rfind(b"\n") + 1
         lines = data[:whole].split(b"\n")[:-1]
         try:
-            head = msgspec.json.decode(lines[0], type=Head) if lines else None
+            head = decoded(lines[0], Head) if lines else None
             ids = [msgspec.json.decode(line, type=Listed) for line in lines[1:]]
         except DECODE_ERRORS as bad:
             raise ListUnusable(self.path, f"is no list of ids of a retired slot ({bad})") from None
-        if head is not None and (head.photon, head.version, head.slot) != (WHAT, LIST_VERSION, self._slot):
-            raise ListUnusable(self.path, f"is a list of slot {head.slot}, version {head.version}")
+        if head is not None and (head.photon, head.slot) != (WHAT, self._slot):
+            raise ListUnusable(self.path, f"is a list of slot {head.slot}")
         if whole < len(data):
             self._disk.truncate(self.path, whole)
         self._known = {bytes.fromhex(each.digest) for each in ids}
@@ -118,7 +117,7 @@ class IdList:
         file = self._disk.append(self.path)
         try:
             if not file.size:
-                file.write(msgspec.json.encode(Head(WHAT, LIST_VERSION, self._slot)) + b"\n")
+                file.write(msgspec.json.encode(Head(WHAT, self._slot)) + b"\n")
             if self._waiting:
                 file.write(*self._waiting)
             file.sync()

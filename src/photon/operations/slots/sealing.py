@@ -21,6 +21,7 @@ from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
+from photon.config.versioned_file import decoded
 from photon.idregistry.api import I64, U8, U64, Answer, Digester
 from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.copies.api import CopyOf
@@ -33,25 +34,21 @@ from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, RETIRED_NAME, n
 BLOCK_BYTES = 4 << 20
 CLEAR_IDS = 8192
 RETIRING_NAME = "retiring.json"
-RETIRING_VERSION = 1
-SEALED_VERSION = 1
 
 Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
 """Digests, times and tokens to answers, none of them UNKNOWN."""
 
 
-class Retiring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Retiring(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     """``retiring.json``: written before the intent, so that a repeated command continues in the same way."""
 
-    version: int
     slot: str
     copy: str | None
 
 
-class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     """``sealed.json``."""
 
-    version: int
     slot: str
 
 
@@ -120,7 +117,7 @@ def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
     """
     if not disk.exists(directory / SEALED_NAME):
         KeptCopy(disk, directory, of).load()
-        disk.replace(directory / SEALED_NAME, msgspec.json.encode(Sealed(SEALED_VERSION, of.slot)))
+        disk.replace(directory / SEALED_NAME, msgspec.json.encode(Sealed(of.slot)))
 
 
 def find_copy(root: Path, slot: str) -> Copy:
@@ -287,7 +284,7 @@ def begun_with(disk: Disk, state: Path) -> Path | None:
     if not disk.exists(path):
         return None
     try:
-        before = msgspec.json.decode(disk.read(path), type=Retiring)
+        before = decoded(disk.read(path), Retiring)
     except DECODE_ERRORS as bad:
         raise CopyRefused(path, f"unreadable ({bad})") from None
     return None if before.copy is None else Path(before.copy)
@@ -312,4 +309,4 @@ def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: boo
             "cannot be published; repeat without --copy"
         )  # fmt: skip
     disk.make_dir(state)
-    disk.replace(path, msgspec.json.encode(Retiring(RETIRING_VERSION, slot, named)))
+    disk.replace(path, msgspec.json.encode(Retiring(slot, named)))

@@ -33,24 +33,18 @@ from photon.eventstore.hbase.connection import CONNECTIONS_MAX
 from photon.eventstore.hbase.servers import Servers
 from photon.tables.api import NOTHING, SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 
-CALL_SECONDS_MAX = 20.0
-"""A read, with its repetitions, is given up after so long; so is a flush."""
-LATER_THREADS = 2
-"""For each server."""
-LATER_MAX = 256
-"""Mutations that wait to be done later; then one is done at once."""
+CALL_SECONDS_MAX = 20.0  # a read, with its repetitions, is given up after this long; so is a flush
+LATER_THREADS = 2  # for each server
+LATER_MAX = 256  # mutations that wait to be done later; then one is done at once
 READ_ROWS = 1000
 SCAN_ROWS = 1000
-META_AT = 1
-"""The timestamp of all metas."""
+META_AT = 1  # the timestamp of all metas
 TIME_END = 2**63 - 1
 VERSIONS_MAX = 2**31 - 1
 META, VERSIONS, NOTIFY = b"m", b"w", b"n"
-CLAIM = b"\0"
-"""A qualifier of NOTIFY that is no notification's."""
+CLAIM = b"\0"  # a qualifier of NOTIFY that is no notification's
 _START = struct.Struct(">Q")
-_ONE_VERSION = 0
-"""Of a delete: the version with exactly the timestamp."""
+_ONE_VERSION = 0  # of a delete: the version with exactly the timestamp
 _ALL_VERSIONS = 1
 
 T = TypeVar("T")

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from photon.config.versioned_file import other_version
 from photon.tables.api import SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 from photon.tables.oracle import BatchedOracle
 
 FORMAT = 1
-BUSY_S = 10.0
-"""Another process that writes is waited for."""
+BUSY_S = 10.0  # another process that writes is waited for
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS cells (
   tbl TEXT NOT NULL, row TEXT NOT NULL, col TEXT NOT NULL, meta BLOB NOT NULL, ts INTEGER NOT NULL DEFAULT 0,
@@ -62,8 +62,7 @@ class SqliteRows:
         self._closed = False
         self._writer = self._connected(threading.main_thread())
         self._guarded(self._prepare)
-        self.oracle = BatchedOracle(self._allocate)
-        """An ``Oracle`` whose timestamps are in the same file."""
+        self.oracle = BatchedOracle(self._allocate)  # an ``Oracle`` whose timestamps are in the same file
 
     def _prepare(self) -> None:
         (application,) = self._writer.execute("PRAGMA application_id").fetchone()
@@ -71,8 +70,8 @@ class SqliteRows:
         (objects,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if application not in (0, APPLICATION) or (application == 0 and objects):
             raise StoreFailed(f"{self._path}: is a database of something else; name another file")
-        if version > FORMAT:
-            raise StoreFailed(f"{self._path}: was written by a later version of photon; take that one")
+        if application and version != FORMAT:
+            raise StoreFailed(f"{self._path}: {other_version(version, FORMAT)}")
         if not application:
             self._writer.execute("PRAGMA journal_mode = WAL")
             self._writer.executescript(

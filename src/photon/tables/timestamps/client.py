@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 TIMESTAMPS = Service(pb.DESCRIPTOR, "Timestamps", bytes_max=4096)
 CALL_SECONDS = 3.0
-WAIT_SECONDS = 20.0
-"""An election takes about a second; after so long the caller is given up."""
+WAIT_SECONDS = 20.0  # an election takes about a second; after this long the caller is given up
 PAUSE_SECONDS = 0.05
 
 _OPTIONS = (

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from photon.config.disk import RealDisk
-from photon.idregistry.raft import identity as identities
 from photon.idregistry.raft.identity import Identity, Membership, membership
 from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.raft.transport import Hello, Refused
@@ -64,23 +62,13 @@ def test_a_higher_epoch_of_the_file_is_taken_up(tmp_path: Path) -> None:
     assert started(tmp_path, NEXT, epoch=2) == Membership(2, NEXT)
 
 
-def test_a_directory_of_the_release_before_has_no_addresses(tmp_path: Path) -> None:
+def test_a_directory_may_have_no_addresses(tmp_path: Path) -> None:
     identity = begun(tmp_path, FIRST)
     identity._write(msgspec.structs.replace(identity._record, addresses={}))
     assert started(tmp_path, FIRST).members == FIRST
     identity._write(msgspec.structs.replace(identity._record, addresses={}))
     with pytest.raises(RaftStopped, match="name the address of r3"):
         started(tmp_path, NEXT)
-
-
-@pytest.mark.parametrize(("version", "fields"), [(1, 6), (2, 7)])
-def test_older_versions_are_read(version: int, fields: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = begun(tmp_path, FIRST)._record
-    body = msgspec.msgpack.encode(msgspec.to_builtins(record, builtin_types=(bytes,))[:fields])
-    header = identities._HEADER.pack(identities.MAGIC, version, zlib.crc32(body))
-    (tmp_path / "replica").write_bytes(header + body)
-    assert started(tmp_path, FIRST) == Membership(1, FIRST)
-    assert started(tmp_path, {"r1": "a:1"}) == Membership(1, FIRST)  # the addresses are noted by that start
 
 
 def test_a_wiped_disk_is_refused_in_whatever_epoch_it_begins(tmp_path: Path) -> None:

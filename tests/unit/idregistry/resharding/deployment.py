@@ -111,7 +111,7 @@ class Deployment:
         ids = Ids.of(digests, times, np.full(len(times), token_of(CALLER, batch), np.uint64))
 
         def batch_of(rows: I64, config: int) -> c.Batch:
-            return c.Batch.of([], [], [ids.take(rows)], 0)
+            return c.Batch.of([], [], [ids.take(rows)], config)
 
         return self._asked(digests, batch_of, lambda result: result.clears.outcomes)
 

@@ -42,15 +42,6 @@ def inserted(machine: ShardMachine, index: int, command: c.Batch) -> int:
     return int(result.inserts.outcomes[0])
 
 
-def test_an_id_that_the_release_before_entered_in_two_shards_is_answered_by_one_of_them() -> None:
-    shards = {number: shard(number) for number in (A, B, C)}
-    assert inserted(shards[A], 3, batch(NOW - DAY, 1, 0)) == Answer.COMMITTED
-    assert inserted(shards[B], 3, batch(NOW + 1, 2, 0)) == Answer.COMMITTED
-    held = {number: bool(held_elsewhere(number, ID, shards, ())[0][0]) for number in (A, B, C)}
-    assert held == {A: False, B: False, C: True}
-    assert inserted(shards[B], 4, batch(NOW + 2 * DAY, 3, 3)) == Answer.TAKEN
-
-
 def test_a_former_shard_that_was_restored_and_is_closed_cannot_tell() -> None:
     shards = {number: shard(number) for number in (A, B, C)}
     shards[A]._state.held = True

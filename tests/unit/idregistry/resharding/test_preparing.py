@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.id_table import IdTable
 from photon.idregistry.core.shard_snapshot import ShardImage, ShardState, read_shard, write_shard
-from photon.idregistry.core.shard_standing import Sharding, Standing, restored
+from photon.idregistry.core.shard_standing import Sharding, Standing
 from photon.idregistry.core.sharding import single_range, with_range
 
 RANGES = single_range(2)
@@ -77,17 +76,6 @@ def test_an_id_that_another_shard_may_hold_is_entered_by_the_config_by_which_it_
     assert [takes(shard, 0, 50, config) for config in (1, 2, 3)] == [True] * 3, "always this one's"
 
 
-def test_an_entry_of_the_release_before_is_judged_by_event_time_as_it_was_then() -> None:
-    shard = opened()
-    assert [takes(shard, n, 99, 0) for n in range(6)] == [True, False, True, False, True, False]
-    shard.prepare(PREPARE)
-    assert [takes(shard, n, 99, 0) for n in range(6)] == [True, False, True, False, True, False]
-    assert [takes(shard, n, 100, 0) for n in range(6)] == [True, False, False, False, False, False]
-    shard.activate(c.Activate(2))
-    assert [takes(shard, n, 99, 0) for n in range(6)] == [True, False, True, False, True, False]
-    assert [takes(shard, n, 100, 0) for n in range(6)] == [True, False, False, True, False, False]
-
-
 def test_an_abort_gives_everything_back_and_a_late_prepare_is_refused() -> None:
     shard = opened()
     shard.prepare(PREPARE)
@@ -144,16 +132,3 @@ def test_is_in_the_snapshot(prepared: bool) -> None:
     if prepared:
         shard.prepare(PREPARE)
     assert read_shard(list(write_shard(ShardImage(7, 43, ShardState(shard), [])))).state.sharding == shard
-
-
-def test_a_shard_of_an_older_release_knows_its_latest_time_from_its_ids_and_boundary() -> None:
-    table = IdTable()
-    times = np.array([10**18, 5, -7], np.int64)
-    pairs = np.arange(3, dtype=np.uint64)
-    table.add(
-        pairs, pairs, times, np.ones(3, np.uint64), np.ones(3, np.uint8), np.zeros(3, np.uint32), None, pairs < 3
-    )
-    state = ShardState(restored(1, RANGES, None, -(2**63), -(2**63)))
-    image = ShardImage(7, 43, state, table.freeze())
-    assert read_shard(list(write_shard(image))).state.sharding.latest == 10**18
-    assert restored(1, RANGES, None, -(2**63), 77) == Sharding(1, RANGES, Standing(1, 1), 77)

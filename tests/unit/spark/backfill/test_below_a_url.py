@@ -25,7 +25,6 @@ from photon.spark.backfill.batch_names import BackfillPaths, BatchName
 from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.driver import BackfillFailed, Driver
 from photon.spark.backfill.manifest import (
-    MANIFEST_VERSION,
     BackfillFile,
     Manifest,
     begun,
@@ -76,7 +75,7 @@ def manifest_of(parts: list[Part]) -> Manifest:
         BackfillFile(p.name, p.kind, p.hour, p.records, p.bytes, p.crc32, str(NAME), p.uncompressed_bytes)
         for p in parts
     ]
-    return Manifest(MANIFEST_VERSION, "s", 3, files, {})
+    return Manifest("s", 3, files, {})
 
 
 def test_what_is_shown_is_read_and_what_was_discarded_goes(places: BackfillPaths, tmp_path: Path) -> None:

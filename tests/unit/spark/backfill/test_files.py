@@ -47,7 +47,7 @@ from tests.unit.spark.backfill.rows import Event, rows_of
 
 DISK = RealDisk()
 NAME = BatchName(3, 8, 1)
-JOB = BackfillJob(version=1, slot="s", datacentre="d", join="j", from_ns=1, to_ns=2, format="jsonl", unmatched=False)
+JOB = BackfillJob(slot="s", datacentre="d", join="j", from_ns=1, to_ns=2, format="jsonl", unmatched=False)
 
 
 def events(count: int) -> list[Event]:

@@ -72,7 +72,7 @@ class Site:
 
     def batch(self, publishing: Publishing, number: int, frame: Frame, before_ns: int | None) -> list[str]:
         """What Spark does up to the commit. The faults that were told."""
-        offset = {"version": 2, "cursors": {}, "watermark": {}, "before": {"time_ns": before_ns, "waiting": 0}}
+        offset = {"version": 1, "cursors": {}, "watermark": {}, "before": {"time_ns": before_ns, "waiting": 0}}
         (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
         told: list[str] = []
         stage(frame, number, publishing.staged, DISK, told.append)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def test_what_comes_after_an_idle_stretch_is_counted(tmp_path: Path) -> None:
         topology=topology_of("clicks.py", recorded.CLICKS.encode()), file=tmp_path, state=tmp_path, reads=[],
         published={}, once=False, records=1, partitions=2,
     )  # fmt: skip
-    known = _File(photon_computing_spark=1, topology="clicks", shape="", partitions=2, id="me")
+    known = _File(topology="clicks", shape="", partitions=2, id="me")
     nothing = cast("Any", None)
     run = _Run(nothing, wish, known, nothing, RealDisk(), SystemClock(), print)
     said = [progress(0, 12), progress(1, 2), progress(2, 0)]

@@ -63,7 +63,7 @@ def test_another_verdict_has_another_journal(tmp_path: Path) -> None:
     one = open_report(RealDisk(), write_report(tmp_path / "one", [lost(1)]), DEPLOYMENT)
     other = open_report(RealDisk(), write_report(tmp_path / "other", [lost(1)], exported_ns=2 * 10**18), DEPLOYMENT)
     assert one.name != other.name
-    write_journal(disk, tmp_path, RepairProgress(1, one.name, done={"losses": 3}))
+    write_journal(disk, tmp_path, RepairProgress(one.name, done={"losses": 3}))
     assert read_journal(disk, tmp_path, one.name).done == {"losses": 3}
     assert read_journal(disk, tmp_path, other.name).done == {}
     journal_path(tmp_path, one.name).write_text("{")

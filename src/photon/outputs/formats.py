@@ -1,0 +1,62 @@
+"""The small files of a slot: one declaration of each, for its writers and its readers."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Durable(msgspec.Struct, tag_field="version", tag=1):
+    """``durable.json``: what readers, verifier and clears may rely on."""
+
+    slot: str
+    files: dict[str, int]  # file relative to the output root -> its length in bytes that is durable and witnessed
+    rolled: list[str] = []  # those of them that will not grow any more
+    # Durable lengths, for the slot itself, where they differ from ``files``; ``closed`` is to ``rolled`` as they are.
+    durable: dict[str, int] | None = None
+    closed: list[str] | None = None
+    # Files that are shown further than the copy has them -> the copy's length: no more may be cleared (rule 14).
+    clearable: dict[str, int] | None = None
+    # How far the redo log was durable then: a segment and its bytes. One that ends before that is an older one.
+    log: tuple[int, int] | None = None  # None means there is no log
+
+
+class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="version", tag=1):
+    """A line of ``manifest.jsonl``: a final file. A copy, whose files stay plain, says of each how long it is."""
+
+    file: str  # relative to the output root
+    uncompressed_bytes: int
+    bytes: int = 0
+    records: int = 0
+    crc32: int = 0  # of the uncompressed bytes
+    first_ns: int | None = None  # event times; None means a record has none
+    last_ns: int | None = None
+
+
+class Retired(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+    """``retired.json``: see ``published.retired_bytes``."""
+
+    slot: str
+    files: dict[str, int] | None = None
+    output: str | None = None
+
+
+class Cleared(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+    """``cleared.json``: how far the verifier is."""
+
+    files: dict[str, int]  # file -> all ids of its first this many bytes are cleared (or counted in ``trouble``)
+    # File -> lines that could not be read, or whose token does not own their id: it must not become final.
+    trouble: dict[str, int] = {}
+
+
+class Redone(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+    """``redone.json``: which incarnations of a slot have left nothing in its redo log (rule 13, the paper's 3.3.3).
+
+    The lock's holder writes it once every batch of its predecessors, ids that were carried over included, has left
+    the log by rule 4: dropped, or in synced output. Whoever has read all of ``files`` and finds an id still owned by
+    one of these incarnations may give the id up: nobody holds its record any more. Nothing is written under a token
+    of theirs after that, so a later place would only be read later.
+    """
+
+    slot: str
+    upto: int  # the newest of these incarnations
+    files: dict[str, int]  # output file that was not final yet, relative to the output root -> its durable bytes
