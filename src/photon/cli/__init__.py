@@ -1,1 +1,1 @@
-"""The command line: five commands that look, ``serve``, and NOUN VERB."""
+"""The command line: three commands that look, ``serve``, and NOUN VERB."""
