@@ -35,8 +35,8 @@ def group(axis: str) -> str:
 def run(axis: str, point: int, clicks: int) -> Figures:
     """One point of a plot."""
     size = Size(clicks * point) if axis == "size" else Size(clicks, files=point) if axis == "files" else Size(clicks)
-    data, more = generated(size), {axis: point} if axis in ("joiners", "shards") else {}
-    return backlog(data, read_truth(data.truth), **more)
+    data, of = generated(size), {"joiners": 1, "shards": 1, axis: point}
+    return backlog(data, read_truth(data.truth), joiners=of["joiners"], shards=of["shards"])
 
 
 def bench(

@@ -190,8 +190,13 @@ def _make(path: Path) -> None:
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
-        db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT; PRAGMA journal_mode=WAL;")
+        fill(db)
     os.replace(new, path)
+
+
+def fill(db: sqlite3.Connection) -> None:
+    """Makes an empty database an empty state, all at once."""
+    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT; PRAGMA journal_mode=WAL;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:

@@ -557,7 +557,7 @@ class DispatcherEngine:
         changes = self._core.changes(now_ns, now, spill_all=spill_all)
         # At once: between two blocks, of which one may be in nobody's hands.
         if not at_once and (changes or spill_all or self._claims.due(now)):
-            changes.also += self._claims.change(self._core, now_ns, now)
+            changes.also += self._claims.change(self._core.undecided(), now_ns, now)
         elif not changes:
             return
         changes.also.append(("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", (now_ns,)))

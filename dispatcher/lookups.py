@@ -1,4 +1,4 @@
-"""RegistryLookUps the registry before a joiner (paper, section 3.2, step 1): ids with a verdict need no joiner. Pure.
+"""Asks the registry before a joiner (paper, section 3.2, step 1): ids with a verdict need no joiner. Pure.
 
 Worth its round trip where another datacentre has probably been there before: in catch-up, or with several pipelines.
 

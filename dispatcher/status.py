@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from photon.adapters.logs.lag import NO_LAG, Lag
 from photon.adapters.times import NO_TIME_NS
@@ -19,13 +19,10 @@ from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings, Source
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.homes import HomeStatus
-from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Verdict
+from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Ledger, Verdict
 from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.joiner.api import Outcome
-
-if TYPE_CHECKING:
-    from photon.dispatcher.engine import DispatcherEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +176,20 @@ PENDING_SHOWN = 20
 PREFIX = "photon_dispatcher"
 
 
-def reads(join: str, engine: Callable[[], DispatcherEngine], clock: Clock, *, retry_limit: int) -> Source:
+class Reported(Protocol):
+    """The engine, as metrics and details read it."""
+
+    @property
+    def times(self) -> JoinTimes: ...
+
+    def status(self) -> Status: ...
+
+    def ledger(self) -> Ledger: ...
+
+    def oldest(self, limit: int) -> list[Pending]: ...
+
+
+def reads(join: str, engine: Callable[[], Reported], clock: Clock, *, retry_limit: int) -> Source:
 
     def read(into: Readings) -> None:
         now = engine()
@@ -238,7 +248,7 @@ def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
         into.put(f"{PREFIX}_home_in_time_total", home.in_time, **labels)
 
 
-def details_of(join: str, engine: DispatcherEngine, clock: Clock) -> dict[str, Any]:
+def details_of(join: str, engine: Reported, clock: Clock) -> dict[str, Any]:
     """The ledger by hour, the logs that wait longest, and the oldest events without a verdict."""
     status, now_ns = engine.status(), clock.now_ns()
     ledger = engine.ledger()

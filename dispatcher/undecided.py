@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -29,9 +29,6 @@ from photon.batch.columns import I64
 from photon.config.clock import NEVER_NS
 from photon.dispatcher.database import MINUTE_NS, opened, reading
 from photon.outputs.watermarks import STEP_NS
-
-if TYPE_CHECKING:
-    from photon.dispatcher.core import Core
 
 PERIOD_S = 0.5  # a claim is written so often where nothing else is committed
 STEPS_MAX = 512  # of a claim; of more the later ones are counted in the earlier ones
@@ -104,12 +101,12 @@ class Claims:
     def due(self, now: float) -> bool:
         return now >= self._next
 
-    def change(self, core: Core, at_ns: int, now: float) -> list[Statement]:
-        """What is to be committed together with the core's last ``changes``. All that the logs handed out has been
-        taken over."""
+    def change(self, times: tuple[I64, I64], at_ns: int, now: float) -> list[Statement]:
+        """Returns what is to be committed together with the core's last ``changes``, after all that the logs handed
+        out has been taken over. ``times``: ``Core.undecided``."""
         self._next = now + PERIOD_S
         self._look()
-        moving, waiting = map(counts_of, core.undecided())
+        moving, waiting = map(counts_of, times)
         if self._before is not None:
             moving, waiting = summed(moving, self._before[0]), summed(waiting, self._before[1])
         return self._put(at_ns, (self._why, _encoded(moving), _encoded(waiting)))

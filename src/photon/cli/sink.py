@@ -252,7 +252,7 @@ def objects(
 
     if removable:
         paths = [str(path) for path in open_().removable()]
-        at.show({"removable": paths}, lambda: [click.echo(path) for path in paths])
+        at.show({"removable": paths}, lambda: click.echo("".join(f"{path}\n" for path in paths), nl=False))
         return DONE
     if follow:
         sink = follow_output(open_, stop.wait, _say)

@@ -204,7 +204,7 @@ class Worker:
     def commit(self, *, flush: bool = True) -> None:
         changes = self.core.changes(self.sea.now_ns(), self.sea.now)
         if self.claims.due(self.sea.now):
-            changes.also += self.claims.change(self.core, self.sea.now_ns(), self.sea.now)
+            changes.also += self.claims.change(self.core.undecided(), self.sea.now_ns(), self.sea.now)
         elif not changes:
             return
         self.state.commit(changes)

@@ -64,10 +64,3 @@ async def test_it_ends_when_it_is_told_to(rules: dict[str, bytes] | None) -> Non
     stop, registry = asyncio.Event(), Told(rules)
     registry.asked = stop.set
     assert not await agree(registry, stop)
-
-
-def test_rules_are_given_by_join() -> None:
-    assert assembly._given("clicks=00ff") == ("clicks", b"\x00\xff")
-    for wrong in ("00ff", "=00ff", "clicks=", "clicks=0", "clicks=zz"):
-        with pytest.raises(UsageError, match="--id-rule"):
-            assembly._given(wrong)

@@ -62,7 +62,7 @@ def test_too_many_steps_are_counted_in_earlier_ones() -> None:
 def _commit(state: State, claims: Claims, its: Core | None = None, *, at_ns: int = 7) -> None:
     its = its or core(state)
     changes = its.changes(0, 0.0)
-    changes.also += claims.change(its, at_ns, 0.0)
+    changes.also += claims.change(its.undecided(), at_ns, 0.0)
     state.commit(changes)
     its.committed()
 
