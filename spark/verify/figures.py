@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD
+from photon.spark.verify.causes import Cause
 
 HOURS_A_DAY = 24
 
@@ -93,6 +94,7 @@ class Figures:
     """Days that were verified before, and whose inputs have not changed."""
     notes: list[str] = field(default_factory=list)
     """What was not read, and why."""
+    causes: list[Cause] = field(default_factory=list)
 
     def totals(self) -> dict[Class, int]:
         """Counts by class that occur, in the order of ``Class``."""
@@ -102,8 +104,10 @@ class Figures:
         return {kind: found[kind] for kind in Class if found[kind]}
 
     def problems(self) -> int:
-        """How many findings ask for something, differences of the ledger that nothing explains among them."""
-        return sum(count for kind, count in self.totals().items() if kind not in GOOD) + len(self.unexplained())
+        """How many findings ask for something, with differences of the ledger that nothing explains, and causes that
+        no finding stands for."""
+        found = sum(count for kind, count in self.totals().items() if kind not in GOOD)
+        return found + len(self.unexplained()) + sum(1 for each in self.causes if each.alone)
 
     def unexplained(self) -> list[LedgerDifference]:
         """Differences of the ledger that are findings."""

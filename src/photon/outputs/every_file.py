@@ -1,0 +1,158 @@
+"""Every file that stands in an output, whether anything names it or not, and the whole lines that it still holds.
+
+Readers trust lengths and checksums. A search for a record must not: ``zcat`` reads a file that no manifest names as
+well as the others, and a wrong checksum says nothing about a single line.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
+from photon.outputs.ranges import BLOCK_BYTES, Lines
+
+_GZIP = 31
+CHECKSUM_WRONG = "checksum wrong"
+GONE = "is gone"
+"""As ``trouble``."""
+_CHECKS = {"incorrect data check": 4, "incorrect length check": 0}
+"""zlib's words for a wrong trailer -> bytes of it that follow the place where zlib stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    kind: str
+    """Its directory: joined, filtered, unmatched, rejected or late."""
+    name: str
+    """Plain name relative to the output, as ``OutputFile.name``."""
+    path: Path
+    """The file itself: its plain form where both stand there."""
+    bytes: int
+    """On disk."""
+
+
+def files_below(disk: Disk, output: Path, kinds: Collection[str]) -> list[FoundFile]:
+    """Every output file in the directories of these kinds and below them, by name. Raises OSError."""
+    return [found for kind in sorted(kinds) for found in _below(disk, output, kind, kind)]
+
+
+def _below(disk: Disk, output: Path, directory: str, kind: str) -> Iterator[FoundFile]:
+    try:
+        names = disk.names(output / directory)
+    except NotADirectoryError:
+        return
+    for name in names:
+        # Final files grow under .tmp and copies under .partial before they are renamed; hidden ones are no output.
+        if name.startswith((".", "_")) or name.endswith((".tmp", ".partial")):
+            continue
+        if not name.endswith((PLAIN_SUFFIX, FINAL_SUFFIX)):
+            yield from _below(disk, output, f"{directory}/{name}", kind)
+            continue
+        plain = name.removesuffix(FINAL_SUFFIX).removesuffix(PLAIN_SUFFIX) + PLAIN_SUFFIX
+        if name == plain or plain not in names:  # of a file that is becoming final, the plain form counts
+            path = output / directory / name
+            yield FoundFile(kind, f"{directory}/{plain}", path, disk.size(path))
+
+
+def whole_lines(disk: Disk, path: Path) -> WholeLines:
+    """The whole lines of a plain or ``.gz`` file, as far as it can be read."""
+    return WholeLines(disk, path)
+
+
+class WholeLines:
+    """Iterates once over blocks of whole lines; ``trouble`` and the counts are known at the end. Raises nothing."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self.trouble: str | None = None
+        """Why the file is not whole. ``CHECKSUM_WRONG``: every line was given all the same."""
+        self.lines = 0
+        self.end = 0
+        """Where the last whole line ends, in uncompressed bytes."""
+
+    def __iter__(self) -> Iterator[Lines]:
+        rest = b""
+        for data in self._bytes():
+            rest += data
+            stop = rest.rfind(b"\n") + 1
+            if stop:
+                self.lines += rest.count(b"\n")
+                begin, self.end = self.end, self.end + stop
+                yield Lines(begin, rest[:stop])
+                rest = rest[stop:]
+        if rest and self.trouble is None:
+            self.trouble = "its last line has no end"
+
+    def _bytes(self) -> Iterator[bytes]:
+        chunks = self._chunks()
+        yield from _inflated(chunks, self) if self._path.name.endswith(".gz") else chunks
+
+    def _chunks(self) -> Iterator[bytes]:
+        at = 0
+        try:
+            while data := self._disk.read(self._path, at, BLOCK_BYTES):
+                at += len(data)
+                yield data
+        except FileNotFoundError:
+            self.trouble = GONE
+        except OSError as error:
+            self.trouble = f"cannot be read ({error.strerror})"
+
+
+def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
+    """The members of a gzip stream, up to where it is damaged; a wrong checksum ends none but its own."""
+    packed = b""
+    inflate = zlib.decompressobj(_GZIP)
+    begun = False
+    skip = 0
+    while True:
+        if not packed:
+            packed = next(chunks, b"")
+            if not packed:
+                break
+        if skip:
+            skip, packed = max(skip - len(packed), 0), packed[skip:]
+            continue
+        if not begun and not (packed := packed.lstrip(b"\0")):  # padding between members is allowed
+            continue
+        before = inflate.copy()
+        try:
+            data = inflate.decompress(packed, BLOCK_BYTES)
+        except zlib.error as error:
+            data, taken = _up_to_damage(before, packed)
+            if data:
+                yield data
+            left = next((left for words, left in _CHECKS.items() if words in str(error)), None)
+            if left is None:
+                told.trouble = f"is damaged ({error})"
+                return
+            told.trouble = CHECKSUM_WRONG
+            packed, skip, begun = packed[taken:], left, False
+            inflate = zlib.decompressobj(_GZIP)
+            continue
+        begun, packed = not inflate.eof, inflate.unconsumed_tail or inflate.unused_data
+        if inflate.eof:
+            inflate = zlib.decompressobj(_GZIP)
+        if data:
+            yield data
+    if begun and told.trouble is None:
+        while data := inflate.flush(BLOCK_BYTES):
+            yield data
+        if not inflate.eof:
+            told.trouble = "is cut short"
+
+
+def _up_to_damage(inflate: zlib._Decompress, packed: bytes) -> tuple[bytes, int]:
+    """The output before the damage, and how many bytes zlib took: a call that fails keeps what it made before."""
+    out = []
+    for at in range(len(packed)):
+        try:
+            out.append(inflate.decompress(packed[at : at + 1]))
+        except zlib.error:
+            return b"".join(out), at + 1
+    return b"".join(out), len(packed)
