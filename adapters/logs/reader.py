@@ -13,7 +13,7 @@ from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.zstd_source import ZstdSource
 from photon.objects.paths import ObjectPath
 
-CHECKSUM_WRONG = "its checksum is wrong, all its lines are whole"
+CHECKSUM_WRONG = "checksum wrong, all its lines are whole"
 """How ``Source.damage`` ends where no line is lost."""
 _CHECKS = ("incorrect data check", "incorrect length check")
 """zlib's words for it."""
@@ -21,7 +21,7 @@ CHECK_BYTES = 4
 """At most so many of a trailer follow the place where zlib finds it wrong."""
 
 
-CHECKSUM_WRONG = "its checksum is wrong, all its lines are whole"
+CHECKSUM_WRONG = "checksum wrong, all its lines are whole"
 """How ``Source.damage`` ends where no line is lost."""
 _CHECKS = ("incorrect data check", "incorrect length check")
 """zlib's words for it."""

@@ -352,7 +352,8 @@ def _contents(known: KnownOfId, record: Record, entry: Entry | None) -> Classifi
         return None
     alone = {"key", "event_time_ns", "members"}  # what a record says without its primary event
     if record.kind in (JOINED, FILTERED) and known.lacks(PRIMARY, record) and alone.isdisjoint(fields):
-        elsewhere = any(each.kind == record.kind for each in lines)
+        others = [each for each in lines if each.datacentre != record.datacentre]
+        elsewhere = any((each.kind, each.primary) == (record.kind, record.primary) for each in others)
         return ClassifiedId(Class.LOG_GONE, _gone(record, PRIMARY, elsewhere=elsewhere), line, record, entry)
     records = max(known.records_all, sum(1 for each in known.records if each.kind != LATE))
     said: dict[str, object] = {"fields": fields, "expected": line.kind, "written": record.kind, "records": records}

@@ -31,7 +31,7 @@ from photon.spark.key_index import stale
 from photon.spark.ledger_check import compare
 from photon.spark.notes_accumulator import ReadNotes
 from photon.spark.outputs import RangeWork
-from photon.spark.read_notes import hours_of_logs
+from photon.spark.read_notes import ReadNote, hours_of_logs
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.tasks import task_directory
@@ -282,6 +282,12 @@ class _Night:
         first, last = (None if each is None else each // HOUR_NS for each in (work.first_ns, work.last_ns))
         return FileTrouble(datacentre, work.slot, name + more, work.path + more, why, first, last)
 
+    def _path_of(self, note: ReadNote) -> str:
+        sources = self._task.sources
+        logs_of = sources.foreign if note.what == "foreign" else sources.primary
+        (directory,) = (each.directory for each in logs_of if each.datacentre == note.datacentre)
+        return f"{directory}/{note.log}"
+
     def _tell_causes(self, unnamed: Mapping[tuple[str, str], tuple[int, int, int]] | None = None) -> Attributed:
         """``unnamed``: of files that were read, as ``Verification.unnamed``; None: nothing was."""
         evidence, read = self._evidence, {(each.datacentre, each.path) for each in self._read.values()}
@@ -291,7 +297,7 @@ class _Night:
             for name in sorted(self._unnamed)
         ]  # fmt: skip
         evidence.damaged = [
-            LogTrouble(note.datacentre, note.what, log_name(note.log), note.log, note.at, note.why)
+            LogTrouble(note.datacentre, note.what, log_name(note.log), self._path_of(note), note.at, note.why)
             for note in self._notes.all()
             if note.why
         ]
