@@ -226,7 +226,7 @@ def _said(trouble: str | None, lines: int, end: int, length: int, *, whole: bool
         return f"{CHECKSUM_WRONG}, all {lines:,} lines whole"
     if trouble is None:
         return f"has {end:,} bytes, but {length:,} were published"
-    return f"{trouble}, {lines:,} lines before that are whole"
+    return f"{trouble} after line {lines:,}"
 
 
 def _trouble(at: int, why: str) -> OutputColumns:

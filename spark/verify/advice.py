@@ -35,7 +35,7 @@ TO_DO = {
     Class.LOG_GONE: "put the raw log back and verify again; deleted on purpose: the range is too old to verify",
     Class.INVENTED: "keep the file, and find who wrote it; was its log rotated away under the same name?",
     Class.WRONGLY_JOINED: "the evidence names the fields: was the adapter changed, a log rewritten, a disk bad?",
-    Class.SHOULD_BE_UNMATCHED: "were primary logs deleted? Then verify with them",
+    Class.SHOULD_BE_UNMATCHED: "was a primary log rewritten? Put the right one back, and verify again",
     Class.PRIMARY_EXISTS: "photon spark recover dispatches it again; raise join.unmatched_after if there are many",
     Class.REGISTRY_MISSING: "was a registry restored? photon registry register-again registers what is written",
     Class.REGISTRY_DIFFERS: "photon registry verify; keep the export, and compare the replicas",

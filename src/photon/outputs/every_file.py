@@ -86,7 +86,7 @@ class WholeLines:
                 yield Lines(begin, rest[:stop])
                 rest = rest[stop:]
         if rest and self.trouble is None:
-            self.trouble = "its last line has no end"
+            self.trouble = "has a last line without end"
 
     def _bytes(self) -> Iterator[bytes]:
         chunks = self._chunks()

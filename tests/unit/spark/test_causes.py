@@ -22,9 +22,7 @@ RECOVER = "photon spark recover --config /etc/photon/photon.toml --report 'repor
 SLOTS = {"east": {"e-1": 3, "e-2": 2}, "west": {"w-1": 4}}
 GONE = FileTrouble("east", "e-1", "joined/e-1-000001.jsonl.gz", "/o/joined/e-1-000001.jsonl.gz",
                    "was published, but is gone", 10, 12)  # fmt: skip
-CUT = GONE._replace(
-    file="joined/e-1-000002.jsonl.gz", why="is cut short, 5 lines before that are whole", first=12, last=15
-)
+CUT = GONE._replace(file="joined/e-1-000002.jsonl.gz", why="is cut short after line 5", first=12, last=15)
 WRONG = GONE._replace(why="checksum wrong, all 3,915 lines whole")
 
 
@@ -100,9 +98,8 @@ def test_a_file_that_nothing_names() -> None:
         copy._replace(others=3),
     ]
     whole, stale, unread, more = causes_of(Evidence(unnamed=files), COMMANDS)[0]
-    assert whole.say == (
-        f"{name}: not named by the manifest, 4,943 lines: 4,943 are copies of records in the output, 0 stand nowhere else"
-    )
+    said = "4,943 lines: 4,943 are copies of records in the output, 0 stand nowhere else"
+    assert whole.say == f"{name}: not named by the manifest, {said}"
     assert whole.command == f"mv -n {path} /data/west/"
     assert stale.say.endswith("4,943 stand nowhere else; put the slot's manifest.jsonl back from a copy")
     assert unread.say.endswith("its lines are of hours that were not looked at")

@@ -35,7 +35,12 @@ def site(base: Path) -> tuple[WrittenSlot, OutputSource, Path]:
 
 def read(works: list[RangeWork]) -> tuple[list[int], list[tuple[int, str]]]:
     """Numbers of the events, and (offset, why) of what is torn."""
-    rows = [row for work in works for each in read_work(work) for row in zip(each.offsets, each.lines, each.torn, each.raw)]
+    rows = [
+        row
+        for work in works
+        for each in read_work(work)
+        for row in zip(each.offsets, each.lines, each.torn, each.raw)
+    ]
     assert all(raw is None for _, _, why, raw in rows if why is not None)
     events = [int(found.event_id[1:]) for _, found, _, _ in rows if found is not None and found.event_id is not None]
     return events, [(offset, why) for offset, _, why, _ in rows if why is not None]
@@ -55,7 +60,7 @@ def cut_at_half(path: Path) -> None:
     ("damage", "least", "most", "why"),
     [
         (wrong_checksum, 300, 300, "checksum wrong, all 300 lines whole"),
-        (cut_at_half, 100, 299, "is cut short, "),
+        (cut_at_half, 100, 299, "is cut short after line "),
         (Path.unlink, 0, 0, "was published, but is gone"),
     ],
 )
@@ -94,7 +99,7 @@ def test_files_that_nothing_names(tmp_path: Path) -> None:
     works = unnamed_ranges(source, KINDS)
     names = ["joined/copies/mine.jsonl", "joined/s0-000001.jsonl", "joined/s0-000077.jsonl"]
     assert [(each.name, each.named) for each in works] == [(name, False) for name in names]
-    assert read(works[:1]) == ([9], [(len(line(9)), "its last line has no end, 1 lines before that are whole")])
+    assert read(works[:1]) == ([9], [(len(line(9)), "has a last line without end after line 1")])
     assert read(works[1:]) == ([*range(300), *range(300)], [])
     (slot.state / "retired.json").write_bytes(b'{"version":1,"slot":"s0"}')
     assert [each.name for each in unnamed_ranges(source, KINDS)] == names[:1], "its readers were told to leave it"
