@@ -103,13 +103,13 @@ class Verification:
     def lost(self, hours: Column) -> dict[LostGroup, int]:
         """Lost records by their owner's slot. ``hours``: a condition on the column ``hour``."""
         kinds = col("class").isin(str(Class.LOST_CLEARED), str(Class.LOST_OWNED))
-        group = ["datacentre", _said("slot"), _said("kind"), "hour"]
+        group: list[Column | str | int] = ["datacentre", _said("slot"), _said("kind"), "hour"]
         rows = self.found.where(kinds & hours).groupBy(*group).count().collect()
         return {LostGroup(*row[:4]): row["count"] for row in rows if None not in row[:3]}
 
     def logs_gone(self, hours: Column) -> dict[LogGroup, int]:
         """Records whose source is not there."""
-        group = [_said("side"), "datacentre", _said("log"), _said("elsewhere") == "true"]
+        group: list[Column | str | int] = [_said("side"), "datacentre", _said("log"), _said("elsewhere") == "true"]
         rows = self.found.where((col("class") == str(Class.LOG_GONE)) & hours).groupBy(*group).count().collect()
         return {LogGroup(*row[:4]): row["count"] for row in rows}
 

@@ -39,7 +39,7 @@ def read(works: list[RangeWork]) -> tuple[list[int], list[tuple[int, str]]]:
         row
         for work in works
         for each in read_work(work)
-        for row in zip(each.offsets, each.lines, each.torn, each.raw)
+        for row in zip(each.offsets, each.lines, each.torn, each.raw, strict=True)
     ]
     assert all(raw is None for _, _, why, raw in rows if why is not None)
     events = [int(found.event_id[1:]) for _, found, _, _ in rows if found is not None and found.event_id is not None]
