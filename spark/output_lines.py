@@ -163,7 +163,7 @@ class OutputColumns:
     lines: list[OutputLine | None]
     torn: list[str | None]
     raw: list[bytes | None]
-    """Each line without its newline; None: the row says why the file is not whole."""
+    """Each line without its newline; a row without a line says why the file is not whole."""
 
 
 def read_output_lines(data: bytes, offset: int, kind: str) -> OutputColumns:

@@ -184,8 +184,8 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def read_work(work: RangeWork) -> Iterator[OutputColumns]:
-    """Lines of a range, each that is whole, whatever a checksum says. A file that is gone, damaged or shorter than
-    was published is one torn row without a line, where reading ended."""
+    """Lines of a range, each that is whole, even where a checksum is wrong. A file that is gone, damaged or shorter
+    than was published is one torn row without a line, where reading ended."""
     kind = work.name.partition("/")[0]
     at = work.start
     try:
@@ -211,12 +211,19 @@ def _read_whole(work: RangeWork, plain: Path, kind: str) -> Iterator[OutputColum
     found = whole_lines(UrlDisk(), path)
     stop = work.end if work.named else 1 << 62
     for lines in found:
-        data = lines.data[max(work.start - lines.offset, 0) : max(stop - lines.offset, 0)]
-        if data:
-            yield read_output_lines(data, max(lines.offset, work.start), kind)
+        begin, end = (_line_begin(lines.data, at - lines.offset) for at in (work.start, stop))
+        if begin < end:
+            yield read_output_lines(lines.data[begin:end], lines.offset + begin, kind)
     whole = not work.named or found.end >= work.length
     if (found.trouble and (not work.named or work.end == work.length)) or (not whole and found.end < work.end):
         yield _trouble(min(found.end, stop), _said(found.trouble, found.lines, found.end, work.length, whole=whole))
+
+
+def _line_begin(data: bytes, at: int) -> int:
+    """Where the first line of ``data`` begins that does not begin before ``at``."""
+    if at <= 0:
+        return 0
+    return data.find(b"\n", at - 1) + 1 if at < len(data) else len(data)
 
 
 def _said(trouble: str | None, lines: int, end: int, length: int, *, whole: bool) -> str:

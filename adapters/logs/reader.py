@@ -13,18 +13,9 @@ from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.zstd_source import ZstdSource
 from photon.objects.paths import ObjectPath
 
-CHECKSUM_WRONG = "checksum wrong, all its lines are whole"
-"""How ``Source.damage`` ends where no line is lost."""
-_CHECKS = ("incorrect data check", "incorrect length check")
-"""zlib's words for it."""
-CHECK_BYTES = 4
-"""At most so many of a trailer follow the place where zlib finds it wrong."""
-
-
-CHECKSUM_WRONG = "checksum wrong, all its lines are whole"
-"""How ``Source.damage`` ends where no line is lost."""
-_CHECKS = ("incorrect data check", "incorrect length check")
-"""zlib's words for it."""
+CHECKSUM_WRONG = "checksum wrong, all its lines are whole"  # ``Source.damage`` where no line is lost
+_CHECKS = ("incorrect data check", "incorrect length check")  # zlib's words for it
+CHECK_BYTES = 4  # bytes of a trailer that at most follow the place where zlib finds it wrong
 
 
 class Source(Protocol):

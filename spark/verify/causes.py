@@ -1,4 +1,4 @@
-"""What happened, told before its findings: files and logs that are gone or damaged, output that was not read. Pure.
+"""Causes of findings: files and logs that are gone or damaged, output that was not read. Pure.
 
 A finding is about an event, and a deleted file makes a thousand of them. A cause names the file, the number of its
 findings, and the one command to run next.
@@ -33,19 +33,16 @@ class CauseKind(enum.StrEnum):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """``events`` is the number of findings that it explains; with ``alone`` no finding stands for it, so that it is a
+    problem of its own. Several datacentres or files have commas between them."""
+
     kind: CauseKind
     datacentre: str
-    """Several have a comma between them."""
-    what: str
-    """The file, log or slot; of several files the names with commas between them."""
+    what: str  # file, log or slot
     events: int
-    """Findings that it explains."""
-    say: str
-    """One line."""
-    command: str
-    """To run next."""
+    say: str  # one line
+    command: str  # to run next
     alone: bool = False
-    """No finding of the report stands for it: it is a problem of its own."""
 
 
 class FileTrouble(NamedTuple):
@@ -53,13 +50,11 @@ class FileTrouble(NamedTuple):
 
     datacentre: str
     slot: str
-    file: str
-    """As it is called on disk, relative to the output."""
+    file: str  # as it is called on disk, relative to the output
     path: str
     why: str
-    first: int | None = None
+    first: int | None = None  # hour of its first event, where that is known
     last: int | None = None
-    """First and last hour of its events; None: they are not known."""
 
     @property
     def kind(self) -> str:
@@ -83,8 +78,7 @@ class UnnamedFile(NamedTuple):
     path: str
     lines: int
     copies: int
-    others: int = 0
-    """Lines of other hours, which were not compared."""
+    others: int = 0  # lines of other hours, which were not compared
     read: bool = True
 
 
@@ -107,7 +101,7 @@ class LogTrouble(NamedTuple):
 
 
 class LogEvidence(enum.Enum):
-    """How it is known that a log was there."""
+    """The witness that a log was there."""
 
     DISPATCHER = "was read by the dispatcher and is gone"
     EARLIER = "was there when an earlier night read it and is gone"
@@ -139,8 +133,8 @@ class Evidence:
     """All that the causes of a night are told from."""
 
     files: Sequence[FileTrouble] = ()
+    # Datacentre -> slot that was read -> number of its files.
     slots: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Datacentre -> slot that was read -> number of its files."""
     lost: Mapping[LostGroup, int] = field(default_factory=dict)
     unnamed: Sequence[UnnamedFile] = ()
     logs: Mapping[LogGroup, int] = field(default_factory=dict)
@@ -148,8 +142,7 @@ class Evidence:
     damaged: Sequence[LogTrouble] = ()
 
 
-Attributed = dict[LostGroup, str]
-"""Lost records -> why they are."""
+Attributed = dict[LostGroup, str]  # lost records -> why they are
 
 
 def causes_of(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attributed]:

@@ -289,7 +289,7 @@ class _Night:
         return f"{directory}/{note.log}"
 
     def _tell_causes(self, unnamed: Mapping[tuple[str, str], tuple[int, int, int]] | None = None) -> Attributed:
-        """``unnamed``: of files that were read, as ``Verification.unnamed``; None: nothing was."""
+        """``unnamed``: of files that were read, as ``Verification.unnamed``; none where nothing was verified."""
         evidence, read = self._evidence, {(each.datacentre, each.path) for each in self._read.values()}
         evidence.unnamed = [
             UnnamedFile(*name, self._works[name].path, *(unnamed or {}).get(name, (0, 0, 0)),

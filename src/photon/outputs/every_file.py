@@ -16,23 +16,18 @@ from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 from photon.outputs.ranges import BLOCK_BYTES, Lines
 
 _GZIP = 31
-CHECKSUM_WRONG = "checksum wrong"
-GONE = "is gone"
-"""As ``trouble``."""
+CHECKSUM_WRONG = "checksum wrong"  # as ``trouble``; every line was given all the same
+GONE = "is gone"  # as ``trouble``
 _CHECKS = {"incorrect data check": 4, "incorrect length check": 0}
-"""zlib's words for a wrong trailer -> bytes of it that follow the place where zlib stops."""
+# zlib's words for a wrong trailer -> bytes of the trailer that follow the place where zlib stops
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    kind: str
-    """Its directory: joined, filtered, unmatched, rejected or late."""
-    name: str
-    """Plain name relative to the output, as ``OutputFile.name``."""
-    path: Path
-    """The file itself: its plain form where both stand there."""
-    bytes: int
-    """On disk."""
+    kind: str  # joined, filtered, unmatched, rejected or late: its directory
+    name: str  # plain name relative to the output, as ``OutputFile.name``
+    path: Path  # the file itself: its plain form where both stand there
+    bytes: int  # on disk
 
 
 def files_below(disk: Disk, output: Path, kinds: Collection[str]) -> list[FoundFile]:
@@ -69,11 +64,9 @@ class WholeLines:
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
-        self.trouble: str | None = None
-        """Why the file is not whole. ``CHECKSUM_WRONG``: every line was given all the same."""
+        self.trouble: str | None = None  # why the file is not whole
         self.lines = 0
-        self.end = 0
-        """Where the last whole line ends, in uncompressed bytes."""
+        self.end = 0  # of the last whole line, in uncompressed bytes
 
     def __iter__(self) -> Iterator[Lines]:
         rest = b""

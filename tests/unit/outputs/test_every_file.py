@@ -1,4 +1,4 @@
-"""Whatever stands in an output, and what can still be read of it."""
+"""Every file of an output, and the lines that can still be read of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of output files on an executor, whatever has become of the files; no Spark."""
+"""Lines of output files that are damaged, cut, gone or not named, as executors read them."""
 
 from __future__ import annotations
 
@@ -82,9 +82,10 @@ def test_a_cursor_ends_before_the_damage(tmp_path: Path) -> None:
     _, source, final = site(tmp_path)
     wrong_checksum(final)
     (work, _) = source_ranges(source, KINDS, 1 << 30)
-    some = [len(line(0)), len(line(0)) + len(line(1))]
-    before = RangeWork("east", "s0", work.name, work.length, True, True, work.path, *some)
-    assert read([before]) == ([1], [])
+    ends = [len(line(0)), len(line(0)) + len(line(1))]
+    for start, stop, events in ((*ends, [1]), (ends[0] - 5, ends[0] + 1, [1]), (1, ends[0], []), (0, 1, [0])):
+        before = RangeWork("east", "s0", work.name, work.length, True, True, work.path, start, stop)
+        assert read([before]) == (events, [])
 
 
 def test_files_that_nothing_names(tmp_path: Path) -> None:
