@@ -39,7 +39,7 @@ TO_DO = {
     Class.PRIMARY_EXISTS: "photon spark recover dispatches it again; raise join.unmatched_after if there are many",
     Class.REGISTRY_MISSING: "was a registry restored? photon registry register-again registers what is written",
     Class.REGISTRY_DIFFERS: "photon registry verify; keep the export, and compare the replicas",
-    Class.TORN: "put the output file back from a copy; its events are listed as lost",
+    Class.TORN: "put the output file back from a copy; events that it lost are listed as lost",
 }
 """Of problems."""
 GOOD = (Class.CORRECT, Class.LATE, Class.PENDING)

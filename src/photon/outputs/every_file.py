@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def _below(disk: Disk, output: Path, directory: str, kind: str) -> Iterator[Foun
         plain = name.removesuffix(FINAL_SUFFIX).removesuffix(PLAIN_SUFFIX) + PLAIN_SUFFIX
         if name == plain or plain not in names:  # of a file that is becoming final, the plain form counts
             path = output / directory / name
-            yield FoundFile(kind, f"{directory}/{plain}", path, disk.size(path))
+            with suppress(FileNotFoundError):  # it became final, or was taken away, since it was listed
+                yield FoundFile(kind, f"{directory}/{plain}", path, disk.size(path))
 
 
 def whole_lines(disk: Disk, path: Path) -> WholeLines:

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD, MEANING, PROBLEMS, TO_DO
+from photon.spark.verify.causes import Cause, CauseKind
 from photon.spark.verify.figures import (
     ClassCount,
     ExampleFinding,
@@ -120,3 +121,20 @@ def test_bars_are_hours_or_days() -> None:
     width, made = bars(counts, HOUR, HOUR + 24 * 365, 96)
     assert width == 24 * 4
     assert sum(column.total() for column in made) == 3
+
+
+def test_causes_stand_before_findings_with_their_commands() -> None:
+    gone = Cause(kind=CauseKind.FILE_GONE, datacentre="west", what="joined/w.jsonl.gz", events=761,
+                 say=f"file {EVIL} is gone: 761 events", command="photon spark recover --dry-run")  # fmt: skip
+    copy = Cause(kind=CauseKind.FILE_UNNAMED, datacentre="west", what="x", events=0, say="not named", command="mv x y",
+                 alone=True)  # fmt: skip
+    shown = figures([ClassCount(HOUR, "west", Class.LOST_CLEARED, 761)], causes=[gone, copy])
+    assert shown.problems() == 762, "a copy has no findings of its own"
+    text = page(shown)
+    checked(text)
+    assert EVIL not in text
+    assert (
+        text.index("<h2>Causes") < text.index('<code class="run">photon spark recover') < text.index("<h2>Findings")
+    )
+    right = figures([ClassCount(HOUR, "west", Class.CORRECT, 5)], causes=[copy])
+    assert (right.problems(), "Every event exactly once" in page(right)) == (1, False)
