@@ -126,7 +126,7 @@ def test_bars_are_hours_or_days() -> None:
 def test_causes_stand_before_findings_with_their_commands() -> None:
     gone = Cause(kind=CauseKind.FILE_GONE, datacentre="west", what="joined/w.jsonl.gz", events=761,
                  say=f"file {EVIL} is gone: 761 events", command="photon spark recover --dry-run")  # fmt: skip
-    copy = Cause(kind=CauseKind.FILE_UNNAMED, datacentre="west", what="x", events=0, say="not named", command="mv x y",
+    copy = Cause(kind=CauseKind.FILE_UNNAMED, datacentre="west", what="x", events=0, say="unnamed", command="mv x y",
                  alone=True)  # fmt: skip
     shown = figures([ClassCount(HOUR, "west", Class.LOST_CLEARED, 761)], causes=[gone, copy])
     assert shown.problems() == 762, "a copy has no findings of its own"
