@@ -220,7 +220,7 @@ def _read_whole(work: RangeWork, plain: Path, kind: str) -> Iterator[OutputColum
 
 
 def _line_begin(data: bytes, at: int) -> int:
-    """Where the first line of ``data`` begins that does not begin before ``at``."""
+    """Returns the place of the first line of ``data`` that does not begin before ``at``."""
     if at <= 0:
         return 0
     return data.find(b"\n", at - 1) + 1 if at < len(data) else len(data)

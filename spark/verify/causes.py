@@ -110,7 +110,7 @@ class LogEvidence(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What the commands to run next are made of."""
+    """Files and hours of the commands to run next."""
 
     config: str = "photon.toml"
     report: str = "report"

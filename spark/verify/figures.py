@@ -104,7 +104,7 @@ class Figures:
         return {kind: found[kind] for kind in Class if found[kind]}
 
     def problems(self) -> int:
-        """How many findings ask for something, with differences of the ledger that nothing explains, and causes that
+        """Counts the findings that ask for something, with differences of the ledger that nothing explains, and causes that
         no finding stands for."""
         found = sum(count for kind, count in self.totals().items() if kind not in GOOD)
         return found + len(self.unexplained()) + sum(1 for each in self.causes if each.alone)

@@ -179,7 +179,7 @@ def _logs_gone(task: VerifyTask, days: Days) -> Iterator[tuple[LogName, int, Log
 
 
 def logs_known(task: VerifyTask, days: Days) -> dict[LogName, LogEvidence]:
-    """How it is known of each log that is gone that it was there."""
+    """Returns the witness of each log that is gone."""
     found: dict[LogName, LogEvidence] = {}
     for name, _, how in _logs_gone(task, days):
         found.setdefault(name, how)
