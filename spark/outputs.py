@@ -195,23 +195,29 @@ def read_work(work: RangeWork) -> Iterator[OutputColumns]:
                 yield columns
             return
         disk, plain = UrlDisk(), placed(Path(), work.path)
-        if not work.named or (work.final and (isinstance(plain, ObjectPath) or not disk.exists(plain))):
-            yield from _read_whole(work, plain, kind)
+        if not work.named:
+            yield from _read_whole(work, at, plain, kind)
             return
-        for lines in read_range(disk, work.part()):
-            at = lines.offset + len(lines.data)
-            yield read_output_lines(lines.data, lines.offset, kind)
+        try:
+            for lines in read_range(disk, work.part()):
+                at = lines.offset + len(lines.data)
+                yield read_output_lines(lines.data, lines.offset, kind)
+        except OutputMissing as error:
+            if disk.exists(plain):
+                yield _trouble(at, error.why)
+            else:
+                yield from _read_whole(work, at, plain, kind)
     except (PhotonError, OSError) as error:
-        yield _trouble(at, error.why if isinstance(error, OutputMissing) else str(error))
+        yield _trouble(at, str(error))
 
 
-def _read_whole(work: RangeWork, plain: Path, kind: str) -> Iterator[OutputColumns]:
-    """Of a file that grows no more."""
+def _read_whole(work: RangeWork, start: int, plain: Path, kind: str) -> Iterator[OutputColumns]:
+    """Lines from ``start`` on of a file that grows no more, as far as it can be read."""
     path = plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX) if work.named else plain
     found = whole_lines(UrlDisk(), path)
     stop = work.end if work.named else 1 << 62
     for lines in found:
-        begin, end = (_line_begin(lines.data, at - lines.offset) for at in (work.start, stop))
+        begin, end = (_line_begin(lines.data, at - lines.offset) for at in (start, stop))
         if begin < end:
             yield read_output_lines(lines.data[begin:end], lines.offset + begin, kind)
     whole = not work.named or found.end >= work.length

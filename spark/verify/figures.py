@@ -104,8 +104,8 @@ class Figures:
         return {kind: found[kind] for kind in Class if found[kind]}
 
     def problems(self) -> int:
-        """Counts the findings that ask for something, with differences of the ledger that nothing explains, and causes that
-        no finding stands for."""
+        """Counts the findings that ask for something, with differences of the ledger that nothing explains, and with
+        causes that no finding stands for."""
         found = sum(count for kind, count in self.totals().items() if kind not in GOOD)
         return found + len(self.unexplained()) + sum(1 for each in self.causes if each.alone)
 

@@ -261,7 +261,7 @@ class _Night:
         cells = {cell: own for cell, own in found.totals.cells.items() if cell[0] is None or _lies_in(cell[0], todo)}
         figures.differences = compare(self._task.ledger, cells, new)
         odd = {each.hour for each in figures.unexplained()}
-        # What is told of a file is told each night until the file is as it should be.
+        # A file with a cause is looked at each night until the cause is gone.
         again = {("output", each.datacentre, each.file.removesuffix(".gz")) for each in evidence.files}
         again |= {("output", *name) for name in self._unnamed}
         spans = [days.spans[name] for name in again if name in days.spans]
