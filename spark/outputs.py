@@ -222,7 +222,8 @@ def _read_whole(work: RangeWork, start: int, plain: Path, kind: str) -> Iterator
             yield read_output_lines(lines.data[begin:end], lines.offset + begin, kind)
     whole = not work.named or found.end >= work.length
     if (found.trouble and (not work.named or work.end == work.length)) or (not whole and found.end < work.end):
-        yield _trouble(min(found.end, stop), _said(found.trouble, found.lines, found.end, work.length, whole=whole))
+        at = min(max(found.end, start), stop)
+        yield _trouble(at, _said(found.trouble, found.lines, found.end, work.length, whole=whole))
 
 
 def _line_begin(data: bytes, at: int) -> int:

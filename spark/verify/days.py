@@ -72,6 +72,7 @@ class FileSeen(InputFile, frozen=True, kw_only=True):
     """A file as it was, with the hours of its events."""
 
     whole: bool = False
+    gone: bool = False  # a log that an earlier run has missed already
 
     def span(self) -> Span:
         return Span(self.first, self.last, self.whole)
@@ -247,8 +248,8 @@ class Days:
         """Saves the state for the next run. ``verified``: what this one looked at; other days stay as they are."""
         taken = [*verified, *(piece.hours for piece in self.kept)]
         others = [piece for at, piece in self._untouched().items() if not any(overlap(at, each) for each in taken)]
-        gone = [each.span() for each in self.gone("foreign")]
-        lost = bool(self.gone("primary"))
+        gone = [each.span() for each in self.gone("foreign") if not each.gone]
+        lost = any(not each.gone for each in self.gone("primary"))
         pieces = [
             msgspec.structs.replace(piece, raw_gone=True)
             if lost or any(span.touches(piece.hours) for span in gone)
@@ -256,7 +257,8 @@ class Days:
             for piece in sorted([*self.kept, *others], key=lambda piece: piece.begin)[-PIECES_MAX:]
         ]
         files = [each for file in self.files if (each := self._seen_now(file)) is not None]
-        files += sorted(self.gone(*LOGS), key=lambda each: each.mtime_ns or 0)[-GONE_MAX:]
+        missed = sorted(self.gone(*LOGS), key=lambda each: each.mtime_ns or 0)[-GONE_MAX:]
+        files += [msgspec.structs.replace(each, gone=True) for each in missed]
         found = _File(VERSION, self.deployment, pieces, files)
         disk.make_dir(directory)
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
