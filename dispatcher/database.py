@@ -297,17 +297,18 @@ def read_reached(path: Path) -> tuple[int, int] | None:
 ROWS_AT_ONCE = 10_000
 
 
-def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[tuple[str, int]]:
-    """(identity of a log, up to where all of it has a verdict or waits), as of one moment.
+def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[tuple[str, int, str]]:
+    """(identity of a log, up to where all of it has a verdict or waits, its path when it was read), as of one moment.
 
     ``take`` is given the digests of what waits, some at a time. Raises StateError.
     """
     with opened(path) as db, reading(db):
         places = _places(db)
+        paths: dict[str, str] = dict(db.execute("SELECT identity, path FROM logs").fetchall())
         rows = db.execute("SELECT digest FROM retries")
         while some := rows.fetchmany(ROWS_AT_ONCE):
             take([digest for (digest,) in some])
-    return sorted(places.items())
+    return [(identity, offset, paths.get(identity, "")) for identity, offset in sorted(places.items())]
 
 
 def _places(db: sqlite3.Connection) -> dict[str, int]:

@@ -37,6 +37,8 @@ class CountedHour:
     """Records that a backfill wrote: no dispatcher counts them."""
     fresh: int = 0
     """Records written after the ledger was read."""
+    unnamed: int = 0
+    """Records in files that nothing names, copies among them."""
 
 
 class Explanations(NamedTuple):
@@ -120,6 +122,7 @@ def _written(
             explained = {
                 "written since": own.fresh,
                 "backfilled": own.backfilled,
+                "in files that nothing names": own.unnamed,
                 "pending": said.get("pending", 0),
                 "not read yet": own.unread,
                 "read again": why.reread,
@@ -149,6 +152,7 @@ class CountedGroup(NamedTuple):
     unread: bool | None
     fresh: bool | None
     backfilled: bool | None
+    unnamed: bool | None
     rows: int
 
 
@@ -166,4 +170,5 @@ def folded(groups: Iterable[CountedGroup]) -> dict[Cell, CountedHour]:
             own.records[group.kind] = own.records.get(group.kind, 0) + group.rows
             own.fresh += group.rows if group.fresh else 0
             own.backfilled += group.rows if group.backfilled else 0
+            own.unnamed += group.rows if group.unnamed else 0
     return found

@@ -211,6 +211,7 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
         note = ReadNote(
             what=common.what, datacentre=source.datacentre, identity=part.log.identity, begin=part.begin,
             slices=work.slices, bytes=part.log.size if part.end is None else part.end - part.begin,
+            log=part.log.path,
         )  # fmt: skip
         try:
             if not common.foreign:
@@ -221,11 +222,12 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
             for block in read_slice(placed(Path(), source.directory), part, reading):
                 yield from foreign_rows(source, log, block, adapter, digester, common.columns, note, since)
         except LogUnreadable as error:
-            if not common.foreign:  # its keys would all seem to be absent
+            if not common.foreign and not error.is_whole:  # its keys would all seem to be absent
                 raise
-            note.damaged = True
-            bad = [Unreadable(error.offset, b"", f"the log is damaged: {error.why}")]
-            yield _unreadable_rows(source, log, part.log.identity, bad, common.columns)
+            note.damaged, note.why, note.at = True, error.why, error.offset
+            if not error.is_whole:
+                bad = [Unreadable(error.offset, b"", f"the log is damaged: {error.why}")]
+                yield _unreadable_rows(source, log, part.log.identity, bad, common.columns)
         note_down(accumulator, note)
 
 

@@ -22,7 +22,7 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
     offset: int
 
 
-class _Line(msgspec.Struct, frozen=True, gc=False):
+class _Line(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     event_id: str | None = None
     event_id_raw_base64: str | None = None
     key: str | None = None
@@ -45,7 +45,12 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
     token: str | None = None
 
 
+class _LineWithMore(_Line, frozen=True, gc=False, forbid_unknown_fields=False):
+    """With members that no line of Photon's has."""
+
+
 _decode = msgspec.json.Decoder(_Line).decode
+_decode_with_more = msgspec.json.Decoder(_LineWithMore).decode
 _TOKEN = re.compile("[0-9a-f]{16}")
 
 
@@ -72,12 +77,17 @@ class OutputLine(msgspec.Struct, frozen=True, gc=False):
     pair: int | None = None
     """Which one it is of the ``pairs`` records of an event that is joined with all primary events of its key."""
     pairs: int | None = None
+    added: bool = False
+    """It has members that no line of its kind has."""
 
 
 def read_output_line(line: bytes, kind: str) -> OutputLine:
     """One line without its newline, of a log of this kind. Raises NoRecord."""
     try:
-        said = _decode(line)
+        try:
+            said = _decode(line)
+        except msgspec.ValidationError:
+            said = _decode_with_more(line)
         event_id = _bytes(said.event_id, said.event_id_raw_base64)
         key = _bytes(said.key, said.key_raw_base64)
         record = _bytes(None if said.record is msgspec.UNSET else said.record, said.record_raw_base64)
@@ -117,7 +127,16 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
         said.token,
         said.pair,
         said.pairs,
+        isinstance(said, _LineWithMore) or _is_of_another_kind(said, kind),
     )
+
+
+def _is_of_another_kind(said: _Line, kind: str) -> bool:
+    """True if it has members of a line of another kind."""
+    if kind == "joined":
+        return said.decided_at is not None or said.record is not msgspec.UNSET or said.record_raw_base64 is not None
+    payloads = (said.foreign, said.foreign_raw_base64, said.primary, said.primary_raw_base64)
+    return said.joined_at is not None or said.pairs is not None or any(map(bytes, payloads))
 
 
 def _is_production(said: _Line) -> bool:
@@ -143,8 +162,8 @@ class OutputColumns:
     offsets: list[int]
     lines: list[OutputLine | None]
     torn: list[str | None]
-    raw: list[bytes]
-    """Each line without its newline."""
+    raw: list[bytes | None]
+    """Each line without its newline; a row without a line says why the file is not whole."""
 
 
 def read_output_lines(data: bytes, offset: int, kind: str) -> OutputColumns:
@@ -153,11 +172,11 @@ def read_output_lines(data: bytes, offset: int, kind: str) -> OutputColumns:
     raw.pop()
     offsets = list(accumulate((len(line) + 1 for line in raw), initial=offset))[:-1]
     try:
-        return OutputColumns(offsets, [read_output_line(line, kind) for line in raw], [None] * len(raw), raw)
+        return OutputColumns(offsets, [read_output_line(line, kind) for line in raw], [None] * len(raw), [*raw])
     except NoRecord:
         read = [_line_or_why(line, kind) for line in raw]
         lines = [each if isinstance(each, OutputLine) else None for each in read]
-        return OutputColumns(offsets, lines, [each if isinstance(each, str) else None for each in read], raw)
+        return OutputColumns(offsets, lines, [each if isinstance(each, str) else None for each in read], [*raw])
 
 
 def _line_or_why(line: bytes, kind: str) -> OutputLine | str:

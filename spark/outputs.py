@@ -18,10 +18,12 @@ from photon.config.errors import PhotonError
 from photon.idregistry.api import Digester
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath, placed
+from photon.outputs.content import OutputMissing
 from photon.outputs.cursor import Cursor
+from photon.outputs.every_file import CHECKSUM_WRONG, GONE, FoundFile, files_below, whole_lines
 from photon.outputs.mirrored import MirroredPlace
 from photon.outputs.output_places import KINDS, OutputPlace
-from photon.outputs.published import OutputFile
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas
 from photon.spark.output_lines import TORN_BYTES_MAX, OutputColumns, OutputLine, read_output_lines
@@ -52,6 +54,8 @@ class RangeWork(msgspec.Struct, frozen=True):
     first_ns: int | None = None
     last_ns: int | None = None
     """Event times of the whole file, where they are known; then every line has one."""
+    named: bool = True
+    """False: nothing names the file; ``path`` is the file itself, ``length`` its bytes on disk."""
 
     def part(self) -> FileRange:
         """The range as ``photon.outputs`` reads it."""
@@ -123,6 +127,45 @@ def source_ranges(
     return [_work(source.datacentre, part) for part in parts]
 
 
+def unnamed_ranges(source: OutputSource, kinds: Collection[str]) -> list[RangeWork]:
+    """Files in the output directories that nothing names, each as a whole. Raises PublishedDamaged, OSError."""
+    place = place_of(source)
+    if isinstance(place, MirroredPlace):  # below a URL parts that were replaced stand for a while
+        return []
+    disk = UrlDisk()
+    found = files_below(disk, place.output, kinds)  # first: what appears meanwhile is published, or is not looked at
+    return [
+        RangeWork(source.datacentre, slot_of(each.name), each.name, each.bytes, True, False, str(each.path), 0,
+                  each.bytes, named=False)
+        for each in unnamed(found, place.published(disk, kinds))
+    ]  # fmt: skip
+
+
+def unnamed(found: Sequence[FoundFile], published: Sequence[SlotOutput]) -> list[FoundFile]:
+    """Those that nobody has published, or is about to publish."""
+    retired = {slot.slot for slot in published if slot.retired}  # retiring says that nobody reads them any more
+    names = {file.name for slot in published for file in slot.files}
+    newest = {(slot.slot, kind): 0 for slot in published for kind in KINDS}
+    for slot in published:
+        newest |= {(slot.slot, file.kind): file.number for file in slot.files}
+    return [
+        each
+        for each in found
+        if each.name not in names and slot_of(each.name) not in retired and not _is_next(each, newest)
+    ]
+
+
+def _is_next(file: FoundFile, newest: dict[tuple[str, str], int]) -> bool:
+    """True if it is the file that a slot has begun and not published any line of."""
+    number = newest.get((slot_of(file.name), file.kind))
+    return number is not None and file.path.name == f"{slot_of(file.name)}-{number + 1:06d}{PLAIN_SUFFIX}"
+
+
+def slot_of(name: str) -> str:
+    """The slot in a file's plain name."""
+    return name.rpartition("/")[2].removesuffix(PLAIN_SUFFIX).rpartition("-")[0]
+
+
 def _work(datacentre: str, part: FileRange) -> RangeWork:
     file = part.file
     return RangeWork(
@@ -141,7 +184,8 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def read_work(work: RangeWork) -> Iterator[OutputColumns]:
-    """Lines of a range; what is gone or damaged is a torn line where reading ended."""
+    """Lines of a range, each that is whole, even where a checksum is wrong. A file that is gone, damaged or shorter
+    than was published is one torn row without a line, where reading ended."""
     kind = work.name.partition("/")[0]
     at = work.start
     try:
@@ -150,11 +194,57 @@ def read_work(work: RangeWork) -> Iterator[OutputColumns]:
                 at = columns.offsets[-1] + 1
                 yield columns
             return
-        for lines in read_range(UrlDisk(), work.part()):
-            at = lines.offset + len(lines.data)
-            yield read_output_lines(lines.data, lines.offset, kind)
+        disk, plain = UrlDisk(), placed(Path(), work.path)
+        if not work.named:
+            yield from _read_whole(work, at, plain, kind)
+            return
+        try:
+            for lines in read_range(disk, work.part()):
+                at = lines.offset + len(lines.data)
+                yield read_output_lines(lines.data, lines.offset, kind)
+        except OutputMissing as error:
+            if disk.exists(plain):
+                yield _trouble(at, error.why)
+            else:
+                yield from _read_whole(work, at, plain, kind)
     except (PhotonError, OSError) as error:
-        yield OutputColumns([at], [None], [str(error)], [b""])
+        yield _trouble(at, str(error))
+
+
+def _read_whole(work: RangeWork, start: int, plain: Path, kind: str) -> Iterator[OutputColumns]:
+    """Lines from ``start`` on of a file that grows no more, as far as it can be read."""
+    path = plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX) if work.named else plain
+    found = whole_lines(UrlDisk(), path)
+    stop = work.end if work.named else 1 << 62
+    for lines in found:
+        begin, end = (_line_begin(lines.data, at - lines.offset) for at in (start, stop))
+        if begin < end:
+            yield read_output_lines(lines.data[begin:end], lines.offset + begin, kind)
+    whole = not work.named or found.end >= work.length
+    if (found.trouble and (not work.named or work.end == work.length)) or (not whole and found.end < work.end):
+        at = min(max(found.end, start), stop)
+        yield _trouble(at, _said(found.trouble, found.lines, found.end, work.length, whole=whole))
+
+
+def _line_begin(data: bytes, at: int) -> int:
+    """Returns the place of the first line of ``data`` that does not begin before ``at``."""
+    if at <= 0:
+        return 0
+    return data.find(b"\n", at - 1) + 1 if at < len(data) else len(data)
+
+
+def _said(trouble: str | None, lines: int, end: int, length: int, *, whole: bool) -> str:
+    if trouble == GONE:
+        return f"was published, but {GONE}"
+    if trouble == CHECKSUM_WRONG and whole:
+        return f"{CHECKSUM_WRONG}, all {lines:,} lines whole"
+    if trouble is None:
+        return f"has {end:,} bytes, but {length:,} were published"
+    return f"{trouble} after line {lines:,}"
+
+
+def _trouble(at: int, why: str) -> OutputColumns:
+    return OutputColumns([at], [None], [why], [None])
 
 
 def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | None) -> pa.RecordBatch:
@@ -168,7 +258,7 @@ def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | No
     filled = hours(times.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
     ids = [None if line is None else line.event_id for line in lines]
     torn = [
-        line[:TORN_BYTES_MAX] if why is not None else None
+        line[:TORN_BYTES_MAX] if why is not None and line is not None else None
         for line, why in zip(columns.raw, columns.torn, strict=True)
     ]
     rows = {
@@ -190,6 +280,7 @@ def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | No
         "pair": bigints([None if line is None else line.pair for line in lines]),
         "pairs": bigints([None if line is None else line.pairs for line in lines]),
         "written_at": strings([None if line is None else line.written_at for line in lines]),
+        "added": pa.array([None if line is None else line.added for line in lines], pa.bool_()),
         "line": binary(torn),
         "torn": strings(columns.torn),
     } | _places(lines)
@@ -269,4 +360,13 @@ def _line(row: dict[str, Any]) -> OutputLine:
     )
 
 
-__all__ = ["RangeWork", "lines_of", "output_rows", "outputs", "place_of", "read_work", "source_ranges"]
+__all__ = [
+    "RangeWork",
+    "lines_of",
+    "output_rows",
+    "outputs",
+    "place_of",
+    "read_work",
+    "source_ranges",
+    "unnamed_ranges",
+]

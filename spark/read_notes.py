@@ -30,8 +30,13 @@ class ReadNote(msgspec.Struct, kw_only=True):
     fresh_first_ns: int | None = None
     fresh_last_ns: int | None = None
     """The same of those behind the place up to which the log was known."""
+    log: str = ""
+    """Its path relative to the log directory."""
     damaged: bool = False
-    """It could not be read to its end."""
+    """It could not be read to its end, or its checksum is wrong."""
+    why: str = ""
+    at: int = 0
+    """Why, and from which byte on."""
     met: set[Hours] = msgspec.field(default_factory=set)
     """Verified pieces of which an event lacked a primary event that this slice has."""
 

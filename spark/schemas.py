@@ -27,15 +27,16 @@ OUTPUT = (
     "key binary, event_time_ns bigint, hour bigint, token string, foreign binary, primary binary, record binary, "
     "reason string, source_file string, source_offset bigint, primary_file string, primary_offset bigint, "
     "log string, primary_log string, "
-    "pair bigint, pairs bigint, written_at string, line binary, torn string"
+    "pair bigint, pairs bigint, written_at string, added boolean, line binary, torn string"
 )
 """A line of an output log. ``kind``: joined, filtered, unmatched, rejected or late; ``file``, ``offset``: where the
 line stands; ``foreign`` and ``primary``: the payloads' JSON text as it stands in the line, null where it has none;
 ``record``: the original record, of lines that are no join; ``log``, ``primary_log``: ``source_file`` and
 ``primary_file`` without rotation suffix; ``pair``, ``pairs``: which of how many records of its event it is, where
 that is joined with all primary events of its key; ``written_at``: joined_at or decided_at; ``token`` null: of a
-dispatcher's line; ``torn``: why the line is no output record, then ``line`` has its bytes and all that it says is
-null (``line`` is null otherwise)."""
+dispatcher's line; ``added``: it has members that no line of its kind has; ``torn``: why the line is
+no output record, then ``line`` has its bytes and all that it says is null; without ``line`` why the file is not
+whole (``line`` is null otherwise)."""
 
 REGISTRY = (
     "shard int, digest binary, event_time_ns bigint, hour bigint, token string, state string, kind string, "

@@ -13,6 +13,10 @@ from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.zstd_source import ZstdSource
 from photon.objects.paths import ObjectPath
 
+CHECKSUM_WRONG = "checksum wrong, all its lines are whole"  # ``Source.damage`` where no line is lost
+_CHECKS = ("incorrect data check", "incorrect length check")  # zlib's words for it
+CHECK_BYTES = 4  # bytes of a trailer that at most follow the place where zlib finds it wrong
+
 
 class Source(Protocol):
     """An open log file."""
@@ -170,7 +174,14 @@ class GzipSource(ForwardSource):
         except zlib.error:
             pass
         self._damage = f"not valid gzip at compressed byte {self._taken - len(self._waiting) + at} ({why})"
+        if any(check in why for check in _CHECKS) and not self._more_follows(at):
+            self._damage = CHECKSUM_WRONG
         return b"".join(out)
+
+    def _more_follows(self, at: int) -> bool:
+        """True if bytes follow the trailer that was wrong: another member, which nobody reads."""
+        left = len(self._waiting) - at - 1
+        return left > CHECK_BYTES or bool(self._file.read(self._taken, 1))
 
     def consumed(self) -> int:
         return self._taken - len(self._waiting)

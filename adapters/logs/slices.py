@@ -29,7 +29,7 @@ from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import LogFound, hold_the_same, logs_of
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
-from photon.adapters.logs.reader import Source, open_source
+from photon.adapters.logs.reader import CHECKSUM_WRONG, Source, open_source
 from photon.adapters.logs.reading import ReadBytes
 from photon.adapters.logs.zeek_framing import Headed, split_headers
 from photon.config.errors import PhotonError
@@ -68,6 +68,11 @@ class LogUnreadable(PhotonError):
     path: Path
     offset: int
     why: str
+
+    @property
+    def is_whole(self) -> bool:
+        """True if only a checksum is wrong: all its records were handed out."""
+        return self.why.endswith(CHECKSUM_WRONG)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.why}, from byte {self.offset} on; restore it, or take it away to go on without it"

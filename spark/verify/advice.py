@@ -15,7 +15,8 @@ MEANING = {
     Class.LOST_UNREADABLE: "a line that no adapter reads, and that no rejected log has",
     Class.DUPLICATED: "several records in one datacentre",
     Class.DUPLICATED_ACROSS: "records in more than one datacentre",
-    Class.INVENTED: "a record whose event stands in no raw log",
+    Class.LOG_GONE: "a record whose source log is not there: it cannot be compared",
+    Class.INVENTED: "a record whose event is not in the raw log that it names",
     Class.WRONGLY_JOINED: "a record that differs from a fresh join",
     Class.SHOULD_BE_UNMATCHED: "joined, though no primary log has its key",
     Class.PRIMARY_EXISTS: "called unmatched, though its primary event is there",
@@ -35,18 +36,19 @@ TO_DO = {
     Class.LOST_UNREADABLE: "was the rejected log deleted, or the adapter changed? The raw log still has the line",
     Class.DUPLICATED: "bill the record that the evidence names registered; keep the files, tell their readers",
     Class.DUPLICATED_ACROSS: "bill the record that the evidence names registered; keep the files, tell their readers",
-    Class.INVENTED: "were raw logs deleted before their retention? Else somebody wrote into the output: keep the "
-    "file, look at its slot and token",
+    Class.LOG_GONE: "put the raw log back and verify again; deleted on purpose: the range is too old to verify",
+    Class.INVENTED: "somebody wrote into the output: keep the file, look at its slot and token; or was its log rotated "
+    "away under the same name?",
     Class.WRONGLY_JOINED: "the evidence names the fields: was a log rewritten, the adapter changed, a disk bad? "
     "Compare both texts",
-    Class.SHOULD_BE_UNMATCHED: "were primary logs deleted? Then the range is too old to verify",
+    Class.SHOULD_BE_UNMATCHED: "was a primary log rewritten? Put the right one back, and verify again",
     Class.PRIMARY_EXISTS: "photon spark recover --also-unmatched gives it a second, joined line; many: raise "
     "unmatched_after",
     Class.REGISTRY_MISSING: "after a restore: photon registry restore --register-again; else keep the export and run "
     "photon registry verify",
     Class.REGISTRY_DIFFERS: "keep the export and run photon registry verify; where the state differs, the event was "
     "given back though its record exists",
-    Class.TORN: "put the output file back from a copy; its events are listed as lost",
+    Class.TORN: "see its cause: put the output file back from a copy; events that it lost are listed as lost",
 }
 """Of problems. A command that repairs is named exactly where a repair dispatches events of the class."""
 GOOD = (Class.CORRECT, Class.LATE, Class.PENDING)

@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from photon.joiner.matching import NONE_BEFORE_REASON, NONE_WITHIN_REASON
+from photon.joiner.verdicts import ABSENT_REASON
 from photon.spark.classes import Class
+from photon.spark.verify.narrow_rows import hash64
 
 JOINED, FILTERED, UNMATCHED, REJECTED, LATE = "joined", "filtered", "unmatched", "rejected", "late"
 UNREADABLE = "unreadable"
@@ -19,6 +22,9 @@ UNREADABLE = "unreadable"
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
 PLACES_MAX = 8
 """How many places are named in the evidence of a finding."""
+FOREIGN, PRIMARY = "foreign", "primary"
+ABSENT_REASONS = frozenset(hash64(why.encode()) for why in (ABSENT_REASON, NONE_WITHIN_REASON, NONE_BEFORE_REASON))
+"""Right whenever they were written: a primary event that is no pair may have come later."""
 
 
 Place = tuple[str | None, int | None]
@@ -61,6 +67,8 @@ class Line:
     """It lies outside the verified range: it was not joined, and only shows that it exists."""
     pairs: Sequence[JoinedPair] | None = None
     """All that it is joined with, in their order, with ``match = "all"``."""
+    reason: int | None = None
+    """Hash of why it is unmatched or filtered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,12 @@ class Record:
     pairs: int | None = None
     members: Sequence[Record] = ()
     """All pairs of an event in one datacentre: they are one record, told by its first one (``sets_of``)."""
+    reason: int | None = None
+    """Hash of the reason that it gives."""
+    added: bool = False
+    """It has members that no line of its kind has."""
+    unnamed: bool = False
+    """It stands in a file that nothing names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,30 @@ class Entry:
     slot: str | None
     retired: bool
     generation: int = 0
+
+
+LogName = tuple[str, str, str]
+"""Side (foreign or primary), datacentre, and name without rotation suffix."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLogs:
+    """Which raw logs are there, and which were."""
+
+    standing: frozenset[LogName]
+    gone: Mapping[LogName, int]
+    """Up to which byte logs of this name were read that are gone."""
+    damaged: Mapping[LogName, int]
+    """From which byte on a log of this name cannot be read."""
+
+    def lacks(self, side: str, datacentre: str, log: str | None, offset: int | None) -> bool:
+        """True if nobody can look at this place."""
+        if log is None or offset is None:
+            return False
+        name = (side, datacentre, log)
+        return (
+            name not in self.standing or offset < self.gone.get(name, 0) or offset >= self.damaged.get(name, 1 << 62)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +159,13 @@ class KnownOfId:
     """There is an export of the registry."""
     lines_all: int = 0
     records_all: int = 0
+    logs: KnownLogs | None = None
+    """None: every log that a record names is taken to be there."""
+
+    def lacks(self, side: str, record: Record) -> bool:
+        """True if the record's source on this side is a place that nobody can look at."""
+        at = (record.log, record.log_offset) if side == FOREIGN else _primary(record)
+        return self.logs is not None and self.logs.lacks(side, record.datacentre, *at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +177,17 @@ class ClassifiedId:
     line: Line | None = None
     record: Record | None = None
     entry: Entry | None = None
+
+
+def without_copies(records: Sequence[Record]) -> list[Record]:
+    """Leaves out records in files that nothing names where another file has the record, and all of them but one."""
+    kept = [record for record in records if not record.unnamed]
+    seen = {(record.kind == LATE, record.pair) for record in kept if not record.given_up}
+    for record in records:
+        if record.unnamed and (name := (record.kind == LATE, record.pair)) not in seen:
+            seen.add(name)
+            kept.append(record)
+    return kept
 
 
 def sets_of(records: Sequence[Record]) -> list[Record]:
@@ -166,13 +222,23 @@ def classify(known: KnownOfId) -> list[ClassifiedId]:
 # -- no record, no line ----------------------------------------------------------------------------------------
 def _without_lines(known: KnownOfId, entry: Entry | None) -> list[ClassifiedId]:
     if known.records:
-        evidence = {"why": "no raw log has this event"}
-        return [ClassifiedId(Class.INVENTED, evidence, None, record, entry) for record in known.records]
+        return [_without_line(known, record, entry) for record in known.records]
     if entry is None:
         return []
     return [ClassifiedId(_lost(entry), {"why": "neither a raw log nor an output has it"} | _of_entry(entry), None,
     None,
                     entry)]  # fmt: skip
+
+
+def _without_line(known: KnownOfId, record: Record, entry: Entry | None) -> ClassifiedId:
+    if known.lacks(FOREIGN, record):
+        return ClassifiedId(Class.LOG_GONE, _gone(record, FOREIGN, elsewhere=False), None, record, entry)
+    return ClassifiedId(Class.INVENTED, {"why": "no raw log has this event"}, None, record, entry)
+
+
+def _gone(record: Record, side: str, *, elsewhere: bool) -> dict[str, object]:
+    log = record.log if side == FOREIGN else record.primary_log
+    return {"why": "the log that it names is not there", "side": side, "log": log, "elsewhere": elsewhere}
 
 
 def _without_record(known: KnownOfId, line: Line, entry: Entry | None) -> ClassifiedId:
@@ -271,7 +337,10 @@ def _contents(known: KnownOfId, record: Record, entry: Entry | None) -> Classifi
     own = [line for line in lines if line.datacentre == record.datacentre]
     at_place = [line for line in own if (line.log, line.offset) == (record.log, record.log_offset)]
     if not at_place:
-        nearest = (own or lines)[0]
+        nearest = min(own or lines, key=lambda each: len(_wrong(lines, each, record)[1]))
+        differs = [name for name in _wrong(lines, nearest, record)[1] if name != "primary_source"]
+        if known.lacks(FOREIGN, record) and (not differs or nearest.kind != record.kind):
+            return ClassifiedId(Class.LOG_GONE, _gone(record, FOREIGN, elsewhere=True), nearest, record, entry)
         where = "" if own else f"no raw log of {record.datacentre} has this event"
         evidence = {"fields": ["source", *differing(nearest, record)]} | ({"why": where} if where else {})
         return ClassifiedId(Class.WRONGLY_JOINED, evidence, nearest, record, entry)
@@ -281,6 +350,11 @@ def _contents(known: KnownOfId, record: Record, entry: Entry | None) -> Classifi
     kind, fields = _wrong(lines, line, record)
     if kind is Class.CORRECT:
         return None
+    alone = {"key", "event_time_ns", "members"}  # what a record says without its primary event
+    if record.kind in (JOINED, FILTERED) and known.lacks(PRIMARY, record) and alone.isdisjoint(fields):
+        others = [each for each in lines if each.datacentre != record.datacentre]
+        elsewhere = any((each.kind, each.primary) == (record.kind, record.primary) for each in others)
+        return ClassifiedId(Class.LOG_GONE, _gone(record, PRIMARY, elsewhere=elsewhere), line, record, entry)
     records = max(known.records_all, sum(1 for each in known.records if each.kind != LATE))
     said: dict[str, object] = {"fields": fields, "expected": line.kind, "written": record.kind, "records": records}
     if record.members:
@@ -304,7 +378,7 @@ def differing(line: Line, record: Record) -> list[str]:
     """Which members of the record are not what this line gives."""
     if record.members:
         return _differing_set(line, record)
-    fields = []
+    fields = ["members"] if record.added else []
     if record.key != line.key:
         fields.append("key")
     if record.time_ns != line.time_ns:
@@ -325,7 +399,15 @@ def differing(line: Line, record: Record) -> list[str]:
         fields.append("primary_source")
     if joined and line.pairs is not None:
         fields.append("pairs")
+    if not _gives_reason(line, record):
+        fields.append("reason")
     return fields
+
+
+def _gives_reason(line: Line, record: Record) -> bool:
+    if line.kind != record.kind or record.kind not in (UNMATCHED, FILTERED) or record.reason == line.reason:
+        return True
+    return record.kind == UNMATCHED and record.primary_log is None and record.reason in ABSENT_REASONS
 
 
 def _differing_set(line: Line, record: Record) -> list[str]:

@@ -38,12 +38,14 @@ EVENT_SIDES = ("foreign", "output")
 LOGS = ("foreign", "primary")
 PIECES_MAX = 400
 """Days that are remembered."""
+GONE_MAX = 4096
+"""Logs that are gone and remembered: their records cannot be compared, and are no inventions."""
 ABSENT_MAX = 1 << 19
 """Keys without a primary event that are remembered of a run; where there are more, a new primary log is reason enough
 to verify its days again."""
 SAMPLE_HOURS = 3
 NS_PER_S = 1_000_000_000
-RAW_GONE = (Class.INVENTED, Class.SHOULD_BE_UNMATCHED)
+RAW_GONE = (Class.LOG_GONE, Class.INVENTED, Class.SHOULD_BE_UNMATCHED)
 """Findings that are no surprise where raw logs were deleted."""
 Hours = tuple[int, int]
 """Since 1970, the second one excluded."""
@@ -70,6 +72,7 @@ class FileSeen(InputFile, frozen=True, kw_only=True):
     """A file as it was, with the hours of its events."""
 
     whole: bool = False
+    gone: bool = False  # a log that an earlier run has missed already
 
     def span(self) -> Span:
         return Span(self.first, self.last, self.whole)
@@ -218,7 +221,7 @@ class Days:
 
     def _untouched(self) -> dict[Hours, Piece]:
         changed = [name for each in self.changed(*EVENT_SIDES) if (name := name_of(each)) not in self.grown]
-        spans = [*self.fresh.values(), *(each.span() for each in self._gone("output"))]
+        spans = [*self.fresh.values(), *(each.span() for each in self.gone("output"))]
         spans += [self.seen[name].span() for name in changed if name in self.seen]
         spans += [self.spans[name] for name in changed if name in self.spans]
         primary = bool(self.changed("primary"))
@@ -231,7 +234,8 @@ class Days:
             and not any(span.touches(at) for span in spans)
         }
 
-    def _gone(self, *sides: str) -> list[FileSeen]:
+    def gone(self, *sides: str) -> list[FileSeen]:
+        """Files of these sides that an earlier run has seen."""
         now = {name_of(each) for each in self.files}
         return [each for name, each in self.seen.items() if each.what in sides and name not in now]
 
@@ -243,8 +247,8 @@ class Days:
         """Saves the state for the next run. ``verified``: what this one looked at; other days stay as they are."""
         taken = [*verified, *(piece.hours for piece in self.kept)]
         others = [piece for at, piece in self._untouched().items() if not any(overlap(at, each) for each in taken)]
-        gone = [each.span() for each in self._gone("foreign")]
-        lost = bool(self._gone("primary"))
+        gone = [each.span() for each in self.gone("foreign") if not each.gone]
+        lost = any(not each.gone for each in self.gone("primary"))
         pieces = [
             msgspec.structs.replace(piece, raw_gone=True)
             if lost or any(span.touches(piece.hours) for span in gone)
@@ -252,6 +256,8 @@ class Days:
             for piece in sorted([*self.kept, *others], key=lambda piece: piece.begin)[-PIECES_MAX:]
         ]
         files = [each for file in self.files if (each := self._seen_now(file)) is not None]
+        missed = sorted(self.gone(*LOGS), key=lambda each: each.mtime_ns or 0)[-GONE_MAX:]
+        files += [msgspec.structs.replace(each, gone=True) for each in missed]
         found = _File(self.deployment, pieces, files)
         disk.make_dir(directory)
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")

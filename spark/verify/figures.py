@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD
+from photon.spark.verify.causes import Cause
 
 HOURS_A_DAY = 24
 
@@ -95,6 +96,7 @@ class Figures:
     """What was not read, and why."""
     acknowledged: Mapping[Class, int] = field(default_factory=dict)
     """Findings of ``counts`` that somebody has accepted as they are."""
+    causes: list[Cause] = field(default_factory=list)
 
     def totals(self) -> dict[Class, int]:
         """Counts by class that occur, in the order of ``Class``."""
@@ -104,9 +106,11 @@ class Figures:
         return {kind: found[kind] for kind in Class if found[kind]}
 
     def problems(self) -> int:
-        """How many findings ask for something, differences of the ledger that nothing explains among them."""
+        """Counts the findings that ask for something, with differences of the ledger that nothing explains, and with
+        causes that no finding stands for; without the acknowledged ones."""
         found = sum(count for kind, count in self.totals().items() if kind not in GOOD)
-        return found - sum(self.acknowledged.values()) + len(self.unexplained())
+        alone = sum(1 for each in self.causes if each.alone)
+        return found - sum(self.acknowledged.values()) + len(self.unexplained()) + alone
 
     def unexplained(self) -> list[LedgerDifference]:
         """Differences of the ledger that are findings."""

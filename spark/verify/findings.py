@@ -14,13 +14,15 @@ from photon.spark.verify.classify import (
     ClassifiedId,
     Entry,
     JoinedPair,
+    KnownLogs,
     KnownOfId,
     Line,
     Record,
     classify,
     sets_of,
+    without_copies,
 )
-from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, RECORD
+from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, RECORD, UNNAMED
 
 FOUND = (
     "event_id binary, digest binary, event_time_ns bigint, hour bigint, datacentre string, class string, key binary, "
@@ -37,14 +39,14 @@ FOUND_SCHEMA = pa.schema(
 HOUR_NS = 3_600_000_000_000
 
 
-def findings_of(*, registry: bool, boundary_ns: int | None) -> Any:
+def findings_of(*, registry: bool, boundary_ns: int | None, logs: KnownLogs | None = None) -> Any:
     """A function for ``mapInArrow``: (digest, rows array<NARROW>, lines, records) -> FOUND."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             found: list[dict[str, Any]] = []
             for group in batch.to_pylist():
-                known = known_of(group["rows"], group["lines"], group["records"], registry, boundary_ns)
+                known = known_of(group["rows"], group["lines"], group["records"], registry, boundary_ns, logs)
                 found += (_row(group, finding) for finding in classify(known))
             yield pa.RecordBatch.from_pylist(found, schema=FOUND_SCHEMA)
 
@@ -52,12 +54,17 @@ def findings_of(*, registry: bool, boundary_ns: int | None) -> Any:
 
 
 def known_of(
-    rows: list[dict[str, Any]], lines: int, records: int, registry: bool, boundary_ns: int | None
+    rows: list[dict[str, Any]],
+    lines: int,
+    records: int,
+    registry: bool,
+    boundary_ns: int | None,
+    logs: KnownLogs | None = None,
 ) -> KnownOfId:
     """``rows`` as in ``rows.NARROW``; ``lines``, ``records``: how many there are, should not all be in ``rows``."""
     times = [row["event_time_ns"] for row in rows if row["event_time_ns"] is not None]
     listed = [_record(row) for row in rows if row["role"] == RECORD]
-    told = sets_of(listed)
+    told = sets_of(without_copies(listed))
     # A line outside of the verified range is there, and was not joined: it says only that the event is no invention.
     return KnownOfId(
         lines=[_line(row) for row in rows if row["role"] == LINE],
@@ -68,6 +75,7 @@ def known_of(
         registry=registry,
         lines_all=lines,
         records_all=records - _verdicts(listed) + _verdicts(told),
+        logs=logs,
     )
 
 
@@ -80,7 +88,7 @@ def _line(row: dict[str, Any]) -> Line:
     return Line(
         row["datacentre"], row["log"], row["offset"], row["event_time_ns"], row["key"], row["kind"], row["foreign"],
         row["record"], row["primary"], row["primary_log"], row["primary_offset"], bool(row["unread"]),
-        not row["judged"], None if members is None else [JoinedPair(**each) for each in members],
+        not row["judged"], None if members is None else [JoinedPair(**each) for each in members], row["reason"],
     )  # fmt: skip
 
 
@@ -89,6 +97,7 @@ def _record(row: dict[str, Any]) -> Record:
         row["datacentre"], row["kind"], row["file"], row["file_offset"], row["token"], row["event_time_ns"],
         row["key"], row["foreign"], row["primary"], row["log"], row["offset"], row["primary_log"],
         row["primary_offset"], bool(row["fresh"]), row["state"] == GIVEN_UP, row["pair"], row["pairs"],
+        reason=row["reason"], added=bool(row["added"]), unnamed=row["state"] == UNNAMED,
     )  # fmt: skip
 
 

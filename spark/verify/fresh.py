@@ -21,7 +21,13 @@ from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair, P
 from photon.adapters.faults import joined_fault, payload_fault
 from photon.adapters.logs.identity import log_name
 from photon.adapters.shown_records import shown, shown_record
-from photon.joiner.matching import ESCAPED_BYTES, PAIRS_BYTES_MAX
+from photon.joiner.matching import (
+    ESCAPED_BYTES,
+    NONE_BEFORE_REASON,
+    NONE_WITHIN_REASON,
+    PAIRS_BYTES_MAX,
+)
+from photon.joiner.verdicts import ABSENT_REASON, REASON_CHARS_MAX
 from photon.spark.arrow_columns import mapped
 from photon.spark.primary_sets import is_too_large
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE, JoinedPair
@@ -57,6 +63,8 @@ class ExpectedLine(NamedTuple):
     pairs: Sequence[JoinedPair] | None = None
     """All of its set, in their order, with ``match = "all"``; then ``foreign`` and what is told of one primary event
     are None."""
+    reason: int | None = None
+    """Why it is unmatched or filtered."""
 
     def members(self) -> list[dict[str, Any]] | None:
         return None if self.pairs is None else [each._asdict() for each in self.pairs]
@@ -98,7 +106,10 @@ class FreshJoin:
         asked = list(zip(records, files, repeat("")))
         texts = [None if each.record is None else hash64(each.record) for each in shown(adapter, asked)]
         kinds = [UNMATCHED if why is None else UNREADABLE for why in unreadable]
-        lines = [ExpectedLine(kind, record=text) for kind, text in zip(kinds, texts, strict=True)]
+        lines = [
+            ExpectedLine(kind, record=text, reason=_ABSENT if kind == UNMATCHED else None)
+            for kind, text in zip(kinds, texts, strict=True)
+        ]
         rows = [at for at, record in enumerate(primaries) if record is not None and unreadable[at] is None]
         if rows:
             pairs = batch.take(pa.array(rows, pa.int32()))
@@ -111,7 +122,7 @@ class FreshJoin:
                       list(map(self.file, names, p_headers)))
             )  # fmt: skip
             for at, p_record, log, offset, each in zip(rows, p_records, p_logs, p_offsets, made, strict=True):
-                lines[at] = self._line(records[at], p_record, log, offset, each, texts[at])
+                lines[at] = self._line((records[at], files[at]), p_record, log, offset, each, texts[at])
         left = [at for at, line in enumerate(lines) if line.kind == UNMATCHED]
         payloads = Guard(adapter).each(left, lambda at: adapter.unmatched_payload(records[at], files[at]))
         for at, payload in zip(left, payloads, strict=True):
@@ -135,7 +146,7 @@ class FreshJoin:
         if self._adapter.matching.whole_sets:
             return self._of_set(row, text)
         if row["p_record"] is None:
-            return ExpectedLine(UNMATCHED, record=text)
+            return ExpectedLine(UNMATCHED, record=text, reason=_ABSENT)
         return self._line_of(row, row, self._made(row, row), text)
 
     def _of_set(self, row: dict[str, Any], text: int | None) -> ExpectedLine:
@@ -150,7 +161,8 @@ class FreshJoin:
         made = [self._made(row, each) for each in chosen]
         found = [self._line_of(row, *each, text) for each in zip(chosen, made, strict=True)]
         if not found:
-            return ExpectedLine(UNMATCHED, record=text)
+            none = NONE_BEFORE_REASON if self._adapter.matching.before_ns is None else NONE_WITHIN_REASON
+            return ExpectedLine(UNMATCHED, record=text, reason=hash64(none.encode()) if has else _ABSENT)
         if self._adapter.matching.match == "all" and _size(row, chosen, made) > PAIRS_BYTES_MAX:
             first = chosen[0]
             return ExpectedLine(REJECTED, record=text, primary_log=first["p_log"], primary_offset=first["p_offset"])
@@ -205,25 +217,32 @@ class FreshJoin:
         if not self._adapter.unmatched_inline:
             return expected if wrong else expected._replace(foreign=hash64(_text_of(payload, record)))
         if wrong:
-            return expected._replace(kind=REJECTED)
+            return expected._replace(kind=REJECTED, reason=None)
         return expected._replace(foreign=expected.record, record=hash64(_text_of(payload, record)))
 
     def _line_of(self, row: dict[str, Any], primary: Candidate, made: object, text: int | None) -> ExpectedLine:
         place = primary["p_log"], primary["p_offset"]
-        return self._line(row["record"], primary["p_record"], *place, made, text)
+        foreign = row["record"], self.file(row["log"], row["header"])
+        return self._line(foreign, primary["p_record"], *place, made, text)
 
     def _line(
-        self, record: bytes, primary: bytes, log: str, offset: int, made: object, text: int | None
+        self, foreign: tuple[bytes, LogFile], primary: bytes, log: str, offset: int, made: object, text: int | None
     ) -> ExpectedLine:
         """REJECTED: the adapter raises, does not come back, or gives what cannot be written."""
+        reason = None
         if isinstance(made, Filtered | Unpaired):
             kind = FILTERED if isinstance(made, Filtered) else UNMATCHED
+            (what,) = shown(self._adapter, [(*foreign, str(made.reason)[:REASON_CHARS_MAX])])
+            reason = hash64(what.reason.encode("utf-8", "backslashreplace"))
         elif not isinstance(made, Joined) or (not self._is_own and joined_fault(made)):
             kind = REJECTED
         else:
-            foreign_text, primary_text = payload_text(made.foreign, record), payload_text(made.primary, primary)
+            foreign_text, primary_text = payload_text(made.foreign, foreign[0]), payload_text(made.primary, primary)
             return ExpectedLine(JOINED, hash64(foreign_text), text, hash64(primary_text), log, offset)
-        return ExpectedLine(kind, record=text, primary_log=log, primary_offset=offset)
+        return ExpectedLine(kind, record=text, primary_log=log, primary_offset=offset, reason=reason)
+
+
+_ABSENT = hash64(ABSENT_REASON.encode())
 
 
 def _size(row: dict[str, Any], primaries: Sequence[Candidate], made: Sequence[object]) -> int:
@@ -263,7 +282,7 @@ def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, begin: int, end: int) -> pa
     hours = column["hour"]
     judged = pc.and_kleene(pc.greater_equal(hours, begin), pc.less(hours, end)).fill_null(True)
     strings, longs = pa.nulls(n, pa.string()), pa.nulls(n, pa.int64())
-    kinds, foreign, records, primary, primary_logs, primary_offsets, _ = (
+    kinds, foreign, records, primary, primary_logs, primary_offsets, _, reasons = (
         zip(*expected, strict=True) if n else ((),) * len(ExpectedLine._fields)
     )
     sets = [each for each in expected if each.pairs is not None]
@@ -297,6 +316,8 @@ def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, begin: int, end: int) -> pa
         "pair": longs,
         "pairs": longs,
         "pairs_hash": pa.array([each.pairs_hash() for each in expected], pa.int64()) if sets else longs,
+        "reason": pa.array(reasons, pa.int64()),
+        "added": pa.nulls(n, pa.bool_()),
         "members": pa.array([each.members() for each in expected], MEMBERS) if sets else pa.nulls(n, MEMBERS),
     }
     return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))

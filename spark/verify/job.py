@@ -9,8 +9,9 @@ gone; only what is left is listed and classified (``classify.py``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -22,12 +23,13 @@ from photon.eventstore.api import SET_MAX
 from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
 from photon.spark.primary_sets import whole_sets
-from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
+from photon.spark.verify.causes import Attributed, LogGroup, LostGroup
+from photon.spark.verify.classify import FILTERED, LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE, KnownLogs
 from photon.spark.verify.days import merged
 from photon.spark.verify.figures import ClassCount
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
-from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, WAITING
+from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, UNNAMED, WAITING
 from photon.spark.verify.row_totals import RowTotals, row_totals
 
 LISTED_MAX = 64
@@ -62,6 +64,10 @@ class VerifyInputs:
     """Datacentres whose dispatchers' places are known."""
     opened: DataFrame | None = None
     """``datacentre string, log string`` (without rotation suffix): the foreign logs that were read. None: all."""
+    unnamed: Collection[tuple[str, str]] = ()
+    """(datacentre, file) of output files that nothing names."""
+    logs: Callable[[], KnownLogs | None] = lambda: None
+    """Which raw logs are there, asked once all are read."""
     since: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """(datacentre, file) -> from where on an output file is new."""
 
@@ -94,6 +100,36 @@ class Verification:
     """Of every id: of the range's size, not of the input's."""
     kept: list[DataFrame] = field(default_factory=list)
 
+    def lost(self, hours: Column) -> dict[LostGroup, int]:
+        """Lost records by their owner's slot. ``hours``: a condition on the column ``hour``."""
+        kinds = col("class").isin(str(Class.LOST_CLEARED), str(Class.LOST_OWNED))
+        group: list[Column | str | int] = ["datacentre", _said("slot"), _said("kind"), "hour"]
+        rows = self.found.where(kinds & hours).groupBy(*group).count().collect()
+        return {LostGroup(*row[:4]): row["count"] for row in rows if None not in row[:3]}
+
+    def logs_gone(self, hours: Column) -> dict[LogGroup, int]:
+        """Records whose source is not there."""
+        group: list[Column | str | int] = [_said("side"), "datacentre", _said("log"), _said("elsewhere") == "true"]
+        rows = self.found.where((col("class") == str(Class.LOG_GONE)) & hours).groupBy(*group).count().collect()
+        return {LogGroup(*row[:4]): row["count"] for row in rows}
+
+    def broken(self) -> list[tuple[str, str, str]]:
+        """(datacentre, file, why it is not whole) of output files."""
+        files = self.found.where((col("class") == str(Class.TORN)) & (_said("file") == "true"))
+        rows = files.select("datacentre", "output_file", _said("why")).distinct().collect()
+        return [(row[0], row[1], row[2]) for row in rows]
+
+    def unnamed(self, hours: Column) -> dict[tuple[str, str], tuple[int, int, int]]:
+        """(datacentre, file) that nothing names -> lines of these hours, those whose event stands in another file,
+        and lines of other hours."""
+        rows = self.rows.where(col("role") == RECORD).withColumn("wanted", hours & col("judged"))
+        alone = sql.coalesce(col("state") == UNNAMED, lit(False))
+        named = rows.where(~alone).select("digest", lit(1).alias("named")).distinct()
+        joined = rows.where(alone).join(named, "digest", "left").groupBy("datacentre", "file")
+        conditions = ("wanted", "wanted AND named IS NOT NULL", "NOT wanted")
+        counts = joined.agg(*(sql.count_if(sql.expr(each)) for each in conditions))
+        return {(row[0], row[1]): (row[2], row[3], row[4]) for row in counts.collect()}
+
     def problems(self) -> DataFrame:
         """Rows of PROBLEM."""
         return self.found.where(~col("class").isin(*GOOD))
@@ -102,6 +138,31 @@ class Verification:
         """Releases what Spark caches."""
         for each in self.kept:
             each.unpersist()
+
+
+def _said(name: str) -> Column:
+    """A member of the evidence."""
+    return sql.get_json_object("evidence", f"$.{name}").alias(name)
+
+
+def with_causes(problems: DataFrame, attributed: Attributed) -> DataFrame:
+    """PROBLEM with the member ``cause`` in the evidence of what is attributed to one."""
+    if not attributed:
+        return problems
+    spark = problems.sparkSession
+    names = "datacentre string, _slot string, _kind string, hour bigint, _cause string"
+    known = sql.broadcast(spark.createDataFrame([(*group, why) for group, why in attributed.items()], names))
+    same = (
+        problems["datacentre"].eqNullSafe(known["datacentre"]) & problems["hour"].eqNullSafe(known["hour"])
+        & (_said("slot") == known["_slot"]) & (_said("kind") == known["_kind"])
+        & problems["class"].isin(str(Class.LOST_CLEARED), str(Class.LOST_OWNED))
+    )  # fmt: skip
+    member = sql.expr(
+        "concat(left(evidence, length(evidence) - 1), ',', substr(to_json(struct(_cause AS cause)), 2))"
+    )
+    evidence = sql.when(known["_cause"].isNotNull(), member).otherwise(problems["evidence"])
+    others = [problems[name] for name in problems.columns if name != "evidence"]
+    return problems.join(known, same, "left").select(*others, evidence.alias("evidence"))
 
 
 def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
@@ -122,7 +183,8 @@ def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
         suspects = groups.where(~col("right")).select("digest", "lines", "records")
         if suspected <= SUSPECTS_BROADCAST_MAX:
             suspects = sql.broadcast(suspects)  # Spark would see how few they are when it has shuffled all rows
-        listed = _listed(rows.join(suspects, "digest"), question, registry=inputs.registry is not None)
+        run = findings_of(registry=inputs.registry is not None, boundary_ns=question.boundary_ns, logs=inputs.logs())
+        listed = _listed(rows.join(suspects, "digest"), run)
         found = listed.unionByName(found) if totals.torn else listed
     if suspected or totals.torn:
         found = _kept(found, kept)
@@ -245,13 +307,17 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
         marks = inputs.given_up.select("datacentre", *_AT).distinct().withColumn("given_up", lit(GIVEN_UP))
         output = output.join(sql.broadcast(marks), _same_place(output, marks), "left").drop(marks["datacentre"])
         given_up = col("given_up")
+    if inputs.unnamed:
+        files = output.sparkSession.createDataFrame(sorted(inputs.unnamed), "datacentre string, file string")
+        output = output.join(sql.broadcast(files.withColumn("unnamed", lit(UNNAMED))), ["datacentre", "file"], "left")
+        given_up = sql.coalesce(col("unnamed"), given_up)
     fresh = lit(False)
     if question.exported_at is not None:
         fresh = sql.coalesce(col("written_at") >= lit(question.exported_at), lit(False))
     columns: dict[str, Column] = {
         name: col(name)
         for name in ("datacentre", "log", "kind", "file", "token", "event_time_ns", "hour", "key", "pair", "pairs",
-                     "primary_log")
+                     "primary_log", "added")
     }  # fmt: skip
     columns |= {
         "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), col("log"), col("source_offset"))),
@@ -268,6 +334,8 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
         "fresh": fresh,
         "state": given_up,
     }
+    gives_reason = columns["kind"].isin(UNMATCHED, FILTERED)
+    columns["reason"] = sql.when(gives_reason, _hash(col("reason").cast("binary")))
     said = ("pair", "pairs", "foreign", "primary", "primary_log", "primary_offset")
     of_pair = sql.xxhash64(sql.concat_ws("\0", *(columns[name].cast("string") for name in said)))
     return _shaped(output, columns | {"pairs_hash": sql.when(col("pairs").isNotNull(), of_pair)})
@@ -292,6 +360,11 @@ def _entries(registry: DataFrame, question: VerifyQuestion) -> DataFrame:
     return _shaped(registry, columns)
 
 
+def _is_file() -> Column:
+    """A torn row that says why a file is not whole."""
+    return col("event_id").isNull()
+
+
 def _torn(rows: DataFrame, noted: DataFrame | None) -> DataFrame:
     output = rows.where(col("role") == TORN)
     if noted is not None:
@@ -299,14 +372,14 @@ def _torn(rows: DataFrame, noted: DataFrame | None) -> DataFrame:
         # Of a file that is gone the place where reading ended depends on how its parts were shared out.
         files = noted.select("datacentre", col("output_file").alias("file"), lit(True).alias("noted")).distinct()
         output = output.join(sql.broadcast(files), ["datacentre", "file"], "left")
-        output = output.where("noted IS NULL OR length(event_id) > 0")
+        output = output.where("noted IS NULL OR event_id IS NOT NULL")
     line = sql.substring(sql.base64("event_id"), 1, 400).alias("line_base64")
     columns = {
         "datacentre": col("datacentre"),
         "class": lit(str(Class.TORN)),
         "output_file": col("file"),
         "output_offset": col("file_offset"),
-        "evidence": sql.to_json(sql.struct(col("name").alias("why"), col("kind"), line)),
+        "evidence": sql.to_json(sql.struct(col("name").alias("why"), col("kind"), line, _is_file().alias("file"))),
     }
     kinds = dict(column.split() for column in FOUND.split(", "))
     return output.select(*(columns.get(name, lit(None)).cast(kind).alias(name) for name, kind in kinds.items()))
@@ -347,6 +420,7 @@ def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> Dat
         sql.bit_xor(sql.when(is_record, col("pairs_hash"))).alias("pairs_hash"),
         sql.min(sql.when(is_record, sql.coalesce("pairs", lit(1)))).alias("pairs"),
         sql.max(sql.when(is_record & (col("kind") == UNMATCHED), lit(1)).otherwise(lit(0))).alias("unmatched"),
+        sql.count_if(is_record & (col("state") == UNNAMED)).alias("unnamed"),
         sql.max(sql.when(is_record, deed)).alias("deed"),
         sql.min(sql.when(is_record, deed)).alias("least_deed"),
         sql.max(sql.when(is_entry & (col("state") != REOPENED), deed)).alias("registered"),
@@ -380,6 +454,7 @@ def _content() -> Column:
         kind, *(sql.coalesce(col(name).cast("string"), lit("-")) for name in ("log", "offset", "event_time_ns")),
         sql.coalesce(col("key"), lit(b"\0-")), sql.coalesce(text, lit(0)), sql.coalesce(primary, lit(0)),
         sql.coalesce(primary_log, lit("\0")), sql.coalesce(primary_offset, lit(-1)),
+        sql.coalesce(col("reason"), lit(0)), sql.coalesce(col("added"), lit(False)),
     )  # fmt: skip
 
 
@@ -390,7 +465,7 @@ def _with_pairs(content: Column) -> Column:
 def _right(question: VerifyQuestion, registry: bool) -> Column:
     """Beside its content: one record, the one that is registered; or all pairs of a set in place of it, of which each
     says how many they are."""
-    whole = (col("verdicts") == col("pairs")) & (col("written") == col("least_written"))
+    whole = (col("verdicts") == col("pairs")) & (col("written") == col("least_written")) & (col("unnamed") == 0)
     alone = whole & ((col("unmatched") == 0) | (col("has_primary") == 0))
     registered = (col("entries") == 1) & (col("registered") == col("deed")) & (col("deed") == col("least_deed"))
     known = registered | (col("fresh") == 1)
@@ -403,7 +478,7 @@ def _right(question: VerifyQuestion, registry: bool) -> Column:
 
 
 # -- suspects ----------------------------------------------------------------------------------------------------
-def _listed(suspects: DataFrame, question: VerifyQuestion, *, registry: bool) -> DataFrame:
+def _listed(suspects: DataFrame, run: Any) -> DataFrame:
     """All rows of an id together, classified. ``suspects``: NARROW with ``lines`` and ``records``."""
     from pyspark.sql import Window
 
@@ -416,7 +491,7 @@ def _listed(suspects: DataFrame, question: VerifyQuestion, *, registry: bool) ->
         sql.max("lines").alias("lines"),
         sql.max("records").alias("records"),
     )  # fmt: skip
-    return groups.mapInArrow(findings_of(registry=registry, boundary_ns=question.boundary_ns), FOUND)
+    return groups.mapInArrow(run, FOUND)
 
 
 _FIRST = ("role", "datacentre", "log", "offset", "file", "file_offset")

@@ -11,17 +11,21 @@ LINE, RECORD, ENTRY, WAITING, TORN = 0, 1, 2, 3, 4
 output that is no record (``name``: why, ``event_id``: its bytes)."""
 GIVEN_UP = "given-up"
 """``state`` of a record: an operator gave it up."""
+UNNAMED = "unnamed"
+"""``state`` of a record: it stands in a file that nothing names."""
 NARROW = (
     "digest binary, role tinyint, judged boolean, datacentre string, kind string, log string, offset bigint, "
     "file string, file_offset bigint, token string, event_time_ns bigint, hour bigint, key binary, foreign bigint, "
     "record bigint, primary bigint, primary_log string, primary_offset bigint, event_id binary, name string, "
     "state string, slot string, retired boolean, generation bigint, unread boolean, fresh boolean, "
-    "pair bigint, pairs bigint, pairs_hash bigint, "
+    "pair bigint, pairs bigint, pairs_hash bigint, reason bigint, added boolean, "
     "members array<struct<foreign:bigint,primary:bigint,primary_log:string,primary_offset:bigint>>"
 )
 """``judged``: its event time lies in the verified range; ``log``, ``primary_log``: without rotation suffix, ``name``:
 as the file is called; ``file``, ``file_offset``: of the output line; ``foreign``, ``record``, ``primary``: hashes of
-the payload (of an output line without one: of the original record), of the record, and of the primary payload.
+the payload (of an output line without one: of the original record), of the record, and of the primary payload;
+``reason``: hash of why it is unmatched or filtered; ``added``: an output line has members that no line of its kind
+has.
 
 Where an event is joined with all primary events of its key, ``members`` of a line are the pairs of its set in their
 order (then what is told of one primary event is null), ``pair`` and ``pairs`` of a record are what it says, and

@@ -9,6 +9,7 @@ from html import escape
 from photon.config.words import size
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD, MEANING, TO_DO
+from photon.spark.verify.causes import Cause
 from photon.spark.verify.figures import ClassCount, ExampleFinding, Figures, bars, hour_text
 
 BARS_MAX = 96
@@ -35,7 +36,7 @@ th,td{padding:7px 10px 7px 0;border-bottom:1px solid var(--line);vertical-align:
 .dot{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:8px}
 .name{white-space:nowrap;font-weight:600}
 code{font:12.5px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}small,.dim{color:var(--dim)}
-svg{display:block;width:100%;height:auto}svg text{fill:var(--dim);font:11px system-ui,sans-serif}
+.run{user-select:all}svg{display:block;width:100%;height:auto}svg text{fill:var(--dim);font:11px system-ui,sans-serif}
 .key{display:flex;gap:18px;font-size:13px;color:var(--dim);margin:0 0 8px}.card+.card{margin-top:12px}
 .card h3{margin:0 0 6px;font-size:14px}
 """
@@ -47,6 +48,7 @@ def page(figures: Figures) -> str:
     parts = [
         _verdict(figures),
         _tiles(figures),
+        _causes(figures.causes),
         _classes(figures),
         _charts(figures),
         _examples(figures.examples),
@@ -91,6 +93,22 @@ def _tiles(figures: Figures) -> str:
     ]
     tiles = "".join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for value, name in shown)
     return f'<div class="tiles">{tiles}</div>'
+
+
+def _causes(causes: Sequence[Cause]) -> str:
+    """Each with its command, which a click selects as a whole."""
+    if not causes:
+        return ""
+    rows = "".join(
+        f'<tr><td class="name">{escape(each.kind)}</td><td>{escape(each.datacentre)}</td>'
+        f'<td class="n">{each.events:,}</td><td>{escape(each.say)}<br>'
+        f'<code class="run">{escape(each.command)}</code></td></tr>'
+        for each in causes
+    )
+    head = (
+        '<tr><th>cause</th><th>datacentre</th><th class="n">events</th><th>what happened, what to run next</th></tr>'
+    )
+    return f'<h2>Causes</h2><div class="card wide"><table>{head}{rows}</table></div>'
 
 
 def _classes(figures: Figures) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -15,6 +15,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.functions import col
 
 import photon
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
 from photon.config.errors import UsageError
 from photon.objects.disk import UrlDisk
@@ -23,10 +24,12 @@ from photon.spark import exports, logs, outputs
 from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import read_job, read_manifest
 from photon.spark.key_filter import HASH_BITS, assembled, part_bits
-from photon.spark.read_notes import hours_of_logs
+from photon.spark.read_notes import ReadNote, hours_of_logs
 from photon.spark.sources import EVER, JoinSource, OutputSource, PipelineSources, RegistrySource, TimeRange
 from photon.spark.tasks import partition_bytes
-from photon.spark.verify.days import ABSENT_MAX, EVENT_SIDES, Days, Hours, Name, Span, merged, name_of
+from photon.spark.verify.causes import CommandLine, LogEvidence
+from photon.spark.verify.classify import KnownLogs, LogName
+from photon.spark.verify.days import ABSENT_MAX, EVENT_SIDES, LOGS, Days, Hours, Name, Span, merged, name_of
 from photon.spark.verify.figures import HOURS_A_DAY, LedgerLine
 from photon.spark.verify.job import VerifyInputs, within
 from photon.spark.verify.narrow_rows import LINE
@@ -67,8 +70,8 @@ class VerifyTask:
     exported_ns: int = 0
     exported_at: str | None = None
     boundary_ns: int | None = None
-    places: Sequence[tuple[str, str, int]] = ()
-    """(datacentre, identity of a log, read up to) of each log of the dispatchers whose state is known."""
+    places: Sequence[tuple[str, str, int, str]] = ()
+    """(datacentre, identity of a log, read up to, path) of each log of the dispatchers whose state is known."""
     places_of: tuple[str, ...] = ()
     waiting: Path | None = None
     """Directory of Parquet files with the digests (``digest``) that wait in retry stores."""
@@ -84,6 +87,7 @@ class VerifyTask:
     """Every day of the range is verified, whatever is known of it."""
     kept: Path | None = None
     """The directory of what is known of earlier runs; executors see it."""
+    commands: CommandLine = field(default_factory=CommandLine)
     export_bytes: int = 0
     """Of the registry's export, as far as it is read."""
 
@@ -113,8 +117,10 @@ def inputs(
     parts: Sequence[Hours],
     sample: Sequence[Hours],
     notes: ReadNotes,
+    unnamed: Set[tuple[str, str]],
 ) -> tuple[VerifyInputs, list[InputFile]]:
-    """Reads some hours and a margin around them, and a sample; with the files of logs and outputs that are read."""
+    """Reads some hours and a margin around them, and a sample; with the files of logs and outputs that are read.
+    ``unnamed``: (datacentre, name) of output files that nothing names."""
     sources = task.sources
     wide = merged([*((begin - task.margin, end + task.margin) for begin, end in parts), *sample])
     window = _window(wide[0][0], wide[-1][1])
@@ -144,9 +150,40 @@ def inputs(
         places=_read_to(spark, task),
         places_of=task.places_of,
         opened=_opened(spark, days.files, read),
+        unnamed=unnamed & _named(read, "output"),
+        logs=lambda: known_logs(task, days, notes.all()),
         since=days.since("output"),
     )
     return found, read
+
+
+def known_logs(task: VerifyTask, days: Days, notes: Iterable[ReadNote]) -> KnownLogs:
+    """``notes``: of all logs that are read."""
+    gone: dict[LogName, int] = {}
+    for name, to, _ in _logs_gone(task, days):
+        gone[name] = max(gone.get(name, 0), to)
+    damaged = {(note.what, note.datacentre, log_name(note.log)): note.at for note in notes if note.damaged}
+    standing = frozenset((each.what, each.datacentre, log_name(each.path)) for each in days.files)
+    return KnownLogs(standing, gone, damaged)
+
+
+def _logs_gone(task: VerifyTask, days: Days) -> Iterator[tuple[LogName, int, LogEvidence]]:
+    """Logs that were read, by a dispatcher or an earlier night, with the byte up to which."""
+    standing = {(each.datacentre, each.identity) for each in days.files}
+    for datacentre, identity, to, path in task.places:
+        if to and (datacentre, identity) not in standing:
+            yield ("foreign", datacentre, log_name(path)), to, LogEvidence.DISPATCHER
+    for seen in days.gone(*LOGS):
+        size = 1 << 62 if seen.path.endswith(COMPRESSED_SUFFIXES) else seen.bytes
+        yield (seen.what, seen.datacentre, log_name(seen.path)), size, LogEvidence.EARLIER
+
+
+def logs_known(task: VerifyTask, days: Days) -> dict[LogName, LogEvidence]:
+    """Returns the witness of each log that is gone."""
+    found: dict[LogName, LogEvidence] = {}
+    for name, _, how in _logs_gone(task, days):
+        found.setdefault(name, how)
+    return found
 
 
 def window_of(task: VerifyTask, parts: Sequence[Hours]) -> TimeRange:
@@ -177,15 +214,12 @@ def written_output(
     window: TimeRange = EVER,
     kinds: Collection[str] = KINDS,
 ) -> DataFrame:
-    """OUTPUT of joiners, dispatchers and backfills. ``only``: of these files, as (datacentre, name); ``window``: not
-    of files that are known to be of other times."""
+    """OUTPUT of joiners, dispatchers and backfills, with files that nothing names. ``only``: of these files, as
+    (datacentre, name); ``window``: not of files that are known to be of other times."""
     written = outputs.outputs(spark, sources, join, kinds=kinds, window=window, only=only)
-    work = [
-        each
-        for directory in backfills
-        for each in backfilled(directory, join.join)
-        if each.reaches(window) and (only is None or (each.datacentre, each.name) in only)
-    ]
+    work = [each for source in sources for each in outputs.unnamed_ranges(source, kinds)]
+    work += [each for directory in backfills for each in backfilled(directory, join.join) if each.reaches(window)]
+    work = [each for each in work if only is None or (each.datacentre, each.name) in only]
     if not work:
         return written
     size = partition_bytes(spark, sum(each.end for each in work))
@@ -236,7 +270,8 @@ def _places(spark: SparkSession, table: pa.Table | None) -> DataFrame | None:
 def _read_to(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
     if not task.places_of:
         return None
-    return spark.createDataFrame(list(task.places), "datacentre string, identity string, read_to bigint")
+    places = [place[:3] for place in task.places]
+    return spark.createDataFrame(places, "datacentre string, identity string, read_to bigint")
 
 
 def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[InputFile]) -> DataFrame:

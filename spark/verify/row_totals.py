@@ -13,7 +13,7 @@ from pyspark.sql.functions import col
 from photon.spark.backfill.batch_names import HOUR_PREFIX, SLOT_PREFIX
 from photon.spark.ledger_check import Cell, CountedGroup, CountedHour, folded
 from photon.spark.verify.classify import REOPENED, UNMATCHED
-from photon.spark.verify.narrow_rows import ENTRY, LINE, TORN
+from photon.spark.verify.narrow_rows import ENTRY, LINE, TORN, UNNAMED
 
 OutputFiles = Mapping[tuple[str, str], int]
 """(datacentre, file) -> from where on it is new."""
@@ -55,8 +55,9 @@ def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
     """``rows``: NARROW of everything, which Spark keeps."""
     counted = sql.expr("judged AND hour IS NOT NULL AND (pairs IS NULL OR pair = pairs)")
     backfilled = sql.expr(f"file LIKE '%/{HOUR_PREFIX}%' OR file LIKE '%/{SLOT_PREFIX}%'")
-    names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled"]
+    names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled", "unnamed"]
     marked = with_since(rows, since).withColumn("backfilled", backfilled)
+    marked = marked.withColumn("unnamed", sql.expr(f"state = '{UNNAMED}'"))
     sets = marked.groupingSets([names, ["datacentre", "file"]], *names, "file").agg(
         sql.count_if(counted), sql.count("*"), sql.bit_xor(sql.when(col("role") == ENTRY, print_of_id())),
         *ends_of("file_offset"),
@@ -66,7 +67,7 @@ def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
     entries: list[IdsOfHour] = []
     torn = unmatched = 0
     for row in sets.collect():
-        group, (file, judged, count, print_), hours = row[:7], row[7:11], row[11:]
+        group, (file, judged, count, print_), hours = row[:8], row[8:12], row[12:]
         hour, datacentre, role, kind = group[:4]
         if role is None:
             if file is not None:

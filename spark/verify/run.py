@@ -19,8 +19,10 @@ from xxhash import xxh3_128_hexdigest
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.elsewhere import is_final, open_stored
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.links import LogPath, log_path
 from photon.config.disk import RealDisk
+from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
 from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
@@ -28,13 +30,15 @@ from photon.spark.classes import Class
 from photon.spark.key_index import stale
 from photon.spark.ledger_check import compare
 from photon.spark.notes_accumulator import ReadNotes
-from photon.spark.read_notes import hours_of_logs
+from photon.spark.outputs import RangeWork
+from photon.spark.read_notes import ReadNote, hours_of_logs
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.tasks import task_directory
 from photon.spark.verify import verdict as report
 from photon.spark.verify.acknowledged import MARK, Acknowledged, kept_below, marked, read_acknowledged
 from photon.spark.verify.advice import PROBLEMS
+from photon.spark.verify.causes import Attributed, Evidence, FileTrouble, LogTrouble, UnnamedFile, causes_of
 from photon.spark.verify.days import (
     Days,
     Hours,
@@ -54,7 +58,7 @@ from photon.spark.verify.figures import (
     InputTotal,
     hour_text,
 )
-from photon.spark.verify.job import Verification, VerifyQuestion, verify, within
+from photon.spark.verify.job import Verification, VerifyQuestion, verify, with_causes, within
 from photon.spark.verify.page import page
 from photon.spark.verify.reading import (
     HOUR_NS,
@@ -65,6 +69,7 @@ from photon.spark.verify.reading import (
     hours_read,
     inputs,
     is_old,
+    logs_known,
     look_for_primaries,
     look_into,
     prints,
@@ -93,10 +98,10 @@ def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[s
     what Spark raises."""
     outcome: list[VerifyOutcome] = []
     kept = task.kept = task.kept or kept_below(directory.parent, task.sources.join.join)
-    files, places = _input_files(task, task.notes.append)
-    days = Days.known(kept, task.deployment, files)
-    days.note_growth(lambda file, end: _tail(places[name_of(file)], end))
-    night = _Night(spark, task, days, read_acknowledged(RealDisk(), kept), say)
+    found = _input_files(task, task.notes.append)
+    days = Days.known(kept, task.deployment, found.files)
+    days.note_growth(lambda file, end: _tail(found.places[name_of(file)], end))
+    night = _Night(spark, task, days, found.works, read_acknowledged(RealDisk(), kept), say)
 
     def build(building: Path) -> None:
         outcome.append(night.build(building))
@@ -127,6 +132,7 @@ class _Night:
         spark: SparkSession,
         task: VerifyTask,
         days: Days,
+        works: Mapping[tuple[str, str], RangeWork],
         known: Sequence[Acknowledged],
         say: Callable[[str], None],
     ) -> None:
@@ -137,6 +143,9 @@ class _Night:
         self._notes = ReadNotes(spark)
         self._read: dict[Name, InputFile] = {}
         self._figures = _figures(task, days.files)
+        self._works = works
+        self._evidence = Evidence(slots=_slots_of(task, works))
+        self._unnamed = {name for name, work in works.items() if not work.named}
         self.days = days
         self.verified: list[Hours] = []
         """What was looked at as a whole."""
@@ -154,6 +163,7 @@ class _Night:
             self._say("nothing has changed since the last report")
             problems.mkdir()
             self.days.keep(good)
+            self._tell_causes()
         figures.reused = [_piece_text(*piece.hours) for piece in good]
         figures.counts += [count for piece in good for count in as_counts(piece)]
         figures.inputs = _totals(self.days.files, self._bytes_read())
@@ -203,7 +213,7 @@ class _Night:
         sample = [] if sampled is None else [sampled.sample()]
         parts = merged([*todo, *sample])
         self._say(f"verifying {', '.join(_piece_text(*at) for at in merged(todo))}")
-        given, read = inputs(self._spark, task, days, todo, sample, self._notes)
+        given, read = inputs(self._spark, task, days, todo, sample, self._notes, self._unnamed)
         found = verify(given, _question(task, parts))
         try:
             counts = found.counts
@@ -231,8 +241,18 @@ class _Night:
 
         figures, days, todo = self._figures, self.days, self.verified
         wanted = within(todo) | col("hour").isNull()
-        if any(each.kind in PROBLEMS for each in new):
-            listed = marked(found.problems().where(wanted), self._acknowledged)
+        kinds = {each.kind for each in new}
+        evidence = self._evidence
+        if Class.TORN in kinds:
+            evidence.files = [self._trouble(*each) for each in found.broken()]
+        if kinds.intersection((Class.LOST_CLEARED, Class.LOST_OWNED)):
+            evidence.lost = found.lost(wanted)
+        if Class.LOG_GONE in kinds:
+            evidence.logs, evidence.known = found.logs_gone(wanted), logs_known(self._task, days)
+        counted = found.unnamed(wanted) if self._unnamed else {}
+        attributed = self._tell_causes(counted)
+        if kinds.intersection(PROBLEMS):
+            listed = marked(with_causes(found.problems().where(wanted), attributed), self._acknowledged)
             _write_problems(listed, problems)
             if self._acknowledged:
                 accepted = listed.where(MARK).groupBy("class").count().collect()
@@ -243,14 +263,48 @@ class _Night:
         cells = {cell: own for cell, own in found.totals.cells.items() if cell[0] is None or _lies_in(cell[0], todo)}
         figures.differences = compare(self._task.ledger, cells, new)
         odd = {each.hour for each in figures.unexplained()}
+        # A file with a cause is looked at each night until the cause is gone.
+        again = {("output", each.datacentre, each.file.removesuffix(".gz")) for each in evidence.files}
+        again |= {("output", *name) for name in self._unnamed}
+        spans = [days.spans[name] for name in again if name in days.spans]
         registry = prints(found.totals.entries, todo)
         absent = absent_keys(found.rows, found.totals.unmatched, todo)
         for at, counts in counts_by_piece(todo, new).items():
-            if any(hour in odd for hour in range(*at)):
+            if any(hour in odd for hour in range(*at)) or any(span.touches(at) for span in spans):
                 continue  # it is looked at again
             piece = Piece(begin=at[0], end=at[1], absent=absent[at], registry=registry[at], counts=counts,
                           looked_ns=time.time_ns())  # fmt: skip
             days.keep([piece])
+
+    def _trouble(self, datacentre: str, name: str, why: str) -> FileTrouble:
+        work = self._works.get((datacentre, name))
+        if work is None:  # of a backfill
+            return FileTrouble(datacentre, outputs.slot_of(name), name, name, why)
+        more = ".gz" if work.final else ""
+        first, last = (None if each is None else each // HOUR_NS for each in (work.first_ns, work.last_ns))
+        return FileTrouble(datacentre, work.slot, name + more, work.path + more, why, first, last)
+
+    def _path_of(self, note: ReadNote) -> str:
+        sources = self._task.sources
+        logs_of = sources.foreign if note.what == "foreign" else sources.primary
+        (directory,) = (each.directory for each in logs_of if each.datacentre == note.datacentre)
+        return f"{directory}/{note.log}"
+
+    def _tell_causes(self, unnamed: Mapping[tuple[str, str], tuple[int, int, int]] | None = None) -> Attributed:
+        """``unnamed``: of files that were read, as ``Verification.unnamed``; none where nothing was verified."""
+        evidence, read = self._evidence, {(each.datacentre, each.path) for each in self._read.values()}
+        evidence.unnamed = [
+            UnnamedFile(*name, self._works[name].path, *(unnamed or {}).get(name, (0, 0, 0)),
+                        read=unnamed is not None and name in read)
+            for name in sorted(self._unnamed)
+        ]  # fmt: skip
+        evidence.damaged = [
+            LogTrouble(note.datacentre, note.what, log_name(note.log), self._path_of(note), note.at, note.why)
+            for note in self._notes.all()
+            if note.why
+        ]
+        self._figures.causes, attributed = causes_of(evidence, self._task.commands)
+        return attributed
 
     def _bytes_read(self) -> Counter[tuple[str, str]]:
         """By side and datacentre; of output and of the registry's export what was planned."""
@@ -262,6 +316,21 @@ class _Night:
                 found[each.what, each.datacentre] += each.bytes
         found["registry", ""] += self._task.export_bytes
         return found
+
+
+def _slots_of(task: VerifyTask, works: Mapping[tuple[str, str], RangeWork]) -> dict[str, Counter[str]]:
+    """Datacentre -> slot that can be read -> number of its files."""
+    found = {source.datacentre: Counter[str]() for source in task.sources.outputs}
+    for source in task.sources.outputs:
+        states = outputs.place_of(source).states(UrlDisk())
+        found[source.datacentre].update(dict.fromkeys((state.name for state in states), 0))
+    for (datacentre, _), work in works.items():
+        if work.named:
+            found[datacentre][work.slot] += 1
+    for directory in task.backfills:
+        for work in backfilled(directory, task.sources.join.join):
+            found.setdefault(work.datacentre, Counter())[work.slot] += 1
+    return found
 
 
 def _lies_in(hour: int, parts: Iterable[Hours]) -> bool:
@@ -305,12 +374,22 @@ def _adapter(spec: AdapterSpec) -> Adapter:
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------
-def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[InputFile], dict[Name, Path | LogPath]]:
-    """Every file that there is, as it is now; and where those stand whose growth is looked at."""
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    files: list[InputFile]
+    """Every file that there is, as it is now."""
+    places: dict[Name, Path | LogPath]
+    """Where those stand whose growth is looked at."""
+    works: dict[tuple[str, str], RangeWork]
+    """(datacentre, name) -> an output file, be it named or not."""
+
+
+def _input_files(task: VerifyTask, note: Callable[[str], None]) -> _Inputs:
     sources = task.sources
     adapter = _adapter(sources.join.adapter)
     found: list[InputFile] = []
     places: dict[Name, Path | LogPath] = {}
+    works: dict[tuple[str, str], RangeWork] = {}
 
     def add(file: InputFile, place: Path | LogPath) -> None:
         found.append(msgspec.structs.replace(file, tail=_tail(place, file.bytes)))
@@ -325,8 +404,10 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[In
             place = log_path(placed(Path(), logs_of[number].directory), log.path, adapter.foreign_links)
             add(file, place) if is_foreign else found.append(file)
     for source in sources.outputs:
-        for work in outputs.source_ranges(source, KINDS, 1 << 62):
+        ranges = outputs.source_ranges(source, KINDS, 1 << 62)
+        for work in [*ranges, *outputs.unnamed_ranges(source, KINDS)]:
             add(_output_file(work), Path(work.path))
+            works[work.datacentre, work.name] = work
     for directory in task.backfills:
         found += (_output_file(work) for work in backfilled(directory, sources.join.join))
     if task.registry is not None:
@@ -336,7 +417,7 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[In
                       mtime_ns=path.stat().st_mtime_ns)
             for path in sorted(root.rglob("*")) if path.is_file()
         )  # fmt: skip
-    return found, places
+    return _Inputs(found, places, works)
 
 
 def _tail(path: Path | LogPath, end: int) -> str:

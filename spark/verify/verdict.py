@@ -26,6 +26,7 @@ from photon.idregistry.api import Digester
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import below, told, upload
+from photon.spark.verify.causes import Cause
 from photon.spark.verify.figures import Figures, hour_text
 
 VERSION = 1
@@ -83,6 +84,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", ta
     """Totals of what was read; every file is in inputs.jsonl."""
     reused: list[str]
     notes: list[str]
+    causes: list[Cause] = []
 
 
 def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
@@ -107,6 +109,7 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
         ],
         reused=list(figures.reused),
         notes=list(figures.notes),
+        causes=list(figures.causes),
     )  # fmt: skip
 
 

@@ -129,6 +129,8 @@ class Verifier:
         self.export = nights.root / "export"
         self.export.mkdir()
         patch.setattr(exports, "registry", self._registry)
+        self.places: list[tuple[str, str, int, str]] = []
+        """What the dispatchers have read; none: their states are elsewhere."""
 
     def _registry(self, *_: object, **__: object) -> Any:
         ids = self._shown
@@ -140,7 +142,8 @@ class Verifier:
         self._shown = [each for each in nights.registry.values() if each.time_ns < end_ns]
         sources = PipelineSources(nights.source(), nights.logs("clicks"), nights.logs("queries"), nights.outputs())
         task = VerifyTask(sources, "f" * 32, DAY * 24, (DAY + days) * 24, MADE_AT, full=full,
-                          registry=RegistrySource(directory=str(self.export)))  # fmt: skip
+                          registry=RegistrySource(directory=str(self.export)), places=self.places,
+                          places_of=SITES if self.places else ())  # fmt: skip
         return run(self.spark, task, nights.root / name, print)
 
     def problems(self, name: str = "report") -> Counter[tuple[str, str]]:

@@ -91,13 +91,13 @@ def test_noted_places_are_left_out(spark: SparkSession) -> None:
     """A file that is gone as a whole, however its reading was shared out; of a damaged one only that line."""
     names = [column.split()[0] for column in NARROW.split(", ")]
 
-    def torn(file: str, offset: int, line: bytes) -> tuple[object, ...]:
+    def torn(file: str, offset: int, line: bytes | None) -> tuple[object, ...]:
         values = {"role": TORN, "datacentre": "east", "kind": "joined", "file": file, "file_offset": offset,
                   "event_id": line, "name": "why"}  # fmt: skip
         return tuple(values.get(name) for name in names)
 
-    rows = [torn("gone", 0, b""), torn("gone", 500, b""), torn("rotten", 700, b"x"), torn("rotten", 800, b"y"),
-            torn("other", 0, b"")]  # fmt: skip
+    rows = [torn("gone", 0, None), torn("gone", 500, None), torn("rotten", 700, b"x"), torn("rotten", 800, b"y"),
+            torn("other", 0, None)]  # fmt: skip
     output = spark.createDataFrame(rows, NARROW)
     noted = spark.createDataFrame(
         [("east", "gone", 0), ("east", "rotten", 700)],

@@ -30,6 +30,7 @@ from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import session
 from photon.spark.sources import RegistrySource, pipeline_sources
 from photon.spark.verify.acknowledged import kept_below
+from photon.spark.verify.causes import CommandLine
 from photon.spark.verify.figures import LedgerLine
 from photon.spark.verify.reading import VerifyTask
 from photon.spark.verify.run import VerifyOutcome, run
@@ -50,6 +51,8 @@ class Wish:
     work: Path | None = None
     """Where it works, and keeps what the next run needs to know; None: next to the report, or to the deployment file
     where that is a URL."""
+    config: Path = Path("photon.toml")
+    """The deployment file, for commands that the report names."""
     join: str | None = None
     export: Path | None = None
     """A backup of the registry; None: one is taken now."""
@@ -84,6 +87,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             others=tuple(name for name in settings.datacentre if name not in names),
             full=wish.full,
             kept=kept_below(working, join),
+            commands=_commands(wish),
         )
         _add_backfills(task, base, join, wish)
         _add_standing(settings, base, names, task, work)
@@ -96,6 +100,13 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
         if there is not None:
             put_below(report, there)
         return done
+
+
+def _commands(wish: Wish) -> CommandLine:
+    begin, end = (
+        datetime.fromtimestamp(at_ns // NS_PER_S, UTC).strftime("%Y-%m-%dT%H") for at_ns in (wish.from_ns, wish.to_ns)
+    )
+    return CommandLine(str(wish.config), str(wish.report), begin, end)
 
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
@@ -122,7 +133,7 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
     waiting = work / "waiting"
     waiting.mkdir()
     schema = pa.schema([("digest", pa.binary())])
-    places: list[tuple[str, str, int]] = []
+    places: list[tuple[str, str, int, str]] = []
     known = []
     for name in names:
         path = ledger_file(base / settings.datacentre[name].state)
@@ -134,7 +145,7 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
             def take(digests: Sequence[bytes], writer: pq.ParquetWriter = writer) -> None:
                 writer.write_table(pa.table({"digest": pa.array(digests, pa.binary())}, schema=schema))
 
-            places += ((name, identity, offset) for identity, offset in read_standing(path, take))
+            places += ((name, *place) for place in read_standing(path, take))
             known.append(name)
     task.places, task.places_of, task.waiting = places, tuple(known), waiting
 

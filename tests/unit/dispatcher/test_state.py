@@ -223,7 +223,7 @@ def test_places_and_what_waits(state: State, path: Path) -> None:
     waits = stored([StoredRow(event, 7)])
     state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}, stored=waits))
     taken: list[bytes] = []
-    assert read_standing(path, taken.extend) == [("ab", 40)]
+    assert read_standing(path, taken.extend) == [("ab", 40, "a.log")]
     assert taken == [b"d" * 16]
 
 
@@ -233,7 +233,7 @@ def test_a_part_that_was_not_read_to_its_end_holds_its_log_back(tmp_path: Path) 
     state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}))
     state.database.execute("INSERT INTO parts VALUES ('ab@0', 'ab', 0, 20, 12, x'')")
     state.close()
-    assert read_standing(path, lambda digests: None) == [("ab", 12)]
+    assert read_standing(path, lambda digests: None) == [("ab", 12, "a.log")]
 
 
 def test_no_state(tmp_path: Path) -> None:

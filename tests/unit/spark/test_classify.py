@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.configured import ConfiguredAdapter
 from photon.spark.classes import Class
-from photon.spark.verify.classify import ClassifiedId, Entry, KnownOfId, Line, Record, classify, differing
+from photon.spark.verify.classify import (
+    ABSENT_REASONS,
+    ClassifiedId,
+    Entry,
+    KnownLogs,
+    KnownOfId,
+    Line,
+    Record,
+    classify,
+    differing,
+    without_copies,
+)
 from photon.spark.verify.findings import _datacentre
 from photon.spark.verify.fresh import FreshJoin
 
@@ -281,3 +292,77 @@ def test_the_fresh_join_checks_bounds_itself() -> None:
     primary = {"p_log": "q.log", "p_offset": 0, "p_name": "q.log", "p_header": None, "p_record": b'{"k":1,"t":4}'}
     assert fresh.expected({**row, **primary}).kind == "joined"
     assert fresh.expected({**row, **primary, "p_record": b'{"k":1,"t":3}'}).kind == "unmatched"
+
+
+STANDING = frozenset({("foreign", "east", "b.log"), ("primary", "east", "q.log"), ("primary", "east", "p.log")})
+LOGS = KnownLogs(STANDING, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("logs", "lacks"),
+    [
+        (LOGS, True),
+        (replace(LOGS, standing=STANDING | {("foreign", "east", "a.log")}), False),
+        (KnownLogs(STANDING | {("foreign", "east", "a.log")}, {("foreign", "east", "a.log"): 11}, {}), True),
+        (KnownLogs(STANDING | {("foreign", "east", "a.log")}, {("foreign", "east", "a.log"): 10}, {}), False),
+        (KnownLogs(STANDING | {("foreign", "east", "a.log")}, {}, {("foreign", "east", "a.log"): 10}), True),
+        (KnownLogs(STANDING | {("foreign", "east", "a.log")}, {}, {("foreign", "east", "a.log"): 11}), False),
+    ],
+)
+def test_a_record_whose_log_is_not_there_is_no_invention(logs: KnownLogs, *, lacks: bool) -> None:
+    found = only(KnownOfId([], [RECORD], [ENTRY], logs=logs))
+    assert found.kind is (Class.LOG_GONE if lacks else Class.INVENTED)
+    if lacks:
+        assert (found.evidence["side"], found.evidence["log"], found.evidence["elsewhere"]) == (
+            "foreign",
+            "a.log",
+            False,
+        )
+    elsewhere = only(KnownOfId([replace(WEST, offset=7)], [RECORD], [ENTRY], logs=logs))
+    assert elsewhere.kind is (Class.LOG_GONE if lacks else Class.WRONGLY_JOINED)
+    assert elsewhere.evidence.get("elsewhere", lacks) is lacks
+    altered = only(KnownOfId([WEST], [replace(RECORD, foreign=9)], [ENTRY], logs=logs))
+    assert altered.kind is Class.WRONGLY_JOINED, "another datacentre's line says otherwise"
+
+
+def test_a_record_whose_primary_log_is_not_there_cannot_be_compared() -> None:
+    logs = KnownLogs(frozenset({("foreign", "east", "a.log"), ("primary", "west", "q.log")}), {}, {})
+    found = only(KnownOfId([ABSENT, WEST], [RECORD], [ENTRY], logs=logs))
+    assert (found.kind, found.evidence["side"], found.evidence["log"]) == (Class.LOG_GONE, "primary", "q.log")
+    assert found.evidence["elsewhere"] is True
+    assert only(KnownOfId([ABSENT], [RECORD], [ENTRY], logs=logs)).evidence["elsewhere"] is False
+    other = replace(LINE, primary=8, primary_log="p.log")
+    assert of(KnownOfId([other], [RECORD], [ENTRY], logs=logs)) == [Class.LOG_GONE]
+    assert of(KnownOfId([other], [replace(RECORD, key=b"8")], [ENTRY], logs=logs)) == [Class.WRONGLY_JOINED]
+    assert of(KnownOfId([ABSENT], [RECORD], [ENTRY])) == [Class.SHOULD_BE_UNMATCHED]
+    assert of(KnownOfId([LINE], [RECORD], [ENTRY], logs=logs)) == [Class.CORRECT]
+
+
+def test_records_in_files_that_nothing_names_are_copies_unless_they_are_the_only_ones() -> None:
+    copy = replace(RECORD, file="joined/e-000077.jsonl", unnamed=True)
+    assert without_copies([copy, RECORD]) == [RECORD]
+    assert without_copies([copy, replace(copy, offset=9)]) == [copy]
+    late = replace(LATE, unnamed=True)
+    assert without_copies([late, copy]) == [late, copy], "a claim that it was late is no record"
+    given_up = replace(UNMATCHED, given_up=True)
+    assert without_copies([given_up, copy]) == [given_up, copy]
+    pairs = [replace(RECORD, pair=n, pairs=2) for n in (1, 2)]
+    assert without_copies([pairs[0], *(replace(each, unnamed=True) for each in pairs)]) == [
+        pairs[0], replace(pairs[1], unnamed=True)
+    ]  # fmt: skip
+
+
+def test_reasons_and_added_members() -> None:
+    said, absent = 77, next(iter(ABSENT_REASONS))
+    line, record = replace(ABSENT, reason=said), replace(UNMATCHED, reason=said)
+    entry = replace(ENTRY, kind="unmatched")
+    assert of(KnownOfId([line], [record], [entry])) == [Class.CORRECT]
+    assert of(KnownOfId([line], [replace(record, reason=absent)], [entry])) == [Class.CORRECT], (
+        "the primary came later"
+    )
+    assert only(KnownOfId([line], [replace(record, reason=9)], [entry])).evidence["fields"] == ["reason"]
+    filtered = replace(LINE, kind="filtered", foreign=None, primary=None, reason=said)
+    written = replace(RECORD, kind="filtered", foreign=2, primary=None, reason=absent)
+    found = only(KnownOfId([filtered], [written], [replace(ENTRY, kind="filtered")]))
+    assert (found.kind, found.evidence["fields"]) == (Class.WRONGLY_JOINED, ["reason"])
+    assert only(KnownOfId([LINE], [replace(RECORD, added=True)], [ENTRY])).evidence["fields"] == ["members"]

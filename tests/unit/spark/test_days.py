@@ -232,6 +232,18 @@ def test_deleted_raw_logs_are_remembered(tmp_path: Path) -> None:
         days.keep(days.good([DAY], PRINT))
         days.write(RealDisk(), tmp_path, [])
         assert Days.known(tmp_path, "d", left).pieces[DAY].raw_gone is gone
+        missed = {"a.log", "q.log"} - {each.path for each in left}
+        assert {each.path for each in Days.known(tmp_path, "d", left).gone("foreign", "primary")} == missed
+
+
+def test_a_log_that_is_gone_says_nothing_of_later_days(tmp_path: Path) -> None:
+    """It is remembered; days that are verified after that are not suspected for it."""
+    left = [FOREIGN, OUTPUT]
+    for raw_gone in (True, False):
+        days = Days.known(report(tmp_path) if raw_gone else tmp_path, "d", left)
+        days.keep([piece()])
+        days.write(RealDisk(), tmp_path, [DAY])
+        assert Days.known(tmp_path, "d", left).pieces[DAY].raw_gone is raw_gone
 
 
 def test_pieces() -> None:

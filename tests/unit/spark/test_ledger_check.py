@@ -44,6 +44,7 @@ def test_a_missing_record_is_a_finding_unless_the_verification_found_it_lost() -
         (CountedHour(100, 0, RECORDS | {"joined": 63}), {"pending": 3, "elsewhere": 27}, "pending"),
         (CountedHour(100, 0, RECORDS | {"joined": 63}), {"reread": 3}, "read again"),
         (CountedHour(100, 0, RECORDS | {"joined": 63}, backfilled=3), {}, "backfilled"),
+        (CountedHour(100, 0, RECORDS | {"joined": 63}, unnamed=3), {}, "in files that nothing names"),
     ],
 )
 def test_more_records_than_the_ledger_has(counted: CountedHour, ledger: dict[str, int], why: str) -> None:
@@ -77,13 +78,16 @@ def test_an_hour_that_the_ledger_does_not_know() -> None:
 
 def test_rows_are_counted_by_hour_and_datacentre() -> None:
     found = folded([
-        CountedGroup(5, "east", 0, "joined", False, None, None, 90), CountedGroup(5, "east", 0, "unmatched", True,
-        None, None, 10), CountedGroup(5, "east", 1, "joined", None, False, None, 60), CountedGroup(5, "east", 1,
-        "joined", None, True, None, 3), CountedGroup(5, "east", 2, "joined", None, None, None, 70), CountedGroup(5,
-        None, 1, "joined", None, None, None, 1), CountedGroup(6, "west", 1, "late", None, None, None, 2),
+        CountedGroup(5, "east", 0, "joined", False, None, None, None, 90),
+        CountedGroup(5, "east", 0, "unmatched", True, None, None, None, 10),
+        CountedGroup(5, "east", 1, "joined", None, False, None, True, 60),
+        CountedGroup(5, "east", 1, "joined", None, True, None, None, 3),
+        CountedGroup(5, "east", 2, "joined", None, None, None, None, 70),
+        CountedGroup(5, None, 1, "joined", None, None, None, None, 1),
+        CountedGroup(6, "west", 1, "late", None, None, None, None, 2),
     ])  # fmt: skip
     assert found == {
-        (5, "east"): CountedHour(100, 10, {"joined": 63}, 0, 3),
+        (5, "east"): CountedHour(100, 10, {"joined": 63}, 0, 3, 60),
         (6, "west"): CountedHour(0, 0, {"late": 2}, 0, 0),
     }
 

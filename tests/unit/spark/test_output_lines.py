@@ -87,3 +87,14 @@ def test_a_torn_line_does_not_hide_its_neighbours() -> None:
     assert columns.offsets == [1000, 1000 + len(good), 1000 + len(good) + 15]
     assert [line is None for line in columns.lines] == [False, True, False]
     assert [why is None for why in columns.torn] == [True, False, True]
+
+
+def test_members_that_no_line_of_its_kind_has() -> None:
+    made = joined(Joined(b"{}", b"{}"))
+    assert not read_output_line(made, "joined").added
+    for more in (b'"campaign":1,', b'"decided_at":"x",', b'"record_raw_base64":"",'):
+        assert read_output_line(b"{" + more + made[1:], "joined").added, more
+    undone = b'{"reason":"no","record":"r","source":{"file":"f","offset":1}}'
+    assert not read_output_line(undone, "rejected").added
+    for more in (b'"campaign":1,', b'"joined_at":"x",', b'"foreign":{},', b'"pair":1,"pairs":1,'):
+        assert read_output_line(b"{" + more + undone[1:], "rejected").added, more

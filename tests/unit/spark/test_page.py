@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD, MEANING, PROBLEMS, TO_DO
+from photon.spark.verify.causes import Cause, CauseKind
 from photon.spark.verify.figures import (
     ClassCount,
     ExampleFinding,
@@ -135,3 +136,20 @@ def test_acknowledged_findings_are_counted_apart() -> None:
     assert (verdict_of(all_, "", 0).exit, verdict_of(all_, "", 0).verdict) == (0, "right")
     assert "No new problem" in page(all_)
     assert "Every event exactly once" not in page(all_)
+
+
+def test_causes_stand_before_findings_with_their_commands() -> None:
+    gone = Cause(kind=CauseKind.FILE_GONE, datacentre="west", what="joined/w.jsonl.gz", events=761,
+                 say=f"file {EVIL} is gone: 761 events", command="photon spark recover --dry-run")  # fmt: skip
+    copy = Cause(kind=CauseKind.FILE_UNNAMED, datacentre="west", what="x", events=0, say="unnamed", command="mv x y",
+                 alone=True)  # fmt: skip
+    shown = figures([ClassCount(HOUR, "west", Class.LOST_CLEARED, 761)], causes=[gone, copy])
+    assert shown.problems() == 762, "a copy has no findings of its own"
+    text = page(shown)
+    checked(text)
+    assert EVIL not in text
+    assert (
+        text.index("<h2>Causes") < text.index('<code class="run">photon spark recover') < text.index("<h2>Findings")
+    )
+    right = figures([ClassCount(HOUR, "west", Class.CORRECT, 5)], causes=[copy])
+    assert (right.problems(), "Every event exactly once" in page(right)) == (1, False)

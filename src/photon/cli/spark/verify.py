@@ -74,7 +74,7 @@ def verify(
     newest = _newest(at.settings, now_ns)
     to_ns = newest if until is None else given_ns("--to", until, now_ns)
     from_ns, to_ns = given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS, -(-to_ns // HOUR_NS) * HOUR_NS
-    wish = Wish(from_ns, to_ns, report, no_registry=no_registry, spark=pairs(spark), **given)
+    wish = Wish(from_ns, to_ns, report, config=at.config, no_registry=no_registry, spark=pairs(spark), **given)
     if wish.from_ns >= wish.to_ns:
         raise UsageError("--from is not before --to")
     if wish.to_ns > now_ns:
@@ -101,6 +101,8 @@ def _export(at: Deployed, directory: Path) -> None:
 def _show(done: VerifyOutcome, report: Path) -> None:
     from photon.spark.verify.advice import GOOD, MEANING, TO_DO
 
+    for cause in done.figures.causes:
+        click.echo(f"{cause.say}\n  {cause.command}")
     rows = [
         [f"{count:,}", str(kind), MEANING[kind] if kind in GOOD else TO_DO[kind]]
         for kind, count in done.figures.totals().items()

@@ -107,3 +107,22 @@ def test_a_damaged_log_is_read_up_to_there(tmp_path: Path) -> None:
         blocks.extend(read_slice(tmp_path, cut(log, 1)[0], Reading()))  # keeps what came before
     assert caught.value.offset == blocks[-1].end
     assert len(rows(blocks)) > 10_000
+    assert not caught.value.is_whole
+
+
+@pytest.mark.parametrize("at", [-8, -6, -1])
+def test_a_wrong_checksum_loses_no_record(tmp_path: Path, at: int) -> None:
+    data = b"".join(b"%d some text\n" % n for n in range(50_000))
+    packed = bytearray(gzip.compress(data))
+    packed[at] ^= 1
+    (tmp_path / "a.log.gz").write_bytes(packed)
+    (log,) = standing_logs(tmp_path, Reading(), lambda problem: None)
+    blocks: list[Block] = []
+    with pytest.raises(LogUnreadable) as caught:
+        blocks.extend(read_slice(tmp_path, cut(log, 1)[0], Reading()))
+    assert (len(rows(blocks)), caught.value.is_whole, caught.value.offset) == (50_000, True, len(data))
+    (tmp_path / "a.log.gz").write_bytes(bytes(packed) + gzip.compress(b"one more\n"))
+    (log,) = standing_logs(tmp_path, Reading(), lambda problem: None)
+    with pytest.raises(LogUnreadable) as caught:
+        list(read_slice(tmp_path, cut(log, 1)[0], Reading()))
+    assert not caught.value.is_whole, "nobody reads the member that follows"

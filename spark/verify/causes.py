@@ -1,0 +1,317 @@
+"""Causes of findings: files and logs that are gone or damaged, output that was not read. Pure.
+
+A finding is about an event, and a deleted file makes a thousand of them. A cause names the file, the number of its
+findings, and the one command to run next.
+"""
+
+from __future__ import annotations
+
+import enum
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from photon.outputs.every_file import CHECKSUM_WRONG, GONE
+from photon.spark.verify.classify import FOREIGN, LogName
+
+
+class CauseKind(enum.StrEnum):
+    """One word each; ``docs/verification.md`` says what to do about them."""
+
+    SLOT_NOT_READ = "slot-not-read"
+    SLOT_GONE = "slot-gone"
+    FILE_GONE = "file-gone"
+    FILE_DAMAGED = "file-damaged"
+    CHECKSUM_WRONG = "checksum-wrong"
+    FILE_UNNAMED = "file-unnamed"
+    LOG_GONE = "log-gone"
+    LOG_DAMAGED = "log-damaged"
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """``events`` is the number of findings that it explains; with ``alone`` no finding stands for it, so that it is a
+    problem of its own. Several datacentres or files have commas between them."""
+
+    kind: CauseKind
+    datacentre: str
+    what: str  # file, log or slot
+    events: int
+    say: str  # one line
+    command: str  # to run next
+    alone: bool = False
+
+
+class FileTrouble(NamedTuple):
+    """A published file that is not whole, as the reading of it told."""
+
+    datacentre: str
+    slot: str
+    file: str  # as it is called on disk, relative to the output
+    path: str
+    why: str
+    first: int | None = None  # hour of its first event, where that is known
+    last: int | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.file.partition("/")[0]
+
+
+class LostGroup(NamedTuple):
+    """Lost records whose owner is known, by its entry in the registry."""
+
+    datacentre: str
+    slot: str
+    kind: str
+    hour: int | None
+
+
+class UnnamedFile(NamedTuple):
+    """A file in an output directory that nothing names. Lines are those of the verified hours."""
+
+    datacentre: str
+    file: str
+    path: str
+    lines: int
+    copies: int
+    others: int = 0  # lines of other hours, which were not compared
+    read: bool = True
+
+
+class LogGroup(NamedTuple):
+    """Records whose source is not there. ``elsewhere``: another datacentre's logs have it."""
+
+    side: str
+    datacentre: str
+    log: str
+    elsewhere: bool
+
+
+class LogTrouble(NamedTuple):
+    datacentre: str
+    side: str
+    log: str
+    path: str
+    at: int
+    why: str
+
+
+class LogEvidence(enum.Enum):
+    """The witness that a log was there."""
+
+    DISPATCHER = "was read by the dispatcher and is gone"
+    EARLIER = "was there when an earlier night read it and is gone"
+    NAMED = "is named by records and is not there"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """Files and hours of the commands to run next."""
+
+    config: str = "photon.toml"
+    report: str = "report"
+    begin: str = "yesterday"
+    end: str = "today"
+
+    def verify(self) -> str:
+        return _shell("photon spark verify --config", self.config, "--from", self.begin, "--to", self.end, "--report",
+                      self.report)  # fmt: skip
+
+    def recover(self) -> str:
+        return _shell("photon spark recover --config", self.config, "--report", self.report) + " --dry-run"
+
+    def slot(self, name: str) -> str:
+        return _shell("photon status slots", name, "--config", self.config)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All that the causes of a night are told from."""
+
+    files: Sequence[FileTrouble] = ()
+    # Datacentre -> slot that was read -> number of its files.
+    slots: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    lost: Mapping[LostGroup, int] = field(default_factory=dict)
+    unnamed: Sequence[UnnamedFile] = ()
+    logs: Mapping[LogGroup, int] = field(default_factory=dict)
+    known: Mapping[LogName, LogEvidence] = field(default_factory=dict)
+    damaged: Sequence[LogTrouble] = ()
+
+
+Attributed = dict[LostGroup, str]  # lost records -> why they are
+
+
+def causes_of(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attributed]:
+    """Every cause, those first that explain the most."""
+    lost, attributed = _lost(evidence, commands)
+    found = [*lost, *_logs(evidence, commands)]
+    found += [_unnamed(each, commands) for each in evidence.unnamed]
+    return sorted(found, key=lambda each: -each.events), attributed
+
+
+# -- output --------------------------------------------------------------------------------------------------------
+def _lost(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attributed]:
+    attributed: Attributed = {}
+    events = Counter[str]()
+    files = Counter[tuple[FileTrouble, ...]]({(each,): 0 for each in evidence.files})
+    not_read: dict[str, tuple[str, str]] = {}
+    for group, count in evidence.lost.items():
+        if group.slot not in evidence.slots.get(group.datacentre, ()):
+            say = f"output of slot {group.slot} was not read"
+            not_read[say] = group.datacentre, group.slot
+            attributed[group] = say
+            events[say] += count
+        elif own := _suspects(group, evidence.files):
+            attributed[group] = ", ".join(f"{each.file}: {each.why}" for each in own)
+            files[own] += count
+    found = [
+        _not_read(say, *where, events[say], commands, known=where[0] in evidence.slots)
+        for say, where in not_read.items()
+    ]
+    return found + _files(files, evidence.slots, commands), attributed
+
+
+def _suspects(group: LostGroup, files: Iterable[FileTrouble]) -> tuple[FileTrouble, ...]:
+    """Files that may have held these records: of one kind and hour, as far as that is known."""
+    own = [each for each in files if (each.datacentre, each.slot) == (group.datacentre, group.slot)]
+    own = [each for each in own if CHECKSUM_WRONG not in each.why]
+    near = [each for each in own if each.first is None or each.last is None or group.hour is None
+            or each.first <= group.hour <= each.last]  # fmt: skip
+    return tuple(
+        [each for each in near if each.kind == group.kind] or [each for each in near if each.kind == "joined"]
+    )
+
+
+def _not_read(say: str, datacentre: str, slot: str, events: int, commands: CommandLine, *, known: bool) -> Cause:
+    why = (
+        "its state is not below the datacentre's state/slots"
+        if known
+        else "the deployment file has no such datacentre"
+    )
+    return Cause(
+        kind=CauseKind.SLOT_NOT_READ, datacentre=datacentre, what=slot, events=events, command=commands.slot(slot),
+        say=f"{say}: {_events(events)}; {datacentre}: {why}",
+    )  # fmt: skip
+
+
+def _files(
+    files: Mapping[tuple[FileTrouble, ...], int], slots: Mapping[str, Mapping[str, int]], commands: CommandLine
+) -> list[Cause]:
+    """Files of a slot that are all gone are one cause; so are those of which nobody can tell which held an event."""
+    gone = Counter((each.datacentre, each.slot) for (each, *more) in files if not more and GONE in each.why)
+    whole = {at for at, count in gone.items() if count > 1 and count >= slots.get(at[0], {}).get(at[1], 0)}
+    found, of_slots = [], Counter[tuple[str, str]](dict.fromkeys(whole, 0))
+    together = {each for own, count in files.items() if len(own) > 1 and count for each in own}
+    for own, count in files.items():
+        at = own[0].datacentre, own[0].slot
+        if at in whole:
+            of_slots[at] += count
+        elif count or own[0] not in together:
+            found.append(_file(own, count, commands))
+    return found + [
+        Cause(
+            kind=CauseKind.SLOT_GONE, datacentre=datacentre, what=slot, events=count, command=commands.slot(slot),
+            say=f"all {gone[datacentre, slot]:,} files of slot {slot} are gone: {_events(count)}; mount its disk",
+        )
+        for (datacentre, slot), count in of_slots.items()
+    ]  # fmt: skip
+
+
+def _file(own: Sequence[FileTrouble], events: int, commands: CommandLine) -> Cause:
+    what, first = ", ".join(each.file for each in own), own[0]
+    if len(own) > 1:
+        kind, said, command = CauseKind.FILE_DAMAGED, "are gone or damaged", commands.recover()
+    elif CHECKSUM_WRONG in first.why:
+        kind, said = CauseKind.CHECKSUM_WRONG, first.why
+        new = f"{first.path}.new"
+        command = f"{_shell('gzip -cd', first.path)} | {_shell('gzip >', new)} && {_shell('mv', new, first.path)}"
+    elif GONE in first.why:
+        kind, said, command = CauseKind.FILE_GONE, GONE, commands.recover()
+    else:
+        kind, said, command = CauseKind.FILE_DAMAGED, first.why, commands.recover()
+    say = f"{'files' if len(own) > 1 else 'file'} {what} {said}: {_events(events)}"
+    if kind is CauseKind.CHECKSUM_WRONG:
+        say = f"{what}: {said}"
+    return Cause(kind=kind, datacentre=first.datacentre, what=what, events=events, say=say, command=command)
+
+
+def _unnamed(file: UnnamedFile, commands: CommandLine) -> Cause:
+    own = file.lines - file.copies
+    said = f"{file.lines:,} lines: {file.copies:,} are copies of records in the output, {own:,} stand nowhere else"
+    if not file.read:
+        said = "its lines are of hours that were not looked at"
+    elif file.others:
+        said += f" ({file.others:,} more lines are of other hours)"
+    output = file.path.rpartition("/" + file.file.partition("/")[0] + "/")[0]
+    away = file.read and not own and not file.others
+    return Cause(
+        kind=CauseKind.FILE_UNNAMED, datacentre=file.datacentre, what=file.file, events=0, alone=True,
+        say=f"{file.file}: not named by the manifest, {said}"
+        + ("; put the slot's manifest.jsonl back from a copy" if own else ""),
+        command=_shell("mv -n", file.path, output.rpartition("/")[0] + "/") if away else commands.verify(),
+    )  # fmt: skip
+
+
+# -- raw logs ------------------------------------------------------------------------------------------------------
+def _logs(evidence: Evidence, commands: CommandLine) -> list[Cause]:
+    damaged = {(each.side, each.datacentre, each.log): each for each in evidence.damaged}
+    behind = Counter[LogName]()
+    missing: dict[tuple[str, str, bool], Counter[str]] = {}
+    for group, count in evidence.logs.items():
+        name = group.side, group.datacentre, group.log
+        if name in damaged and name not in evidence.known:
+            behind[name] += count
+            continue
+        # Where no datacentre's logs have the events, it is one log that is gone from all of them.
+        at = group.side, group.log if not group.elsewhere else f"{group.log}\0{group.datacentre}", group.elsewhere
+        missing.setdefault(at, Counter())[group.datacentre] += count
+    found = [
+        _log(side, log.partition("\0")[0], by, evidence.known, commands, elsewhere=elsewhere)
+        for (side, log, elsewhere), by in missing.items()
+    ]
+    return found + [_damaged(each, behind[name], commands) for name, each in damaged.items()]
+
+
+def _log(
+    side: str,
+    log: str,
+    by: Mapping[str, int],
+    known: Mapping[LogName, LogEvidence],
+    commands: CommandLine,
+    *,
+    elsewhere: bool,
+) -> Cause:
+    told = [known.get((side, datacentre, log), LogEvidence.NAMED) for datacentre in by]
+    how = min(told, key=list(LogEvidence).index)
+    where, events = ", ".join(sorted(by)), sum(by.values())
+    said = how.value if side == FOREIGN or how is not LogEvidence.DISPATCHER else "was read and is gone"
+    place = f"in {where} only" if elsewhere else "in every datacentre that has its events"
+    return Cause(
+        kind=CauseKind.LOG_GONE, datacentre=where, what=log, events=events, command=commands.verify(),
+        say=f"{side} log {log} {said} {place}: {_events(events)}; put it back, then verify again",
+    )  # fmt: skip
+
+
+def _damaged(log: LogTrouble, events: int, commands: CommandLine) -> Cause:
+    whole = CHECKSUM_WRONG in log.why
+    said = log.why if whole else f"cannot be read from byte {log.at:,} on ({log.why}): {_events(events)}"
+    return Cause(
+        kind=CauseKind.LOG_DAMAGED, datacentre=log.datacentre, what=log.log, events=events, alone=whole,
+        say=f"{log.side} log {log.log}: {said}; put it back from a copy",
+        command=_shell("gzip -t", log.path) if whole else commands.verify(),
+    )  # fmt: skip
+
+
+def _events(count: int) -> str:
+    return f"{count:,} {'event' if count == 1 else 'events'}"
+
+
+def _shell(command: str, *words: str) -> str:
+    return " ".join([command, *map(shlex.quote, words)])
+
+
+__all__ = ["Cause", "CauseKind", "CommandLine", "Evidence", "causes_of"]
