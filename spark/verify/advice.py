@@ -37,8 +37,8 @@ TO_DO = {
     Class.DUPLICATED: "bill the record that the evidence names registered; keep the files, tell their readers",
     Class.DUPLICATED_ACROSS: "bill the record that the evidence names registered; keep the files, tell their readers",
     Class.LOG_GONE: "put the raw log back and verify again; deleted on purpose: the range is too old to verify",
-    Class.INVENTED: "somebody wrote into the output: keep the file, look at its slot and token; or was its log rotated "
-    "away under the same name?",
+    Class.INVENTED: "somebody wrote into the output: keep the file, look at its slot and token; or was its log "
+    "rotated away under the same name?",
     Class.WRONGLY_JOINED: "the evidence names the fields: was a log rewritten, the adapter changed, a disk bad? "
     "Compare both texts",
     Class.SHOULD_BE_UNMATCHED: "was a primary log rewritten? Put the right one back, and verify again",
