@@ -21,7 +21,7 @@ from photon.objects.paths import ObjectPath, placed
 from photon.outputs.cursor import Cursor
 from photon.outputs.mirrored import MirroredPlace
 from photon.outputs.output_places import KINDS, OutputPlace
-from photon.outputs.published import OutputFile
+from photon.outputs.published import DamagedRange, OutputFile
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas
 from photon.spark.output_lines import TORN_BYTES_MAX, OutputColumns, OutputLine, read_output_lines
@@ -52,10 +52,11 @@ class RangeWork(msgspec.Struct, frozen=True):
     first_ns: int | None = None
     last_ns: int | None = None
     """Event times of the whole file, where they are known; then every line has one."""
+    damaged: tuple[DamagedRange, ...] = ()
 
     def part(self) -> FileRange:
         """The range as ``photon.outputs`` reads it."""
-        file = OutputFile(self.name, self.length, self.closed, self.final)
+        file = OutputFile(self.name, self.length, self.closed, self.final, damaged=self.damaged)
         return FileRange(self.slot, file, placed(Path(), self.path), self.start, self.end)
 
     def reaches(self, window: TimeRange) -> bool:
@@ -127,7 +128,7 @@ def _work(datacentre: str, part: FileRange) -> RangeWork:
     file = part.file
     return RangeWork(
         datacentre, part.slot, file.name, file.length, file.closed, file.final, str(part.path), part.start, part.end,
-        file.first_ns, file.last_ns,
+        file.first_ns, file.last_ns, file.damaged,
     )  # fmt: skip
 
 

@@ -3,14 +3,15 @@
 It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files: length
 that is durable and witnessed) and ``manifest.jsonl`` (final files, compressed). Bytes below a published length stay,
 whatever happens but a retirement (docs/output.md). A retired slot also has ``retired.json``, which then alone
-says what is still to be read, and where it stands (protocol rule 14).
+says what is still to be read, and where it stands (protocol rule 14). ``damaged.json`` names the ranges of published
+bytes that are lost and whose events were given back: no reader reads them, or waits for them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -31,9 +32,21 @@ OUTPUT_NAME = "output"
 MANIFEST_VERSIONS = (1, 2)
 """Since 2 an entry may tell its event times."""
 RETIRED_VERSION = 1
+DAMAGED_NAME = "damaged.json"
+DAMAGED_VERSION = 1
 PLAIN_SUFFIX = ".jsonl"
 FINAL_SUFFIX = ".jsonl.gz"
 _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
+
+
+class DamagedRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Published bytes that are lost for good: their events were given back."""
+
+    file: str  # plain name, as ``OutputFile.name``
+    start: int  # uncompressed bytes
+    end: int
+    why: str
+    at: str  # when it was marked: UTC, as ISO 8601
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,7 @@ class OutputFile:
     """First and last event time of its records, where the manifest tells them."""
     stored: str = ""
     """The name under which it stands, where that is another one."""
+    damaged: tuple[DamagedRange, ...] = ()  # in order, none within another; the file may be missing
 
     @property
     def path(self) -> str:
@@ -66,6 +80,18 @@ class OutputFile:
     def number(self) -> int:
         """Files of a kind are written one after the other."""
         return int(self.name.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
+
+    def readable(self, at: int) -> tuple[int, int]:
+        """Returns begin and end of the first bytes from ``at`` on that are not damaged; both are ``length`` if there
+        are none."""
+        end = self.length
+        for each in self.damaged:
+            if each.start <= at:
+                at = max(at, each.end)
+            else:
+                end = min(end, each.start)
+                break
+        return (at, end) if at < end else (self.length, self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +136,12 @@ class _ManifestEntry(msgspec.Struct, frozen=True):
     last_ns: int | None = None
 
 
+class _Damaged(msgspec.Struct, frozen=True):
+    version: int
+    slot: str
+    ranges: tuple[DamagedRange, ...]
+
+
 class _Retired(msgspec.Struct, frozen=True):
     version: int
     slot: str
@@ -152,6 +184,20 @@ def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path |
     return msgspec.json.encode(_Retired(RETIRED_VERSION, slot, files, None if output is None else str(output)))
 
 
+def damaged_bytes(slot: str, ranges: Collection[DamagedRange]) -> bytes:
+    """The content of ``damaged.json``."""
+    return msgspec.json.encode(_Damaged(DAMAGED_VERSION, slot, tuple(ranges)))
+
+
+def read_damaged(disk: Disk, state: Path) -> tuple[DamagedRange, ...]:
+    """Returns the damaged ranges of the slot in this state directory, by file and in order.
+
+    Raises PublishedDamaged, OSError.
+    """
+    found = read_versioned(disk, state / DAMAGED_NAME, _Damaged, DAMAGED_VERSION, PublishedDamaged)
+    return () if found is None else found.ranges
+
+
 class Listing(Protocol):
     """What one slot has published, looked at again and again."""
 
@@ -186,6 +232,16 @@ class SlotListing:
 
         If a file is reported, so are all files of its kind that were written before.
         """
+        found = self._look()
+        damaged: dict[str, tuple[DamagedRange, ...]] = {}
+        for each in read_damaged(self._disk, self._state):  # after the lengths: it says nothing beyond them
+            damaged[each.file] = (*damaged.get(each.file, ()), each)
+        if not damaged:
+            return found
+        files = [replace(file, damaged=damaged.get(file.name, ())) for file in found.files]
+        return replace(found, files=tuple(files))
+
+    def _look(self) -> SlotOutput:
         retired = self._retired()
         if retired is not None:
             return retired

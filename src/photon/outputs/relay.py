@@ -19,6 +19,7 @@ from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor, CursorFile
 from photon.outputs.output_places import OutputPlace
+from photon.outputs.damaged import filler
 from photon.outputs.reader import Reader
 
 KIND = "joined"
@@ -72,6 +73,12 @@ class CopiedLogs:
                 log.file = self._disk.append(log.path)
                 there = 0
         log.file.write(data[there:])
+
+    def skip(self, source: str, name: str, end: int) -> None:
+        """Fills the file up to ``end`` with blank lines: a damaged range is skipped, and offsets stay. OSError."""
+        log = self._log(source, name, 0)
+        for part in filler(max(end - log.file.size, 0)):
+            log.file.write(part)
 
     def sync(self) -> None:
         """Makes all of it durable. Raises RelayedLogLost, OSError."""
@@ -145,7 +152,11 @@ class Relay:
         end.
         """
         for block in self._reader.read():
-            self._logs.append(block.place.slot, Path(block.name).name, block.start, block.data)
+            name, damaged = Path(block.name).name, block.damaged
+            if damaged is None:
+                self._logs.append(block.place.slot, name, block.start, block.data)
+            elif damaged.start > 0 or block.start < block.length:  # a log of blank lines alone would have no identity
+                self._logs.skip(block.place.slot, name, block.start)
             self._cursor = self._cursor.moved(block.place, block.end(), block.output)
             self.bytes += len(block.data)
             self.events += block.data.count(b"\n")
