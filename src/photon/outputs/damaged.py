@@ -20,6 +20,7 @@ from photon.outputs.published import (
     SlotListing,
     damaged_bytes,
     read_damaged,
+    readable,
 )
 
 READ_BYTES = 64 << 10
@@ -106,21 +107,28 @@ def filler(size: int) -> Iterator[bytes]:
         size -= part
 
 
-def filled(content: Callable[[int, int], bytes], file: OutputFile, at: int, length: int) -> bytes:
-    """Returns ``length`` bytes of a file from ``at`` on, newlines in place of damaged ones; fewer if it ends before.
+class FilledContent:
+    """As FileContent, with newlines in place of damaged ranges: offsets stay where a file is copied."""
 
-    ``content``: reads from an offset at most so many bytes.
-    """
-    parts, end = list[bytes](), at + length
-    while at < end:
-        begin, stop = file.readable(at)
-        begin, stop = min(begin, end), min(stop, end)
-        if begin > at:
-            parts += filler(begin - at)
-        elif not (part := content(at, stop - at)):
-            break
-        else:
+    def __init__(self, disk: Disk, path: Path, at: int, damaged: Sequence[DamagedRange]) -> None:
+        """``path``: of the plain file; ``at``: uncompressed bytes; ``damaged``: the ranges of this file, in order."""
+        self._disk, self._path, self._damaged = disk, path, damaged
+        self._content = FileContent(disk, path, at)
+        self.at = at
+
+    def read(self, length: int) -> bytes:
+        """Returns the next ``length`` bytes; fewer where the file ends. Raises OutputMissing, OSError."""
+        parts, end = list[bytes](), self.at + length
+        while self.at < end:
+            begin, stop = readable(self._damaged, self.at, end)
+            if begin > self.at:
+                part = b"".join(filler(begin - self.at))
+            else:
+                if self._content.at != begin:
+                    self._content = FileContent(self._disk, self._path, begin)
+                part = self._content.read(stop - begin)
+            if not part:
+                break
             parts.append(part)
-            begin += len(part)
-        at = begin
-    return b"".join(parts)
+            self.at += len(part)
+        return b"".join(parts)

@@ -10,7 +10,7 @@ bytes that are lost and whose events were given back: no reader reads them, or w
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -84,14 +84,7 @@ class OutputFile:
     def readable(self, at: int) -> tuple[int, int]:
         """Returns begin and end of the first bytes from ``at`` on that are not damaged; both are ``length`` if there
         are none."""
-        end = self.length
-        for each in self.damaged:
-            if each.start <= at:
-                at = max(at, each.end)
-            else:
-                end = min(end, each.start)
-                break
-        return (at, end) if at < end else (self.length, self.length)
+        return readable(self.damaged, at, self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +127,18 @@ class _ManifestEntry(msgspec.Struct, frozen=True):
     uncompressed_bytes: int
     first_ns: int | None = None
     last_ns: int | None = None
+
+
+def readable(damaged: Iterable[DamagedRange], at: int, end: int) -> tuple[int, int]:
+    """Returns begin and end of the first bytes from ``at`` on, before ``end``, that none of the ranges of their file
+    holds; both are ``end`` if there are none."""
+    stop = end
+    for each in damaged:
+        if each.start > at:
+            stop = min(end, each.start)
+            break
+        at = max(at, each.end)
+    return (at, stop) if at < stop else (end, end)
 
 
 class _Damaged(msgspec.Struct, frozen=True):

@@ -38,8 +38,8 @@ from photon.objects.directory import bucket_of
 from photon.objects.disk import MOVED_NAME, moved_below
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
-from photon.outputs.content import FileContent, OutputMissing
-from photon.outputs.damaged import filled
+from photon.outputs.content import OutputMissing
+from photon.outputs.damaged import FilledContent
 from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_bytes, manifest_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
@@ -235,17 +235,13 @@ class ObjectSink:
         """Of a file that may still grow, or of which less counts than was written: its name says how much it is."""
         name = f"{file.name.removesuffix(PLAIN_SUFFIX)}{PART}{file.length}{FINAL_SUFFIX}"
         if name not in self._there:
-            def read(at: int, length: int) -> bytes:
-                return FileContent(self._disk, output / file.name, at).read(length)
-
-            at = 0
+            content = FilledContent(self._disk, output / file.name, 0, file.damaged)
             with tempfile.NamedTemporaryFile(prefix="photon-") as packed:
                 with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as into:
-                    while data := filled(read, file, at, min(READ_BYTES, file.length - at)):
+                    while (left := file.length - content.at) and (data := content.read(min(READ_BYTES, left))):
                         into.write(data)
-                        at += len(data)
-                if at < file.length:
-                    what = f"has {at} bytes, but {file.length} were published"
+                if content.at < file.length:
+                    what = f"has {content.at} bytes, but {file.length} were published"
                     raise OutputMissing(output / file.name, what)
                 packed.flush()
                 self._put(name, Path(packed.name))
