@@ -13,6 +13,7 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.outputs.published import DamagedRange
 
 VERSION = 1
 
@@ -53,6 +54,13 @@ class Replayed(msgspec.Struct, frozen=True):
     number: int = 0
 
 
+class MarkedRanges(msgspec.Struct, frozen=True):
+    """Damaged ranges that are marked, DATACENTRE/SLOT -> all of the slot's; and slots in whose copy they are, too."""
+
+    slots: dict[str, tuple[DamagedRange, ...]] = {}
+    copies: list[str] = []
+
+
 class RepairProgress(msgspec.Struct, frozen=True):
     """``done``: batches of each pass that need nothing more; ``counts``: pass -> class -> what became of it."""
 
@@ -64,6 +72,7 @@ class RepairProgress(msgspec.Struct, frozen=True):
     waiting_slots: dict[str, int] = {}
     wanted: list[WantedReplay] = []
     replays: list[Replayed] = []
+    marked: MarkedRanges = MarkedRanges()
 
 
 def journal_path(report: Path, name: str) -> Path:

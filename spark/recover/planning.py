@@ -46,13 +46,21 @@ class RepairWay(enum.StrEnum):
     """Unmatched, and the report does not say that this is the event's only record: a person must look."""
     UNKNOWN = "unknown"
     """The registry did not answer."""
+    MARK = "mark"
+    """A damaged range: readers are to pass over it."""
+    MARKED = "marked"
+    """They do."""
+    ELSEWHERE = "elsewhere"
+    """The state of its slot, or of a copy of it, is on another machine, where it is still to be marked."""
+    UNMARKED = "unmarked"
+    """It cannot be marked: a record can be read there, or it is no file of a slot."""
 
 
 ASKED = (RepairWay.REOPEN, RepairWay.REOPEN_BELOW, RepairWay.REOPEN_RETIRED)
 """Ways that change the registry."""
 ATTENTION = (
     RepairWay.SLOT_DOWN, RepairWay.NOT_CLEARED, RepairWay.IN_DOUBT, RepairWay.NO_INPUT, RepairWay.BACKFILLED,
-    RepairWay.OTHER_RECORDS, RepairWay.UNKNOWN, RepairWay.LISTED,
+    RepairWay.OTHER_RECORDS, RepairWay.UNKNOWN, RepairWay.LISTED, RepairWay.ELSEWHERE, RepairWay.UNMARKED,
 )  # fmt: skip
 """Ways that leave somebody something to do."""
 

@@ -23,9 +23,10 @@ from photon.config.disk import Disk
 from photon.idregistry.api import I64, Answer
 from photon.spark.classes import Class
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, read_journal, write_journal
+from photon.spark.recover.marks import DamageMarks
 from photon.spark.recover.planning import ASKED, EarlierRepairs, RepairWay, ReportedProblem, ways, young
 from photon.spark.recover.repairs import ASKED as JUST_ASKED
-from photon.spark.recover.repairs import CHANGED, NOTED, REOPENED, UNANSWERED, RepairBatchName, Repairs
+from photon.spark.recover.repairs import CHANGED, REOPENED, UNANSWERED, RepairBatchName, Repairs
 from photon.spark.recover.replays import ReplayHours
 from photon.spark.recover.report import BATCH_ROWS, VerifyReport, damages, findings
 
@@ -87,6 +88,7 @@ class Repairing:
         gives: Recovery,
         disk: Disk,
         repairs: Repairs,
+        marks: DamageMarks,
         clock: Clock,
         rules: RepairRules,
         told: Callable[[RepairProgress], None],
@@ -96,6 +98,7 @@ class Repairing:
         self._gives = gives
         self._disk = disk
         self._repairs = repairs
+        self._marks = marks
         self._clock = clock
         self._rules = rules
         self._told = told
@@ -113,20 +116,19 @@ class Repairing:
         for stage, classes in CLASSES.items():
             if stage not in progress.ended:
                 progress = await self._pass(progress, stage, classes)
-        return progress if DAMAGE in progress.ended else self._note_damages(progress)
+        return self._mark_damages(progress)
 
-    def _note_damages(self, progress: RepairProgress) -> RepairProgress:
-        """What their events lost has been given back: later verifications need not tell these places again."""
-        noted = 0
-        for number, batch in enumerate(damages(self._report, BATCH_ROWS)):
-            if self._rules.apply:
-                name = RepairBatchName(self._report.name, DAMAGE, number)
-                self._repairs.note_damages(name, batch, self._clock.now_ns())
-            noted += len(batch)
-        if noted:
-            progress = _with(progress, DAMAGE, {str(Class.TORN): {NOTED: noted}})
+    def _mark_damages(self, progress: RepairProgress) -> RepairProgress:
+        """The events of damaged ranges have been given back: readers pass over the ranges. Each run does it again,
+        as another machine may have other slots; what is marked stays as it is."""
+        found = Counter[str]()
+        for batch in damages(self._report, BATCH_ROWS):
+            found.update(self._marks.mark(batch, progress.marked, apply=self._rules.apply))
+        if not found:
+            return progress
+        progress = _with(progress, DAMAGE, {str(Class.TORN): dict(found)})
         if self._rules.apply:
-            progress = msgspec.structs.replace(progress, ended=[*progress.ended, DAMAGE])
+            progress = msgspec.structs.replace(progress, marked=self._marks.marked(progress.marked))
             write_journal(self._disk, self._report.directory, progress)
         return progress
 

@@ -17,8 +17,6 @@ from photon.config.loader import load
 from photon.fleet.ledger import read_ledger
 from photon.operations.spark_verify import Wish, nightly
 from photon.spark.classes import Class
-from photon.spark.verify.job import _torn
-from photon.spark.verify.narrow_rows import NARROW, TORN
 from photon.spark.verify.run import VerifyOutcome
 from photon.supervision.deployment import Deployment
 from tests.integration.commands import soon
@@ -72,7 +70,7 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         assert (done.code, counts) == (0, {
             "lost-cleared": {"reopened": lost},
             "primary-exists": {"reopened": len(UNMATCHED)},
-            "torn": {"noted": 1},
+            "torn": {"marked": 1},
         }), done.err  # fmt: skip
         lines = pairs * len(JOINED) + len(UNMATCHED)
         await soon(lambda: len(joined(tmp_path)) >= lines, 60, "they are joined")
@@ -85,27 +83,7 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         assert clean.verdict.counts == {"correct": events}, clean.figures.examples
         assert clean.figures.unexplained() == []
         assert clean.verdict.exit == 0
-
-
-def test_noted_places_are_left_out(spark: SparkSession) -> None:
-    """A file that is gone as a whole, however its reading was shared out; of a damaged one only that line."""
-    names = [column.split()[0] for column in NARROW.split(", ")]
-
-    def torn(file: str, offset: int, line: bytes) -> tuple[object, ...]:
-        values = {"role": TORN, "datacentre": "east", "kind": "joined", "file": file, "file_offset": offset,
-                  "event_id": line, "name": "why"}  # fmt: skip
-        return tuple(values.get(name) for name in names)
-
-    rows = [torn("gone", 0, b""), torn("gone", 500, b""), torn("rotten", 700, b"x"), torn("rotten", 800, b"y"),
-            torn("other", 0, b"")]  # fmt: skip
-    output = spark.createDataFrame(rows, NARROW)
-    noted = spark.createDataFrame(
-        [("east", "gone", 0), ("east", "rotten", 700)],
-        "datacentre string, output_file string, output_offset bigint",
-    )
-    found = _torn(output, noted)
-    places = sorted((row["output_file"], row["output_offset"]) for row in found.collect())
-    assert places == [("other", 0), ("rotten", 800)]
+        every_reader_reads_on(spark, here, deleted, joined=lines - len(UNMATCHED) * 0)
 
 
 def held(here: Site) -> Counter[str]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import msgspec
+
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.outputs.content import FileContent, OutputMissing
@@ -33,7 +35,7 @@ log = get_logger(__name__)
 
 
 def mark_damaged(
-    disk: Disk, state: Path, output: Path, places: Iterable[tuple[str, int]], at: str, no_record: NoRecord
+    disk: Disk, state: Path, output: Path, places: Sequence[tuple[str, int]], at: str, no_record: NoRecord
 ) -> list[DamagedRange | str]:
     """Marks what cannot be read at these places, (plain name, offset), durably. Again: no change.
 
@@ -41,31 +43,44 @@ def mark_damaged(
     ends that is no record, that line is the range; else all that was published from the offset on. ``state``: the
     slot's state directory; ``output``: the directory of its files. Raises PublishedDamaged, OSError.
     """
-    listing = SlotListing(disk, state).look()
-    files = {file.name: file for file in listing.files}
-    known = read_damaged(disk, state)
-    ranges, found = list(known), list[DamagedRange | str]()
-    for name, offset in places:
-        range_ = next((each for each in ranges if each.file == name and each.start <= offset < each.end), None)
-        if range_ is None and name in files:
-            made = _damage(disk, listing.output or output, files[name], offset, at, no_record)
-            if isinstance(made, DamagedRange):
-                range_, ranges = _joined(made, ranges)
-            found.append(range_ or str(made))
-        else:
-            found.append(range_ or f"{name}: is not published, nothing of it can be read anyway")
-    if tuple(ranges) != known:
-        ranges.sort(key=lambda each: (each.file, each.start))
-        disk.replace(state / DAMAGED_NAME, damaged_bytes(listing.slot, ranges))
-    return found
+    slot = SlotListing(disk, state).look()
+    files = {file.name: file for file in slot.files}
+    ranges = list(read_damaged(disk, state))
+    looked: dict[tuple[str, int], DamagedRange | str] = {}
+    for name, offset in sorted(set(places)):
+        covering = _covering(ranges, name, offset)
+        if covering is None and name not in files:
+            looked[name, offset] = f"{name}: is not published, so nobody reads it"
+        elif covering is None:
+            found = _damage(disk, (slot.output or output) / files[name].path, files[name], offset, at, no_record)
+            looked[name, offset] = found
+            if isinstance(found, DamagedRange):
+                ranges = _merged([*ranges, found])
+    add_damaged(disk, state, slot.slot, ranges)
+    return [_covering(ranges, *place) or looked[place] for place in places]
+
+
+def add_damaged(disk: Disk, state: Path, slot: str, ranges: Sequence[DamagedRange]) -> None:
+    """Marks ranges that are known to be damaged, durably: in a copy, too, whose file may be whole.
+
+    Raises PublishedDamaged, OSError.
+    """
+    before = read_damaged(disk, state)
+    after = tuple(_merged([*before, *ranges]))
+    if after != before:
+        disk.replace(state / DAMAGED_NAME, damaged_bytes(slot, after))
+
+
+def _covering(ranges: Iterable[DamagedRange], name: str, offset: int) -> DamagedRange | None:
+    return next((each for each in ranges if each.file == name and each.start <= offset < each.end), None)
 
 
 def _damage(
-    disk: Disk, output: Path, file: OutputFile, offset: int, at: str, no_record: NoRecord
+    disk: Disk, path: Path, file: OutputFile, offset: int, at: str, no_record: NoRecord
 ) -> DamagedRange | str:
     if not 0 <= offset < file.length:
         return f"{file.name}: byte {offset} is not published, only {file.length} bytes are"
-    content = FileContent(disk, output / file.path, offset)
+    content = FileContent(disk, path, offset)
     line, why = b"", ""
     try:
         while b"\n" not in line and (part := content.read(min(READ_BYTES, file.length - content.at))):
@@ -73,21 +88,23 @@ def _damage(
     except OutputMissing as missing:
         why = missing.why
     line, newline, _ = line.partition(b"\n")
-    if newline:
-        why = no_record(line, file.kind) or ""
-        if not why:
-            return f"{file.name}: the record at byte {offset} can be read, verify again"
-        return DamagedRange(file.name, offset, offset + len(line) + 1, why, at)
-    why = why or f"has {content.at} bytes, but {file.length} were published"
-    return DamagedRange(file.name, offset, file.length, why, at)
+    if not newline:
+        why = why or f"has {content.at} bytes, but {file.length} were published"
+        return DamagedRange(file.name, offset, file.length, why, at)
+    if (no := no_record(line, file.kind)) is None:
+        return f"{file.name}: the record at byte {offset} can be read; verify again"
+    return DamagedRange(file.name, offset, offset + len(line) + 1, no, at)
 
 
-def _joined(new: DamagedRange, ranges: Sequence[DamagedRange]) -> tuple[DamagedRange, list[DamagedRange]]:
-    """Ranges of a file never overlap: what meets the new one becomes part of it."""
-    met = [each for each in ranges if each.file == new.file and each.start < new.end and new.start < each.end]
-    start, end = min([new.start, *(each.start for each in met)]), max([new.end, *(each.end for each in met)])
-    new = DamagedRange(new.file, start, end, new.why, new.at)
-    return new, [*(each for each in ranges if each not in met), new]
+def _merged(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
+    """In order of file and place; those that meet are one, with the reason of the first."""
+    found: list[DamagedRange] = []
+    for each in sorted(ranges, key=lambda each: (each.file, each.start)):
+        if found and found[-1].file == each.file and each.start <= found[-1].end:
+            found[-1] = msgspec.structs.replace(found[-1], end=max(found[-1].end, each.end))
+        else:
+            found.append(each)
+    return found
 
 
 @lru_cache(maxsize=TOLD_MAX)

@@ -14,6 +14,7 @@ from photon.config.disk import RealDisk
 from photon.spark.classes import Class
 from photon.spark.recover import repairing
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, write_journal
+from photon.spark.recover.marks import SlotMarks
 from photon.spark.recover.planning import EarlierRepairs, ReportedProblem
 from photon.spark.recover.repairing import LOSSES, UNMATCHED, Repairing, RepairRules
 from photon.spark.recover.repairs import Repairs
@@ -89,7 +90,11 @@ class Site:
     async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> RepairProgress:
         rules, world = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply), self.world
         report, told = open_report(RealDisk(), self.report, DEPLOYMENT), list[RepairProgress]()
-        return await Repairing(report, world, world, QuickDisk(), self.repairs, self.clock, rules, told.append).run()
+        marks = SlotMarks(QuickDisk(), {}, {}, "2026-11-28T00:00:00+00:00")
+        repairing = Repairing(
+            report, world, world, QuickDisk(), self.repairs, marks, self.clock, rules, told.append
+        )
+        return await repairing.run()
 
     def files(self) -> set[str]:
         found = [*self.directory.glob("*"), *self.directory.glob("*/*")]
