@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from photon.config.disk import Disk
@@ -58,7 +57,9 @@ class SlotMarks:
                 by_slot[each.datacentre, slot].append(row)
             else:
                 ways[row] = RepairWay.UNMARKED
-                self.refused.append(f"{each.file} of {each.datacentre}: no slot publishes it; put it back from a copy")
+                self.refused.append(
+                    f"{each.file} of {each.datacentre}: no slot publishes it; put it back from a copy"
+                )
         for (datacentre, slot), rows in by_slot.items():
             name = f"{datacentre}/{slot}"
             here = name in before.slots or self._of_slot(datacentre, slot, damages, rows, ways, apply=apply)

@@ -17,9 +17,12 @@ from photon.config.structured import get_logger
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.published import (
     DAMAGED_NAME,
+    FINAL_SUFFIX,
+    PLAIN_SUFFIX,
     DamagedRange,
     OutputFile,
     SlotListing,
+    SlotOutput,
     damaged_bytes,
     read_damaged,
     readable,
@@ -28,6 +31,7 @@ from photon.outputs.published import (
 READ_BYTES = 64 << 10
 FILL_BYTES = 1 << 20
 TOLD_MAX = 10_000
+GONE = "is gone"
 NoRecord = Callable[[bytes, str], str | None]
 """Why a line without its newline is no output record of a kind; ``None`` if it is one."""
 
@@ -114,6 +118,46 @@ def tell_skipped(slot: str, damaged: DamagedRange) -> None:
         "a damaged range of the output is skipped: its events were given back and are joined again",
         slot=slot, file=damaged.file, begin=damaged.start, end=damaged.end, why=damaged.why, marked=damaged.at,
     )  # fmt: skip
+
+
+def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRange]:
+    """Yields what every reader stops at: published ranges that are gone or cut short, and are not marked.
+
+    A final file is unpacked only if its last bytes tell another length than was published. ``output``: the directory
+    of the slot's files. Raises OSError.
+    """
+    for file in slot.files:
+        path = (slot.output or output) / file.path
+        at, end = file.readable(0)
+        while at < end:
+            found, why = _readable_to(disk, path, file, at, end)
+            if found < end:
+                yield DamagedRange(file.name, found, end, why, "")
+            at, end = file.readable(end)
+
+
+def _readable_to(disk: Disk, path: Path, file: OutputFile, at: int, end: int) -> tuple[int, str]:
+    """How far one range can be read, and why not further."""
+    final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
+    if disk.exists(path):
+        size = disk.size(path)
+        return (end, "") if size >= end else (max(size, at), f"has {size} bytes, but {file.length} were published")
+    if not disk.exists(final):
+        return at, GONE
+    if not file.damaged and _unpacked_size(disk, final) == file.length % (1 << 32):
+        return end, ""
+    content, why = FileContent(disk, path, at), ""
+    try:
+        while content.at < end and content.read(min(FILL_BYTES, end - content.at)):
+            pass
+    except OutputMissing as missing:
+        why = missing.why
+    return content.at, why or f"has {content.at} bytes, but {file.length} were published"
+
+
+def _unpacked_size(disk: Disk, final: Path) -> int:
+    """The length that a gzip file of one member tells at its end, modulo 2^32."""
+    return int.from_bytes(disk.read(final, max(disk.size(final) - 4, 0), 4), "little")
 
 
 def filler(size: int) -> Iterator[bytes]:

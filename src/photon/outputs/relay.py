@@ -18,8 +18,8 @@ from photon.config.clock import NS_PER_S
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor, CursorFile
-from photon.outputs.output_places import OutputPlace
 from photon.outputs.damaged import filler
+from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import Reader
 
 KIND = "joined"

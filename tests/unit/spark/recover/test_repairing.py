@@ -91,9 +91,7 @@ class Site:
         rules, world = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply), self.world
         report, told = open_report(RealDisk(), self.report, DEPLOYMENT), list[RepairProgress]()
         marks = SlotMarks(QuickDisk(), {}, {}, "2026-11-28T00:00:00+00:00")
-        repairing = Repairing(
-            report, world, world, QuickDisk(), self.repairs, marks, self.clock, rules, told.append
-        )
+        repairing = Repairing(report, world, world, QuickDisk(), self.repairs, marks, self.clock, rules, told.append)
         return await repairing.run()
 
     def files(self) -> set[str]:
