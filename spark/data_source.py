@@ -330,11 +330,11 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.trigger_bytes
         if size is not None:
             works = source_ranges(source, kinds, 1 << 62, since=at, until=end)
-            end = bounded(at, works, max(size // shares, 1))
+            end = bounded(at, end, works, max(size // shares, 1))
         records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_records
         if records is not None:
             works = source_ranges(source, kinds, 1 << 62, since=at, until=end)
-            end = counted(at, works, max(records // shares, 1), UrlDisk())
+            end = counted(at, end, works, max(records // shares, 1), UrlDisk())
         return end
 
     def _ends(self) -> dict[str, Cursor]:

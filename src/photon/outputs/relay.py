@@ -74,9 +74,12 @@ class CopiedLogs:
                 there = 0
         log.file.write(data[there:])
 
-    def skip(self, source: str, name: str, end: int) -> None:
-        """Fills the file up to ``end`` with blank lines: a damaged range is skipped, and offsets stay. OSError."""
-        log = self._log(source, name, 0)
+    def skip(self, source: str, name: str, start: int, end: int) -> None:
+        """Fills the file from ``start`` to ``end`` with blank lines: a damaged range is skipped, and offsets stay.
+
+        Raises RelayedLogLost, OSError.
+        """
+        log = self._log(source, name, start)
         for part in filler(max(end - log.file.size, 0)):
             log.file.write(part)
 
@@ -152,11 +155,12 @@ class Relay:
         end.
         """
         for block in self._reader.read():
-            name, damaged = Path(block.name).name, block.damaged
-            if damaged is None:
+            name, at = Path(block.name).name, self._cursor.positions.get(block.place)
+            start = at.offset if at is not None and at.number == block.number else 0
+            if block.damaged is None:
                 self._logs.append(block.place.slot, name, block.start, block.data)
-            elif damaged.start > 0 or block.start < block.length:  # a log of blank lines alone would have no identity
-                self._logs.skip(block.place.slot, name, block.start)
+            elif start > 0 or block.start < block.length:  # a log of blank lines alone would have no identity
+                self._logs.skip(block.place.slot, name, start, block.start)
             self._cursor = self._cursor.moved(block.place, block.end(), block.output)
             self.bytes += len(block.data)
             self.events += block.data.count(b"\n")

@@ -97,7 +97,12 @@ class Checker:
             return None
         kinds = sorted(left)
         self._kind = next((kind for kind in kinds if kind > self._kind), kinds[0])  # each kind has its turn
-        return self._check(*left[self._kind], now_ns)
+        try:
+            return self._check(*left[self._kind], now_ns)
+        except OutputShort:
+            if not self._published():
+                raise
+            return self.step(now_ns)  # the range may have been marked as damaged meanwhile
 
     def _published(self) -> bool:
         """Whether there is more than when it was looked at last. The manifest grows, so it is not read in vain."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -179,10 +180,9 @@ def test_a_damaged_gzip_file_is_read_up_to_its_damage_and_no_checksum_counts_the
     for packed in (whole[:-2000] + b"\xff" * 1000 + whole[-1000:], whole[: len(whole) // 2]):
         final.write_bytes(packed)
         found, content = b"", FileContent(DISK, slot.path(1), 0)
-        with pytest.raises(OutputMissing):
+        with suppress(OutputMissing):
             while part := content.read(10_000):
                 found += part
-            raise OutputMissing(final, "ended")
         assert len(found) > len(data) / 3
         assert data.startswith(found) or packed != whole[: len(whole) // 2]
         offset = found.rfind(b"\n", 0, len(data) // 3) + 1
