@@ -274,7 +274,7 @@ class ExportReader(DataSourceReader):
         self._shared, self._parts = plan_export(options.export, CORES, options.partition_bytes)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(part) for part in self._parts or [None]]
+        return [InputPartition(part) for part in self._parts] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return iter(()) if partition.value is None else export_rows(self._shared, partition.value)

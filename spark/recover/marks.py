@@ -52,9 +52,9 @@ class SlotMarks:
         ways = [RepairWay.MARKED if apply else RepairWay.MARK] * len(damages)
         by_slot: dict[tuple[str, str], list[int]] = defaultdict(list)
         for row, each in enumerate(damages):
-            slot = _slot_of(each.file or "")
-            if slot and each.offset is not None and each.datacentre in self.places:
-                by_slot[each.datacentre, slot].append(row)
+            slot, datacentre = _slot_of(each.file or ""), each.datacentre or ""
+            if slot and each.offset is not None and datacentre in self.places:
+                by_slot[datacentre, slot].append(row)
             else:
                 ways[row] = RepairWay.UNMARKED
                 self.refused.append(
