@@ -178,7 +178,10 @@ class FilledContent:
         self.at = at
 
     def read(self, length: int) -> bytes:
-        """Returns the next ``length`` bytes; fewer where the file ends. Raises OutputMissing, OSError."""
+        """Returns the next ``length`` bytes; fewer where the file ends, and before what the next call raises.
+
+        Raises OutputMissing, OSError.
+        """
         parts, end = list[bytes](), self.at + length
         while self.at < end:
             begin, stop = readable(self._damaged, self.at, end)
@@ -187,7 +190,12 @@ class FilledContent:
             else:
                 if self._content.at != begin:
                     self._content = FileContent(self._disk, self._path, begin)
-                part = self._content.read(stop - begin)
+                try:
+                    part = self._content.read(stop - begin)
+                except OutputMissing:
+                    if not parts:
+                        raise
+                    break
             if not part:
                 break
             parts.append(part)
