@@ -76,7 +76,7 @@ class SlotMarks:
         self, datacentre: str, slot: str, damages: Sequence[Damage], rows: Sequence[int], ways: list[RepairWay],
         *, apply: bool,
     ) -> bool:  # fmt: skip
-        """Marks where the slot publishes; False: that is not on this machine."""
+        """Marks where the slot publishes. Returns False if that is not on this machine."""
         place, name = self.places[datacentre], f"{datacentre}/{slot}"
         state = next((each for each in place.states(self.disk) if each.name == slot), None)
         if state is None or not apply:
@@ -93,7 +93,7 @@ class SlotMarks:
         return True
 
     def _in_copy(self, datacentre: str, slot: str, before: MarkedRanges, *, apply: bool) -> bool:
-        """Marks where a copy of the slot's output is kept; False: that is on another machine."""
+        """Marks where a copy of the slot's output is kept. Returns False if that is on another machine."""
         keeper, name = self.keepers.get(datacentre), f"{datacentre}/{slot}"
         if keeper is None or name in before.copies:
             return True

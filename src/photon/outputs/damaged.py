@@ -137,7 +137,7 @@ def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRa
 
 
 def _readable_to(disk: Disk, path: Path, file: OutputFile, at: int, end: int) -> tuple[int, str]:
-    """How far one range can be read, and why not further."""
+    """Returns the byte up to which one range can be read, and why not further."""
     final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
     if disk.exists(path):
         size = disk.size(path)

@@ -84,7 +84,7 @@ def test_machines_mark_one_after_the_other_with_the_same_command(machines: Machi
 
 
 def test_where_the_slot_is_not_its_copy_waits(machines: Machines) -> None:
-    """What is damaged is found in the slot's own files: before, nothing is marked in the copy."""
+    """The slot's own files say which range is damaged: before that is known, nothing is marked in the copy."""
     marks = machines.marks("west")
     for apply in (False, True):
         assert marks.mark([machines.damage], MarkedRanges(), apply=apply) == ["elsewhere"]
