@@ -1,8 +1,8 @@
 """The repairs log: every id that a repair asked the registry to give up, and what it answered.
 
 It outlives reports. Verification reads it: the unmatched line of an event that was given up by the operator's word
-stands in the output permanently, and the event's joined line is then no duplicate. Repair reads it: an id that was asked
-for since a report's export is not asked for again where nothing could compare it.
+stands in the output permanently, and the event's joined line is then no duplicate. Repair reads it: an id that was
+asked for since a report's export is not asked for again where nothing could compare it.
 
 A directory of Parquet files, one for each batch, ``REPORT-PASS-NUMBER.parquet``: written durably before the registry
 is asked, and again with the answers. Each file names its format in its metadata.
