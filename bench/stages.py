@@ -32,7 +32,8 @@ from photon.dispatcher.retry import Patience
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import EventLookUps, LookUpCode, Progress
-from photon.eventstore.file_map import MappedBlock, MapSettings, MapTotals, open_map
+from photon.eventstore.engine import open_map
+from photon.eventstore.file_map import MappedBlock, MapSettings, MapTotals
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader
 from photon.eventstore.segments import CacheEventStore

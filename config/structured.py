@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 from photon.config.left_out import left_out
 
 with left_out("rich", "better_exceptions", "colorama"):
     import structlog
+
+if not structlog.is_configured():  # its own default is standard output, where a reader prints records
+    structlog.configure(logger_factory=lambda *names: structlog.PrintLogger(sys.stderr))
 
 get_logger = structlog.get_logger
 

@@ -221,19 +221,20 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class RangePartition(InputPartition):
-    """Ranges of output files that one task reads; none: a row for the watermark alone."""
+    """Ranges of output files that one task reads. ``moves``: a row for the watermark alone, in place of ranges."""
 
-    def __init__(self, works: Sequence[RangeWork], mark: Mark = UNKNOWN) -> None:
-        super().__init__(msgspec.json.encode((list(works), mark)))
+    def __init__(self, works: Sequence[RangeWork], mark: Mark = UNKNOWN, *, moves: bool = False) -> None:
+        super().__init__(msgspec.json.encode((list(works), mark, moves)))
 
-    def parts(self) -> tuple[list[RangeWork], Mark]:
-        return msgspec.json.decode(self.value, type=tuple[list[RangeWork], Mark])
+    def parts(self) -> tuple[list[RangeWork], Mark, bool]:
+        return msgspec.json.decode(self.value, type=tuple[list[RangeWork], Mark, bool])
 
 
 def partitions_of(works: Sequence[RangeWork], size: int, mark: Mark = UNKNOWN) -> list[RangePartition]:
-    """Ranges in partitions of about so many bytes."""
+    """Returns ranges in partitions of about ``size`` bytes; at least one, as Spark reads ``None`` where there is
+    none."""
     groups = packed([(work, work.end - work.start) for work in works], size)
-    return [RangePartition(group, mark) for group in groups]
+    return [RangePartition(group, mark) for group in groups or [[]]]
 
 
 class OutputReader(DataSourceReader):
@@ -262,7 +263,8 @@ class OutputReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return self._rows.read(*partition.parts())
+        works, mark, _ = partition.parts()
+        return self._rows.read(works, mark)
 
 
 class ExportReader(DataSourceReader):
@@ -272,10 +274,10 @@ class ExportReader(DataSourceReader):
         self._shared, self._parts = plan_export(options.export, CORES, options.partition_bytes)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(part) for part in self._parts]
+        return [InputPartition(part) for part in self._parts] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return export_rows(self._shared, partition.value)
+        return iter(()) if partition.value is None else export_rows(self._shared, partition.value)
 
 
 class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -328,11 +330,11 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.trigger_bytes
         if size is not None:
             works = source_ranges(source, kinds, 1 << 62, since=at, until=end)
-            end = bounded(at, works, max(size // shares, 1))
+            end = bounded(at, end, works, max(size // shares, 1))
         records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_records
         if records is not None:
             works = source_ranges(source, kinds, 1 << 62, since=at, until=end)
-            end = counted(at, works, max(records // shares, 1), UrlDisk())
+            end = counted(at, end, works, max(records // shares, 1), UrlDisk())
         return end
 
     def _ends(self) -> dict[str, Cursor]:
@@ -349,12 +351,12 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = self._options.partition_bytes or fair_bytes(sum(work.end - work.start for work in works), CORES)
         mark = mark_of(end)
         moved = mark != mark_of(start)
-        return [*partitions_of(works, size, mark), *([RangePartition([], mark)] if moved else [])]
+        return [*partitions_of(works, size, mark), *([RangePartition([], mark, moves=True)] if moved else [])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        works, mark = partition.parts()
-        return self._rows.read(works, mark) if works else self._rows.only(mark)
+        works, mark, moves = partition.parts()
+        return self._rows.only(mark) if moves else self._rows.read(works, mark)
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------

@@ -94,8 +94,8 @@ def furthest(one: Cursor, other: Cursor) -> Cursor:
     return Cursor(positions, one.within(other.output, "what is read now").output)
 
 
-def bounded(start: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor:
-    """The cursor after about ``bytes_max`` of the ranges that follow ``start``, the same share of each log."""
+def bounded(start: Cursor, end: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor:
+    """The cursor after about ``bytes_max`` of the ranges from ``start`` to ``end``, the same share of each log."""
     by_log: dict[OutputLog, list[RangeWork]] = {}
     for work in works:
         kind, _, _ = work.name.partition("/")
@@ -109,10 +109,20 @@ def bounded(start: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor
             if taken:
                 positions[place] = Position(number_of(work), work.start + taken)
             left -= taken
-    return Cursor(positions, start.output)
+    return _past_damage(Cursor(positions, start.output), end, by_log)
 
 
-def counted(start: Cursor, works: Iterable[RangeWork], records: int, disk: Disk) -> Cursor:
+def _past_damage(at: Cursor, end: Cursor, by_log: Mapping[OutputLog, Sequence[RangeWork]]) -> Cursor:
+    """Behind the last range of a log there are only damaged ones before ``end``, which nobody reads."""
+    positions = dict(at.positions)
+    for place, to in end.positions.items():
+        last = by_log.get(place, ())[-1:]
+        if all(positions.get(place) == (number_of(work), work.end) for work in last):
+            positions[place] = max(to, positions.get(place, to))
+    return Cursor(positions, at.output)
+
+
+def counted(start: Cursor, end: Cursor, works: Iterable[RangeWork], records: int, disk: Disk) -> Cursor:
     """The cursor after at most ``records`` lines of these ranges, the same share of each log, at least one. They are
     read for it. Raises OutputMissing, OSError."""
     by_log: dict[OutputLog, list[RangeWork]] = {}
@@ -127,7 +137,7 @@ def counted(start: Cursor, works: Iterable[RangeWork], records: int, disk: Disk)
                 break
             left, at = _after(work, left, disk)
             positions[place] = Position(number_of(work), at)
-    return Cursor(positions, start.output)
+    return _past_damage(Cursor(positions, start.output), end, by_log)
 
 
 def _after(work: RangeWork, most: int, disk: Disk) -> tuple[int, int]:

@@ -21,9 +21,15 @@ from photon.objects.paths import ObjectPath, placed
 from photon.outputs.content import OutputMissing
 from photon.outputs.cursor import Cursor
 from photon.outputs.every_file import CHECKSUM_WRONG, GONE, FoundFile, files_below, whole_lines
+from photon.outputs.formats import DamagedRange
 from photon.outputs.mirrored import MirroredPlace
 from photon.outputs.output_places import KINDS, OutputPlace
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput
+from photon.outputs.published import (
+    FINAL_SUFFIX,
+    PLAIN_SUFFIX,
+    OutputFile,
+    SlotOutput,
+)
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas
 from photon.spark.output_lines import TORN_BYTES_MAX, OutputColumns, OutputLine, read_output_lines
@@ -56,10 +62,11 @@ class RangeWork(msgspec.Struct, frozen=True):
     """Event times of the whole file, where they are known; then every line has one."""
     named: bool = True
     """False: nothing names the file; ``path`` is the file itself, ``length`` its bytes on disk."""
+    damaged: tuple[DamagedRange, ...] = ()
 
     def part(self) -> FileRange:
         """The range as ``photon.outputs`` reads it."""
-        file = OutputFile(self.name, self.length, self.closed, self.final)
+        file = OutputFile(self.name, self.length, self.closed, self.final, damaged=self.damaged)
         return FileRange(self.slot, file, placed(Path(), self.path), self.start, self.end)
 
     def reaches(self, window: TimeRange) -> bool:
@@ -170,7 +177,7 @@ def _work(datacentre: str, part: FileRange) -> RangeWork:
     file = part.file
     return RangeWork(
         datacentre, part.slot, file.name, file.length, file.closed, file.final, str(part.path), part.start, part.end,
-        file.first_ns, file.last_ns,
+        file.first_ns, file.last_ns, damaged=file.damaged,
     )  # fmt: skip
 
 

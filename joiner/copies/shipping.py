@@ -7,7 +7,7 @@ files, and final ones by their uncompressed bytes. One thread at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.copies.api import CopyOf, Extension, Keeper, Part
 from photon.joiner.copies.shipper import LocalFiles, Open, Ship, Shipper, Verify
 from photon.joiner.slot.witness import READ_BYTES, PrefixHash
-from photon.outputs.content import FileContent
+from photon.outputs.damaged import FilledContent
+from photon.outputs.formats import DamagedRange
 
 LINE_BYTES_MAX = 48 << 20
 """An event with longer lines does not fit into a message, and is not shipped; they are bounded far below."""
@@ -41,10 +42,12 @@ class LocalOutput:
     disk: Disk
     root: Path
     name: Callable[[int, int], str]
+    damaged: Callable[[], Sequence[DamagedRange]] = tuple
+    """Damaged ranges of the slot's files: the copy has newlines there, and is told of them as the slot is."""
 
     def __post_init__(self) -> None:
         self._known: dict[int, dict[WitnessLog, PrefixHash]] = {}
-        self._contents: dict[int, tuple[int, FileContent]] = {}
+        self._contents: dict[int, tuple[int, FilledContent]] = {}
 
     def begins_with(self, ends: Witness, local: LocalFiles) -> bool:
         """Whether this output has all that a copy with these ends has. Raises PhotonError, OSError."""
@@ -112,7 +115,9 @@ class LocalOutput:
         """A final file goes on where it was: unpacking it from its beginning each time would take long."""
         known = self._contents.get(log)
         if known is None or known[0] != number or known[1].at != at:
-            known = self._contents[log] = (number, FileContent(self.disk, self._path(log, number), at))
+            name = self.name(log, number)
+            damaged = [each for each in self.damaged() if each.file == name]
+            known = self._contents[log] = (number, FilledContent(self.disk, self.root / name, at, damaged))
         return known[1].read(length)
 
     def _path(self, log: int, number: int) -> Path:

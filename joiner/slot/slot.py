@@ -33,6 +33,7 @@ from photon.joiner.slot.redo_log import SEGMENT_BYTES, Lost, RedoFrame, RedoLog,
 from photon.joiner.slot.witness import check_output
 from photon.outputs.cleared import read_clearing
 from photon.outputs.formats import Redone
+from photon.outputs.published import read_damaged
 
 REDONE_NAME = "redone.json"
 
@@ -208,7 +209,12 @@ class SlotStore:
         return taken
 
     def copied_output(self) -> LocalOutput:
-        return LocalOutput(self.disk, self.paths.output, lambda at, number: self._files.name(KINDS[at], number))
+        return LocalOutput(
+            self.disk,
+            self.paths.output,
+            lambda at, number: self._files.name(KINDS[at], number),
+            lambda: read_damaged(self.disk, self.paths.state),
+        )
 
     @property
     def shown(self) -> Witness:
@@ -327,6 +333,9 @@ class SlotStore:
     def cleared(self) -> list[str]:
         """Rolled files whose ids are all cleared, and of which the copy has all: they may leave the redo's sight."""
         found = ready(self._files, read_clearing(self.disk, self.paths.state))
+        if found:  # a damaged file stays as it is: a final one would have another length than was published
+            damaged = {each.file for each in read_damaged(self.disk, self.paths.state)}
+            found = [name for name in found if name not in damaged]
         return [name for name in found if not self.ships or self._is_held(name)]
 
     def _is_held(self, name: str) -> bool:

@@ -116,7 +116,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = furthest(at, ends.get(each.name, Cursor()))
             if end != at:
                 works = source_ranges(each.source, each.kinds, 1 << 62, since=at, until=end)
-                end = counted(at, works, share, RealDisk())
+                end = counted(at, end, works, share, RealDisk())
             found[each.name] = end
         if self._plan.once and found == begun:
             self._ended = True

@@ -14,6 +14,7 @@ from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.versioned_file import decoded
+from photon.outputs.formats import DamagedRange
 
 
 class ReportRefused(UsageError):
@@ -76,6 +77,13 @@ class WrittenFile(msgspec.Struct, frozen=True):
     offset: int
 
 
+class MarkedRanges(msgspec.Struct, frozen=True):
+    """Damaged ranges that are marked, DATACENTRE/SLOT -> all of the slot's; and slots in whose copy they are, too."""
+
+    slots: dict[str, tuple[DamagedRange, ...]] = {}
+    copies: list[str] = []
+
+
 class RepairProgress(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``done``: batches of each pass that need nothing more; ``counts``: pass -> class -> what became of it."""
 
@@ -88,6 +96,7 @@ class RepairProgress(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     replays: list[Replayed] = []
     unseen: dict[str, list[UnseenSlots]] = {}  # by pass, as the next one
     written: dict[str, list[WrittenFile]] = {}
+    marked: MarkedRanges = MarkedRanges()
 
 
 def journal_path(report: Path, name: str) -> Path:

@@ -52,6 +52,14 @@ class RepairWay(enum.StrEnum):
     """Its record stands in an output file after all."""
     UNKNOWN = "unknown"
     """The registry did not answer."""
+    MARK = "mark"
+    """A damaged range: readers are to pass over it."""
+    MARKED = "marked"
+    """They do."""
+    ELSEWHERE = "elsewhere"
+    """The state of its slot, or of a copy of it, is on another machine, where it is still to be marked."""
+    UNMARKED = "unmarked"
+    """It cannot be marked: a record can be read there, or it is no file of a slot."""
 
 
 ASKED = (RepairWay.REOPEN, RepairWay.REOPEN_BELOW, RepairWay.REOPEN_RETIRED)
@@ -62,7 +70,7 @@ HELD = (RepairWay.NOT_LOOKED_AT, RepairWay.WRITTEN)
 """Looked at again whenever the same report is repaired."""
 ATTENTION = (
     RepairWay.SLOT_DOWN, RepairWay.NOT_CLEARED, RepairWay.IN_DOUBT, RepairWay.NO_INPUT, RepairWay.BACKFILLED,
-    RepairWay.OTHER_RECORDS, RepairWay.UNKNOWN, RepairWay.LISTED, *HELD,
+    RepairWay.OTHER_RECORDS, RepairWay.UNKNOWN, RepairWay.LISTED, RepairWay.ELSEWHERE, RepairWay.UNMARKED, *HELD,
 )  # fmt: skip
 """Ways that leave somebody something to do."""
 

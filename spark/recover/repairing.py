@@ -23,6 +23,7 @@ from photon.config.disk import Disk
 from photon.idregistry.api import I64, Answer
 from photon.spark.classes import Class
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, WrittenFile, read_journal, write_journal
+from photon.spark.recover.marks import DamageMarks
 from photon.spark.recover.planning import (
     ASKED,
     DISPATCHED,
@@ -34,7 +35,7 @@ from photon.spark.recover.planning import (
     young,
 )
 from photon.spark.recover.repairs import ASKED as JUST_ASKED
-from photon.spark.recover.repairs import CHANGED, NOTED, REOPENED, UNANSWERED, RepairBatchName, Repairs
+from photon.spark.recover.repairs import CHANGED, REOPENED, UNANSWERED, RepairBatchName, Repairs
 from photon.spark.recover.replays import ReplayHours
 from photon.spark.recover.report import BATCH_ROWS, Damage, VerifyReport, damages, event_ids, findings
 from photon.spark.recover.unseen import GONE, SeenOutputs, Why, grouped, slot_of_file
@@ -119,6 +120,7 @@ class Repairing:
         gives: Recovery,
         disk: Disk,
         repairs: Repairs,
+        marks: DamageMarks,
         seen: SeenOutputs,
         files: Sequence[FoundFile],
         clock: Clock,
@@ -130,6 +132,7 @@ class Repairing:
         self._gives = gives
         self._disk = disk
         self._repairs = repairs
+        self._marks = marks
         self._seen = seen
         self._others = seen.others()
         self._files = files
@@ -155,34 +158,34 @@ class Repairing:
         for stage, classes in CLASSES.items():
             if stage not in progress.ended:
                 progress = await self._pass(progress, stage, classes)
-        return progress if DAMAGE in progress.ended else self._note_damages(progress)
+        return self._mark_damages(progress)
 
-    def _note_damages(self, progress: RepairProgress) -> RepairProgress:
-        """What their events lost has been given back: later verifications need not tell these places again."""
-        counts = Counter[str]()
-        spared = names_of(self._written)
-        for number, batch in enumerate(damages(self._report, BATCH_ROWS)):
-            became = [self._damage(each, spared) for each in batch]
-            own = [each for each, what in zip(batch, became, strict=True) if what == NOTED]
-            if self._rules.apply and own:
-                name = RepairBatchName(self._report.name, DAMAGE, number)
-                self._repairs.note_damages(name, own, self._clock.now_ns())
-            counts.update(became)
+    def _mark_damages(self, progress: RepairProgress) -> RepairProgress:
+        """The events of damaged ranges have been given back: readers pass over the ranges. Each run does it again,
+        as another machine may have other slots; what is marked stays as it is."""
+        counts, spared = Counter[str](), names_of(self._written)
+        for batch in damages(self._report, BATCH_ROWS):
+            held = [self._held_damage(each, spared) for each in batch]
+            lost = [each for each, why in zip(batch, held, strict=True) if why is None]
+            counts.update(str(why) for why in held if why is not None)
+            counts.update(self._marks.mark(lost, progress.marked, apply=self._rules.apply))
         if counts:
             progress = _with(progress, DAMAGE, {str(Class.TORN): dict(counts)})
         if self._rules.apply:
+            progress = msgspec.structs.replace(progress, marked=self._marks.marked(progress.marked))
             if not counts.keys() & set(HELD):
                 progress = msgspec.structs.replace(progress, ended=[*progress.ended, DAMAGE])
             write_journal(self._disk, self._report.directory, progress)
         return progress
 
-    def _damage(self, each: Damage, spared: frozenset[str]) -> str:
-        """Not noted where events of the file were not given back. A backfill's file is of no slot that publishes."""
+    def _held_damage(self, each: Damage, spared: frozenset[str]) -> RepairWay | None:
+        """Returns why events of the file were not given back, so that its range is not marked; ``None`` if they
+        were. A backfill's file is of no slot that publishes."""
         name = each.file or ""
         why = self._seen.why(each.datacentre or "", slot_of_file(name))
         if why is not None and why.gone == GONE:
             return RepairWay.NOT_LOOKED_AT
-        return RepairWay.WRITTEN if name in spared else NOTED
+        return RepairWay.WRITTEN if name in spared else None
 
     async def _pass(self, progress: RepairProgress, stage: str, classes: Sequence[Class]) -> RepairProgress:
         kept = self._rules.apply and (stage == LOSSES or self._rules.also_unmatched)

@@ -1,9 +1,8 @@
 """The repairs log: every id that a repair asked the registry to give up, and what it answered.
 
 It outlives reports. Verification reads it: the unmatched line of an event that was given up by the operator's word
-stands in the output for ever, and the event's joined line is then no duplicate. Places of damaged files are
-noted once their events were given back: they are known then. Repair reads it: an id that was asked for since a
-report's export is not asked for again where nothing could compare it.
+stands in the output permanently, and the event's joined line is then no duplicate. Repair reads it: an id that was
+asked for since a report's export is not asked for again where nothing could compare it.
 
 A directory of Parquet files, one for each batch, ``REPORT-PASS-NUMBER.parquet``: written durably before the registry
 is asked, and again with the answers. Each file names its format in its metadata.
@@ -24,18 +23,15 @@ from photon.config.disk import Disk
 from photon.spark.classes import Class
 from photon.spark.recover.journal import RepairsDamaged
 from photon.spark.recover.planning import ReportedProblem
-from photon.spark.recover.report import Damage
 
 DIRECTORY = "repairs"
 """Beside the deployment file."""
 VERSION = b"1"
 _MARK = b"photon.repairs"
-_NAME = re.compile(r"(?P<report>[0-9a-f]{32})-(?P<pass>losses|unmatched|damage)-(?P<number>[0-9]{6})\.parquet")
+_NAME = re.compile(r"(?P<report>[0-9a-f]{32})-(?P<pass>losses|unmatched)-(?P<number>[0-9]{6})\.parquet")
 
 ASKED, REOPENED, CHANGED, UNANSWERED = "asked", "reopened", "changed", "unanswered"
 """What is known of a row: nothing yet, or the registry's answer."""
-NOTED = "noted"
-"""Answer of a damaged place."""
 GIVEN_UP = (ASKED, REOPENED, UNANSWERED)
 """Answers with which the id was given up, or may have been."""
 
@@ -109,20 +105,6 @@ class Repairs:
         }
         self._put(name, columns)
 
-    def note_damages(self, name: RepairBatchName, damages: Sequence[Damage], noted_ns: int) -> None:
-        """Durable when it returns. Raises OSError."""
-        count = len(damages)
-        columns: Mapping[str, Sequence[object]] = {
-            "class": [str(Class.TORN)] * count,
-            "datacentre": [each.datacentre for each in damages],
-            "output_file": [each.file for each in damages],
-            "output_offset": [each.offset for each in damages],
-            "asked_ns": [noted_ns] * count,
-            "answer": [NOTED] * count,
-        }
-        nothing = [None] * count
-        self._put(name, {field.name: columns.get(field.name, nothing) for field in SCHEMA})
-
     def _put(self, name: RepairBatchName, columns: Mapping[str, Sequence[object]]) -> None:
         arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
         sink = pa.BufferOutputStream()
@@ -153,10 +135,6 @@ class Repairs:
         verification must know. SCHEMA. Raises RepairsDamaged, OSError.
         """
         return self._of((Class.PRIMARY_EXISTS,), GIVEN_UP)
-
-    def damages(self) -> pa.Table:
-        """Damaged places whose events were given back. SCHEMA. Raises RepairsDamaged, OSError."""
-        return self._of((Class.TORN,), (NOTED,))
 
     def _of(self, classes: Sequence[Class], answers: Sequence[str]) -> pa.Table:
         found = [SCHEMA.empty_table()]

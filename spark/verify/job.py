@@ -56,8 +56,6 @@ class VerifyInputs:
     """``digest binary``: of the dispatchers' retry stores."""
     given_up: DataFrame | None = None
     """``datacentre string, output_file string, output_offset bigint``: unmatched lines that an operator gave up."""
-    noted: DataFrame | None = None
-    """The same, of damaged places whose events were given back."""
     places: DataFrame | None = None
     """``datacentre string, identity string, read_to bigint``: how far dispatchers have read, a row a log."""
     places_of: tuple[str, ...] = ()
@@ -178,7 +176,7 @@ def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
             counts[hour, datacentre, str(Class.CORRECT)] += count
         else:
             suspected += count
-    found = _torn(rows, inputs.noted)
+    found = _torn(rows)
     if suspected:
         suspects = groups.where(~col("right")).select("digest", "lines", "records")
         if suspected <= SUSPECTS_BROADCAST_MAX:
@@ -344,12 +342,12 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
 _AT = ("output_file", "output_offset")
 
 
-def _same_place(output: DataFrame, places: DataFrame, offset: str = "offset") -> Column:
+def _same_place(output: DataFrame, places: DataFrame) -> Column:
     """A line of the output stands where one of ``places`` says."""
     return (
         (output["datacentre"] == places["datacentre"])
         & (output["file"] == places["output_file"])
-        & (output[offset] == places["output_offset"])
+        & (output["offset"] == places["output_offset"])
     )
 
 
@@ -365,14 +363,8 @@ def _is_file() -> Column:
     return col("event_id").isNull()
 
 
-def _torn(rows: DataFrame, noted: DataFrame | None) -> DataFrame:
+def _torn(rows: DataFrame) -> DataFrame:
     output = rows.where(col("role") == TORN)
-    if noted is not None:
-        output = output.join(sql.broadcast(noted), _same_place(output, noted, "file_offset"), "left_anti")
-        # Of a file that is gone the place where reading ended depends on how its parts were shared out.
-        files = noted.select("datacentre", col("output_file").alias("file"), lit(True).alias("noted")).distinct()
-        output = output.join(sql.broadcast(files), ["datacentre", "file"], "left")
-        output = output.where("noted IS NULL OR event_id IS NOT NULL")
     line = sql.substring(sql.base64("event_id"), 1, 400).alias("line_base64")
     columns = {
         "datacentre": col("datacentre"),

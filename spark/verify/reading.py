@@ -80,7 +80,6 @@ class VerifyTask:
     backfills: Sequence[Path] = ()
     """Output directories of backfills of the range."""
     given_up: pa.Table | None = None
-    noted: pa.Table | None = None
     ledger: list[LedgerLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     full: bool = False
@@ -146,7 +145,6 @@ def inputs(
         registry=None if registry is None else registry.where(within(wide) | (col("generation") > 0)),
         waiting=_waiting(spark, task.waiting),
         given_up=_places(spark, task.given_up),
-        noted=_places(spark, task.noted),
         places=_read_to(spark, task),
         places_of=task.places_of,
         opened=_opened(spark, days.files, read),

@@ -13,9 +13,13 @@ from pathlib import Path
 from subprocess import PIPE
 
 from photon.cli.errors import DONE, FAILED, USAGE
+from photon.config.disk import RealDisk
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
 from tests.integration.commands import photon, until
 from tests.integration.forked import Process, begin
 from tests.integration.join_logs import Following, Logs
+from tests.unit.outputs.helpers import lines, written_output
 
 SEED = int(os.environ.get("PHOTON_SEED", "1"))
 SMALL_FILES = ("--max-rejected", "1000", "--set", "output.roll_size=10000")
@@ -195,3 +199,20 @@ def test_how_it_ends(tmp_path: Path) -> None:
     lost = photon("read", logs.output, "--from", '{"photon_cursor":1,"slots":{"local-1":{"joined":[77,1]}}}')
     assert (lost.code, lost.out, lost.err.count("\n")) == (FAILED, "", 1)
     assert "no such file is published" in lost.err
+
+
+def test_a_damaged_range_is_skipped_and_standard_output_has_nothing_but_records(tmp_path: Path) -> None:
+    slot = written_output(tmp_path)
+    for number in (1, 2, 3):
+        slot.final(number, lines(number, 2))
+    slot.path(2).with_name(slot.path(2).name + ".gz").unlink()
+    output, cursor = str(slot.place.output), str(tmp_path / "cursor")
+    stopped = photon("read", output, "--cursor", cursor)
+    assert (stopped.code, stopped.out.encode()) == (FAILED, lines(1, 2))
+    length = len(lines(2, 2))
+    add_damaged(RealDisk(), slot.state, slot.slot, [DamagedRange(slot.name(2), 0, length, "is gone", "")])
+    done = photon("read", output, "--cursor", cursor)
+    assert (done.code, done.out.encode()) == (DONE, lines(3, 2))
+    assert done.err.count("a damaged range of the output is skipped") == 1
+    again = photon("read", output, "--cursor", cursor)
+    assert (again.code, again.out, again.err) == (DONE, "", "")

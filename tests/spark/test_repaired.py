@@ -14,14 +14,15 @@ import pytest
 from photon.cli.heads import Deployed
 from photon.cli.spark.verify import _export
 from photon.config.loader import load
+from photon.fleet.access import output_here
 from photon.fleet.ledger import read_ledger
+from photon.library import Output
 from photon.operations.spark_verify import Wish, nightly
+from photon.spark import register
 from photon.spark.classes import Class
-from photon.spark.verify.job import _torn
-from photon.spark.verify.narrow_rows import NARROW, TORN
 from photon.spark.verify.run import VerifyOutcome
 from photon.supervision.deployment import Deployment
-from tests.integration.commands import soon
+from tests.integration.commands import photon, soon
 from tests.integration.supervised import only_registry, supervised
 from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
 from tests.integration.test_skip import T, joined
@@ -72,7 +73,7 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         assert (done.code, counts) == (0, {
             "lost-cleared": {"reopened": lost},
             "primary-exists": {"reopened": len(UNMATCHED)},
-            "torn": {"noted": 1},
+            "torn": {"marked": 1},
         }), done.err  # fmt: skip
         lines = pairs * len(JOINED) + len(UNMATCHED)
         await soon(lambda: len(joined(tmp_path)) >= lines, 60, "they are joined")
@@ -85,27 +86,29 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
         assert clean.verdict.counts == {"correct": events}, clean.figures.examples
         assert clean.figures.unexplained() == []
         assert clean.verdict.exit == 0
+        every_reader_reads_on(spark, here, deleted, lines)
 
 
-def test_noted_places_are_left_out(spark: SparkSession) -> None:
-    """A file that is gone as a whole, however its reading was shared out; of a damaged one only that line."""
-    names = [column.split()[0] for column in NARROW.split(", ")]
-
-    def torn(file: str, offset: int, line: bytes | None) -> tuple[object, ...]:
-        values = {"role": TORN, "datacentre": "east", "kind": "joined", "file": file, "file_offset": offset,
-                  "event_id": line, "name": "why"}  # fmt: skip
-        return tuple(values.get(name) for name in names)
-
-    rows = [torn("gone", 0, None), torn("gone", 500, None), torn("rotten", 700, b"x"), torn("rotten", 800, b"y"),
-            torn("other", 0, None)]  # fmt: skip
-    output = spark.createDataFrame(rows, NARROW)
-    noted = spark.createDataFrame(
-        [("east", "gone", 0), ("east", "rotten", 700)],
-        "datacentre string, output_file string, output_offset bigint",
-    )
-    found = _torn(output, noted)
-    places = sorted((row["output_file"], row["output_offset"]) for row in found.collect())
-    assert places == [("other", 0), ("rotten", 800)]
+def every_reader_reads_on(spark: SparkSession, here: Site, deleted: Path, lines: int) -> None:
+    """They skip the range of the deleted file, and doctor has nothing to say against it."""
+    found = 0
+    for name in ("east", "west"):
+        done = photon("read", "--config", str(here.file), "--datacentre", name)
+        assert done.code == 0, done.err
+        found += done.out.count("\n")
+        skipped = done.err.count("a damaged range of the output is skipped")
+        assert skipped == (1 if deleted.is_relative_to(here.directory / name) else 0), done.err
+        place = output_here(here.settings, here.directory, name)
+        found -= sum(batch.data.count(b"\n") for batch in Output(place).batches())
+    assert found == 0
+    register(spark)
+    frame = spark.read.format("photon").option("path", str(here.file))
+    assert frame.load().count() == lines
+    assert frame.option("kind", "late").load().count() == 0, "nothing to read is no error"
+    said = [each for each in photon("doctor", "--config", str(here.file), "-o", "json").json["findings"]
+            if each["area"] == "output"]  # fmt: skip
+    assert [each["level"] for each in said] == ["ok"]
+    assert "readers skip 1 damaged range" in said[0]["what"]
 
 
 def held(here: Site) -> Counter[str]:

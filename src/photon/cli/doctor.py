@@ -113,7 +113,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
         settings.tls is not None, gathering.pairs(settings, base, now), gathering.secret(settings, base),
         gathering.states(settings, base, here), registry,
         [] if unasked else gathering.watermarks(settings, base, tls, time.time_ns()),
-        gathering.tables(settings, base),
+        gathering.tables(settings, base), gathering.output_ranges(settings, base, here),
     )  # fmt: skip
 
 

@@ -116,6 +116,7 @@ class Output:
         reader = self.reader(self.checked_kinds(kinds), at, cleared_only=cleared_only)
         while True:
             for block in reader.read():
+                at = at.moved(block.place, block.end(0), block.output)  # of a skipped range there is no more
                 for size, data in _pieces(block.data, lines):
                     at = at.moved(block.place, block.end(size), block.output)
                     yield Batch(block.place.kind, block.place.slot, data, at.encode())
@@ -129,7 +130,8 @@ class Output:
 def _pieces(data: bytes, lines: int | None) -> Iterator[tuple[int, bytes]]:
     """Pieces of ``lines`` lines, each with where it ends."""
     if lines is None:
-        yield len(data), data
+        if data:
+            yield len(data), data
         return
     end, all_lines = 0, data.splitlines(keepends=True)
     for first in range(0, len(all_lines), lines):

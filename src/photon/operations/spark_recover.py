@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from photon.assembly.copies import keeper
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
@@ -19,19 +21,20 @@ from photon.config.tls import OPERATOR
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay import requests as replay_requests
 from photon.dispatcher.replay.requests import Step
-from photon.fleet.access import registry_of, tls_of
+from photon.fleet.access import output_of, registry_of, tls_of
 from photon.fleet.ledger import ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
 from photon.objects.api import ObjectChanged
-from photon.objects.disk import UrlDisk, moved_below
+from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath, placed
 from photon.objects.transfer import told as told_of_store
 from photon.outputs.every_file import FoundFile, files_below
 from photon.outputs.output_places import COPIES_NAME, KINDS, OUTPUT_NAME
 from photon.spark.outputs import place_of
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, Replayed, write_journal
+from photon.spark.recover.marks import SlotMarks
 from photon.spark.recover.planning import ATTENTION
 from photon.spark.recover.repairing import Repairing, RepairRules
 from photon.spark.recover.repairs import DIRECTORY, Repairs
@@ -54,6 +57,7 @@ class Recovery:
     report: VerifyReport
     progress: RepairProgress
     applied: bool
+    refused: list[str] = field(default_factory=list)  # why damaged places are not marked, one line each
 
     @property
     def attention(self) -> dict[str, int]:
@@ -92,20 +96,23 @@ def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairPr
     OSError.
     """
     disk = UrlDisk()
+    marks = _marks(settings, base, disk)
     with opened(disk, wish.report, fingerprint(settings, deployment_key(settings, base))) as report:
         if not wish.apply:
-            progress = asyncio.run(_repair(settings, base, disk, report, wish, told))
+            progress = asyncio.run(_repair(settings, base, disk, report, marks, wish, told))
             would_ask = [*progress.replays, *_not_asked(progress)]
-            return Recovery(report, msgspec.structs.replace(progress, replays=would_ask), False)
-        with _alone(wish.report):
-            progress = asyncio.run(_repair(settings, base, disk, report, wish, told))
+            return Recovery(report, msgspec.structs.replace(progress, replays=would_ask), False, marks.refused)
+        disk.make_dir(base / DIRECTORY)
+        busy = f"{base / DIRECTORY}: another photon spark recover works on this deployment; let it end"
+        with _alone(wish.report), alone(base / DIRECTORY / LOCK_NAME, busy):
+            progress = asyncio.run(_repair(settings, base, disk, report, marks, wish, told))
             for each in _not_asked(progress):
                 number = _ask(settings, base, each)
                 done = msgspec.structs.replace(each, number=number)
                 progress = msgspec.structs.replace(progress, replays=[*progress.replays, done])
                 if number:
                     write_journal(disk, wish.report, progress)
-    return Recovery(report, progress, True)
+    return Recovery(report, progress, True, marks.refused)
 
 
 @contextmanager
@@ -124,11 +131,22 @@ def _alone(report: Path) -> Iterator[None]:
             raise UsageError(busy) from None
 
 
+def _marks(settings: Settings, base: Path, disk: Disk) -> SlotMarks:
+    keepers = {name: keeper(settings, name) for name in settings.datacentre}
+    return SlotMarks(
+        disk,
+        {name: output_of(settings, base, name) for name in settings.datacentre},
+        {name: each for name, each in keepers.items() if each is not None},
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
 async def _repair(
     settings: Settings,
     base: Path,
     disk: Disk,
     report: VerifyReport,
+    marks: SlotMarks,
     wish: Wish,
     told: Callable[[RepairProgress], None],
 ) -> RepairProgress:
@@ -142,7 +160,7 @@ async def _repair(
         seen = await _seen(settings, base, report, wish, registry)
         files = _every_file(settings, base, report.verdict.join)
         return await Repairing(
-            report, registry, registry.recovery, disk, repairs, seen, files, clock, rules, told
+            report, registry, registry.recovery, disk, repairs, marks, seen, files, clock, rules, told
         ).run()
 
 
@@ -174,10 +192,9 @@ def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
             continue
         copies = base / pipeline.state / COPIES_NAME
         own = placed(base, pipeline.output)
-        moved = None if isinstance(own, ObjectPath) else moved_below(own)
         kept = [copies / at / slot / OUTPUT_NAME for at in disk.names(copies) for slot in disk.names(copies / at)]
-        for root in (own, moved, *kept):
-            found += () if root is None else files_below(disk, root, RECORDS)
+        for root in (own, *kept):
+            found += files_below(disk, root, RECORDS)
     return found
 
 

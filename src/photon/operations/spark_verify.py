@@ -83,7 +83,6 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             to_hour=wish.to_ns // HOUR_NS,
             made_at=_text(time.time_ns()),
             given_up=repairs.given_up_unmatched() if has_repairs else None,
-            noted=repairs.damages() if has_repairs else None,
             others=tuple(name for name in settings.datacentre if name not in names),
             full=wish.full,
             kept=kept_below(working, join),

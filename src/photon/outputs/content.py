@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,13 +108,18 @@ class _Unpacking:
         self._given_back = data + self._given_back
 
     def read(self, length: int, *, whole: bool = False) -> bytes:
-        """Fewer bytes at the end. ``whole``: there the file must end too."""
+        """Fewer bytes at the end, and before damage, which the next call raises. ``whole``: the file must end there
+        too."""
         parts = [self._given_back[:length]]
         self._given_back = self._given_back[length:]
         length -= len(parts[0])
-        while length and (part := self._part(length)):
-            parts.append(part)
-            length -= len(part)
+        try:
+            while length and (part := self._part(length)):
+                parts.append(part)
+                length -= len(part)
+        except OutputMissing:
+            if not any(parts):
+                raise
         if whole and length and not self._member.eof:
             raise OutputMissing(self._path, "is cut short")
         return b"".join(parts)
@@ -127,13 +133,35 @@ class _Unpacking:
                     return b""
                 self._member = zlib.decompressobj(_GZIP)
             last = not self._packed and not self._fill()
+            before = self._member.copy()
             try:
                 part = self._member.decompress(self._packed, length)
             except zlib.error as damage:
-                raise OutputMissing(self._path, f"is damaged ({damage})") from None
+                self._member = before
+                if not (part := self._before_damage(length)):
+                    raise OutputMissing(self._path, f"is damaged ({damage})") from None
+                return part
             self._packed = self._member.unconsumed_tail
             if part or (last and not self._member.eof):
                 return part
+
+    def _before_damage(self, length: int) -> bytes:
+        """The bytes that can be unpacked before zlib meets an error; empty if it stands there already."""
+
+        def unpacked(size: int) -> tuple[bytes, zlib._Decompress] | None:
+            member = self._member.copy()
+            try:
+                return member.decompress(packed[:size], length), member
+            except zlib.error:
+                return None
+
+        packed = self._packed
+        good = bisect_left(range(1, len(packed)), True, key=lambda size: unpacked(size) is None)
+        found = unpacked(good)
+        assert found is not None  # it had an error with more
+        part, self._member = found
+        self._packed = self._member.unconsumed_tail + packed[good:]
+        return part
 
     def _fill(self) -> bool:
         self._packed = self._chunk()

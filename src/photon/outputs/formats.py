@@ -40,6 +40,23 @@ class Retired(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     output: str | None = None
 
 
+class DamagedRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Published bytes that are lost for good: their events were given back."""
+
+    file: str  # plain name, as ``OutputFile.name``
+    start: int  # uncompressed bytes
+    end: int
+    why: str
+    at: str  # when it was marked: UTC, as ISO 8601
+
+
+class Damaged(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+    """``damaged.json``: published bytes that no reader reads, or waits for."""
+
+    slot: str
+    ranges: tuple[DamagedRange, ...]
+
+
 class Cleared(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``cleared.json``: how far the verifier is."""
 

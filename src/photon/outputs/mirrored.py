@@ -23,6 +23,7 @@ from photon.config.errors import UsageError
 from photon.objects.api import Meta
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
+from photon.outputs.formats import DamagedRange
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import (
     FINAL_SUFFIX,
@@ -59,6 +60,7 @@ class MirroredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """As ``SlotOutput.retired``; of a slot of which nothing is left one part without bytes says so."""
 
     output: str = ""  # the identity of the output
+    damaged: tuple[DamagedRange, ...] = ()
 
     @property
     def plain(self) -> str:
@@ -118,7 +120,7 @@ def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
             retired.add(each.slot)
         files.setdefault(each.slot, {})[each.plain] = OutputFile(
             each.plain, each.uncompressed_bytes, closed, True, each.first_ns, each.last_ns,
-            stored=each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX,
+            stored=each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX, damaged=each.damaged,
         )  # fmt: skip
     return [SlotOutput(slot, ordered(own), slot in retired) for slot, own in sorted(files.items())]
 

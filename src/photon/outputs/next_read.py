@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor, OutputLog, Position
-from photon.outputs.published import OutputFile, SlotOutput
+from photon.outputs.formats import DamagedRange
+from photon.outputs.published import (
+    OutputFile,
+    SlotOutput,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +36,7 @@ class NextRead:
     file: OutputFile
     start: int
     end: int
+    damaged: DamagedRange | None = None  # the range is passed over: it can no longer be read
 
 
 def next_read(
@@ -52,7 +57,11 @@ def next_read(
         start = at.offset if at is not None and file.number == at.number else 0
         end = file.length if bounds is None else min(file.length, bounds.get(file.name, file.length))
         if start < end:
-            return NextRead(file, start, end)
+            begin, stop = file.readable(start)
+            if begin == start:
+                return NextRead(file, start, min(stop, end))
+            damaged = next(each for each in file.damaged if each.start <= start < each.end)
+            return NextRead(file, start, min(damaged.end, end), damaged)
         # Its successor is read when this one can have no more: a length that is not closed may be an old one.
         if not file.closed or start < file.length:
             return None

@@ -3,14 +3,15 @@
 It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files: length
 that is durable and witnessed) and ``manifest.jsonl`` (final files, compressed). Bytes below a published length stay,
 whatever happens but a retirement (docs/output.md). A retired slot also has ``retired.json``, which then alone
-says what is still to be read, and where it stands (protocol rule 14).
+says what is still to be read, and where it stands (protocol rule 14). ``damaged.json`` names the ranges of published
+bytes that are lost and whose events were given back: no reader reads them, or waits for them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.versioned_file import decoded, read_versioned
-from photon.outputs.formats import Durable, ManifestEntry, Retired
+from photon.outputs.formats import Damaged, DamagedRange, Durable, ManifestEntry, Retired
 
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
@@ -28,6 +29,7 @@ RETIRED_NAME = "retired.json"
 COPY_NAME = "copy.json"
 """Of a copy; the files themselves stand in OUTPUT_NAME in the same directory."""
 OUTPUT_NAME = "output"
+DAMAGED_NAME = "damaged.json"
 PLAIN_SUFFIX = ".jsonl"
 FINAL_SUFFIX = ".jsonl.gz"
 _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
@@ -48,6 +50,7 @@ class OutputFile:
     """First and last event time of its records, where the manifest tells them."""
     stored: str = ""
     """The name under which it stands, where that is another one."""
+    damaged: tuple[DamagedRange, ...] = ()  # in order, none within another; the file may be missing
 
     @property
     def path(self) -> str:
@@ -63,6 +66,11 @@ class OutputFile:
     def number(self) -> int:
         """Files of a kind are written one after the other."""
         return int(self.name.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
+
+    def readable(self, at: int) -> tuple[int, int]:
+        """Returns begin and end of the first bytes from ``at`` on that are not damaged; both are ``length`` if there
+        are none."""
+        return readable(self.damaged, at, self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,18 @@ class PublishedDamaged(PhotonError):
 
     def __str__(self) -> str:
         return f"{self.path}: unreadable ({self.why}); restore it, or let the slot's joiner start once"
+
+
+def readable(damaged: Iterable[DamagedRange], at: int, end: int) -> tuple[int, int]:
+    """Returns begin and end of the first bytes from ``at`` on, before ``end``, that none of the ranges of their file
+    holds; both are ``end`` if there are none."""
+    stop = end
+    for each in damaged:
+        if each.start > at:
+            stop = min(end, each.start)
+            break
+        at = max(at, each.end)
+    return (at, stop) if at < stop else (end, end)
 
 
 def read_slot(disk: Disk, state: Path) -> SlotOutput:
@@ -127,6 +147,20 @@ def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path |
     return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
 
 
+def damaged_bytes(slot: str, ranges: Collection[DamagedRange]) -> bytes:
+    """The content of ``damaged.json``."""
+    return msgspec.json.encode(Damaged(slot, tuple(ranges)))
+
+
+def read_damaged(disk: Disk, state: Path) -> tuple[DamagedRange, ...]:
+    """Returns the damaged ranges of the slot in this state directory, by file and in order.
+
+    Raises PublishedDamaged, OSError.
+    """
+    found = read_versioned(disk, state / DAMAGED_NAME, Damaged, PublishedDamaged)
+    return () if found is None else found.ranges
+
+
 class Listing(Protocol):
     """What one slot has published, looked at again and again."""
 
@@ -161,6 +195,16 @@ class SlotListing:
 
         If a file is reported, so are all files of its kind that were written before.
         """
+        found = self._look()
+        damaged: dict[str, tuple[DamagedRange, ...]] = {}
+        for each in read_damaged(self._disk, self._state):  # after the lengths: it says nothing beyond them
+            damaged[each.file] = (*damaged.get(each.file, ()), each)
+        if not damaged:
+            return found
+        files = [replace(file, damaged=damaged.get(file.name, ())) for file in found.files]
+        return replace(found, files=tuple(files))
+
+    def _look(self) -> SlotOutput:
         retired = self._retired()
         if retired is not None:
             return retired

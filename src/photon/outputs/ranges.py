@@ -13,6 +13,7 @@ from pathlib import Path
 from photon.config.disk import Disk
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.damaged import tell_skipped
 from photon.outputs.next_read import CursorLost, behind_all
 from photon.outputs.published import OutputFile, SlotOutput
 
@@ -51,6 +52,7 @@ def plan(
     split_bytes: int = SPLIT_BYTES,
 ) -> list[FileRange]:
     """All that is published, in ranges of about ``split_bytes``. Final files are not split: unpacking begins at 0.
+    Damaged ranges are left out, with one line in the log for each.
 
     ``since`` and ``until``: from one cursor to another (``end_of`` makes one), the same ranges' lines each time.
     Raises CursorLost for a cursor that stands where nothing is published.
@@ -71,20 +73,24 @@ def plan(
                     _check(place, files, at)
             for file in files:
                 start, stop = _part(file, begin, end)
-                found += _split(slot.slot, file, slot.output or output, start, stop, split_bytes)
+                for first, last in _readable(slot.slot, file, start, stop):
+                    found += _split(slot.slot, file, slot.output or output, first, last, split_bytes)
     return found
 
 
 def read_range(disk: Disk, part: FileRange, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
     """The lines that begin in a range, in blocks. Raises OutputMissing, OSError.
 
-    Bytes below ``part.file.length`` are promised: a line that does not end there raises OutputMissing.
+    Bytes below ``part.file.length`` are promised, except for damaged ones: a line that does not end there raises
+    OutputMissing.
     """
-    content = FileContent(disk, part.path, max(part.start - 1, 0))
-    at, rest, skipping = content.at, b"", part.start > 0
+    after_damage = any(each.end == part.start for each in part.file.damaged)
+    content = FileContent(disk, part.path, part.start if after_damage else max(part.start - 1, 0))
+    at, rest, skipping = content.at, b"", part.start > 0 and not after_damage
+    limit = part.file.readable(part.start)[1]
     while at < part.end:
-        read = content.read(min(block_bytes, part.file.length - content.at))
-        if content.at == part.file.length:
+        read = content.read(min(block_bytes, limit - content.at))
+        if content.at == part.file.length and not part.file.damaged:
             content.check()
         data = rest + read
         if skipping:  # the end of a line that begins in an earlier range
@@ -101,11 +107,11 @@ def read_range(disk: Disk, part: FileRange, *, block_bytes: int = BLOCK_BYTES) -
             at += end
         rest = data[end:]
         if not read and at < part.end:
-            raise OutputMissing(part.path, _lacking(part, at, content.at))
+            raise OutputMissing(part.path, _lacking(part, at, content.at, limit))
 
 
-def _lacking(part: FileRange, at: int, end: int) -> str:
-    if end < part.file.length:
+def _lacking(part: FileRange, at: int, end: int, limit: int) -> str:
+    if end < limit:
         return f"has {end} bytes, but {part.file.length} were published"
     return f"no line ends from byte {at} to byte {end}"
 
@@ -125,6 +131,17 @@ def _part(file: OutputFile, begin: Position | None, end: Position | None) -> tup
     if end is not None and file.number >= end.number:
         stop = min(end.offset, file.length) if file.number == end.number else 0
     return start, stop
+
+
+def _readable(slot: str, file: OutputFile, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    for each in file.damaged:
+        if max(start, each.start) < min(stop, each.end):
+            tell_skipped(slot, each)
+    while start < stop:
+        start, end = file.readable(start)
+        if start < min(end, stop):
+            yield start, min(end, stop)
+        start = end
 
 
 def _check_known(slots: Iterable[SlotOutput], cursor: Cursor | None, kinds: Collection[str] | None) -> None:

@@ -14,9 +14,18 @@ from photon.config.disk import Disk
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.damaged import tell_skipped
+from photon.outputs.formats import DamagedRange
 from photon.outputs.next_read import CursorLost, NextRead, behind_all, next_read
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, Listing, OutputFile, SlotOutput, name_of
+from photon.outputs.published import (
+    FINAL_SUFFIX,
+    PLAIN_SUFFIX,
+    Listing,
+    OutputFile,
+    SlotOutput,
+    name_of,
+)
 
 BLOCK_BYTES = 1 << 20
 TURN_BYTES = 16 << 20
@@ -36,6 +45,8 @@ class OutputBlock:
     """Uncompressed bytes."""
     data: bytes
     output: str = ""  # the identity of the output
+    damaged: DamagedRange | None = None  # there is no data: this range was passed over, up to ``start``
+    length: int = 0  # published bytes of the file
 
     def end(self, size: int | None = None) -> Position:
         """The cursor after this block, or after its first ``size`` bytes."""
@@ -88,7 +99,8 @@ class Reader:
     def read(self, upto: Cursor | None = None) -> Iterator[OutputBlock]:
         """All that is published at this moment and was not read yet; with ``upto`` nothing beyond it.
 
-        What was yielded counts as read; the caller keeps the cursor for going on later:
+        What was yielded counts as read; a block without data stands after a damaged range, which is skipped with one
+        line in the log. The caller keeps the cursor for going on later:
         ``cursor = cursor.moved(block.place, block.end(), block.output)``. Raises OtherOutput, CursorLost,
         OutputMissing, PublishedDamaged, OSError; then this reader has come to its end.
         """
@@ -149,6 +161,12 @@ class Reader:
             log.content = None  # what stands before is looked at again: a dispatcher may have lost its memory of it
         left = TURN_BYTES
         while left > 0 and (step := self._next(place, files, log.at, bounds, slot.output)) is not None:
+            if step.damaged is not None:
+                tell_skipped(place.slot, step.damaged)
+                log.content = None
+                log.at = Position(step.file.number, step.end)
+                yield self._block(place, step, b"")
+                continue
             path = (slot.output or self._place.output) / step.file.path
             if log.content is None or log.path != path:
                 log.content, log.path = self._content(path, place, step, log.at), path
@@ -156,10 +174,14 @@ class Reader:
                 data = self._lines(log.content, step, path)
             except OutputMissing as missing:
                 raise self._archived(path, place, step) or missing from None
-            block = OutputBlock(place, step.file.name, step.file.number, step.start, data, self._output)
+            block = self._block(place, step, data)
             log.at = block.end()
             left -= len(data)
             yield block
+
+    def _block(self, place: OutputLog, step: NextRead, data: bytes) -> OutputBlock:
+        file, start = step.file, step.start if step.damaged is None else step.end
+        return OutputBlock(place, file.name, file.number, start, data, self._output, step.damaged, file.length)
 
     def _next(
         self,
@@ -180,8 +202,8 @@ class Reader:
 
     def _content(self, path: Path, place: OutputLog, step: NextRead, at: Position | None) -> FileContent:
         """Begins at ``step.start``; a cursor within the file must stand at the end of a line."""
-        if step.start == 0 or at is None:
-            return FileContent(self._disk, path, 0)
+        if step.start == 0 or at is None or any(each.end == step.start for each in step.file.damaged):
+            return FileContent(self._disk, path, step.start)
         content = FileContent(self._disk, path, step.start - 1)
         if content.read(1) != b"\n":
             raise CursorLost(place, at, "no line ends there")
@@ -203,12 +225,13 @@ class Reader:
         data = content.read(wanted)
         while (end := data.rfind(b"\n") + 1) == 0:
             if len(data) < wanted:
+                content.read(1)  # says what is damaged there
                 raise OutputMissing(path, f"has {content.at} bytes, but {step.file.length} were published")
             if content.at >= step.end or wanted >= LINE_BYTES_MAX:
                 raise OutputMissing(path, f"no line ends from byte {step.start} to byte {content.at}")
             more = min(wanted, step.end - content.at)
             data, wanted = data + content.read(more), wanted + more
-        if content.at == step.file.length and end == len(data):
+        if content.at == step.file.length and end == len(data) and not step.file.damaged:
             content.check()  # before the file's last lines go out: the cursor stays within a damaged file
         content.give_back(data[end:])
         return data[:end]

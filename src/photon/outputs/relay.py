@@ -18,6 +18,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor, CursorFile
+from photon.outputs.damaged import filler
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import Reader
 
@@ -72,6 +73,15 @@ class CopiedLogs:
                 log.file = self._disk.append(log.path)
                 there = 0
         log.file.write(data[there:])
+
+    def skip(self, source: str, name: str, start: int, end: int) -> None:
+        """Fills the file from ``start`` to ``end`` with blank lines: a damaged range is skipped, and offsets stay.
+
+        Raises RelayedLogLost, OSError.
+        """
+        log = self._log(source, name, start)
+        for part in filler(max(end - log.file.size, 0)):
+            log.file.write(part)
 
     def sync(self) -> None:
         """Makes all of it durable. Raises RelayedLogLost, OSError."""
@@ -145,7 +155,12 @@ class Relay:
         end.
         """
         for block in self._reader.read():
-            self._logs.append(block.place.slot, Path(block.name).name, block.start, block.data)
+            name, at = Path(block.name).name, self._cursor.positions.get(block.place)
+            start = at.offset if at is not None and at.number == block.number else 0
+            if block.damaged is None:
+                self._logs.append(block.place.slot, name, block.start, block.data)
+            elif start > 0 or block.start < block.length:  # a log of blank lines alone would have no identity
+                self._logs.skip(block.place.slot, name, start, block.start)
             self._cursor = self._cursor.moved(block.place, block.end(), block.output)
             self.bytes += len(block.data)
             self.events += block.data.count(b"\n")

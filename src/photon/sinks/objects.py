@@ -35,7 +35,8 @@ from photon.objects.api import Meta, ObjectChanged
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
-from photon.outputs.content import FileContent, OutputMissing
+from photon.outputs.content import OutputMissing
+from photon.outputs.damaged import FilledContent
 from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_bytes, manifest_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
@@ -136,6 +137,7 @@ class ObjectSink:
                 counting[name] = MirroredFile(
                     file=name, bytes=self._there[name], uncompressed_bytes=file.length, first_ns=file.first_ns,
                     last_ns=file.last_ns, closed=PART in name and file.closed, retired=slot.retired, output=output,
+                    damaged=file.damaged,
                 )  # fmt: skip
         self._keep(counting, published)
         self._say(counting)
@@ -223,6 +225,9 @@ class ObjectSink:
         try:
             size = path.stat().st_size
         except FileNotFoundError:  # moved away: it counts as long as its object is there
+            if name not in self._there and file.readable(0) == (file.length, file.length):  # nothing of it is read
+                with tempfile.NamedTemporaryFile(prefix="photon-") as empty:
+                    self._put(name, Path(empty.name))
             return name if name in self._there else ""
         if self._there.get(name) != size:
             self._put(name, path)
@@ -232,7 +237,7 @@ class ObjectSink:
         """Of a file that may still grow, or of which less counts than was written: its name says how much it is."""
         name = f"{file.name.removesuffix(PLAIN_SUFFIX)}{PART}{file.length}{FINAL_SUFFIX}"
         if name not in self._there:
-            content = FileContent(self._disk, output / file.name, 0)
+            content = FilledContent(self._disk, output / file.name, 0, file.damaged)
             with tempfile.NamedTemporaryFile(prefix="photon-") as packed:
                 with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as into:
                     while (left := file.length - content.at) and (data := content.read(min(READ_BYTES, left))):

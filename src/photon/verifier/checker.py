@@ -16,7 +16,7 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.reader import Source, open_source
 from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
-from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
+from photon.outputs.published import DAMAGED_NAME, DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
 from photon.verifier.alarms import AlarmKind, shown
 from photon.verifier.comparison import SourceRecord, differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
@@ -75,7 +75,7 @@ class Checker:
         self._open: tuple[str, Source] | None = None
         self._kind = ""
         self._dirty = False
-        self._seen: bytes | None = None  # durable.json, when the files below were read
+        self._seen: list[bytes] | None = None  # durable.json and damaged.json, when the files below were read
         self._files: tuple[OutputFile, ...] = ()
         self.checked = read_checked(disk, self._path)
         self.behind_bytes = 0
@@ -94,15 +94,20 @@ class Checker:
             return None
         kinds = sorted(left)
         self._kind = next((kind for kind in kinds if kind > self._kind), kinds[0])  # each kind has its turn
-        return self._check(*left[self._kind], now_ns)
+        try:
+            return self._check(*left[self._kind], now_ns)
+        except OutputShort:
+            if not self._published():
+                raise
+            return self.step(now_ns)  # the range may have been marked as damaged meanwhile
 
     def _published(self) -> bool:
         """Whether there is more than when it was looked at last. The manifest grows, so it is not read in vain."""
-        path = self._state / DURABLE_NAME
-        durable = self._disk.read(path) if self._disk.exists(path) else b""
-        if durable == self._seen:
+        paths = [self._state / name for name in (DURABLE_NAME, DAMAGED_NAME)]
+        seen = [self._disk.read(path) if self._disk.exists(path) else b"" for path in paths]
+        if seen == self._seen:
             return False
-        self._files, self._seen = read_slot(self._disk, self._state).files, durable
+        self._files, self._seen = read_slot(self._disk, self._state).files, seen
         return True
 
     def _left(self) -> dict[str, tuple[OutputFile, int]]:
@@ -111,7 +116,7 @@ class Checker:
         behind = 0
         for file in self._files:
             number, at = self.checked.places.get(file.kind, (0, 0))
-            begin = at if file.number == number else 0
+            begin, _ = file.readable(at if file.number == number else 0)
             if file.number >= number and begin < file.length:
                 behind += file.length - begin
                 left.setdefault(file.kind, (file, begin))
@@ -199,12 +204,13 @@ class Checker:
         except FileNotFoundError:
             return None
         size = SLICE_BYTES if self.behind_bytes <= BEHIND_BYTES else CATCH_UP_BYTES
+        _, end = file.readable(begin)
         while True:
-            data = source.read(begin, min(size, file.length - begin))
+            data = source.read(begin, min(size, end - begin))
             whole = data.rfind(b"\n") + 1
             if not data:
                 raise OutputShort(self._output / file.name, begin, file.length)
-            if whole or size >= file.length - begin:
+            if whole or size >= end - begin:
                 return data[:whole] if whole else data
             size *= 2
 

@@ -125,8 +125,8 @@ def checked_bytes(published: SlotOutput, checked: CheckedFile) -> int:
         number, at = checked.places.get(file.kind, (0, 0))
         if file.number < number:
             total += file.length
-        elif file.number == number:
-            total += min(at, file.length)
+        else:  # damaged bytes are passed over with what stands before them
+            total += file.readable(min(at, file.length) if file.number == number else 0)[0]
     return total
 
 

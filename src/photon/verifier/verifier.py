@@ -25,7 +25,11 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
-from photon.outputs.formats import Cleared, Durable
+from photon.outputs.formats import Cleared, DamagedRange, Durable
+from photon.outputs.published import (
+    read_damaged,
+    readable,
+)
 
 log = get_logger(__name__)
 
@@ -154,30 +158,43 @@ class Verifier:
             await until(stop, self.limits.period_s)
 
     async def run_once(self) -> VerifierReport:
-        """One pass over all that is durable now. Raises VerifierDamaged."""
+        """One pass over all that is durable now. Raises VerifierDamaged, PublishedDamaged."""
         report = VerifierReport()
         durable = self._read_durable()
+        damaged = read_damaged(self.disk, self.slot_state)
         positions = self._load()
         for gone in [name for name in positions if name not in durable]:
             del positions[gone]
             self._trouble.pop(gone, None)
         if self.findings is not None and not self._begun:
-            self._again({name: at for name, at in positions.items() if name in durable})
+            self._again({name: at for name, at in positions.items() if name in durable}, damaged)
         self._begun = True
         for name, length in durable.items():
-            await self._file(name, length, positions, report)
+            own = [each for each in damaged if each.file == name]
+            await self._file(name, length, own, positions, report)
         report.behind_bytes = sum(length - positions.get(name, 0) for name, length in durable.items())
         self.total.add(report)
         return report
 
     # -- one file --------------------------------------------------------------------------------------------
-    async def _file(self, name: str, length: int, positions: dict[str, int], report: VerifierReport) -> None:
+    async def _file(
+        self,
+        name: str,
+        length: int,
+        damaged: Sequence[DamagedRange],
+        positions: dict[str, int],
+        report: VerifierReport,
+    ) -> None:
         start = at = positions.get(name, 0)
         while at < length:
+            begin, stop = readable(damaged, at, length)
+            if begin > at:  # its events were given back
+                positions[name] = at = begin
+                continue
             parsed = _Block.empty()
             end = at
-            while end < length and len(parsed.offsets) < self.limits.clear_ids:
-                block = self._block(name, end, length)
+            while end < stop and len(parsed.offsets) < self.limits.clear_ids:
+                block = self._block(name, end, stop)
                 if not block:
                     raise OutputShort(self.output / name, end, length)
                 parsed.add(self._parse(name, end, block, report))
@@ -203,13 +220,16 @@ class Verifier:
                 return block
             size *= 2
 
-    def _again(self, positions: dict[str, int]) -> None:
+    def _again(self, positions: dict[str, int], damaged: Sequence[DamagedRange]) -> None:
         """Shows the lines before these positions once more: who looks for twins has forgotten them."""
         assert self.findings is not None
         for name, end in positions.items():
-            begin = max(end - self.limits.again_bytes, 0)
+            gap = max((each.end for each in damaged if each.file == name and each.start < end), default=0)
+            begin = max(end - self.limits.again_bytes, gap)
+            if begin >= end:
+                continue
             data = self.disk.read(self.output / name, begin, end - begin)
-            skipped = data.find(b"\n") + 1 if begin else 0
+            skipped = data.find(b"\n") + 1 if begin > gap else 0
             block = _columns(begin + skipped, data[skipped:], lambda offset, line: None)
             ids = block.refs.event_ids
             self.findings.read(name, block.offsets, ids, self.digester.digests(ids))

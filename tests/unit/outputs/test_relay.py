@@ -10,7 +10,11 @@ import pytest
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.outputs import OutputPlace
-from photon.outputs.published import retired_bytes
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
+from photon.outputs.published import (
+    retired_bytes,
+)
 from photon.outputs.relay import Relay, RelayedLogLost, whole_ns
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
@@ -200,3 +204,31 @@ def test_up_to_when_all_is_copied_is_said_once_a_second(slot: WrittenSlot, logs:
         relay.pass_on_whole(int(now_s * 1e9))
         assert whole_ns(logs) == said_s * 10**9
     relay.close()
+
+
+def test_damaged_ranges_are_blank_lines_and_offsets_stay(slot: WrittenSlot, logs: Path) -> None:
+    """Of a file that is gone as a whole there is no log: one of blank lines would have no identity."""
+    data = lines(0, 3)
+    first, second = data.find(b"\n") + 1, data.rfind(b"\n", 0, -1) + 1
+    slot.roll(1)
+    for number in (2, 3, 4):
+        slot.append(number, data)
+        slot.roll(number)
+    slot.append(5, data)
+    slot.remove(2)
+    marks = [(1, first, second), (2, 0, len(data)), (3, 0, first), (4, second, len(data))]
+    ranges = [DamagedRange(slot.name(number), start, end, "", "") for number, start, end in marks]
+    add_damaged(RealDisk(), slot.state, "s0", ranges)
+
+    copied(slot, logs)
+
+    found = {path.name: path.read_bytes() for path in sorted(logs.glob("s0-*"))}
+    assert found == {
+        "s0-000001.jsonl": data[:first] + b"\n" * (second - first) + data[second:],
+        "s0-000003.jsonl": b"\n" * first + data[first:],
+        "s0-000004.jsonl": data[:second] + b"\n" * (len(data) - second),
+        "s0-000005.jsonl": data,
+    }
+    slot.append(5, data)
+    assert copied(slot, logs) == len(data)
+    assert (logs / "s0-000005.jsonl").read_bytes() == 2 * data

@@ -23,13 +23,17 @@ from photon.objects.transfer import ObjectsUnavailable
 from photon.operations.slots import sealing
 from photon.outputs import OutputPlace, PublishedDamaged, retired_bytes
 from photon.outputs.content import OutputMissing
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
 from photon.outputs.mirrored import MANIFEST, MirroredFile, MirroredPlace, slots_of
 from photon.outputs.next_read import CursorLost
 from photon.outputs.output_places import EMBEDDED_STATE
-from photon.outputs.published import RETIRED_NAME
+from photon.outputs.published import (
+    RETIRED_NAME,
+)
 from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken, follow
 from tests.unit.objects.fakes import MemoryBucket, unavailable
-from tests.unit.outputs.helpers import WrittenSlot
+from tests.unit.outputs.helpers import WrittenSlot, lines
 
 DISK = RealDisk()
 INTO = ObjectPath("s3://lake/x")
@@ -496,3 +500,38 @@ def test_a_prefix_may_have_more_files_than_a_directory(
     for _ in range(2):
         of(slot).pass_()
     assert len(list(there().batches())) == 3
+
+
+def test_damaged_ranges_are_skipped_below_the_url_too(bucket: MemoryBucket, slot: WrittenSlot) -> None:
+    """A final file that is gone, one that is cut, and one that grows: readers go on at the same offsets."""
+    data = lines(0, 9)
+    half = data.find(b"\n", 40) + 1
+    for number in (1, 2):
+        slot.final(number, data)
+    slot.append(3, data)
+    finals = [slot.path(number).with_name(slot.path(number).name + ".gz") for number in (1, 2)]
+    finals[0].unlink()
+    finals[1].write_bytes(gzip.compress(data[: half + 5]))
+    slot.path(3).write_bytes(data[:half])
+    marks = [(1, 0), (2, half), (3, half)]
+    ranges = [DamagedRange(slot.name(number), start, len(data), "", "") for number, start in marks]
+    add_damaged(DISK, slot.state, slot.slot, ranges)
+    of(slot).pass_(all_of_it=True)
+    assert b"".join(batch.data for batch in there().batches()) == b"{}\n" + 2 * data[:half]
+    assert there().end() == Output(slot.place).end()
+    [mirrored] = there().place.published(DISK)
+    assert [each for file in mirrored.files for each in file.damaged] == ranges
+    of(slot).pass_(all_of_it=True)
+    assert [mirrored] == list(there().place.published(DISK))
+
+
+def test_what_was_there_before_its_file_was_lost_is_not_read_once_it_is_marked(
+    bucket: MemoryBucket, slot: WrittenSlot
+) -> None:
+    for number in (1, 2):
+        slot.final(number, lines(number, 1))
+    of(slot).pass_()
+    slot.path(1).with_name(slot.path(1).name + ".gz").unlink()
+    add_damaged(DISK, slot.state, slot.slot, [DamagedRange(slot.name(1), 0, len(lines(1, 1)), "", "")])
+    of(slot).pass_()
+    assert b"".join(batch.data for batch in there().batches()) == b"{}\n" + lines(2, 1)

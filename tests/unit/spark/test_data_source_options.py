@@ -122,7 +122,10 @@ def work(kind: str, number: int, start: int, end: int) -> RangeWork:
 
 def test_a_bound_is_shared_by_the_logs() -> None:
     works = [work("joined", 3, 700, 1000), work("joined", 4, 0, 1000), work("late", 1, 0, 20)]
-    start = Cursor({JOINED: Position(3, 700)})
-    assert bounded(start, works, 800).positions == {JOINED: Position(4, 100), LATE: Position(1, 20)}
-    assert bounded(start, works, 1).positions == {JOINED: Position(3, 701), LATE: Position(1, 1)}
-    assert bounded(start, [], 800) == start
+    start, end = Cursor({JOINED: Position(3, 700)}), Cursor({JOINED: Position(4, 1000), LATE: Position(2, 9)})
+    past = Position(2, 9)  # behind the last range of a log there is nothing but what is damaged
+    assert bounded(start, end, works, 800).positions == {JOINED: Position(4, 100), LATE: past}
+    assert bounded(start, end, works, 2600).positions == end.positions
+    assert bounded(start, end, [], 1).positions == end.positions
+    assert bounded(start, end, works, 1).positions == {JOINED: Position(3, 701), LATE: Position(1, 1)}
+    assert bounded(start, start, [], 800) == start

@@ -17,10 +17,16 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.outputs.cursor import OutputLog, Position
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
 from photon.outputs.next_read import end_of
-from photon.outputs.published import SlotListing
+from photon.outputs.published import (
+    SlotListing,
+)
 from photon.outputs.watermarks import Journal, Pair
 from photon.spark.data_source import OutputReader, OutputStream, read_options
+from photon.spark.data_source_options import decoded
 from tests.lines import event_of
 from tests.unit.outputs.helpers import WrittenSlot
 from tests.unit.spark.test_output_lines import Joined, joined
@@ -289,3 +295,41 @@ def test_a_datacentre_that_is_left_out_for_a_time_is_read_on(tmp_path: Path, str
     after = stream.latestOffset(before, ReadAllAvailable())
     assert after["cursors"]["west"] == west
     assert after["cursors"]["east"] != west
+
+
+def test_where_there_is_nothing_to_read_is_one_partition_without_rows(
+    tmp_path: Path, slot: WrittenSlot, stream: OutputStream
+) -> None:
+    """Spark reads ``None`` where there is no partition at all."""
+    for given in ({}, {"kind": "late"}, {"from": "2020-01-01", "to": "2020-01-02"}):
+        reader = OutputReader(read_options({"path": deployment(tmp_path), **given}), SCHEMA)
+        assert len(reader.partitions()) == 1
+        assert ids(reader, reader.partitions()) == []
+    at = stream.initialOffset()
+    assert len(stream.partitions(at, at)) == 1
+    assert ids(stream, stream.partitions(at, at)) == []
+    slot.append(1, line(0))
+    assert ids(stream, stream.partitions(at, stream.latestOffset(at, ReadAllAvailable()))) == ["e0"]
+
+
+@pytest.mark.parametrize("limit", [{}, {"maxRecordsPerTrigger": "30"}, {"maxBytesPerTrigger": "1000"}])
+def test_a_stream_passes_over_damaged_ranges(tmp_path: Path, slot: WrittenSlot, limit: dict[str, str]) -> None:
+    data = b"".join(map(line, range(50)))
+    for number in (1, 2, 3):
+        slot.append(number, data)
+        slot.finish(number)
+        slot.path(number).with_name(slot.path(number).name + ".gz").unlink()
+    slot.append(4, data)
+    slot.roll(4)
+    slot.append(5, data)
+    slot.remove(5)
+    lost = [DamagedRange(slot.name(number), 0, len(data), "", "") for number in (1, 2, 3, 5)]
+    add_damaged(RealDisk(), slot.state, "s0", lost)
+    stream = OutputStream(read_options({"path": deployment(tmp_path), **limit}), SCHEMA)
+    at, found = stream.initialOffset(), list[str]()
+    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        found += ids(stream, stream.partitions(at, end))
+        at = end
+    assert sorted(found) == sorted(f"e{n}" for n in range(50))
+    assert at == stream.latestOffset(at, ReadAllAvailable()), "the cursor is behind the damaged ranges"
+    assert decoded(at)["east"].positions[OutputLog("s0", "joined")] == Position(5, len(data))

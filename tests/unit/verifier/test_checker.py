@@ -10,10 +10,16 @@ import msgspec
 import pytest
 
 from photon.config.disk import Disk, RealDisk
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
+from photon.outputs.published import (
+    read_slot,
+)
 from photon.verifier import checker as checker_module
 from photon.verifier.alarms import AlarmKind, AlarmLog, open_alarms
 from photon.verifier.checker import Checker, LineFinding
 from photon.verifier.source_finder import SourceFinder
+from photon.verifier.status import checked_bytes
 from photon.verifier.verifier import OutputShort, VerifierDamaged
 from tests.dying_disk import DyingDisk, Killed
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
@@ -223,3 +229,44 @@ def test_a_final_file_is_checked_where_it_is_there(setup: Setup, *, there: bool)
     found = setup.all(checker)
     assert [each.finding for each in found] == [AlarmKind.DIFFERS] * there
     assert (checker.checked.lines, checker.checked.unverifiable) == ((10, 0) if there else (0, 1))
+
+
+def test_a_damaged_range_is_passed_over_and_the_rest_is_checked(setup: Setup) -> None:
+    lines = setup.logs.joined(*range(10))
+    data = b"".join(lines)
+    begin, end = len(b"".join(lines[:3])), len(b"".join(lines[:5]))
+    setup.publish(joined=data)
+    (setup.output / JOINED).write_bytes(data[:begin] + b"x" * (end - begin - 1) + b"\n" + data[end:])
+    checker = setup.checker()
+    assert [each.finding for each in setup.all(checker)] == [AlarmKind.TORN]
+    (setup.state / "verifier/checked.json").unlink()
+    add_damaged(RealDisk(), setup.state, "s0", [DamagedRange(JOINED, begin, end, "", "")])
+    marked = setup.checker()
+    assert setup.all(marked) == []
+    assert (marked.checked.lines, marked.behind_bytes) == (8, 0)
+    more = b"".join(setup.logs.joined(10, 11))
+    setup.publish(joined=data + more)
+    (setup.output / JOINED).write_bytes(data[:begin] + b"x" * (end - begin - 1) + b"\n" + data[end:] + more[:50])
+    with pytest.raises(OutputShort):
+        setup.all(marked)
+    add_damaged(RealDisk(), setup.state, "s0", [DamagedRange(JOINED, len(data), len(data + more), "", "")])
+    assert setup.all(marked) == [], "it has seen what was marked meanwhile"
+    [published] = [read_slot(RealDisk(), setup.state)]
+    assert checked_bytes(published, marked.checked) == len(data + more)
+
+
+def test_a_final_file_is_checked_up_to_its_damage(setup: Setup) -> None:
+    data = b"".join(setup.logs.joined(*range(40)))
+    setup.publish(joined=data)
+    plain = setup.output / JOINED
+    packed = gzip.compress(data)
+    plain.with_name("s0-000001.jsonl.gz").write_bytes(packed[: len(packed) // 2] + b"\xff" * 400)
+    plain.unlink()
+    setup.durable({})
+    entry = {"version": 1, "file": "joined/s0-000001.jsonl.gz", "uncompressed_bytes": len(data)}
+    (setup.state / "manifest.jsonl").write_bytes(msgspec.json.encode(entry) + b"\n")
+    end = data.find(b"\n", len(data) // 5) + 1
+    add_damaged(RealDisk(), setup.state, "s0", [DamagedRange(JOINED, end, len(data), "", "")])
+    checker = setup.checker()
+    assert setup.all(checker) == []
+    assert (checker.checked.lines, checker.behind_bytes) == (data[:end].count(b"\n"), 0)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
 from photon.adapters.envelope import Envelope
 from photon.config.disk import RealDisk
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
 from photon.verifier.verifier import Verifier, VerifierDamaged, VerifierLimits
 from tests.lines import undone_lines
 from tests.simulation.world.registry import CLEARED
@@ -142,3 +145,26 @@ async def test_runs_until_it_is_stopped(setup: Setup) -> None:
     stop.set()
     await task
     assert verifier.total.cleared == 1
+
+
+async def test_a_damaged_range_is_passed_over_without_an_alarm(setup: Setup) -> None:
+    lines = setup.lines([b"a", b"b", b"c", b"d"])
+    setup.publish(b"".join(lines))
+    begin, end = len(lines[0]), len(lines[0] + lines[1] + lines[2])
+    state = setup.path / "state"
+    (setup.path / "out" / NAME).write_bytes(lines[0] + b"x" * (end - begin - 1) + b"\n" + lines[3])
+    add_damaged(RealDisk(), state, "s0", [DamagedRange(NAME, begin, end, "", "")])
+    report = await setup.verifier().run_once()
+    assert (report.cleared, report.unreadable, report.behind_bytes) == (2, 0, 0)
+    states = [
+        setup.registry.model.shards[0].entries[DIGESTER.digest(each)].state for each in (b"a", b"b", b"c", b"d")
+    ]
+    assert states == [CLEARED, "owned", "owned", CLEARED]
+    length = sum(map(len, lines))
+    assert setup.cleared()["files"] == {NAME: length}
+    (setup.path / "out" / NAME).unlink()
+    add_damaged(RealDisk(), state, "s0", [DamagedRange(NAME, 0, length, "", "")])
+    for again in (setup.verifier(), setup.verifier()):
+        again.findings = Mock()  # looks for twins, and reads the end of what was cleared once more for it
+        assert (await again.run_once()).behind_bytes == 0
+        again.findings.unreadable.assert_not_called()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from photon.spark.recover.journal import RepairProgress, Replayed
 
 TELL_S = 1.0
+REFUSED_SHOWN = 10
 
 WORDS = {
     "reopen": "are given back to the dispatchers",
@@ -37,10 +38,13 @@ WORDS = {
     "no-input": "no raw log has them: nothing to dispatch",
     "backfilled": "a backfill registered them: its output was not verified; look there",
     "other-records": "they have other records too: look at the report's duplicates first",
-    "noted": "damaged places in the output: their events are above, later reports leave these places out",
     "earlier": "given back by an earlier repair: nothing more to do",
     "not-looked-at": "refused: the output of their slots was not there to be looked at, see below",
     "written": "not given back: their records stand in output files, see below",
+    "mark": "damaged places in the output: their events are above, readers are to pass over them",
+    "marked": "damaged places in the output: their events are above, readers pass over them",
+    "elsewhere": "damaged places in the output of a slot, or copy, on another machine: run the same command there",
+    "unmarked": "damaged places in the output that are not marked, see below",
     "unknown": "the registry does not answer",
 }
 
@@ -132,6 +136,7 @@ def _as_json(done: Recovery) -> dict[str, Any]:
         "written": [builtins(each) for each in chain(*done.progress.written.values())],
         "replays": [_replay(each) for each in done.progress.replays],
         "attention": done.attention,
+        "not_marked": done.refused,
     }
 
 
@@ -171,6 +176,10 @@ def _show(done: Recovery, config: Path) -> None:
             f"{asked} photon dispatcher replay --config {config} --datacentre {replay['datacentre']} "
             f"--from {replay['from']} --to {replay['to']}{file}"
         )
+    for line in done.refused[:REFUSED_SHOWN]:
+        click.echo(line)
+    if (more := len(done.refused) - REFUSED_SHOWN) > 0:
+        click.echo(f"and {more:,} more places that are not marked")
     if not done.applied:
         click.echo("nothing was done")
 

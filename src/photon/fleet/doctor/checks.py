@@ -41,8 +41,8 @@ class Level(enum.StrEnum):
     PROBLEM = "problem"
 
 
-AREAS = ("configuration", "versions", "clocks", "disks", "logs", "descriptors", "ports", "certificates", "registry",
-         "watermarks", "computations", "tables")  # fmt: skip
+AREAS = ("configuration", "versions", "clocks", "disks", "logs", "output", "descriptors", "ports", "certificates",
+         "registry", "watermarks", "computations", "tables")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ def findings(facts: Facts, now: datetime) -> list[Finding]:
     if not facts.loaded:
         checks.append(_descriptors(facts))
     else:
-        checks += [_clocks(facts), _disks(facts), _logs(facts), _descriptors(facts), _ports(facts)]
-        checks += [_certificates(facts, now), _registry(facts), _watermarks(facts), _computations(facts)]
-        checks.append(_tables(facts))
+        checks += [_clocks(facts), _disks(facts), _logs(facts), _output(facts), _descriptors(facts)]
+        checks += [_ports(facts), _certificates(facts, now), _registry(facts), _watermarks(facts)]
+        checks += [_computations(facts), _tables(facts)]
     said: list[Finding] = []
     for found in checks:
         here = list(found)
@@ -266,6 +266,22 @@ def _side(each: Logs) -> Iterator[Finding]:
         patterns = ", ".join(each.patterns)
         what = f"no file matches {patterns}" + (f"; {each.others:,} files match nothing" if each.others else "")
         yield _warning("logs", where, what, f"write logs there, or change {each.side}_files of the join")
+
+
+def _output(facts: Facts) -> Iterator[Finding]:
+    for each in facts.ranges:
+        if each.marked:
+            continue
+        make = _warning if each.moved else _problem
+        why = "is gone: archived, or lost" if each.moved else each.why
+        what = f"{why}; readers that have not read its bytes {each.start:,} to {each.end:,} stop there"
+        do = "put it back from a copy, or run photon spark verify, then photon spark recover with its report"
+        yield make("output", each.path, what, do)
+    skipped = [
+        f"{each.path} from {each.start:,} to {each.end:,} ({each.why})" for each in facts.ranges if each.marked
+    ]
+    said = f"; readers skip {many(len(skipped), 'damaged range')}: {_some(skipped)}" if skipped else ""
+    yield _ok("output", f"all that is published here is there{said}")
 
 
 def _descriptors(facts: Facts) -> Iterator[Finding]:

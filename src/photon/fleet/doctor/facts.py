@@ -140,6 +140,19 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputRange:
+    """Published bytes of one output file that cannot be read."""
+
+    datacentre: str
+    path: str
+    start: int
+    end: int
+    why: str
+    marked: str = ""  # since when readers skip it; empty: they stop there
+    moved: bool = False  # a finished file that is gone: archived, or lost
+
+
+@dataclass(frozen=True, slots=True)
 class Watermark:
     datacentre: str
     behind_s: float
@@ -214,6 +227,7 @@ class Facts:
     watermarks: Sequence[Watermark] = ()
     tables: TablesFacts | None = None
     """None: there is no ``[tables]``, or nothing has been made yet."""
+    ranges: Sequence[OutputRange] = ()
 
     @property
     def running(self) -> bool:

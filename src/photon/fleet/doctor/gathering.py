@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -33,7 +34,7 @@ from photon.adapters.logs.sampling import sample
 from photon.config.certificate_files import load as load_pair
 from photon.config.certificates import CertificateError, facts, read_certificate
 from photon.config.clock import NS_PER_S
-from photon.config.disk import RealDisk
+from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 from photon.config.extras import check_extras
 from photon.config.kernel_time import kernel_time
@@ -42,13 +43,14 @@ from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.database import STATE_NAME, opened
 from photon.fleet import hbase
 from photon.fleet import processes as fleet
-from photon.fleet.access import tls_of
+from photon.fleet.access import output_of, tls_of
 from photon.fleet.doctor.facts import (
     Boundary,
     Directory,
     KeyPair,
     Logs,
     Machine,
+    OutputRange,
     Package,
     Port,
     Process,
@@ -68,7 +70,8 @@ from photon.idregistry.operate.findings import Expected, findings
 from photon.idregistry.operate.inspection import Inspection
 from photon.idregistry.operate.operator_client import OperatorClient
 from photon.objects.paths import ObjectPath, placed
-from photon.outputs import OutputPlace, read_slot
+from photon.outputs import OutputPlace, SlotOutput, read_slot
+from photon.outputs.damaged import GONE, unreadable
 from photon.tables.configured import open_tables
 from photon.tables.standing import look, old_locks
 from photon.tables.tables import Tables
@@ -469,6 +472,30 @@ def states(settings: Settings, base: Path, here: Sequence[str]) -> list[State]:
             State(name, *each) for each in (*_database(state / STATE_NAME), *_slots(OutputPlace(output, state)))
         ]
     return found
+
+
+def output_ranges(settings: Settings, base: Path, here: Sequence[str]) -> list[OutputRange]:
+    """Published output of this machine that cannot be read: what readers skip, and what they stop at."""
+    disk, found = RealDisk(), list[OutputRange]()
+    for name in here:
+        place = output_of(settings, base, name)
+        for state in place.states(disk):
+            with suppress(PhotonError, OSError):  # ``states`` says it
+                slot = read_slot(disk, state)
+                found += _ranges(disk, name, slot, slot.output or place.output)
+    return found
+
+
+def _ranges(disk: Disk, datacentre: str, slot: SlotOutput, output: Path) -> Iterator[OutputRange]:
+    finals = {file.name for file in slot.files if file.final}
+    newest = {max((file for file in slot.files if file.kind == kind), key=lambda file: file.number).name
+              for kind in {file.kind for file in slot.files}}  # fmt: skip
+    for file in slot.files:
+        for each in file.damaged:
+            yield OutputRange(datacentre, str(output / each.file), each.start, each.end, each.why, each.at)
+    for each in unreadable(disk, slot, output):
+        moved = each.why == GONE and each.file in finals and each.file not in newest
+        yield OutputRange(datacentre, str(output / each.file), each.start, each.end, each.why, moved=moved)
 
 
 def _database(path: Path) -> Iterator[tuple[str, str]]:

@@ -171,7 +171,7 @@ def _copy_of(here: Here, slot: KnownSlot, asked: Asked) -> sealing.Copy | None:
             f"--copy {asked.copy}: datacentre {slot.datacentre} has no state directory on this machine; run this "
             "where its output is read from"
         )
-    copy = sealing.find_copy(asked.copy, slot.name)
+    copy = sealing.add_marks(RealDisk(), sealing.find_copy(asked.copy, slot.name), place.state)
     sealing.measure(RealDisk(), copy, slot.witness)
     return copy
 
@@ -181,6 +181,8 @@ def _kept_copy(here: Here, slot: KnownSlot, place: Place | None) -> sealing.Copy
     disk = RealDisk()
     for copy in sealing.kept_copies(disk, here.settings, here.base, CopyOf(slot.datacentre, slot.name)):
         assert copy.kept is not None
+        if place is not None:
+            sealing.add_marks(disk, copy, place.state)
         notes = copy.kept if place is None else place.state
         begun = sealing.was_begun(disk, notes)
         if (begun or slot.retired) and sealing.begun_with(disk, notes) != copy.root.resolve():

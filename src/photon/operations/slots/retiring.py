@@ -280,6 +280,8 @@ class Retirement:
         finally:
             lock.release()
         copy.files = sealing.find_kept(self.disk, directory, self.slot).files
+        if self.place is not None:
+            sealing.add_marks(self.disk, copy, self.place.state)
         sealing.measure(self.disk, copy, self.witness)
 
     async def _list(self, report: Report) -> None:

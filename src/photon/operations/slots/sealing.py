@@ -8,9 +8,10 @@ the first reopening, or its ids would be joined again in addition to their recor
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -28,11 +29,22 @@ from photon.joiner.copies.api import CopyOf
 from photon.joiner.copies.kept import KeptCopy, read_copy_state
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
+from photon.outputs.content import OutputMissing
+from photon.outputs.damaged import FilledContent, add_damaged
+from photon.outputs.formats import DamagedRange
 from photon.outputs.output_places import OUTPUT_NAME, SEALED_NAME, is_kept, kept_directory
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, RETIRED_NAME, name_of, retired_bytes
+from photon.outputs.published import (
+    FINAL_SUFFIX,
+    PLAIN_SUFFIX,
+    RETIRED_NAME,
+    name_of,
+    read_damaged,
+    retired_bytes,
+)
 
 BLOCK_BYTES = 4 << 20
 CLEAR_IDS = 8192
+BLANKS = re.compile(rb"^\n+", re.MULTILINE)
 RETIRING_NAME = "retiring.json"
 
 Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
@@ -70,6 +82,7 @@ class CopiedFile:
     path: Path
     final: bool
     """Compressed: all its ids were cleared before it became so."""
+    damaged: tuple[DamagedRange, ...] = ()  # readers skip these; the file may be gone
 
 
 @dataclass(slots=True)
@@ -86,6 +99,21 @@ class Copy:
     slot: str = ""
 
 
+def add_marks(disk: Disk, copy: Copy, state: Path) -> Copy:
+    """Adds the damaged ranges that a state directory names: their events were given back, nothing of them is sealed.
+
+    Raises PublishedDamaged, OSError.
+    """
+    files = {file.name: file for file in copy.files}
+    for each in read_damaged(disk, state):
+        file = files.get(each.file) or CopiedFile(each.file, copy.root / each.file, True)
+        if each not in file.damaged:
+            damaged = sorted((*file.damaged, each), key=lambda each: each.start)
+            files[each.file] = replace(file, damaged=tuple(damaged))
+    copy.files = [files[name] for name in sorted(files)]
+    return copy
+
+
 def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
     """The copy that a keeper has in this directory; it may have no files yet."""
     root = directory / OUTPUT_NAME
@@ -97,7 +125,8 @@ def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
                 if file == f"{slot}-{number}{suffix}" and number.isdigit():
                     name = name_of(kind, slot, int(number))
                     found[name] = CopiedFile(name, root / kind / file, suffix == FINAL_SUFFIX)  # the plain one counts
-    return Copy(root, [found[name] for name in sorted(found)], kept=directory, slot=slot)
+    copy = Copy(root, [found[name] for name in sorted(found)], kept=directory, slot=slot)
+    return add_marks(disk, copy, directory)
 
 
 def kept_copies(disk: Disk, settings: Settings, base: Path, of: CopyOf) -> list[Copy]:
@@ -146,7 +175,8 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
     copy.lengths, copy.lacking = {}, {}
     for file in copy.files:
         length = sum(map(len, blocks(disk, file)))
-        copy.lengths[file.name] = length if file.final else _to_whole_events(disk, file, length)
+        at_damage = bool(file.damaged) and length <= file.damaged[-1].end
+        copy.lengths[file.name] = length if file.final or at_damage else _to_whole_events(disk, file, length)
     for at, log in enumerate(witness[: len(KINDS)]):
         if not log.length:
             continue
@@ -156,7 +186,7 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
         length = copy.lengths.get(name, 0)
         if length < log.length:
             copy.lacking[name] = log.length - length
-        elif known is not None and not known.final and _hashed(disk, known.path, log) != log:
+        elif known is not None and not (known.final or known.damaged) and _hashed(disk, known.path, log) != log:
             why = f"its first {log.length} bytes are not those that the registry has witnessed: no copy of this slot"
             raise CopyRefused(known.path, why)
 
@@ -182,7 +212,8 @@ def _hashed(disk: Disk, path: Path, log: WitnessLog) -> WitnessLog:
 
 
 def blocks(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
-    """Whole lines; a torn last one is left out. Raises CopyRefused for a damaged final file, OSError."""
+    """Whole lines, blank ones in place of damaged ranges; a torn last one is left out. Raises CopyRefused for a
+    damaged final file, OSError."""
     rest = b""
     for part in _parts(disk, file):
         data = rest + part
@@ -193,6 +224,15 @@ def blocks(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
 
 
 def _parts(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
+    if file.damaged:
+        content = FilledContent(disk, file.path.parents[1] / file.name, 0, file.damaged)
+        try:
+            while part := content.read(BLOCK_BYTES):
+                yield part
+        except OutputMissing as missing:
+            if content.at < file.damaged[-1].end:
+                raise CopyRefused(missing.path, f"{missing.why}; photon spark verify finds what it held") from None
+        return
     if not file.final:
         at = 0
         while part := disk.read(file.path, at, BLOCK_BYTES):
@@ -212,7 +252,8 @@ def _parts(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
 
 def make_durable(disk: Disk, copy: Copy) -> None:
     """Cuts torn last lines; syncs all files and their names."""
-    for file in copy.files:
+    here = [file for file in copy.files if disk.exists(file.path)]
+    for file in here:
         if not file.final and disk.size(file.path) > copy.lengths[file.name]:
             disk.truncate(file.path, copy.lengths[file.name])
         opened = disk.append(file.path)
@@ -231,7 +272,7 @@ async def clear_copy(disk: Disk, copy: Copy, digester: Digester, clear: Clear, t
         if file.final:
             continue
         for block in blocks(disk, file):
-            refs = _refs(file, block)
+            refs = _refs(file, BLANKS.sub(b"", block) if file.damaged else block)
             for start in range(0, len(refs.event_ids), CLEAR_IDS):
                 part = slice(start, start + CLEAR_IDS)
                 ids = refs.event_ids[part]
@@ -264,6 +305,9 @@ def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path)
     if copy is None:
         disk.replace(state / RETIRED_NAME, retired_bytes(slot))
         return
+    marks = [each for file in copy.files for each in file.damaged]
+    if marks:
+        add_damaged(disk, state, slot, marks)
     if copy.kept is not None:  # first there: who has lost the slot's own directories reads on beside the copy
         disk.replace(copy.kept / RETIRED_NAME, retired_bytes(slot, dict(copy.lengths), copy.root))
         if copy.kept == state:

@@ -16,6 +16,7 @@ from photon.fleet.doctor.facts import (
     KeyPair,
     Logs,
     Machine,
+    OutputRange,
     Package,
     Port,
     Process,
@@ -269,3 +270,18 @@ def test_tables() -> None:
     old = replace(TABLES, safe_point_s=3 * 3600.0 + 1)
     assert "moved 3 h 0 min ago: old versions" in only("tables", Level.WARNING, tables=old).what
     only("tables", Level.OK, tables=replace(old, observed=False))
+
+
+def test_output_that_readers_stop_at_and_output_that_they_skip() -> None:
+    short = OutputRange(
+        "east", "/e/output/joined/east-1-000004.jsonl", 90, 1200, "has 90 bytes, but 1200 were published"
+    )
+    problem = only("output", Level.PROBLEM, ranges=(short,))
+    assert problem.what == (
+        "has 90 bytes, but 1200 were published; readers that have not read its bytes 90 to 1,200 stop there"
+    )
+    assert "photon spark verify, then photon spark recover" in problem.do
+    gone = only("output", Level.WARNING, ranges=(replace(short, start=0, why="is gone", moved=True),))
+    assert gone.what.startswith("is gone: archived, or lost; ")
+    skipped = only("output", Level.OK, ranges=(replace(short, marked="2026-11-28T00:00:00+00:00"),))
+    assert "readers skip 1 damaged range: /e/output/joined/east-1-000004.jsonl from 90 to 1,200" in skipped.what

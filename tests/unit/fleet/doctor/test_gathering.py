@@ -11,14 +11,18 @@ from pathlib import Path
 import pytest
 
 from photon.config.certificate_files import begin, issue_missing
+from photon.config.disk import RealDisk
 from photon.config.loader import convert, load
 from photon.config.settings import Settings
 from photon.fleet.doctor import gathering
 from photon.fleet.doctor.gathering import process_of
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process, of_datacentre
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
 from photon.tables import Tables
 from photon.tables.system import with_observer
+from tests.unit.outputs.helpers import WrittenSlot, lines
 
 CONFIG = """
 key_file = "key"
@@ -251,3 +255,27 @@ def test_a_directory_below_the_logs_that_cannot_be_listed_is_named(
     monkeypatch.setattr("photon.adapters.logs.discovery.os.scandir", scandir)
     found = gathering._logs("east", "foreign", tmp_path, ("**/*",), ())
     assert (found.matched, found.unreadable) == (1, ["sub/"])
+
+
+def test_output_that_cannot_be_read_is_gathered(tmp_path: Path) -> None:
+    """A finished file may have been archived, unless it is the newest of its kind; what is marked is told apart."""
+    slot = WrittenSlot(tmp_path, "east-1")
+    written = slot.place.output
+    for number in (1, 2, 3, 4):
+        slot.final(number, lines(0, 5))
+    length = len(lines(0, 5))
+    for number in (1, 2, 4):
+        slot.path(number).with_name(slot.path(number).name + ".gz").unlink()
+    add_damaged(RealDisk(), slot.state, "east-1", [DamagedRange(slot.name(2), 0, length, "is gone", "then")])
+    file = CONFIG.format(address="127.0.0.1:7003").replace('"output"', '"out"').replace("state/east", "state")
+    (tmp_path / "photon.toml").write_text(file)
+    settings = load(tmp_path / "photon.toml", environment={}, flags=())
+    found = gathering.output_ranges(settings, tmp_path, ["east"])
+    places = [(Path(each.path).name, each.start, each.end, each.marked, each.moved) for each in found]
+    assert places == [
+        ("east-1-000002.jsonl", 0, length, "then", False),
+        ("east-1-000001.jsonl", 0, length, "", True),
+        ("east-1-000004.jsonl", 0, length, "", False),
+    ]
+    (written / ".moved").write_text("s3://lake/x\n")
+    assert [each.marked for each in gathering.output_ranges(settings, tmp_path, ["east"])] == ["then"]

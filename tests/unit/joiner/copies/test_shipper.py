@@ -12,6 +12,7 @@ from photon.joiner.copies import shipping
 from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, at_least, held_by_all, keeper_of
 from photon.joiner.copies.shipper import LocalFiles, Open, Piece, Ship, Shipper, ShipperLimits, Verify
 from photon.joiner.copies.shipping import CannotShip, LocalOutput
+from photon.outputs.formats import DamagedRange
 
 NONE: LocalFiles = ((), (), (), ())
 
@@ -189,3 +190,18 @@ def test_a_part_never_begins_within_an_event(tmp_path: Path) -> None:
     local = output(tmp_path, LINES[2:3])
     with pytest.raises(CannotShip, match="no event's records end from byte 0 on"):
         local._lines(0, 1, 0, len(LINES[2]), len(LINES[2]))
+
+
+def test_a_copy_has_blank_lines_where_the_slot_has_lost_bytes(tmp_path: Path) -> None:
+    """So the copy goes on growing, byte for byte like a copy that is made from its beginning."""
+    lost = (len(LINES[0]), len(b"".join(LINES[:4])))
+    local, end = output(tmp_path, LINES), sum(map(len, LINES))
+    (tmp_path / "log").write_bytes(b"".join([LINES[0], b"#" * (lost[1] - lost[0] - 1), b"\n", *LINES[4:]]))
+    expected = LINES[0] + b"\n" * (lost[1] - lost[0]) + b"".join(LINES[4:])
+    local.damaged = lambda: [DamagedRange("log", *lost, "", "")]
+    for wanted in (1, 50, 1000):
+        at, found = 0, b""
+        while at < end:
+            found += local._lines(0, 1, at, min(wanted, end - at), end)
+            at = len(found)
+        assert found == expected

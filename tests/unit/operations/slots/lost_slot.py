@@ -75,6 +75,7 @@ class LostSlot:
     def retirement(self, *, copy: Path | None = None, already: bool = False, recovery: Any = None) -> Retirement:
         found = None if copy is None else sealing.find_copy(copy, SLOT.name)
         if found is not None:
+            sealing.add_marks(RealDisk(), found, self.state)
             sealing.measure(RealDisk(), found, ())
         return Retirement(
             slot=SLOT.name,

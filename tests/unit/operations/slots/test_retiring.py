@@ -14,7 +14,12 @@ from photon.idregistry.api import Answer, Slot
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.operations.slots import sealing
 from photon.operations.slots.id_list import IdList
-from photon.outputs.published import read_slot
+from photon.outputs import Cursor, OutputLog, OutputPlace, Position, Reader
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
+from photon.outputs.published import (
+    read_slot,
+)
 from tests.unit.operations.slots.lost_slot import SLOT, LostSlot, digests_of, lost_slot, rows
 
 IDS = [f"e{number}" for number in range(1, 41)]
@@ -192,6 +197,31 @@ async def test_begun_with_a_copy_it_goes_on_with_it_alone(tmp_path: Path) -> Non
         with pytest.raises(sealing.CopyRefused, match=f"was begun with --copy {root}"):
             await lost.retirement(already=True).run()
         await lost.retirement(copy=root, already=True).run()
+
+
+async def test_damaged_ranges_of_a_copy_are_neither_cleared_nor_read(tmp_path: Path) -> None:
+    """Their events were given back, and another slot has joined them: their tokens do not own their ids any more."""
+    async with lost_slot(tmp_path, IDS) as lost:
+        root = lost.saved(IDS[:20])
+        name, gone = "joined/east-1-000001.jsonl", "joined/east-1-000000.jsonl"
+        whole = list(map(lost.line, IDS[:20]))
+        begin, end = len(b"".join(whole[:5])), len(b"".join(whole[:8]))
+        again = rows(IDS[5:8], lost.token)
+        recovery = lost.registry.recovery
+        await recovery.reopen(again.digests, again.times, again.tokens, again.generations, operator=True, timeout=10)
+        lost.state.mkdir(parents=True)
+        marks = [DamagedRange(gone, 0, 700, "is gone", ""), DamagedRange(name, begin, end, "torn", "")]
+        add_damaged(RealDisk(), lost.state, "east-1", marks)
+        (root / name).write_bytes(b"".join([*whole[:5], b"#" * (end - begin - 1), b"\n", *whole[8:]]))
+        report = await lost.retirement(copy=root).run()
+        assert report.copy is not None
+        assert report.copy.cleared == 17
+        assert await lost.reopened() == digests_of([*IDS[5:8], *IDS[20:]])
+        place = OutputPlace(lost.directory / "output", lost.directory / "state")
+        read = b"".join(block.data for block in Reader(RealDisk(), place).read())
+        assert read == b"".join([*whole[:5], *whole[8:]])
+        at = Cursor({OutputLog("east-1", "joined"): Position(0, 700)})
+        assert b"".join(block.data for block in Reader(RealDisk(), place, cursor=at).read()) == read
 
 
 # -- the list --------------------------------------------------------------------------------------------------------

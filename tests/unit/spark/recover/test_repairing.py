@@ -13,15 +13,18 @@ import pytest
 from photon.config.disk import RealDisk
 from photon.outputs.every_file import FoundFile, files_below
 from photon.outputs.output_places import KINDS
+from photon.outputs.published import read_damaged
 from photon.spark.classes import Class
 from photon.spark.recover import repairing
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, write_journal
+from photon.spark.recover.marks import SlotMarks
 from photon.spark.recover.planning import EarlierRepairs, ReportedProblem
-from photon.spark.recover.repairing import LOSSES, UNMATCHED, Repairing, RepairRules
+from photon.spark.recover.repairing import DAMAGE, LOSSES, UNMATCHED, Repairing, RepairRules
 from photon.spark.recover.repairs import Repairs
 from photon.spark.recover.report import open_report
 from photon.spark.recover.unseen import SeenOutputs, SeenSlot
 from tests.unit.idregistry.model import Row, reopen
+from tests.unit.outputs.helpers import WrittenSlot
 from tests.unit.spark.recover.rows import DEPLOYMENT, lost, write_report
 from tests.unit.spark.recover.world import Killed, World, digest, time_of
 
@@ -94,12 +97,14 @@ class Site:
     async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> RepairProgress:
         rules, world = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply), self.world
         report, told = open_report(RealDisk(), self.report, DEPLOYMENT), list[RepairProgress]()
+        marks = SlotMarks(QuickDisk(), {}, {}, "2026-11-28T00:00:00+00:00")
         return await Repairing(
             report,
             world,
             world,
             QuickDisk(),
             self.repairs,
+            marks,
             self.seen,
             self.files_there,
             self.clock,
@@ -321,3 +326,57 @@ async def test_damage_is_noted_only_where_its_events_were_given_back(tmp_path: P
     done = await site.run()
     assert done.counts["damage"] == {"torn": {"noted": 3}}
     assert sorted(site.repairs.damages()["output_file"].to_pylist()) == sorted(places)
+
+
+class DyingAtMarks(QuickDisk):
+    """The process is killed before or after a file of marks, or of the journal, is replaced."""
+
+    def __init__(self, left: int, *, after: bool) -> None:
+        self.left, self.after = left, after
+
+    def replace(self, path: Path, data: bytes) -> None:
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Killed
+        super().replace(path, data)
+        if self.left == 0:
+            raise Killed
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_damaged_ranges_are_marked_once_the_events_are_given_back(tmp_path: Path, after: bool) -> None:
+    """Killed anywhere, and run again: the range is marked, and no id is given back twice."""
+    for left in range(1, 60):
+        site = Site(tmp_path / f"{left}", 3, 40, 0.0)
+        slot = WrittenSlot(site.directory)
+        slot.final(1)
+        gone = slot.path(1).with_name(slot.path(1).name + ".gz")
+        gone.unlink()
+        torn = ReportedProblem(
+            Class.TORN, digest(0), b"", 0, None, None, 0, "east", None, slot.name(1), 0, None
+        )  # fmt: skip
+        reported = [each for each in site.findings if each]
+        site.report = write_report(site.directory / "again", [*reported, torn], exported_ns=EXPORTED_NS, files=3)
+        disk: RealDisk = DyingAtMarks(left, after=after)
+        killed = 0
+        while True:
+            report = open_report(RealDisk(), site.report, DEPLOYMENT)
+            marks = SlotMarks(disk, {"east": slot.place}, {}, "2026-11-28T00:00:00+00:00")
+            rules, repairs = RepairRules(False, RETENTION_NS, 1e12, True), Repairs(disk, site.directory / "repairs")
+            run = Repairing(
+                report, site.world, site.world, disk, repairs, marks, site.clock, rules, lambda progress: None
+            )
+            try:
+                progress = await run.run()
+                break
+            except Killed:
+                killed += 1
+                disk = QuickDisk()
+        assert progress.counts[DAMAGE] == {"torn": {"marked": 1}}
+        [marked] = read_damaged(RealDisk(), slot.state)
+        assert (marked.file, marked.start, marked.end) == (slot.name(1), 0, 3)
+        assert progress.marked.slots == {"east/s0": (marked,)}
+        assert set(site.world.written.values()) <= {1}
+        if not killed:
+            return
+    raise AssertionError("it never came to its end")

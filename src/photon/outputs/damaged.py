@@ -1,0 +1,203 @@
+"""Marks damaged ranges of a slot's published files, so that every reader passes over them (docs/output.md).
+
+A range is marked once its events were given back: from then on its lines must not be read, even if a copy of the file
+is put back, because the same events are joined again. ``published`` has the format, and knows which bytes are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.config.structured import get_logger
+from photon.outputs.content import FileContent, OutputMissing
+from photon.outputs.formats import DamagedRange
+from photon.outputs.published import (
+    DAMAGED_NAME,
+    FINAL_SUFFIX,
+    PLAIN_SUFFIX,
+    OutputFile,
+    SlotListing,
+    SlotOutput,
+    damaged_bytes,
+    read_damaged,
+    readable,
+)
+
+READ_BYTES = 64 << 10
+FILL_BYTES = 1 << 20
+TOLD_MAX = 10_000
+GONE = "is gone"
+NoRecord = Callable[[bytes, str], str | None]
+"""Why a line without its newline is no output record of a kind; ``None`` if it is one."""
+
+log = get_logger(__name__)
+
+
+def mark_damaged(
+    disk: Disk, state: Path, output: Path, places: Sequence[tuple[str, int]], at: str, no_record: NoRecord
+) -> list[DamagedRange | str]:
+    """Marks what cannot be read at these places, (plain name, offset), durably. Again: no change.
+
+    Returns for each place the range that covers it, or one line that says why nothing is marked there. Where a line
+    ends that is no record, that line is the range; else all that was published from the offset on. ``state``: the
+    slot's state directory; ``output``: the directory of its files. Raises PublishedDamaged, OSError.
+    """
+    slot = SlotListing(disk, state).look()
+    files = {file.name: file for file in slot.files}
+    ranges = list(read_damaged(disk, state))
+    looked: dict[tuple[str, int], DamagedRange | str] = {}
+    for name, offset in sorted(set(places)):
+        covering = _covering(ranges, name, offset)
+        if covering is None and name not in files:
+            looked[name, offset] = f"{name}: is not published, so nobody reads it"
+        elif covering is None:
+            found = _damage(disk, (slot.output or output) / files[name].path, files[name], offset, at, no_record)
+            looked[name, offset] = found
+            if isinstance(found, DamagedRange):
+                ranges = _merged([*ranges, found])
+    add_damaged(disk, state, slot.slot, ranges)
+    return [_covering(ranges, *place) or looked[place] for place in places]
+
+
+def add_damaged(disk: Disk, state: Path, slot: str, ranges: Sequence[DamagedRange]) -> None:
+    """Marks ranges that are known to be damaged, durably: in a copy, too, whose file may be whole.
+
+    Raises PublishedDamaged, OSError.
+    """
+    before = read_damaged(disk, state)
+    after = tuple(_merged([*before, *ranges]))
+    if after != before:
+        disk.replace(state / DAMAGED_NAME, damaged_bytes(slot, after))
+
+
+def _covering(ranges: Iterable[DamagedRange], name: str, offset: int) -> DamagedRange | None:
+    return next((each for each in ranges if each.file == name and each.start <= offset < each.end), None)
+
+
+def _damage(
+    disk: Disk, path: Path, file: OutputFile, offset: int, at: str, no_record: NoRecord
+) -> DamagedRange | str:
+    if not 0 <= offset < file.length:
+        return f"{file.name}: byte {offset} is not published, only {file.length} bytes are"
+    content = FileContent(disk, path, offset)
+    line, why = b"", ""
+    try:
+        while b"\n" not in line and (part := content.read(min(READ_BYTES, file.length - content.at))):
+            line += part
+    except OutputMissing as missing:
+        why = missing.why
+    line, newline, _ = line.partition(b"\n")
+    if not newline:
+        why = why or f"has {content.at} bytes, but {file.length} were published"
+        return DamagedRange(file.name, offset, file.length, why, at)
+    if (no := no_record(line, file.kind)) is None:
+        return f"{file.name}: the record at byte {offset} can be read; verify again"
+    return DamagedRange(file.name, offset, offset + len(line) + 1, no, at)
+
+
+def _merged(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
+    """In order of file and place; those that meet are one, with the reason of the first."""
+    found: list[DamagedRange] = []
+    for each in sorted(ranges, key=lambda each: (each.file, each.start)):
+        if found and found[-1].file == each.file and each.start <= found[-1].end:
+            found[-1] = msgspec.structs.replace(found[-1], end=max(found[-1].end, each.end))
+        else:
+            found.append(each)
+    return found
+
+
+@lru_cache(maxsize=TOLD_MAX)
+def tell_skipped(slot: str, damaged: DamagedRange) -> None:
+    """Says that this process passes over a range, once."""
+    log.warning(
+        "a damaged range of the output is skipped: its events were given back and are joined again",
+        slot=slot, file=damaged.file, begin=damaged.start, end=damaged.end, why=damaged.why, marked=damaged.at,
+    )  # fmt: skip
+
+
+def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRange]:
+    """Yields what every reader stops at: published ranges that are gone or cut short, and are not marked.
+
+    A final file is unpacked only if its last bytes tell another length than was published. ``output``: the directory
+    of the slot's files. Raises OSError.
+    """
+    for file in slot.files:
+        path = (slot.output or output) / file.path
+        at, end = file.readable(0)
+        while at < end:
+            found, why = _readable_to(disk, path, file, at, end)
+            if found < end:
+                yield DamagedRange(file.name, found, end, why, "")
+            at, end = file.readable(end)
+
+
+def _readable_to(disk: Disk, path: Path, file: OutputFile, at: int, end: int) -> tuple[int, str]:
+    """Returns the byte up to which one range can be read, and why not further."""
+    final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
+    if disk.exists(path):
+        size = disk.size(path)
+        return (end, "") if size >= end else (max(size, at), f"has {size} bytes, but {file.length} were published")
+    if not disk.exists(final):
+        return at, GONE
+    if not file.damaged and _unpacked_size(disk, final) == file.length % (1 << 32):
+        return end, ""
+    content, why = FileContent(disk, path, at), ""
+    try:
+        while content.at < end and content.read(min(FILL_BYTES, end - content.at)):
+            pass
+    except OutputMissing as missing:
+        why = missing.why
+    return content.at, why or f"has {content.at} bytes, but {file.length} were published"
+
+
+def _unpacked_size(disk: Disk, final: Path) -> int:
+    """The length that a gzip file of one member tells at its end, modulo 2^32."""
+    return int.from_bytes(disk.read(final, max(disk.size(final) - 4, 0), 4), "little")
+
+
+def filler(size: int) -> Iterator[bytes]:
+    """Yields ``size`` newlines, which keep the place of a damaged range where a file is copied by its offsets."""
+    while size:
+        part = min(size, FILL_BYTES)
+        yield b"\n" * part
+        size -= part
+
+
+class FilledContent:
+    """As FileContent, with newlines in place of damaged ranges: offsets stay where a file is copied."""
+
+    def __init__(self, disk: Disk, path: Path, at: int, damaged: Sequence[DamagedRange]) -> None:
+        """``path``: of the plain file; ``at``: uncompressed bytes; ``damaged``: the ranges of this file, in order."""
+        self._disk, self._path, self._damaged = disk, path, damaged
+        self._content = FileContent(disk, path, at)
+        self.at = at
+
+    def read(self, length: int) -> bytes:
+        """Returns the next ``length`` bytes; fewer where the file ends, and before what the next call raises.
+
+        Raises OutputMissing, OSError.
+        """
+        parts, end = list[bytes](), self.at + length
+        while self.at < end:
+            begin, stop = readable(self._damaged, self.at, end)
+            if begin > self.at:
+                part = b"".join(filler(begin - self.at))
+            else:
+                if self._content.at != begin:
+                    self._content = FileContent(self._disk, self._path, begin)
+                try:
+                    part = self._content.read(stop - begin)
+                except OutputMissing:
+                    if not parts:
+                        raise
+                    break
+            if not part:
+                break
+            parts.append(part)
+            self.at += len(part)
+        return b"".join(parts)
