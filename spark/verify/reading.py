@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -84,6 +84,13 @@ class VerifyTask:
     """Every day of the range is verified, whatever is known of it."""
     kept: Path | None = None
     """The directory of what is known of earlier runs; executors see it."""
+    waited_before_ns: int | None = None
+    """An event that its dispatcher read, or could have read, before this has waited for longer than the join's
+    patience. `None` means that it may wait without end."""
+    waited: Mapping[str, int] = field(default_factory=dict)
+    """Datacentre -> events of the range that wait in its retry store since before that."""
+    allow_empty: bool = False
+    """Days without events are right, however many earlier days had."""
     export_bytes: int = 0
     """Of the registry's export, as far as it is read."""
 
