@@ -22,6 +22,7 @@ PARTITIONS_A_CORE = 2
 PARTITIONS_MIN = 4
 SAID_CHARS_MAX = 400
 FULL = "No space left on device"
+# Failed tasks are left out: of one that fails for good the error is raised, and said in one line.
 LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -30,6 +31,10 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
+logger.task.name = org.apache.spark.executor.Executor
+logger.task.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
 """
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",

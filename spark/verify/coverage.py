@@ -7,6 +7,7 @@ datacentre has no event though earlier days, or its dispatcher, had some, and wh
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,10 +39,10 @@ class Looked:
     def pending(self) -> int:
         return sum(each.count for each in self.counts if each.kind is Class.PENDING)
 
-    def read_of(self, hours: Hours, datacentre: str) -> int:
-        """Returns the number of events that the dispatcher's ledger has of these hours."""
-        own = (each for each in self.ledger if each.datacentre == datacentre and each.hour is not None)
-        return sum(each.counts.get("read", 0) for each in own if hours[0] <= (each.hour or 0) < hours[1])
+    def read(self) -> Events:
+        """Returns the events that the dispatchers' ledgers have of each piece."""
+        read = {(each.hour, each.datacentre): each.counts.get("read", 0) for each in self.ledger}
+        return events_of(self.pieces, read, self.files)
 
 
 def coverage(looked: Looked, nights: Nights) -> list[CoverageRow]:
@@ -92,11 +93,12 @@ def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
     found: dict[Hours, list[str]] = {}
     if looked.allow_empty:
         return found
+    by_ledger = looked.read()
     for at in looked.pieces:
         for name in looked.files:
             if looked.events[at].get(name):
                 continue
-            usual, read = nights.usual(at, name), looked.read_of(at, name)
+            usual, read = nights.usual(at, name), by_ledger[at][name]
             if usual:
                 found.setdefault(at, []).append(f"{piece_text(*at)}: {name}: 0 events, usually {usual:,}")
             elif read:
@@ -152,7 +154,7 @@ def judged_nights(
 
 def _piece_of(hour: int | None, pieces: Sequence[Hours]) -> Hours | None:
     last = pieces[-1] if pieces else None
-    return last if hour is None else next((at for at in pieces if at[0] <= hour < at[1]), last)
+    return last if hour is None else pieces[bisect_right(pieces, hour, key=lambda at: at[0]) - 1]
 
 
 def events_of(

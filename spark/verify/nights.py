@@ -6,6 +6,7 @@ the deployment and is only a saving of work; this file outlives a changed settin
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,12 +94,16 @@ class Nights:
             hour = max(hour, each.end)
         return hour
 
-    def add(self, nights: Iterable[Night]) -> None:
-        """Replaces nights of the same hours, and of parts of them."""
-        for new in nights:
-            self.nights = [each for each in self.nights if each.begin < new.begin or each.end > new.end]
-            self.nights.append(new)
-        self.nights.sort(key=lambda each: (each.begin, each.end))
+    def add(self, nights: Sequence[Night]) -> None:
+        """Replaces nights of the same hours, and of parts of them. ``nights``: in order, without common hours."""
+        begins = [each.begin for each in nights]
+
+        def replaced(old: Night) -> bool:
+            at = bisect_right(begins, old.begin) - 1
+            return at >= 0 and old.end <= nights[at].end
+
+        kept = [each for each in self.nights if not replaced(each)]
+        self.nights = sorted([*kept, *nights], key=lambda each: (each.begin, each.end))
 
     def write(self, disk: Disk, directory: Path) -> None:
         disk.make_dir(directory)
