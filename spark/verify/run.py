@@ -83,10 +83,18 @@ class VerifyOutcome:
     figures: Figures
 
 
-def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[str], None]) -> VerifyOutcome:
-    """Verifies and writes the report. What the next run needs to know is kept where the task says, else next to the
-    report's directory, for all reports there. Raises ReportRefused, OSError, what reading the sources raises, and
-    what Spark raises."""
+def run(
+    spark: SparkSession,
+    task: VerifyTask,
+    directory: Path,
+    say: Callable[[str], None],
+    publish: Callable[[Path], None] = lambda report: None,
+) -> VerifyOutcome:
+    """Verifies and writes the report. ``publish`` puts it elsewhere before any day of it is closed.
+
+    What the next run needs to know is kept where the task says, else next to the report's directory, for all reports
+    there. Raises ReportRefused, OSError, and what ``publish``, reading the sources and Spark raise.
+    """
     outcome: list[VerifyOutcome] = []
     kept = task.kept = task.kept or kept_below(directory.parent, task.sources.join.join)
     files, places = _input_files(task, task.notes.append)
@@ -98,6 +106,7 @@ def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[s
         outcome.append(night.build(building))
 
     report.write_report(RealDisk(), directory, build)
+    publish(directory)
     night.days.write(RealDisk(), kept, night.verified)
     night.nights.write(RealDisk(), kept)
     _tidy(kept, task, night.days)

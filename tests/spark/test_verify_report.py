@@ -118,7 +118,15 @@ def test_a_day_that_was_not_looked_at_is_not_right_and_comes_again(spark: SparkS
     (tmp_path / "away").rename(tmp_path / "site" / "west" / "clicks")
     right = night(days=2, allow_empty=True)
     assert (right.verdict.exit, right.figures.headline()) == (0, "0 events in the logs, nothing to judge")
-    assert night(days=3).verdict.begin == right.verdict.end, "it is closed"
+    task = task_of(deployment)
+    task.from_hour, task.to_hour = right.figures.to_hour, right.figures.to_hour + HOURS_A_DAY
+
+    def refused(directory: Path) -> None:
+        raise ReportRefused(f"{directory}: is not taken")
+
+    with pytest.raises(ReportRefused):
+        run(spark, task, report, print, refused)
+    assert Nights.known(kept).first_open() == task.from_hour, "closed are only days whose report is there"
 
 
 def test_what_is_no_report_is_not_replaced(spark: SparkSession, tmp_path: Path) -> None:

@@ -83,16 +83,14 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             _add_registry(task, wish, work, export, say)
         task.ledger = _ledger(_accounts(settings, base, names), task)
         spark = session("photon spark verify", master=wish.master, settings=wish.spark)
-        report = wish.report if there is None else work / "report"
         try:
-            done = run(spark, task, report, say)
+            if there is None:
+                return run(spark, task, wish.report, say)
+            return run(spark, task, work / "report", say, lambda report: put_below(report, there))
         except Exception as error:
             if (why := said_by_spark(error)) is None:
                 raise
             raise VerifyFailed(f"{why}; then run the same command again") from error
-        if there is not None:
-            put_below(report, there)
-        return done
 
 
 class VerifyFailed(PhotonError):
