@@ -132,7 +132,7 @@ def chosen(begin: int | None, end: int | None, latest: int, nights: Nights, firs
     if end is not None and end > latest:
         raise UsageError(
             f"--to {hour_text(end)}: events of that time may still wait for their primary event (unmatched_after and "
-            f"an hour); name {hour_text(latest)} or earlier"
+            f"an hour); name {hour_text(latest).replace(' ', 'T')} or earlier"
         )
     if end is None:
         end = latest if begin is not None else latest - latest % HOURS_A_DAY

@@ -85,7 +85,7 @@ def test_what_a_night_takes(
 @pytest.mark.parametrize(
     ("begin", "end", "said"),
     [
-        (None, 5.75, r"--to 2026-06-01 18:00: .* name 2026-06-01 12:00 or earlier"),
+        (None, 5.75, r"--to 2026-06-01 18:00: .* name 2026-06-01T12:00 or earlier"),
         (4, 6, "may still wait"),
         (3, 3, "--from 2026-05-30 00:00: is not before"),
         (6, None, "is not before"),
