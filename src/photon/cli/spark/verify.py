@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from photon.spark.verify.run import VerifyOutcome
 
 HOUR_NS = 3_600_000_000_000
+NOTES_SHOWN = 10
 SIDES = ("foreign", "primary", "output")
 
 
@@ -126,3 +127,7 @@ def _show_coverage(figures: Figures) -> None:
         click.echo(f"not judged: {said}")
     if figures.unlooked:
         click.echo(f"not looked at: {'; '.join(figures.unlooked)}")
+    for note in figures.notes[:NOTES_SHOWN]:
+        click.echo(f"note: {note}")
+    if len(figures.notes) > NOTES_SHOWN:
+        click.echo(f"note: {len(figures.notes) - NOTES_SHOWN:,} more are in the report")
