@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / "build" / "airflow" / "bin" / "python"
 DAY_S = 86_400
 DAY = T_S // DAY_S * DAY_S
+AFTER = datetime.fromtimestamp(DAY + DAY_S, UTC).date().isoformat()  # the events are of long ago
 EVENTS = 40
 
 
@@ -64,14 +65,7 @@ def airflow(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ai
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PHOTON_CONFIG": str(site.file),
         "PHOTON_VERIFY_OPTIONS": json.dumps(
-            [
-                "--master",
-                "local[1]",
-                "--spark",
-                "spark.ui.enabled=false",
-                "--to",
-                datetime.fromtimestamp(DAY + DAY_S, UTC).date().isoformat(),  # the events are of long ago
-            ]
+            ["--master", "local[1]", "--spark", "spark.ui.enabled=false", "--to", AFTER]
         ),
     }
     with subprocess.Popen(

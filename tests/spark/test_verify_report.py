@@ -79,7 +79,7 @@ def test_a_day_that_was_not_looked_at_is_not_right_and_comes_again(spark: SparkS
     deployment.write_outputs()
 
     def night(*, days: int = 1, **more: Any) -> VerifyOutcome:
-        """What a run without --from and --to takes, after the first one."""
+        """Verifies a night; all but the first one choose where to start."""
         task = task_of(deployment)
         begin, end = task.from_hour + HOURS_A_DAY, task.from_hour + HOURS_A_DAY * (days + 1)
         taken = chosen(begin if first else None, end, end, Nights.known(kept), [])

@@ -1,4 +1,4 @@
-"""What nights leave behind, and where the next one starts."""
+"""The record that nights leave, and the day that the next one starts from."""
 
 from __future__ import annotations
 
