@@ -311,6 +311,15 @@ def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[t
     return [(identity, offset, paths.get(identity, "")) for identity, offset in sorted(places.items())]
 
 
+def count_waiting(path: Path, begin_ns: int, end_ns: int, before_ns: int) -> int:
+    """Returns the number of waiting events with ``begin_ns`` <= event time < ``end_ns`` that were first read before
+    ``before_ns``. Raises StateError."""
+    with opened(path) as db:
+        where = "event_time_ns >= ? AND event_time_ns < ? AND first_read_ns < ?"
+        rows = db.execute(f"SELECT count(*) FROM retries WHERE {where}", (begin_ns, end_ns, before_ns))
+        return int(rows.fetchone()[0])
+
+
 def _places(db: sqlite3.Connection) -> dict[str, int]:
     """The log's own offset, or of one with unread parts where the first of them stands."""
     places: dict[str, int] = dict(db.execute("SELECT identity, offset FROM logs").fetchall())

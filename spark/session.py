@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 PARTITIONS_A_CORE = 2
 """Shuffle partitions for each core of a local session; adaptive execution joins small ones."""
 PARTITIONS_MIN = 4
+SAID_CHARS_MAX = 400
+FULL = "No space left on device"
+# Failed tasks are left out: of one that fails for good the error is raised, and said in one line.
 LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -27,7 +30,11 @@ appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
+logger.task.name = org.apache.spark.executor.Executor
+logger.task.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
 """
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -98,6 +105,21 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
     made.sparkContext.setLogLevel("ERROR")
     ship(made)
     return made
+
+
+def said_by_spark(error: Exception) -> str | None:
+    """Returns one line of an error that came through Spark: of a full disk, our own, or Spark's; `None` means that it
+    is not Spark's."""
+    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return None
+    lines = [line.strip() for line in str(error).splitlines()]
+    if any(FULL in line for line in lines):
+        # Spark names no file; a task's own error does.
+        named = (f" ({line})" for line in lines if FULL in line and line.startswith("OSError"))
+        return f"a disk is full{next(named, '')}: make room for spark.local.dir and the working directory"
+    ours = [line for line in lines if line.startswith("photon.")]
+    raised = [line for line in lines if "SparkException" in line or "Error:" in line]
+    return " ".join((ours or raised or lines or ["Spark failed"])[0].split())[:SAID_CHARS_MAX]
 
 
 def check_present() -> None:

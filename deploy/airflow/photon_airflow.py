@@ -14,7 +14,7 @@ from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 NOT_YET = 3  # photon watermark wait
-PROBLEMS = 3  # photon spark verify
+PROBLEMS, NOT_JUDGED = 3, 4  # photon spark verify
 USAGE = 2
 
 
@@ -39,23 +39,22 @@ class WatermarkSensor(BaseSensorOperator):
 
 
 class VerifyOperator(BaseOperator):
-    """Verifies event times ``since`` <= t < ``until``; problems that it finds fail the task at once, as another try
-    would find them again."""
+    """Verifies all days that are not closed. Problems that it finds fail the task at once, as another try would find
+    them again; what is not judged may be judged by another try, else the next night starts with it."""
 
-    template_fields = ("since", "until", "config", "report")
+    template_fields = ("config", "report")
 
-    def __init__(
-        self, *, since: str, until: str, config: str, report: str, options: Sequence[str] = (), **kwargs: Any
-    ) -> None:
+    def __init__(self, *, config: str, report: str, options: Sequence[str] = (), **kwargs: Any) -> None:
         """``options``: more of ``photon spark verify``, as ``["--master", "spark://host:7077"]``."""
         super().__init__(**kwargs)
-        self.since, self.until, self.config, self.report, self.options = since, until, config, report, options
+        self.config, self.report, self.options = config, report, options
 
     def execute(self, context: Any) -> Any:
-        times = ("--from", self.since, "--to", self.until)
-        done = _photon("spark", "verify", *times, "--config", self.config, "--report", self.report, *self.options)
+        done = _photon("spark", "verify", "--config", self.config, "--report", self.report, *self.options)
         if done.returncode == PROBLEMS:
             raise AirflowFailException(f"there are problems: {self.report}/report.html\n{done.stdout}")
+        if done.returncode == NOT_JUDGED:
+            raise AirflowException(f"not judged: {self.report}/report.html\n{done.stdout}")
         if done.returncode != 0:
             raise _failed(done)
         return json.loads(done.stdout)

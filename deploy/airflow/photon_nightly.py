@@ -1,4 +1,5 @@
-"""Each night, when yesterday is complete, it is verified. photon_recover, which a person triggers, repairs it."""
+"""Each night, when yesterday is complete, all days that no night has closed are verified. photon_recover, which a
+person triggers, repairs what a report says."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ SINCE, UNTIL = "{{ data_interval_start | ds }}", "{{ data_interval_end | ds }}"
 
 with DAG(
     "photon_nightly",
-    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+    schedule=CronDataIntervalTimetable("30 4 * * *", timezone="UTC"),
     start_date=datetime(2025, 1, 1),
     catchup=False,
     max_active_runs=1,
@@ -28,7 +29,7 @@ with DAG(
         task_id="complete", until=UNTIL, config=CONFIG, mode="reschedule", poke_interval=60, timeout=4 * 3600
     )
     report = f"{REPORTS}/{SINCE}"
-    verify = VerifyOperator(task_id="verify", since=SINCE, until=UNTIL, config=CONFIG, report=report, options=OPTIONS)
+    verify = VerifyOperator(task_id="verify", config=CONFIG, report=report, options=OPTIONS)
     repair = BashOperator(
         task_id="what_a_repair_would_do",
         bash_command=f"photon spark recover --report {report} --config {CONFIG} --dry-run",

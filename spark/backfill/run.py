@@ -30,13 +30,13 @@ from photon.spark.backfill.driver import BackfillFailed, Driver, FencingRegistry
 from photon.spark.backfill.manifest import BackfillJob, Manifest, begun, read_manifest
 from photon.spark.backfill.parts import encoder
 from photon.spark.backfill.work import BATCH_ROWS, BackfillCounts, BackfillTask, RegistryPlace, TaskResult
+from photon.spark.session import said_by_spark
 from photon.spark.sources import JoinSource, LogSource, OutputSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LOCK_NAME = "lock"
-SAID_CHARS_MAX = 400
 
 Say = Callable[[str], None]
 """Told what is being done, a line each."""
@@ -130,16 +130,6 @@ def _joined(spark: SparkSession, plan: BackfillPlan, events: DataFrame, task: Ba
         return spark_job.run(spark, spark_job.joined(spark, plan.join, events, plan.primary, say), task)
     finally:
         events.unpersist()
-
-
-def said_by_spark(error: Exception) -> str | None:
-    """One line of an error that came through Spark, our own where there is one; None: it is not Spark's."""
-    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-        return None
-    lines = str(error).splitlines()
-    ours = [line.strip() for line in lines if line.strip().startswith("photon.")]
-    raised = [line for line in lines if "SparkException" in line or "Error:" in line]
-    return " ".join((ours or raised or lines or ["Spark failed"])[0].split())[:SAID_CHARS_MAX]
 
 
 def _done(disk: Disk, places: BackfillPaths) -> bool:

@@ -12,6 +12,8 @@ from photon.spark.verify.advice import GOOD
 from photon.spark.verify.causes import Cause
 
 HOURS_A_DAY = 24
+RIGHT, WRONG, UNJUDGED = "right", "problems", "not-judged"
+EXITS = {RIGHT: 0, WRONG: 3, UNJUDGED: 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,18 @@ class LedgerLine:
     counts: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class CoverageRow:
+    """Of one datacentre in the range."""
+
+    datacentre: str
+    events: int  # lines of its raw foreign logs
+    usual: int | None  # the same over earlier days; None means that none is known
+    judged: int
+    pending: int
+    files: Mapping[str, int]  # by log side
+
+
 @dataclass(slots=True)
 class Figures:
     """All figures of the page."""
@@ -97,6 +111,9 @@ class Figures:
     acknowledged: Mapping[Class, int] = field(default_factory=dict)
     """Findings of ``counts`` that somebody has accepted as they are."""
     causes: list[Cause] = field(default_factory=list)
+    coverage: list[CoverageRow] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)  # why the range counts as not judged
+    unlooked: list[str] = field(default_factory=list)  # what was not looked at
 
     def totals(self) -> dict[Class, int]:
         """Counts by class that occur, in the order of ``Class``."""
@@ -115,6 +132,33 @@ class Figures:
     def unexplained(self) -> list[LedgerDifference]:
         """Differences of the ledger that are findings."""
         return [each for each in self.differences if each.unexplained]
+
+    def verdict(self) -> str:
+        """Returns ``RIGHT``, ``WRONG`` or ``UNJUDGED``. Problems win."""
+        return WRONG if self.problems() else UNJUDGED if self.unjudged else RIGHT
+
+    def headline(self) -> str:
+        """Returns what came out in one sentence."""
+        problems, pending = self.problems(), self.totals().get(Class.PENDING, 0)
+        judged = sum(self.totals().values()) - pending
+        accepted = sum(self.acknowledged.values())
+        word, more = ("new ", f", {accepted:,} acknowledged") if accepted else ("", "")
+        if problems:
+            return f"{problems:,} {word}{'problem' if problems == 1 else 'problems'}{more}"
+        if self.unjudged:
+            return f"not judged: {self.unjudged[0]}"
+        if accepted:
+            return f"no new problem{more}"
+        if not judged:
+            return "0 events in the logs, nothing to judge"
+        return f"{judged:,} events exactly once, {pending:,} pending" if pending else "every event exactly once"
+
+
+def piece_text(begin: int, end: int) -> str:
+    """``2026-11-21``, or where it is no whole day ``2026-11-21 09:00 to 2026-11-21 12:00``, UTC."""
+    if begin % HOURS_A_DAY == 0 and end - begin == HOURS_A_DAY:
+        return hour_text(begin)[:10]
+    return f"{hour_text(begin)} to {hour_text(end)}"
 
 
 def bars(

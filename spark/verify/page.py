@@ -24,7 +24,8 @@ _STYLE = """
 --good:#3fb37f;--wait:#e0a83a;--bad:#ef5f5a;--soft:#2c6e51}}
 *{box-sizing:border-box}body{margin:0;background:var(--back);color:var(--ink);font:15px/1.45 system-ui,sans-serif}
 main{max-width:1120px;margin:0 auto;padding:28px 20px 60px}h2{font-size:17px;margin:34px 0 10px}
-.verdict{border-radius:12px;padding:24px 28px;color:#fff;background:var(--good)}.verdict.bad{background:var(--bad)}
+.verdict{border-radius:12px;padding:24px 28px;color:#fff;background:var(--good)}
+.verdict.problems{background:var(--bad)}.verdict.not-judged{background:var(--wait)}
 .verdict h1{margin:0;font-size:30px;line-height:1.2}.verdict p{margin:6px 0 0;opacity:.92}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-top:14px}
 .tile,.card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 16px}
@@ -48,6 +49,7 @@ def page(figures: Figures) -> str:
     parts = [
         _verdict(figures),
         _tiles(figures),
+        _coverage(figures),
         _causes(figures.causes),
         _classes(figures),
         _charts(figures),
@@ -65,16 +67,11 @@ def page(figures: Figures) -> str:
 
 
 def _verdict(figures: Figures) -> str:
-    problems, events = figures.problems(), sum(figures.totals().values())
-    said = "Every event exactly once" if not problems else f"{problems:,} {_many('problem', problems)}"
-    if not problems and figures.acknowledged:
-        said = "No new problem"
-    if not events:
-        said = "Nothing to verify"
+    said = figures.headline()
     period = f"{hour_text(figures.from_hour)} to {hour_text(figures.to_hour)} UTC"
     where = ", ".join(figures.datacentres)
     return (
-        f'<section class="verdict{" bad" if problems else ""}"><h1>{escape(said)}</h1>'
+        f'<section class="verdict {figures.verdict()}"><h1>{escape(said[0].upper() + said[1:])}</h1>'
         f"<p>{escape(figures.join)} · {escape(period)} · {escape(where)}</p></section>"
     )
 
@@ -93,6 +90,28 @@ def _tiles(figures: Figures) -> str:
     ]
     tiles = "".join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for value, name in shown)
     return f'<div class="tiles">{tiles}</div>'
+
+
+def _coverage(figures: Figures) -> str:
+    """Events judged and pending by datacentre, and the places that were not looked at."""
+    rows = "".join(
+        f'<tr><td class="name">{escape(each.datacentre)}</td>'
+        + "".join(
+            f'<td class="n">{"-" if count is None else f"{count:,}"}</td>'
+            for count in (each.events, each.usual, each.judged, each.pending, *each.files.values())
+        )
+        + "</tr>"
+        for each in figures.coverage
+    )
+    if not rows:
+        return ""
+    sides = [f"{side} files" for side in figures.coverage[0].files]
+    names = ["events in logs", "usually", "judged", "pending", *sides]
+    head = "<tr><th>datacentre</th>" + "".join(f'<th class="n">{name}</th>' for name in names) + "</tr>"
+    said = [f"not judged: {each}" for each in figures.unjudged]
+    said += [f"not looked at: {each}" for each in figures.unlooked]
+    lines = "".join(f"<p>{escape(each)}</p>" for each in said)
+    return f'<h2>Coverage</h2><div class="card wide"><table>{head}{rows}</table>{lines}</div>'
 
 
 def _causes(causes: Sequence[Cause]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -87,6 +87,13 @@ class VerifyTask:
     kept: Path | None = None
     """The directory of what is known of earlier runs; executors see it."""
     commands: CommandLine = field(default_factory=CommandLine)
+    waited_before_ns: int | None = None
+    """An event that its dispatcher read, or could have read, before this has waited for longer than the join's
+    patience. `None` means that it may wait without end."""
+    waited: Mapping[str, int] = field(default_factory=dict)
+    """Datacentre -> events of the range that wait in its retry store since before that."""
+    allow_empty: bool = False
+    """Days without events are right, however many earlier days had."""
     export_bytes: int = 0
     """Of the registry's export, as far as it is read."""
 

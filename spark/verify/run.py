@@ -35,6 +35,7 @@ from photon.spark.read_notes import ReadNote, hours_of_logs
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.tasks import task_directory
+from photon.spark.verify import coverage
 from photon.spark.verify import verdict as report
 from photon.spark.verify.acknowledged import MARK, Acknowledged, kept_below, marked, read_acknowledged
 from photon.spark.verify.advice import PROBLEMS
@@ -50,15 +51,9 @@ from photon.spark.verify.days import (
     name_of,
     pieces_of,
 )
-from photon.spark.verify.figures import (
-    HOURS_A_DAY,
-    ClassCount,
-    ExampleFinding,
-    Figures,
-    InputTotal,
-    hour_text,
-)
+from photon.spark.verify.figures import ClassCount, ExampleFinding, Figures, InputTotal, hour_text, piece_text
 from photon.spark.verify.job import Verification, VerifyQuestion, verify, with_causes, within
+from photon.spark.verify.nights import Nights, files_by_side
 from photon.spark.verify.page import page
 from photon.spark.verify.reading import (
     HOUR_NS,
@@ -92,22 +87,33 @@ class VerifyOutcome:
     figures: Figures
 
 
-def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[str], None]) -> VerifyOutcome:
-    """Verifies and writes the report. What the next run needs to know is kept where the task says, else next to the
-    report's directory, for all reports there. Raises ReportRefused, OSError, what reading the sources raises, and
-    what Spark raises."""
+def run(
+    spark: SparkSession,
+    task: VerifyTask,
+    directory: Path,
+    say: Callable[[str], None],
+    publish: Callable[[Path], None] = lambda report: None,
+) -> VerifyOutcome:
+    """Verifies and writes the report. ``publish`` puts it elsewhere before any day of it is closed.
+
+    What the next run needs to know is kept where the task says, else next to the report's directory, for all reports
+    there. Raises ReportRefused, OSError, and what ``publish``, reading the sources and Spark raise.
+    """
     outcome: list[VerifyOutcome] = []
     kept = task.kept = task.kept or kept_below(directory.parent, task.sources.join.join)
     found = _input_files(task, task.notes.append)
     days = Days.known(kept, task.deployment, found.files)
     days.note_growth(lambda file, end: _tail(found.places[name_of(file)], end))
-    night = _Night(spark, task, days, found.works, read_acknowledged(RealDisk(), kept), say)
+    known = read_acknowledged(RealDisk(), kept)
+    night = _Night(spark, task, days, Nights.known(kept), found.works, known, say)
 
     def build(building: Path) -> None:
         outcome.append(night.build(building))
 
     report.write_report(RealDisk(), directory, build)
+    publish(directory)
     night.days.write(RealDisk(), kept, night.verified)
+    night.nights.write(RealDisk(), kept)
     _tidy(kept, task, night.days)
     return outcome[0]
 
@@ -132,6 +138,7 @@ class _Night:
         spark: SparkSession,
         task: VerifyTask,
         days: Days,
+        nights: Nights,
         works: Mapping[tuple[str, str], RangeWork],
         known: Sequence[Acknowledged],
         say: Callable[[str], None],
@@ -146,7 +153,9 @@ class _Night:
         self._works = works
         self._evidence = Evidence(slots=_slots_of(task, works))
         self._unnamed = {name for name, work in works.items() if not work.named}
+        self._lines: dict[tuple[int | None, str], int] = {}  # of foreign logs that were read, by hour and datacentre
         self.days = days
+        self.nights = nights
         self.verified: list[Hours] = []
         """What was looked at as a whole."""
 
@@ -164,15 +173,39 @@ class _Night:
             problems.mkdir()
             self.days.keep(good)
             self._tell_causes()
-        figures.reused = [_piece_text(*piece.hours) for piece in good]
+        figures.reused = [piece_text(*piece.hours) for piece in good]
         figures.counts += [count for piece in good for count in as_counts(piece)]
         figures.inputs = _totals(self.days.files, self._bytes_read())
+        self._cover(pieces, good)
         _write_summary(figures.counts, building)
         report.write_inputs(disk, building / report.INPUTS_NAME, self.days.files)
         disk.replace(building / report.PAGE_NAME, page(figures).encode())
         said = report.verdict_of(figures, self._task.deployment, self._task.exported_ns)
         report.write_json(disk, building / report.VERDICT_NAME, said)
         return VerifyOutcome(said, figures)
+
+    def _cover(self, pieces: Sequence[Hours], good: Sequence[Piece]) -> None:
+        """Says how much was judged, and which days are closed by it."""
+        task, figures, names = self._task, self._figures, self._figures.datacentres
+        events = coverage.events_of(pieces, self._lines, names)
+        for piece in good:
+            before = self.nights.at(piece.hours)
+            own = Counter[tuple[int | None, str]]()
+            for hour, name, _, count in piece.counts:
+                own[hour, name or ""] += count
+            known = coverage.events_of([piece.hours], own, names)
+            events |= known if before is None else {piece.hours: before.events}
+        files = files_by_side(((each.what, each.datacentre) for each in self.days.files), names)
+        looked = coverage.Looked(
+            pieces, figures.counts, events, files, task.ledger, task.places_of, _overdue(task, self.days.files),
+            task.allow_empty,
+        )  # fmt: skip
+        open_, gone = coverage.empty(looked, self.nights), coverage.missing(looked, self.nights)
+        figures.coverage = coverage.coverage(looked, self.nights)
+        figures.unjudged = [*coverage.too_pending(looked), *gone, *(said for each in open_.values() for said in each)]
+        figures.unlooked = coverage.unlooked(looked, registry=task.registry is not None)
+        figures.notes += coverage.pointed_at(looked, self.nights)
+        self.nights.add(coverage.judged_nights(looked, self.nights, self.verified, open_, blind=bool(gone)))
 
     def _good(self, pieces: Sequence[Hours]) -> list[Piece]:
         """Pieces that need not be verified again, as far as that can be said before; all others are to be."""
@@ -212,7 +245,7 @@ class _Night:
         sampled = min(good, key=lambda each: (each.looked_ns, each.begin), default=None)
         sample = [] if sampled is None else [sampled.sample()]
         parts = merged([*todo, *sample])
-        self._say(f"verifying {', '.join(_piece_text(*at) for at in merged(todo))}")
+        self._say(f"verifying {', '.join(piece_text(*at) for at in merged(todo))}")
         given, read = inputs(self._spark, task, days, todo, sample, self._notes, self._unnamed)
         found = verify(given, _question(task, parts))
         try:
@@ -226,7 +259,7 @@ class _Night:
                 after = sampled.after_sample(looked, time.time_ns())
                 again |= {sampled.hours} if after is None else set()
                 good = [after if each is sampled and after is not None else each for each in good]
-                figures.notes[:] = [*task.notes, f"read again as a sample: {_piece_text(*sampled.sample())}"]
+                figures.notes[:] = [*task.notes, f"read again as a sample: {piece_text(*sampled.sample())}"]
             if again:
                 return again
             days.keep(good)
@@ -240,6 +273,7 @@ class _Night:
         from pyspark.sql import functions as sql
 
         figures, days, todo = self._figures, self.days, self.verified
+        self._lines = {at: own.lines for at, own in found.totals.cells.items()}
         wanted = within(todo) | col("hour").isNull()
         kinds = {each.kind for each in new}
         evidence = self._evidence
@@ -337,16 +371,34 @@ def _lies_in(hour: int, parts: Iterable[Hours]) -> bool:
     return any(begin <= hour < end for begin, end in parts)
 
 
-def _piece_text(begin: int, end: int) -> str:
-    if begin % HOURS_A_DAY == 0 and end - begin == HOURS_A_DAY:
-        return hour_text(begin)[:10]
-    return f"{hour_text(begin)} to {hour_text(end)}"
-
-
 def _figures(task: VerifyTask, files: Sequence[InputFile]) -> Figures:
     names = [source.datacentre for source in task.sources.outputs]
     return Figures(task.sources.join.join, task.from_hour, task.to_hour, names, task.made_at, task.exported_at, [],
                    ledger=task.ledger, notes=list(task.notes))  # fmt: skip
+
+
+def _overdue(task: VerifyTask, files: Sequence[InputFile]) -> list[str]:
+    """Says what has waited for longer than the join's patience: events in retry stores, and unread ends of logs that
+    nobody has written to since. Of a compressed log only whether its dispatcher has begun it is known."""
+    if task.waited_before_ns is None:
+        return []
+    since = hour_text(task.waited_before_ns // HOUR_NS)
+    found = [f"{name}: {count:,} events of the range wait in the retry store since before {since}"
+             for name, count in sorted(task.waited.items()) if count]  # fmt: skip
+    read = {(name, identity): offset for name, identity, offset, _ in task.places}
+    for name in task.places_of:
+        left = [
+            each
+            for each in files
+            if (each.what, each.datacentre) == ("foreign", name)
+            and (each.mtime_ns or 0) < task.waited_before_ns
+            and (at := read.get((name, each.identity), 0)) < each.bytes
+            and not (at and each.path.endswith(COMPRESSED_SUFFIXES))
+        ]
+        if left:
+            others = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
+            found.append(f"{name}: {left[0].path}{others}: not read to the end, last written before {since}")
+    return found
 
 
 def _totals(files: Sequence[InputFile], read: Mapping[tuple[str, str], int]) -> list[InputTotal]:

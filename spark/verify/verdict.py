@@ -27,7 +27,7 @@ from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import below, told, upload
 from photon.spark.verify.causes import Cause
-from photon.spark.verify.figures import Figures, hour_text
+from photon.spark.verify.figures import EXITS, Figures, hour_text
 
 VERSION = 1
 VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME = "verdict.json", "summary.json", "inputs.jsonl", "report.html"
@@ -36,7 +36,6 @@ TAIL_BYTES = 4096
 OWN = (VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME, PROBLEMS, SUMMARY, "recover-")
 """So the names begin of all that stands in a report, its repair's journals too."""
 PARTIAL, BEFORE = ".partial", ".before"
-RIGHT, WRONG = "right", "problems"
 
 
 class ReportRefused(PhotonError):
@@ -71,7 +70,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", ta
     begin: str
     end: str
     verdict: str
-    """right or problems."""
+    """right, problems or not-judged."""
     exit: int
     problems: int
     counts: dict[str, int]
@@ -84,11 +83,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", ta
     """Totals of what was read; every file is in inputs.jsonl."""
     reused: list[str]
     notes: list[str]
+    coverage: list[dict[str, Any]]
+    """Events, judged, pending and files of each datacentre, next to the usual number of events."""
+    unjudged: list[str]
+    """Why it is not judged; empty where it is."""
+    unlooked: list[str]
     causes: list[Cause] = []
 
 
 def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
-    problems = figures.problems()
+    verdict = figures.verdict()
     return Verdict(
         deployment=deployment,
         join=figures.join,
@@ -96,9 +100,9 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
         made_at=figures.made_at,
         begin=hour_text(figures.from_hour),
         end=hour_text(figures.to_hour),
-        verdict=WRONG if problems else RIGHT,
-        exit=3 if problems else 0,
-        problems=problems,
+        verdict=verdict,
+        exit=EXITS[verdict],
+        problems=figures.problems(),
         counts={str(kind): count for kind, count in figures.totals().items()},
         acknowledged={str(kind): count for kind, count in figures.acknowledged.items()},
         ledger_unexplained=len(figures.unexplained()),
@@ -109,6 +113,9 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
         ],
         reused=list(figures.reused),
         notes=list(figures.notes),
+        coverage=[msgspec.to_builtins(each) for each in figures.coverage],
+        unjudged=list(figures.unjudged),
+        unlooked=list(figures.unlooked),
         causes=list(figures.causes),
     )  # fmt: skip
 

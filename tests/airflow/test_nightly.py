@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / "build" / "airflow" / "bin" / "python"
 DAY_S = 86_400
 DAY = T_S // DAY_S * DAY_S
+AFTER = datetime.fromtimestamp(DAY + DAY_S, UTC).date().isoformat()  # the events are of long ago
 EVENTS = 40
 
 
@@ -63,7 +64,9 @@ def airflow(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ai
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PHOTON_CONFIG": str(site.file),
-        "PHOTON_VERIFY_OPTIONS": json.dumps(["--master", "local[1]", "--spark", "spark.ui.enabled=false"]),
+        "PHOTON_VERIFY_OPTIONS": json.dumps(
+            ["--master", "local[1]", "--spark", "spark.ui.enabled=false", "--to", AFTER]
+        ),
     }
     with subprocess.Popen(
         [PYTHON, "-c", COMMANDS], env=environment, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True
@@ -112,7 +115,7 @@ class Airflow:
 
     def tested(self, reports: Path) -> tuple[str, str]:
         """``airflow dags test``: the whole DAG in one process, without a scheduler."""
-        moment = datetime.fromtimestamp(DAY + DAY_S, UTC).isoformat()
+        moment = datetime.fromtimestamp(DAY + DAY_S + 4.5 * 3600, UTC).isoformat()
         return self("dags", "test", "photon_nightly", moment, reports=reports)
 
 

@@ -128,6 +128,7 @@ def test_verify(
     joined: Site, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    words = [*words, *(() if "--to" in words else ("--to", NEXT))]  # the events are of long ago
     assert "every event exactly once" in invoked(words, joined, tmp_path).lower()
     assert list(tmp_path.rglob("report.html"))
 
@@ -157,16 +158,16 @@ def test_from_the_installation_to_a_chart(tmp_path: Path) -> None:
 
 
 def test_the_nightly_script(joined: Site, tmp_path: Path) -> None:
-    """The day before is the one of the events: ``date`` says so."""
+    """The day before is the one of the events: ``date`` says so, and --to."""
     (script,) = (block for block in _blocks("bash") if block.startswith(NIGHTLY))
     (tmp_path / "photon-nightly").write_text(script)
     fake = tmp_path / "bin"
     fake.mkdir()
-    (fake / "date").write_text(f'#!/bin/sh\ncase "$*" in *yesterday*) echo {DAY};; *) echo {NEXT};; esac\n')
+    (fake / "date").write_text(f"#!/bin/sh\necho {DAY}\n")
     (fake / "date").chmod(0o755)
     reports = tmp_path / "reports"
     reports.mkdir()
-    run(["bash", str(tmp_path / "photon-nightly"), str(joined.file), str(reports)], tmp_path, str(fake))
+    run(["bash", str(tmp_path / "photon-nightly"), str(joined.file), str(reports), "--to", NEXT], tmp_path, str(fake))
     assert (reports / DAY / "report.html").exists()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
@@ -15,9 +15,10 @@ from photon.spark import exports
 from photon.spark.schemas import PROBLEM, REGISTRY
 from photon.spark.sources import PipelineSources, RegistrySource, TimeRange, pipeline_sources
 from photon.spark.verify.acknowledged import Acknowledged, finding_key, marked
-from photon.spark.verify.figures import HOURS_A_DAY
+from photon.spark.verify.figures import HOURS_A_DAY, hour_text
+from photon.spark.verify.nights import Nights, chosen
 from photon.spark.verify.reading import VerifyTask, registry_of_join
-from photon.spark.verify.run import run
+from photon.spark.verify.run import VerifyOutcome, kept_below, run
 from photon.spark.verify.verdict import ReportRefused
 from tests.integration.commands import photon
 from tests.spark.small_deployment import HOUR_NS, Deployment, Entry, event_of, make
@@ -116,6 +117,62 @@ def test_findings_are_known_by_the_same_digest_with_and_without_spark(spark: Spa
             for each in marked(problems, known).collect()
         }
         assert told == {each["digest"]: each is row for each in rows}
+
+
+def test_a_day_that_was_not_looked_at_is_not_right_and_comes_again(spark: SparkSession, tmp_path: Path) -> None:
+    deployment, report = make(tmp_path / "site", 7, clicks=60), tmp_path / "report"
+    kept, lines, deployment.lines = kept_below(tmp_path, "clicks"), deployment.lines, []
+    deployment.write_outputs()
+
+    def night(*, days: int = 1, **more: Any) -> VerifyOutcome:
+        """Verifies a night; all but the first one choose where to start."""
+        task = task_of(deployment)
+        begin, end = task.from_hour + HOURS_A_DAY, task.from_hour + HOURS_A_DAY * (days + 1)
+        taken = chosen(begin if first else None, end, end, Nights.known(kept), [])
+        for name, value in (more | {"from_hour": taken.begin, "to_hour": taken.end}).items():
+            setattr(task, name, value)
+        return run(spark, task, report, print)
+
+    first = True
+    held = night(places_of=("east", "west"), waited_before_ns=1 << 62)
+    assert (held.verdict.exit, held.verdict.verdict) == (4, "not-judged")
+    events = held.verdict.counts["pending"]
+    assert held.verdict.counts == {"pending": events}
+    assert held.verdict.unjudged == [
+        f"{events} of {events} events are pending",
+        *(f"{name}: a.log and 1 more: not read to the end, last written before {hour_text((1 << 62) // HOUR_NS)}"
+          for name in ("east", "west")),
+    ]  # fmt: skip
+    assert "exactly once" not in (report / "report.html").read_text().lower()
+
+    first, deployment.lines = False, lines
+    deployment.write_outputs()
+    joined = night()
+    assert (joined.verdict.exit, joined.verdict.counts) == (0, {"correct": events}), "the day was judged again"
+    assert [row.usual for row in joined.figures.coverage] == [None, None], "no day before is closed"
+
+    usual = {row.datacentre: row.events for row in joined.figures.coverage}
+    for _ in range(2):  # the day is not closed, and comes again
+        quiet = night(days=2)
+        assert (quiet.verdict.begin, quiet.verdict.exit) == (hour_text(quiet.figures.to_hour - HOURS_A_DAY), 4)
+        day = quiet.verdict.begin[:10]
+        assert quiet.verdict.unjudged == [f"{day}: {name}: 0 events, usually {usual[name]}" for name in usual]
+    (tmp_path / "site" / "west" / "clicks").rename(tmp_path / "away")
+    (tmp_path / "site" / "west" / "clicks").mkdir()
+    assert "west: no foreign file is there, earlier nights had some" in night(days=2).verdict.unjudged
+    (tmp_path / "site" / "west" / "clicks").rmdir()
+    (tmp_path / "away").rename(tmp_path / "site" / "west" / "clicks")
+    right = night(days=2, allow_empty=True)
+    assert (right.verdict.exit, right.figures.headline()) == (0, "0 events in the logs, nothing to judge")
+    task = task_of(deployment)
+    task.from_hour, task.to_hour = right.figures.to_hour, right.figures.to_hour + HOURS_A_DAY
+
+    def refused(directory: Path) -> None:
+        raise ReportRefused(f"{directory}: is not taken")
+
+    with pytest.raises(ReportRefused):
+        run(spark, task, report, print, refused)
+    assert Nights.known(kept).first_open() == task.from_hour, "closed are only days whose report is there"
 
 
 def test_what_is_no_report_is_not_replaced(spark: SparkSession, tmp_path: Path) -> None:

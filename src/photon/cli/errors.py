@@ -1,6 +1,7 @@
 """How commands fail: one line on stderr, and an exit code that means something.
 
-0 done · 1 failed · 2 wrong usage or configuration · 3 finished, but something needs attention.
+0 done · 1 failed · 2 wrong usage or configuration · 3 finished, but something needs attention ·
+4 not judged (``photon spark verify``).
 """
 
 from __future__ import annotations

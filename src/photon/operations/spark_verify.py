@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,25 +17,29 @@ import pyarrow.parquet as pq
 
 from photon.adapters.join_adapters import join_named
 from photon.config.disk import RealDisk
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
+from photon.config.file_lock import alone
 from photon.config.settings import Settings
-from photon.dispatcher.database import read_standing
-from photon.fleet.ledger import accounts, ledger_file
+from photon.dispatcher.database import count_waiting, read_standing
+from photon.dispatcher.ledger import UNKNOWN_HOUR
+from photon.fleet.ledger import Account, accounts, ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.operate.backup import check_backup, read_manifest
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath
 from photon.spark.backfill.manifest import known_backfills
 from photon.spark.recover.repairs import DIRECTORY, Repairs
-from photon.spark.session import session
+from photon.spark.session import said_by_spark, session
 from photon.spark.sources import RegistrySource, pipeline_sources
 from photon.spark.verify.acknowledged import kept_below
 from photon.spark.verify.causes import CommandLine
 from photon.spark.verify.figures import LedgerLine
+from photon.spark.verify.nights import Nights, chosen, latest_hour
 from photon.spark.verify.reading import VerifyTask
 from photon.spark.verify.run import VerifyOutcome, run
 from photon.spark.verify.verdict import check_below, fingerprint, put_below
 
+LOCK_NAME = "lock"
 HOUR_NS = 3_600_000_000_000
 NS_PER_S = 1_000_000_000
 UNSEEN = "its dispatcher's state is not on this machine: what it has not read, or what waits, is judged all the same"
@@ -45,9 +49,11 @@ Export = Callable[[Path], None]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    from_ns: int
-    to_ns: int
     report: Path
+    from_ns: int | None = None
+    """`None` means from the oldest day that is not closed."""
+    to_ns: int | None = None
+    """`None` means to the last hour that can be judged, without ``from_ns`` to the last whole day."""
     work: Path | None = None
     """Where it works, and keeps what the next run needs to know; None: next to the report, or to the deployment file
     where that is a URL."""
@@ -60,6 +66,7 @@ class Wish:
     keep_export: Path | None = None
     backfills: Sequence[Path] = ()
     full: bool = False
+    allow_empty: bool = False
     master: str | None = None
     spark: Mapping[str, str] | None = None
 
@@ -67,51 +74,94 @@ class Wish:
 def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Callable[[str], None]) -> VerifyOutcome:
     """``base``: the deployment file's directory. Raises UsageError, PhotonError, OSError and what Spark raises."""
     join = join_named(settings, wish.join)
-    names = [name for name, pipeline in settings.datacentre.items() if pipeline.join == join]
-    sources = pipeline_sources(settings, base, join)
-    repairs = Repairs(RealDisk(), base / DIRECTORY)
-    has_repairs = (base / DIRECTORY).is_dir()
     there = wish.report if isinstance(wish.report, ObjectPath) else None
-    if there is not None:
-        check_below(there)
     working = wish.work or (wish.report.parent if there is None else base)
-    with _working(working, wish.report.name) as work:
-        task = VerifyTask(
-            sources=sources,
-            deployment=fingerprint(settings, deployment_key(settings, base)),
-            from_hour=wish.from_ns // HOUR_NS,
-            to_hour=wish.to_ns // HOUR_NS,
-            made_at=_text(time.time_ns()),
-            given_up=repairs.given_up_unmatched() if has_repairs else None,
-            others=tuple(name for name in settings.datacentre if name not in names),
-            full=wish.full,
-            kept=kept_below(working, join),
-            commands=_commands(wish),
-        )
+    with _alone(working, None if there else wish.report, join), _working(working, wish.report.name) as work:
+        if there is not None:
+            check_below(there)
+        task = _task(settings, base, join, wish, working, say)
+        names = [source.datacentre for source in task.sources.outputs]
         _add_backfills(task, base, join, wish)
         _add_standing(settings, base, names, task, work)
         if not wish.no_registry:
             _add_registry(task, wish, work, export, say)
-        task.ledger = _ledger(settings, base, names, task)
+        task.ledger = _ledger(_accounts(settings, base, names), task)
         spark = session("photon spark verify", master=wish.master, settings=wish.spark)
-        report = wish.report if there is None else work / "report"
-        done = run(spark, task, report, say)
-        if there is not None:
-            put_below(report, there)
-        return done
+        try:
+            if there is None:
+                return run(spark, task, wish.report, say)
+            return run(spark, task, work / "report", say, lambda report: put_below(report, there))
+        except Exception as error:
+            if (why := said_by_spark(error)) is None:
+                raise
+            raise VerifyFailed(f"{why}; then run the same command again") from error
 
 
-def _commands(wish: Wish) -> CommandLine:
-    begin, end = (
-        datetime.fromtimestamp(at_ns // NS_PER_S, UTC).strftime("%Y-%m-%dT%H") for at_ns in (wish.from_ns, wish.to_ns)
+class VerifyFailed(PhotonError):
+    """Spark could not do it."""
+
+
+def _task(
+    settings: Settings, base: Path, join: str, wish: Wish, working: Path, say: Callable[[str], None]
+) -> VerifyTask:
+    """Returns the task before anything is read for it. Raises UsageError for a range that cannot be judged."""
+    sources = pipeline_sources(settings, base, join)
+    names = [source.datacentre for source in sources.outputs]
+    kept, now_ns, patience_s = kept_below(working, join), time.time_ns(), settings.join[join].unmatched_after
+    nights = Nights.known(kept)
+    begin, end = (None if ns is None else ns // HOUR_NS for ns in (wish.from_ns, wish.to_ns))
+    first: list[int] = []
+    if begin is None and not nights.nights:
+        hours = [each.whole.hours for each in _accounts(settings, base, names) if each.whole is not None]
+        first = [min(known) for each in hours if (known := each.keys() - {UNKNOWN_HOUR})]
+    range_ = chosen(begin, end, latest_hour(now_ns, patience_s or 0.0), nights, first)
+    if range_.why:
+        say(range_.why)
+    repairs = Repairs(RealDisk(), base / DIRECTORY)
+    has_repairs = (base / DIRECTORY).is_dir()
+    return VerifyTask(
+        sources=sources,
+        deployment=fingerprint(settings, deployment_key(settings, base)),
+        from_hour=range_.begin,
+        to_hour=range_.end,
+        made_at=_text(now_ns),
+        given_up=repairs.given_up_unmatched() if has_repairs else None,
+        others=tuple(name for name in settings.datacentre if name not in names),
+        notes=[range_.why] if range_.why else [],
+        full=wish.full,
+        kept=kept,
+        waited_before_ns=None if patience_s is None else latest_hour(now_ns, patience_s) * HOUR_NS,
+        allow_empty=wish.allow_empty,
+        commands=_commands(wish, range_.begin, range_.end),
     )
+
+
+@contextmanager
+def _alone(working: Path, report: Path | None, join: str) -> Iterator[None]:
+    """Raises UsageError while another verification of the join works there, or writes the same report."""
+    kept = kept_below(working, join)
+    kept.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        if report is not None:
+            report.parent.mkdir(parents=True, exist_ok=True)
+            busy = f"{report}: another photon spark verify writes it; let it end"
+            held.enter_context(alone(report.with_name(f".{report.name}.lock"), busy))
+        busy = (
+            f"{working}: another photon spark verify of join {join} works there; let it end, or name another --work"
+        )
+        held.enter_context(alone(kept / LOCK_NAME, busy))
+        yield
+
+
+def _commands(wish: Wish, from_hour: int, to_hour: int) -> CommandLine:
+    begin, end = (datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H") for hour in (from_hour, to_hour))
     return CommandLine(str(wish.config), str(wish.report), begin, end)
 
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
     """Those that were named, and those that this deployment knows of."""
     found = {path.absolute(): None for path in wish.backfills}
-    for known in known_backfills(UrlDisk(), base, join, wish.from_ns, wish.to_ns):
+    for known in known_backfills(UrlDisk(), base, join, task.from_hour * HOUR_NS, task.to_hour * HOUR_NS):
         found[known.path.absolute()] = None
     task.backfills = tuple(found)
 
@@ -133,7 +183,7 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
     waiting.mkdir()
     schema = pa.schema([("digest", pa.binary())])
     places: list[tuple[str, str, int, str]] = []
-    known = []
+    known, waited = [], {}
     for name in names:
         path = ledger_file(base / settings.datacentre[name].state)
         with pq.ParquetWriter(waiting / f"{name}.parquet", schema) as writer:
@@ -146,6 +196,10 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
 
             places += ((name, *place) for place in read_standing(path, take))
             known.append(name)
+            if task.waited_before_ns is not None:
+                begin, end = task.from_hour * HOUR_NS, task.to_hour * HOUR_NS
+                waited[name] = count_waiting(path, begin, end, task.waited_before_ns)
+    task.waited = waited
     task.places, task.places_of, task.waiting = places, tuple(known), waiting
 
 
@@ -170,11 +224,13 @@ def _add_registry(task: VerifyTask, wish: Wish, work: Path, export: Export, say:
     task.boundary_ns = max(boundaries, default=None)
 
 
-def _ledger(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask) -> list[LedgerLine]:
+def _accounts(settings: Settings, base: Path, names: Sequence[str]) -> list[Account]:
+    return [each for each in accounts(settings, base) if each.datacentre in names]
+
+
+def _ledger(found: Sequence[Account], task: VerifyTask) -> list[LedgerLine]:
     lines: list[LedgerLine] = []
-    for account in accounts(settings, base):
-        if account.datacentre not in names:
-            continue
+    for account in found:
         if account.whole is None:
             task.notes.append(f"ledger of {account.datacentre}: {account.missing or 'it tells no hours'}")
             continue

@@ -10,7 +10,7 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher import database
-from photon.dispatcher.database import read_ledger, read_standing
+from photon.dispatcher.database import count_waiting, read_ledger, read_standing
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.events import Export
 from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Verdict, cell, unknown_cell
@@ -225,6 +225,16 @@ def test_places_and_what_waits(state: State, path: Path) -> None:
     taken: list[bytes] = []
     assert read_standing(path, taken.extend) == [("ab", 40, "a.log")]
     assert taken == [b"d" * 16]
+
+
+@pytest.mark.parametrize(("times", "count"), [((5, 6, 8), 1), ((6, 9, 8), 0), ((0, 5, 8), 0), ((5, 6, 7), 0)])
+def test_what_has_waited_since_before_a_moment(
+    state: State, path: Path, times: tuple[int, int, int], count: int
+) -> None:
+    """Of event time 5, first read at 7."""
+    event = ForeignEvent(b"i", b"d" * 16, 5, b"k", b"r", LogFile("a.log"), 3, 7)
+    state.commit(Changes(stored=stored([StoredRow(event, 7)])))
+    assert count_waiting(path, *times) == count
 
 
 def test_a_part_that_was_not_read_to_its_end_holds_its_log_back(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from photon.spark.verify.advice import GOOD, MEANING, PROBLEMS, TO_DO
 from photon.spark.verify.causes import Cause, CauseKind
 from photon.spark.verify.figures import (
     ClassCount,
+    CoverageRow,
     ExampleFinding,
     Figures,
     InputTotal,
@@ -66,12 +67,32 @@ def test_a_good_day() -> None:
     text = page(figures([ClassCount(HOUR + 3, "east", Class.CORRECT, 12_345)]))
     assert "Every event exactly once" in text
     assert "12,345" in text
-    assert 'verdict bad"' not in text
+    assert '"verdict right"' in text
     assert checked(text).seen.count("svg") == 1
 
 
 def test_nothing_there() -> None:
-    assert "Nothing to verify" in page(figures([]))
+    text = page(figures([]))
+    assert "0 events in the logs, nothing to judge" in text
+    assert "exactly once" not in text
+
+
+def test_what_is_not_judged_is_said_first() -> None:
+    counts = [ClassCount(HOUR, "east", Class.CORRECT, 5), ClassCount(HOUR, "west", Class.PENDING, 5)]
+    files = {"foreign": 1, "primary": 1, "output": 0}
+    rows = [CoverageRow("east", 5, 9000, 5, 0, files), CoverageRow("west", 5, None, 0, 5, files)]
+    shown = figures(counts, coverage=rows, unjudged=["5 of 10 events are pending"], unlooked=[EVIL])
+    text = page(shown)
+    checked(text)
+    assert "<h1>Not judged: 5 of 10 events are pending</h1>" in text
+    assert '"verdict not-judged"' in text
+    assert "9,000" in text
+    assert "not looked at: &lt;script" in text
+    shown.unjudged = []
+    assert shown.headline() == "5 events exactly once, 5 pending"
+    counts.append(ClassCount(HOUR, "east", Class.TORN, 1))
+    shown.unjudged = ["5 of 10 events are pending"]
+    assert (shown.verdict(), shown.headline()) == ("problems", "1 problem"), "problems win"
 
 
 def test_problems_stand_first_and_what_logs_say_is_escaped() -> None:
@@ -130,11 +151,11 @@ def test_acknowledged_findings_are_counted_apart() -> None:
     assert some.problems() == 1
     told = verdict_of(some, "", 0)
     assert (told.exit, told.counts["duplicated"], told.acknowledged) == (3, 3, {"duplicated": 2})
-    assert "1 problem<" in page(some)
+    assert "1 new problem, 2 acknowledged<" in page(some)
     assert "(2 acknowledged)" in page(some)
     all_ = figures(counts, acknowledged={Class.DUPLICATED: 3})
     assert (verdict_of(all_, "", 0).exit, verdict_of(all_, "", 0).verdict) == (0, "right")
-    assert "No new problem" in page(all_)
+    assert "No new problem, 3 acknowledged" in page(all_)
     assert "Every event exactly once" not in page(all_)
 
 

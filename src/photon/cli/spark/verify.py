@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.heads import PATH, PLACE, Deployed, deployed
-from photon.cli.tables import print_table, say
+from photon.cli.tables import print_table, say, words
 from photon.cli.units import given_ns
 from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
-    from photon.config.settings import Settings
+    from photon.spark.verify.figures import Figures
     from photon.spark.verify.run import VerifyOutcome
 
 HOUR_NS = 3_600_000_000_000
-SLACK_S = 3600.0
-"""--to lies so long in the past, and by the patience of a missing primary."""
+NOTES_SHOWN = 10
+SIDES = ("foreign", "primary", "output")
 
 
 @click.command("verify")
@@ -29,11 +29,12 @@ SLACK_S = 3600.0
     "--from",
     "since",
     metavar="TIME",
-    required=True,
-    help="Event times from this hour on: 2026-11-21T09, epoch seconds, or 2d (ago).",
+    help="Event times from this hour on: 2026-11-21T09, epoch seconds, or 2d (ago); default: the oldest day that is "
+    "not closed.",
 )
 @click.option("--to", "until", metavar="TIME",
-              help="Event times before this hour; default: the last one that can be judged.")  # fmt: skip
+              help="Event times before this hour; default: the last whole day that can be judged (with --from: the "
+              "last such hour).")  # fmt: skip
 @click.option("--report", type=PLACE, required=True,
               help="Directory of the report, shared by driver and executors, or URL.")  # fmt: skip
 @click.option("--work", type=PATH,
@@ -46,22 +47,33 @@ SLACK_S = 3600.0
 @click.option("--backfill", "backfills", type=PLACE, multiple=True,
               help="Output directory, or URL, of a backfill of this range; may be given several times.")  # fmt: skip
 @click.option("--full", is_flag=True, help="Verify every day of the range, whatever is known of it.")
+@click.option(
+    "--allow-empty", is_flag=True, help="Days of the range without events are right, however many others had."
+)
 @click.option("--without-registry", "no_registry", is_flag=True, help="Compare logs and outputs alone.")
 @click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
 @click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
 def verify(
-    at: Deployed, since: str, until: str | None, report: Path, spark: tuple[str, ...], no_registry: bool, **given: Any
+    at: Deployed,
+    since: str | None,
+    until: str | None,
+    report: Path,
+    spark: tuple[str, ...],
+    no_registry: bool,
+    **given: Any,
 ) -> int:
     """Verify a range of event times against a fresh join of the raw logs: every event exactly once.
 
     \b
     The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that an earlier report next
     to this one verified, and that have not changed, are not verified again, but for a sample of a few hours.
+    Without --from and --to it takes what no night has closed yet: run it so each night.
     Examples:
+      photon spark verify --config photon.toml --report reports/2026-11-20
       photon spark verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/2026-11-20
-      photon spark verify --config photon.toml --from 7d --report reports/week --master spark://host:7077
       photon spark verify --config photon.toml --from 7d --report s3://reports/week --work /mnt/shared/photon
-    Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems.
+    Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems, 4 not judged: too much is pending or
+    was not there.
     """
     import msgspec
 
@@ -71,23 +83,12 @@ def verify(
     now_ns = time.time_ns()
     if no_registry and (given["export"] or given["keep_export"]):
         raise UsageError("--without-registry goes with neither --export nor --keep-export")
-    newest = _newest(at.settings, now_ns)
-    to_ns = newest if until is None else given_ns("--to", until, now_ns)
-    from_ns, to_ns = given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS, -(-to_ns // HOUR_NS) * HOUR_NS
-    wish = Wish(from_ns, to_ns, report, config=at.config, no_registry=no_registry, spark=pairs(spark), **given)
-    if wish.from_ns >= wish.to_ns:
-        raise UsageError("--from is not before --to")
-    if wish.to_ns > now_ns:
-        raise UsageError("--to: this hour is not over yet")
+    from_ns = None if since is None else given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS
+    to_ns = None if until is None else -(-given_ns("--to", until, now_ns) // HOUR_NS) * HOUR_NS
+    wish = Wish(report, from_ns, to_ns, config=at.config, no_registry=no_registry, spark=pairs(spark), **given)
     done = nightly(at.settings, at.base, wish, partial(_export, at), say)
     at.show(msgspec.to_builtins(done.verdict), lambda: _show(done, report))
     return done.verdict.exit
-
-
-def _newest(settings: Settings, now_ns: int) -> int:
-    """The end of the last hour whose events can all be judged."""
-    patience = max((join.unmatched_after or 0.0 for join in settings.join.values()), default=0.0)
-    return (now_ns - int((patience + SLACK_S) * 1e9)) // HOUR_NS * HOUR_NS
 
 
 def _export(at: Deployed, directory: Path) -> None:
@@ -110,8 +111,25 @@ def _show(done: VerifyOutcome, report: Path) -> None:
     print_table(">events, finding, what to do", rows)
     if done.verdict.ledger_unexplained:
         click.echo(f"{done.verdict.ledger_unexplained:,} counts of the dispatchers' ledgers differ, see the report")
-    problems = done.verdict.problems
-    said = f"{problems:,} problems" if problems else "every event exactly once"
-    if accepted := sum(done.verdict.acknowledged.values()):
-        said = f"{problems:,} new problems, {accepted:,} acknowledged"
-    click.echo(f"{report / 'report.html'}: {said}")
+    _show_coverage(done.figures)
+    click.echo(f"{report / 'report.html'}: {done.figures.headline()}")
+
+
+def _show_coverage(figures: Figures) -> None:
+    """Prints events judged and pending by datacentre, and the places that were not looked at."""
+    rows = [
+        [each.datacentre, f"{each.events:,}", words(each.usual), f"{each.judged:,}", f"{each.pending:,}",
+         *(f"{each.files[side]:,}" for side in SIDES)]
+        for each in figures.coverage
+    ]  # fmt: skip
+    print_table(
+        "datacentre, >events in logs, >usually, >judged, >pending, " + ", ".join(f">{s} files" for s in SIDES), rows
+    )
+    for said in figures.unjudged:
+        click.echo(f"not judged: {said}")
+    if figures.unlooked:
+        click.echo(f"not looked at: {'; '.join(figures.unlooked)}")
+    for note in figures.notes[:NOTES_SHOWN]:
+        click.echo(f"note: {note}")
+    if len(figures.notes) > NOTES_SHOWN:
+        click.echo(f"note: {len(figures.notes) - NOTES_SHOWN:,} more are in the report")

@@ -143,10 +143,12 @@ async def with_spark(site: Site, report: Path, since: str) -> list[str]:
     """``photon spark verify`` over the event times of the run, hours that can be judged; what it finds. Raises
     ChaosFailed."""
     arguments = ["spark", "verify", "--config", str(site.file), "--from", since, "--report", str(report)]
-    done = await run_photon([*arguments, "-o", "json"], SPARK_S, codes=(0, 3))
+    done = await run_photon([*arguments, "-o", "json"], SPARK_S, codes=(0, 3, 4))
     if done.code == 0:
         return []
     found = orjson.loads(done.out)
+    if done.code == 4:
+        return [f"photon spark verify: not judged: {why}" for why in found["unjudged"]][:PROBLEMS_MAX]
     problems = found.get("problems", found)
     named = problems.items() if isinstance(problems, dict) else [("problems", problems)]
     return [f"photon spark verify: {key}: {value}" for key, value in named][:PROBLEMS_MAX]

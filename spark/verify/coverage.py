@@ -1,0 +1,169 @@
+"""The coverage of a verification: which part of its range it has judged, and why that is too little. Pure.
+
+A verification that finds no problem is *right* only if it has looked. It is *not judged* where more than
+``PENDING_SHARE`` of the events are pending, where any event is pending for longer than the join's patience, where a
+datacentre has no event though earlier days, or its dispatcher, had some, and where a log side of it has no file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from photon.spark.classes import Class
+from photon.spark.verify.days import Hours
+from photon.spark.verify.figures import ClassCount, CoverageRow, LedgerLine, piece_text
+from photon.spark.verify.nights import Events, Night, Nights
+
+PENDING_SHARE = 0.01
+FEW = 0.5
+"""Fewer events than this share of the usual number are pointed at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """All that one verification looked at. ``files``: datacentre -> log side -> number; ``known``: datacentres whose
+    dispatcher's state was read; ``allow_empty``: an operator says that days without events are right."""
+
+    pieces: Sequence[Hours]
+    counts: Sequence[ClassCount]
+    events: Events
+    files: Mapping[str, Mapping[str, int]]
+    ledger: Sequence[LedgerLine]
+    known: Collection[str]
+    overdue: Sequence[str] = ()
+    allow_empty: bool = False
+
+    def pending(self) -> int:
+        return sum(each.count for each in self.counts if each.kind is Class.PENDING)
+
+    def read(self) -> Events:
+        """Returns the events that the dispatchers' ledgers have of each piece."""
+        read = {(each.hour, each.datacentre): each.counts.get("read", 0) for each in self.ledger}
+        return events_of(self.pieces, read, self.files)
+
+
+def coverage(looked: Looked, nights: Nights) -> list[CoverageRow]:
+    """Returns a row for each datacentre."""
+    pending, all_ = Counter[str | None](), Counter[str | None]()
+    for each in looked.counts:
+        all_[each.datacentre] += each.count
+        pending[each.datacentre] += each.count if each.kind is Class.PENDING else 0
+    rows = []
+    for name, files in looked.files.items():
+        usual = [known for at in looked.pieces if (known := nights.usual(at, name)) is not None]
+        rows.append(
+            CoverageRow(
+                name, sum(looked.events[at].get(name, 0) for at in looked.pieces),
+                sum(usual) if len(usual) == len(looked.pieces) else None,
+                all_[name] - pending[name], pending[name], dict(files),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def too_pending(looked: Looked) -> list[str]:
+    """Says why the pending events make the range not judged; empty where they do not."""
+    pending, events = looked.pending(), sum(each.count for each in looked.counts)
+    if not pending:
+        return []
+    found = [f"{pending:,} of {events:,} events are pending"] if pending > PENDING_SHARE * events else []
+    return found + list(looked.overdue)
+
+
+def missing(looked: Looked, nights: Nights) -> list[str]:
+    """Says which log sides have no file though one was expected."""
+    found = []
+    for name, files in looked.files.items():
+        has_events = any(looked.events[at].get(name) for at in looked.pieces)
+        for side, count in files.items():
+            if count:
+                continue
+            if nights.had_files(name, side):
+                found.append(f"{name}: no {side} file is there, earlier nights had some")
+            elif side == "primary" and has_events:
+                found.append(f"{name}: no {side} file is there, and foreign events are")
+    return found
+
+
+def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
+    """Says of which pieces a datacentre has no event though some were expected."""
+    found: dict[Hours, list[str]] = {}
+    if looked.allow_empty:
+        return found
+    by_ledger = looked.read()
+    for at in looked.pieces:
+        for name in looked.files:
+            if looked.events[at].get(name):
+                continue
+            usual, read = nights.usual(at, name), by_ledger[at][name]
+            if usual:
+                found.setdefault(at, []).append(f"{piece_text(*at)}: {name}: 0 events, usually {usual:,}")
+            elif read:
+                said = f"{piece_text(*at)}: {name}: 0 events, its dispatcher has read {read:,}"
+                found.setdefault(at, []).append(said)
+    unproven = [name for name, files in looked.files.items() if not files["foreign"] or name not in looked.known]
+    if not found and unproven and not sum(each.count for each in looked.counts):
+        said = f"0 events: {', '.join(unproven)}: no foreign log is there, or no dispatcher's state that agrees"
+        return {at: [said] for at in looked.pieces[:1]}
+    return found
+
+
+def pointed_at(looked: Looked, nights: Nights) -> list[str]:
+    """Says where a datacentre has some events, but few for it."""
+    return [
+        f"{piece_text(*at)}: {name}: {events:,} events, usually {usual:,}"
+        for at in looked.pieces
+        for name in looked.files
+        if (events := looked.events[at].get(name, 0)) and events < FEW * (usual := nights.usual(at, name) or 0)
+    ]
+
+
+def unlooked(looked: Looked, *, registry: bool) -> list[str]:
+    """Says what was not looked at. On its own none of it makes the range not judged."""
+    found = [] if registry else ["the registry"]
+    found += [f"{name}: the dispatcher's state" for name in looked.files if name not in looked.known]
+    return found + [
+        f"{name}: {side}: no file"
+        for name, files in looked.files.items()
+        for side, count in files.items()
+        if not count
+    ]
+
+
+def judged_nights(
+    looked: Looked, nights: Nights, verified: Collection[Hours], open_: Mapping[Hours, object], blind: bool
+) -> list[Night]:
+    """Returns each piece as a night. ``verified``: looked at as a whole now, others are as they were; ``open_``: of
+    which too little was there; ``blind``: a log side was missing. A pending line without a time keeps the last one
+    open."""
+    waits = {_piece_of(each.hour, looked.pieces) for each in looked.counts if each.kind is Class.PENDING}
+    found = []
+    for at in looked.pieces:
+        before = nights.at(at)
+        was_closed = at not in verified and before is not None and before.closed
+        closed = was_closed or not (at in waits or at in open_ or blind)
+        found.append(
+            Night(begin=at[0], end=at[1], events=dict(looked.events[at]),
+                  files={name: dict(files) for name, files in looked.files.items()}, closed=closed)
+        )  # fmt: skip
+    return found
+
+
+def _piece_of(hour: int | None, pieces: Sequence[Hours]) -> Hours | None:
+    last = pieces[-1] if pieces else None
+    return last if hour is None else pieces[bisect_right(pieces, hour, key=lambda at: at[0]) - 1]
+
+
+def events_of(
+    pieces: Iterable[Hours], lines: Mapping[tuple[int | None, str], int], names: Collection[str]
+) -> dict[Hours, dict[str, int]]:
+    """Sums lines by (hour, datacentre) to those of each piece."""
+    found = {at: dict.fromkeys(names, 0) for at in pieces}
+    starts = {hour: at for at in found for hour in range(*at)}
+    for (hour, name), count in lines.items():
+        if hour is not None and hour in starts and name in found[starts[hour]]:
+            found[starts[hour]][name] += count
+    return found
