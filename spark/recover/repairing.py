@@ -173,7 +173,7 @@ class Repairing:
             progress = _with(progress, DAMAGE, {str(Class.TORN): dict(counts)})
         if self._rules.apply:
             progress = msgspec.structs.replace(progress, marked=self._marks.marked(progress.marked))
-            if not counts.keys() & set(HELD):
+            if DAMAGE not in progress.ended and not counts.keys() & set(HELD):
                 progress = msgspec.structs.replace(progress, ended=[*progress.ended, DAMAGE])
             write_journal(self._disk, self._report.directory, progress)
         return progress

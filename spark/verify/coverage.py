@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from photon.spark.classes import Class
+from photon.spark.verify.advice import GOOD
 from photon.spark.verify.days import Hours
 from photon.spark.verify.figures import ClassCount, CoverageRow, LedgerLine, piece_text
 from photon.spark.verify.nights import Events, Night, Nights
@@ -136,9 +137,11 @@ def unlooked(looked: Looked, *, registry: bool) -> list[str]:
 def judged_nights(
     looked: Looked, nights: Nights, verified: Collection[Hours], open_: Mapping[Hours, object], blind: bool
 ) -> list[Night]:
-    """Returns each piece as a night. ``verified``: looked at as a whole now, others are as they were; ``open_``: of
-    which too little was there; ``blind``: a log side was missing. A pending line without a time keeps the last one
-    open."""
+    """Returns each piece as a night.
+
+    ``verified``: looked at as a whole now, others are as they were; ``open_``: pieces of which too little was there,
+    or which have problems; ``blind``: a log side was missing. A pending line without a time keeps the last one open.
+    """
     waits = {_piece_of(each.hour, looked.pieces) for each in looked.counts if each.kind is Class.PENDING}
     found = []
     for at in looked.pieces:
@@ -150,6 +153,13 @@ def judged_nights(
                   files={name: dict(files) for name, files in looked.files.items()}, closed=closed)
         )  # fmt: skip
     return found
+
+
+def with_problems(looked: Looked, unexplained: Iterable[int | None]) -> dict[Hours, str]:
+    """Returns the pieces with findings that ask for something, or with ``unexplained`` hours of a ledger. They stay
+    open, so that the next night says so again, until they are repaired or acknowledged."""
+    hours = {each.hour for each in looked.counts if each.kind not in GOOD and each.count} | {*unexplained}
+    return {at: "problems" for hour in hours if (at := _piece_of(hour, looked.pieces)) is not None}
 
 
 def _piece_of(hour: int | None, pieces: Sequence[Hours]) -> Hours | None:

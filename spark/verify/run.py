@@ -205,7 +205,11 @@ class _Night:
         figures.unjudged = [*coverage.too_pending(looked), *gone, *(said for each in open_.values() for said in each)]
         figures.unlooked = coverage.unlooked(looked, registry=task.registry is not None)
         figures.notes += coverage.pointed_at(looked, self.nights)
-        self.nights.add(coverage.judged_nights(looked, self.nights, self.verified, open_, blind=bool(gone)))
+        wrong = {}
+        if figures.problems():
+            wrong = coverage.with_problems(looked, (each.hour for each in figures.unexplained()))
+        open_days = {**open_, **wrong}
+        self.nights.add(coverage.judged_nights(looked, self.nights, self.verified, open_days, blind=bool(gone)))
 
     def _good(self, pieces: Sequence[Hours]) -> list[Piece]:
         """Pieces that need not be verified again, as far as that can be said before; all others are to be."""

@@ -127,6 +127,15 @@ def test_only_the_day_with_something_pending_stays_open() -> None:
     assert [night.closed for night in coverage.judged_nights(of, NONE, [DAY, NEXT], {}, False)] == [False, True]
 
 
+def test_days_with_problems_stay_open() -> None:
+    lost = ClassCount(DAY[0] + 3, "east", Class.LOST_CLEARED, 2)
+    of = looked(pieces=[DAY, NEXT], events={DAY: {}, NEXT: {}}, counts=[lost])
+    assert coverage.with_problems(of, []) == {DAY: "problems"}
+    assert coverage.with_problems(of, [NEXT[0]]) == {DAY: "problems", NEXT: "problems"}
+    open_ = coverage.with_problems(of, [])
+    assert [night.closed for night in coverage.judged_nights(of, NONE, [DAY, NEXT], open_, False)] == [False, True]
+
+
 def test_lines_are_summed_by_piece() -> None:
     lines = {(24, "east"): 1, (47, "east"): 2, (48, "west"): 3, (72, "east"): 9, (None, "east"): 9, (30, "gone"): 9}
     found = coverage.events_of([DAY, NEXT], lines, ["east", "west"])

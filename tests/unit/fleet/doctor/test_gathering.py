@@ -260,7 +260,6 @@ def test_a_directory_below_the_logs_that_cannot_be_listed_is_named(
 def test_output_that_cannot_be_read_is_gathered(tmp_path: Path) -> None:
     """A finished file may have been archived, unless it is the newest of its kind; what is marked is told apart."""
     slot = WrittenSlot(tmp_path, "east-1")
-    written = slot.place.output
     for number in (1, 2, 3, 4):
         slot.final(number, lines(0, 5))
     length = len(lines(0, 5))
@@ -277,5 +276,3 @@ def test_output_that_cannot_be_read_is_gathered(tmp_path: Path) -> None:
         ("east-1-000001.jsonl", 0, length, "", True),
         ("east-1-000004.jsonl", 0, length, "", False),
     ]
-    (written / ".moved").write_text("s3://lake/x\n")
-    assert [each.marked for each in gathering.output_ranges(settings, tmp_path, ["east"])] == ["then"]

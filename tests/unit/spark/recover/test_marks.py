@@ -118,5 +118,5 @@ def test_the_journal_keeps_what_was_marked(tmp_path: Path) -> None:
     from photon.spark.recover.journal import RepairProgress, read_journal, write_journal
 
     ranges = MarkedRanges({"east/s0": (DamagedRange("joined/s0-000001.jsonl", 0, 9, "is gone", AT),)}, ["east/s0"])
-    write_journal(DISK, tmp_path, RepairProgress(1, "r", marked=ranges))
+    write_journal(DISK, tmp_path, RepairProgress("r", marked=ranges))
     assert read_journal(DISK, tmp_path, "r").marked == ranges

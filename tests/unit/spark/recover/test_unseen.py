@@ -39,7 +39,7 @@ def site(directory: Path) -> OutputPlace:
     state.mkdir(parents=True)
     final = [
         {
-            "version": 2,
+            "version": 1,
             "file": f"{name}.gz",
             "uncompressed_bytes": 5,
             "first_ns": at * HOUR_NS,
