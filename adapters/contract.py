@@ -10,6 +10,7 @@ Most logs need no code: ``photon.adapters.configured.ConfiguredAdapter`` is buil
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -36,6 +37,23 @@ class Framing:
     quote: bytes = b'"'
     delimiter: bytes = b","
 
+    def __post_init__(self) -> None:
+        if type(self).cut is not Framing.cut:
+            object.__setattr__(self, "kind", OWN)
+        elif self.kind not in KINDS:
+            todo = f"write one of {', '.join(KINDS)}, or a subclass of Framing that defines cut"
+            raise AdapterError(f"{self.kind!r} is no framing", "framing", todo)
+
+    def cut(self, data: bytes, state: bytes) -> Cut:
+        """Makes lines of a file's next bytes. Define it in a subclass to read files that no ``kind`` describes.
+
+        Each record becomes one line, ended by ``\\n`` once it is known to be whole; ``binary_line`` makes one of any
+        bytes. The line may be handed out in parts. ``state`` is ``b""`` at the file's begin, then what the call
+        before returned. The text must depend on nothing but the file's bytes, however they are divided among calls.
+        An exception ends the log: nothing behind the byte that raises it is read.
+        """
+        raise NotImplementedError
+
     @property
     def splittable(self) -> bool:
         """A file can be read on at any line end, without what stands before it (but for a header record)."""
@@ -44,10 +62,29 @@ class Framing:
     @property
     def forward(self) -> bool:
         """Lines are made of the files' bytes, and offsets are those of the lines."""
-        return self.kind in ("varint", "cri")
+        return self.kind in ("varint", "cri", OWN)
 
 
+KINDS = ("lines", "quoted", "zeek", "varint", "cri")
+OWN = "own"  # the kind of a subclass with a ``cut`` of its own
 LINES = Framing()
+
+
+class Cut(NamedTuple):
+    """What ``Framing.cut`` makes of bytes."""
+
+    text: bytes
+    used: int
+    """Bytes of the data that the text is made of. The others are handed in again, in front of those that follow; at
+    the end of a file they are a record that is not whole."""
+    state: bytes = b""
+    """What the next call has to know of the bytes before it, as a header that was read; at most 64 KiB. Reading goes
+    on after ``used`` with it, in this process or another."""
+
+
+def binary_line(record: bytes) -> bytes:
+    """One line of base64 for any bytes; ``base64.b64decode`` gives them back to the adapter."""
+    return b2a_base64(record)
 
 
 @dataclass(frozen=True, slots=True)

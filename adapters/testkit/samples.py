@@ -11,10 +11,12 @@ from photon.adapters.formats.delimited import LINE_END_MARK
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, read_head
 from photon.adapters.logs.links import LinkOutside, log_path
+from photon.adapters.logs.own_framing import OwnSource
 
 RECORDS = 200
 SAMPLE_BYTES = 64 << 20
 """Bytes of a file that are read at most."""
+CUT_BYTES = 4 << 10  # at the begin of a file, which ``check_framing`` cuts at every position
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class SampleFile:
     path: str
     samples: list[Sample] = field(default_factory=list)
     fault: str = ""
+    begin: bytes = b""  # of the file, uncompressed, where the framing is the adapter's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Samples:
 
     primary: Sequence[Sample] = ()
     foreign: Sequence[Sample] = ()
+    begins: Sequence[tuple[str, str, bytes]] = ()
+    """Side, path and first bytes of each file that is cut by a framing of the adapter's own."""
 
     @classmethod
     def read(
@@ -50,7 +55,7 @@ class Samples:
 
         Of a directory: of the files in it. Raises AdapterError.
         """
-        sides = []
+        sides, begins = [], []
         for side, path in (("primary", primary), ("foreign", foreign)):
             samples: list[Sample] = []
             for file in [] if path is None else _files(path):
@@ -59,8 +64,10 @@ class Samples:
                 if found.fault and not found.samples:
                     raise AdapterError(found.fault, found.path, f"name a file of the {side} logs")
                 samples += found.samples
+                if found.begin:
+                    begins.append((side, found.path, found.begin))
             sides.append(samples)
-        return cls(*sides)
+        return cls(*sides, begins)
 
     @classmethod
     def of(
@@ -99,6 +106,8 @@ def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS, 
     except LinkOutside as outside:
         raise AdapterError(str(outside), str(path), "name another file") from None
     try:
+        if isinstance(source, OwnSource):
+            found.begin = source.raw(CUT_BYTES)
         data = b""
         while len(data) < SAMPLE_BYTES and data.count(b"\n") <= limit * 4 + 1000:
             more = source.read(len(data), 1 << 20)
