@@ -70,8 +70,8 @@ class ForwardBytes(ABC):
 
 
 class Marks:
-    """Places from which lines can be made of a file's bytes again: (offset of the lines, offset of the bytes, state of
-    the framing there)."""
+    """Places from which lines can be made of a file's bytes again: (offset of the lines, offset of the bytes, the
+    framing's state there)."""
 
     def __init__(self) -> None:
         self._places = [(0, 0, b"")]

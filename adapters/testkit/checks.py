@@ -228,7 +228,7 @@ def _differs(how: str, whole: Cut, parts: Cut | str) -> str:
     if isinstance(parts, str):
         return f"{how}, {parts}"
     if parts.text == whole.text:
-        return f"{how}, the text is the same, but {parts.used} bytes are used in place of {whole.used}, or the state differs"
+        return f"{how}, the text is the same, but {parts.used} bytes are used, not {whole.used}, or the state differs"
     first, second = (each.text.split(b"\n") for each in (whole, parts))
     at = next(row for row, pair in enumerate(zip_longest(first, second)) if pair[0] != pair[1])
     one, other = (repr(rows[at][:80]) if at < len(rows) else "nothing" for rows in (first, second))

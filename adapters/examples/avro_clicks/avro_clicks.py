@@ -1,4 +1,4 @@
-"""Clicks and searches in Avro container files: each record becomes a line of JSON, which Photon's own format reads."""
+"""Clicks and searches in Avro container files: each record becomes a line of JSON, which Photon itself reads."""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ def mapped(directory: Path, adapter: ConfiguredAdapter) -> list[tuple[bytes, Map
     return found
 
 
-def read_all(directory: Path, primary: dict[str, Any], framing: Framing | None = None) -> list[tuple[PrimaryRecord, bytes, bytes, bytes | None]]:
+def read_all(
+    directory: Path, primary: dict[str, Any], framing: Framing | None = None
+) -> list[tuple[PrimaryRecord, bytes, bytes, bytes | None]]:
     """(what was read, key, record, payload) of each record, looked up in one batch with a header of another place."""
     adapter = ConfiguredAdapter({"primary": primary, "foreign": FOREIGN, "base": str(directory.parent)})
     if framing is not None:

@@ -38,7 +38,7 @@ def opened(path: Path, framing: Framing | None = None) -> OwnSource:
 
 
 def test_a_name_that_no_framing_has_is_refused() -> None:
-    with pytest.raises(AdapterError, match="'avro' is no framing; write one of lines, quoted, .* that defines cut"):
+    with pytest.raises(AdapterError, match=r"'avro' is no framing; write one of lines, quoted, .* that defines cut"):
         Framing("avro")
     assert Prefixed().forward
     assert not Prefixed().splittable
@@ -46,7 +46,9 @@ def test_a_name_that_no_framing_has_is_refused() -> None:
     assert b"\n" not in binary_line(b"a\nb\n")[:-1]
 
 
-@given(step=st.integers(1, 400), reads=st.lists(st.tuples(st.integers(0, len(TEXT)), st.integers(1, 3000)), max_size=9))
+@given(
+    step=st.integers(1, 400), reads=st.lists(st.tuples(st.integers(0, len(TEXT)), st.integers(1, 3000)), max_size=9)
+)
 def test_any_place_can_be_read_in_any_order(tmp_path_factory: pytest.TempPathFactory, step: int, reads: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "any.gz"
     if not path.exists():
