@@ -9,11 +9,14 @@ Most logs need no code: ``photon.adapters.configured.ConfiguredAdapter`` is buil
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
 
 from photon.batch.files import LogFile as LogFile
 from photon.config.errors import UsageError
@@ -255,8 +258,18 @@ class Adapter(ABC):
     within: Mapping[str, int] | None = None
     """The same of ``photon.adapters.bounds``."""
 
+    Options: ClassVar[type[msgspec.Struct] | None] = None
+    """Names and types of its options. ``options`` then holds all of them, defaults too; others, and values of another
+    type, are refused. ``None``: anything may be given."""
+    base_options: ClassVar[frozenset[str]] = frozenset()  # those of a base class, which checks them itself
+
     def __init__(self, options: Mapping[str, Any]) -> None:
+        """Raises AdapterError for options that ``Options`` does not allow."""
         self.options = dict(options)
+        if self.Options is not None:
+            base = {name: value for name, value in options.items() if name in self.base_options}
+            own = {name: value for name, value in options.items() if name not in base}
+            self.options = {**base, **_checked_options(own, self.Options, f"options of {type(self).__name__}")}
 
     # -- one record -----------------------------------------------------------------------------------------
     @abstractmethod
@@ -382,6 +395,24 @@ class Adapter(ABC):
         cls = type(self)
         code = f"{cls.__module__}:{cls.__qualname__}:{self.api_version}:{self.version}"
         return f"{code}:{sorted(self.options.items())!r}".encode()
+
+
+def check_names(table: Mapping[str, Any], known: Sequence[str], where: str, kind: str) -> None:
+    """Refuses names that are not known, with the nearest one that is. Raises AdapterError."""
+    for name in table:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            todo = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise AdapterError(f"{name} = {table[name]!r} is not {kind}", where, todo)
+
+
+def _checked_options(given: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> dict[str, Any]:
+    check_names(given, kind.__struct_fields__, where, "an option")
+    try:
+        options: dict[str, Any] = msgspec.to_builtins(msgspec.convert(dict(given), kind))
+    except msgspec.ValidationError as error:
+        raise AdapterError(str(error), where, "correct the value") from None
+    return options
 
 
 _MEANINGS = {
