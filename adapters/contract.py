@@ -263,6 +263,10 @@ class Adapter(ABC):
     type, are refused. ``None``: anything may be given."""
     base_options: ClassVar[frozenset[str]] = frozenset()  # those of a base class, which checks them itself
 
+    data_files: Sequence[str] = ()
+    """Names of files next to the adapter's own, as a table of prices, that it reads: Spark's executors get them too.
+    Only for ``path.py:Class``; a package brings its data itself."""
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         """Raises AdapterError for options that ``Options`` does not allow."""
         self.options = dict(options)
