@@ -134,13 +134,13 @@ def _made(task: _Task) -> Adapter:
 
 def main() -> None:
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
-    sides = (
+    primary, foreign = (
         [Sample(each.record, LogFile(each.path, each.header), each.line) for each in side]
         for side in (task.primary, task.foreign)
     )
     out = sys.stdout
     sys.stdout = sys.stderr  # an adapter may print
-    given = answers(_made(task), Samples(*sides))
+    given = answers(_made(task), Samples(primary, foreign))
     out.write("\n" + msgspec.json.encode(given).decode() + "\n")
 
 

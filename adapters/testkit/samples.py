@@ -55,7 +55,8 @@ class Samples:
 
         Of a directory: of the files in it. Raises AdapterError.
         """
-        sides, begins = [], []
+        sides: dict[str, list[Sample]] = {}
+        begins = []
         for side, path in (("primary", primary), ("foreign", foreign)):
             samples: list[Sample] = []
             for file in [] if path is None else _files(path):
@@ -66,19 +67,19 @@ class Samples:
                 samples += found.samples
                 if found.begin:
                     begins.append((side, found.path, found.begin))
-            sides.append(samples)
-        return cls(*sides, begins)
+            sides[side] = samples
+        return cls(sides["primary"], sides["foreign"], begins)
 
     @classmethod
     def of(
         cls, *, primary: Iterable[bytes] = (), foreign: Iterable[bytes] = (), file: LogFile | None = None
     ) -> Samples:
         """Of records without line ends. ``file``: the log that they pretend to stand in."""
-        sides = (
+        primaries, foreigners = (
             [Sample(record, file or LogFile(f"{side}.log"), at) for at, record in enumerate(records, 1)]
             for side, records in (("primary", primary), ("foreign", foreign))
         )
-        return cls(*sides)
+        return cls(primaries, foreigners)
 
 
 def framing_of(adapter: Adapter, side: str) -> tuple[Framing, bool]:
