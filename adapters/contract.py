@@ -74,14 +74,14 @@ LINES = Framing()
 
 
 class Cut(NamedTuple):
-    """What ``Framing.cut`` makes of bytes."""
+    """The answer of ``Framing.cut``."""
 
     text: bytes
     used: int
     """Bytes of the data that the text is made of. The others are handed in again, in front of those that follow; at
     the end of a file they are a record that is not whole."""
     state: bytes = b""
-    """What the next call has to know of the bytes before it, as a header that was read; at most 64 KiB. Reading goes
+    """Handed to the next call, as a header that was read; at most 64 KiB. Reading goes
     on after ``used`` with it, in this process or another."""
 
 

@@ -100,13 +100,13 @@ def _taken(path: Path, files: dict[str, bytes], name: str = "") -> str:
     return name
 
 
-def _take_data(adapter: str, base: Path, beside: Path, files: dict[str, bytes]) -> None:
-    """Takes over the files that the class says it reads, into the directory ``beside`` of its own file."""
+def _take_data(adapter: str, base: Path, directory: Path, files: dict[str, bytes]) -> None:
+    """Takes over the files that the class says it reads, into ``directory``, where its own file is."""
     file, _, class_name = adapter.rpartition(":")
     for name in adapter_class_of(adapter, base).data_files:
         if Path(name).name != name:
             raise UsageError(f"{class_name}.data_files: {name!r} is no name of a file next to {file}")
-        _taken((base / file).with_name(name), files, str(beside / name))
+        _taken((base / file).with_name(name), files, str(directory / name))
 
 
 def encoded(spec: AdapterSpec) -> bytes:

@@ -106,7 +106,7 @@ class OwnSource(ForwardBytes):
 
 
 def cut_checked(framing: Framing, data: bytes, state: bytes) -> Cut | str:
-    """What ``framing`` makes of bytes, or one line that says why that is nothing."""
+    """Returns the answer of ``framing``, or one line that says why it is none."""
     name = f"{type(framing).__name__}.cut"
     try:
         made: object = framing.cut(data, state)

@@ -72,7 +72,7 @@ class OneLineErrors(click.Group):
 
 
 def _of_executors(error: Exception) -> str | None:
-    """What an executor of Spark said, where that is why it failed."""
+    """Returns the line of an executor of Spark that is behind the error, if there is one."""
     if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
         return None
     from photon.spark.worker_python import failure
