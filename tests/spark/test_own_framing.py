@@ -72,4 +72,4 @@ def test_what_photon_join_wrote_is_verified_and_a_lost_record_is_found(spark: Sp
     assert classes() == {"correct": COUNT + 1}
     with (tmp_path / "foreign" / "b.bin").open("ab") as log:
         log.write(framed(struct.pack("<QQqd", COUNT, 1, BEGIN_NS + COUNT, 0.0)))
-    assert classes() == {"correct": COUNT + 1, "lost": 1}
+    assert classes() == {"correct": COUNT + 1, "lost-unregistered": 1}
