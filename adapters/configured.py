@@ -53,6 +53,8 @@ class ConfiguredAdapter(Adapter):
     A subclass that overrides a method for one record gets the matching method for many from it.
     """
 
+    base_options = frozenset(("primary", "foreign", "where", "base"))
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         where = str(options.get("where", "join"))

@@ -9,10 +9,14 @@ Most logs need no code: ``photon.adapters.configured.ConfiguredAdapter`` is buil
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
 
 from photon.batch.files import LogFile as LogFile
 from photon.config.errors import UsageError
@@ -36,6 +40,23 @@ class Framing:
     quote: bytes = b'"'
     delimiter: bytes = b","
 
+    def __post_init__(self) -> None:
+        if type(self).cut is not Framing.cut:
+            object.__setattr__(self, "kind", OWN)
+        elif self.kind not in KINDS:
+            todo = f"write one of {', '.join(KINDS)}, or a subclass of Framing that defines cut"
+            raise AdapterError(f"{self.kind!r} is no framing", "framing", todo)
+
+    def cut(self, data: bytes, state: bytes) -> Cut:
+        """Makes lines of a file's next bytes. Define it in a subclass to read files that no ``kind`` describes.
+
+        Each record becomes one line, ended by ``\\n`` once it is known to be whole; ``binary_line`` makes one of any
+        bytes. The line may be handed out in parts. ``state`` is ``b""`` at the file's begin, then what the call
+        before returned. The text must depend on nothing but the file's bytes, however they are divided among calls.
+        An exception ends the log: nothing behind the byte that raises it is read.
+        """
+        raise NotImplementedError
+
     @property
     def splittable(self) -> bool:
         """A file can be read on at any line end, without what stands before it (but for a header record)."""
@@ -44,10 +65,29 @@ class Framing:
     @property
     def forward(self) -> bool:
         """Lines are made of the files' bytes, and offsets are those of the lines."""
-        return self.kind in ("varint", "cri")
+        return self.kind in ("varint", "cri", OWN)
 
 
+KINDS = ("lines", "quoted", "zeek", "varint", "cri")
+OWN = "own"  # the kind of a subclass with a ``cut`` of its own
 LINES = Framing()
+
+
+class Cut(NamedTuple):
+    """The answer of ``Framing.cut``."""
+
+    text: bytes
+    used: int
+    """Bytes of the data that the text is made of. The others are handed in again, in front of those that follow; at
+    the end of a file they are a record that is not whole."""
+    state: bytes = b""
+    """Handed to the next call, as a header that was read; at most 64 KiB. Reading goes
+    on after ``used`` with it, in this process or another."""
+
+
+def binary_line(record: bytes) -> bytes:
+    """One line of base64 for any bytes; ``base64.b64decode`` gives them back to the adapter."""
+    return b2a_base64(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +258,22 @@ class Adapter(ABC):
     within: Mapping[str, int] | None = None
     """The same of ``photon.adapters.bounds``."""
 
+    Options: ClassVar[type[msgspec.Struct] | None] = None
+    """Names and types of its options. ``options`` then holds all of them, defaults too; others, and values of another
+    type, are refused. ``None``: anything may be given."""
+    base_options: ClassVar[frozenset[str]] = frozenset()  # those of a base class, which checks them itself
+
+    data_files: Sequence[str] = ()
+    """Names of files next to the adapter's own, as a table of prices, that it reads: Spark's executors get them too.
+    Only for ``path.py:Class``; a package brings its data itself."""
+
     def __init__(self, options: Mapping[str, Any]) -> None:
+        """Raises AdapterError for options that ``Options`` does not allow."""
         self.options = dict(options)
+        if self.Options is not None:
+            base = {name: value for name, value in options.items() if name in self.base_options}
+            own = {name: value for name, value in options.items() if name not in base}
+            self.options = {**base, **_checked_options(own, self.Options, f"options of {type(self).__name__}")}
 
     # -- one record -----------------------------------------------------------------------------------------
     @abstractmethod
@@ -345,6 +399,24 @@ class Adapter(ABC):
         cls = type(self)
         code = f"{cls.__module__}:{cls.__qualname__}:{self.api_version}:{self.version}"
         return f"{code}:{sorted(self.options.items())!r}".encode()
+
+
+def check_names(table: Mapping[str, Any], known: Sequence[str], where: str, kind: str) -> None:
+    """Refuses names that are not known, with the nearest one that is. Raises AdapterError."""
+    for name in table:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            todo = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise AdapterError(f"{name} = {table[name]!r} is not {kind}", where, todo)
+
+
+def _checked_options(given: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> dict[str, Any]:
+    check_names(given, kind.__struct_fields__, where, "an option")
+    try:
+        options: dict[str, Any] = msgspec.to_builtins(msgspec.convert(dict(given), kind))
+    except msgspec.ValidationError as error:
+        raise AdapterError(str(error), where, "correct the value") from None
+    return options
 
 
 _MEANINGS = {

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "photon.adapters"
+CONFIGURED = "configured"  # Photon's own
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LISTED_MAX = 1000
 
@@ -66,6 +67,9 @@ def adapter_class(name: str) -> type[Adapter]:
         todo = f'write "configured", "path.py:Class" or the name of an installed one ({known}; photon adapter show)'
         raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
     where = f"adapter {name}"
+    if name == CONFIGURED:
+        packages = " and ".join(map(_package, points))
+        raise AdapterError(f"{packages} brings one of Photon's own name", where, "rename its entry point")
     if len({point.value for point in points}) > 1:
         targets = " and ".join(f"{point.value} ({_package(point)})" for point in points)
         raise AdapterError(f"is brought by several packages: {targets}", where, "uninstall all but one")
@@ -77,6 +81,12 @@ def adapter_class(name: str) -> type[Adapter]:
         todo = f"correct or upgrade {_package(point)}"
         raise AdapterError(f"{point.value} cannot be imported ({text})", where, todo) from error
     return checked_class(cls, point.value, where)
+
+
+def check_configured() -> None:
+    """Refuses a package that brings an adapter of Photon's own name. Raises AdapterError."""
+    if any(_entry_points(CONFIGURED)):
+        adapter_class(CONFIGURED)
 
 
 def checked_class(

@@ -8,6 +8,7 @@ from typing import Any
 
 from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.contract import Adapter, AdapterError, Matching
+from photon.adapters.entry_points import check_configured
 from photon.adapters.loader import CONFIGURED, load_adapter
 from photon.adapters.log_places import check_links_apart, check_logs_apart, secrets_of
 from photon.adapters.shaping import shaped_adapter
@@ -55,6 +56,8 @@ def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
 
 def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
     """Loads the adapter of the join ``name``; paths are relative to ``base``. Raises AdapterError."""
+    if join.adapter == CONFIGURED:
+        check_configured()
     if join.adapter is not None:
         adapter = load_adapter(join.adapter, join.options, base)
         adapter.primary_links = _links(join.primary, adapter.primary_links, f"join.{name}.primary")

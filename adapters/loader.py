@@ -20,11 +20,11 @@ from types import ModuleType
 from typing import Any
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import API_VERSION, Adapter, AdapterError
+from photon.adapters.contract import API_VERSION, Adapter, AdapterError, Framing
+from photon.adapters.entry_points import CONFIGURED as CONFIGURED
 from photon.adapters.entry_points import NAME, adapter_class, checked_class
 from photon.adapters.faults import MODULE_PREFIX
 
-CONFIGURED = "configured"
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -76,6 +76,10 @@ def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path
         raise AdapterError(
             f"{class_name}.__init__ leaves out its base class", str(path), "begin it with super().__init__(options)"
         )
+    for name in ("primary_framing", "foreign_framing"):
+        if not isinstance(given := getattr(adapter, name), Framing):
+            todo = "give a Framing, as Framing() for lines"
+            raise AdapterError(f"{class_name}.{name} is {type(given).__name__}, no Framing", str(path), todo)
     _check_rule(adapter, class_name, path)
     return adapter
 

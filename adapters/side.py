@@ -6,7 +6,6 @@ changes what id, key or time a record gets is part of the adapter's rule (see ``
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC
@@ -15,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from photon.adapters import times
-from photon.adapters.contract import LINES, AdapterError, Framing
+from photon.adapters.contract import LINES, AdapterError, Framing, check_names
 from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart
 
 FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
@@ -131,7 +130,7 @@ def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> S
     """A side from a TOML table at ``where`` ("join.clicks.foreign"), checked. Raises AdapterError, one line."""
     for given, struct, place in ((table, SideConfig, where), (table.get("time"), TimeConfig, f"{where}.time")):
         if isinstance(given, Mapping):
-            _check_names(given, struct, place)
+            check_names(given, struct.__struct_fields__, place, "a setting")
     if "join" in table:
         table = {"format": "jsonl", **table}
     try:
@@ -242,15 +241,6 @@ def side_pattern(side: SideConfig, where: str) -> re.Pattern[bytes]:
         return re.compile(text.encode())
     except re.error as error:
         raise AdapterError(f"pattern = {text!r}: {error}", where, "correct the regular expression") from None
-
-
-def _check_names(table: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:
-    known = struct.__struct_fields__
-    for name in table:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            todo = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise AdapterError(f"{name} = {table[name]!r} is not a setting", where, todo)
 
 
 def _check_delimited(side: SideConfig, where: str) -> None:

@@ -52,6 +52,7 @@ from photon.dispatcher.undecided import Claims, WorkerClaims
 from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
+from photon.joiner.foreign_columns import records_of
 
 Measure = Callable[[], Awaitable[float | None]]
 """The registry's commit time in seconds: from asking a registration until every datacentre could know of it."""
@@ -110,6 +111,7 @@ class Surroundings:
     homes: Homes | None = None  # the datacentres that share the work, with a registry; None: there is one
     measure: Measure | None = None  # asked for the head start
     discovery: Discovery | None = None  # finds joiners beside those given
+    compare_first: bool = False  # the first records of a run with what another process makes of them
     waking: ArrivalNotices | None = None
     """Tells which primary events have come that others wait for; None, and with ``once``: they are found by
     back-off."""
@@ -155,6 +157,7 @@ class DispatcherEngine:
         else:
             self._claims = WorkerClaims(state.database, log_leases, state.owner)
         self._log = get_logger("photon.dispatcher")
+        self._compared = False  # the first records, with those of another process
         # With --once nobody waits for what is fresh.
         self._shares = Shares(1.0 if options.once else limits.catch_up_share, 0)
         self._contents = Contents(state.database) if options.guessed_ids else None
@@ -418,6 +421,8 @@ class DispatcherEngine:
     async def _take(self, blocks: Sequence[Block]) -> None:
         """Parses, and sends what is ready on the way, so that joiners have work while the rest is parsed."""
         self._store.wanted()
+        if self._world.compare_first and not self._compared:
+            await self._compare_first(blocks[0])
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
         # One log's at a time of what is read again: two may hold the same lines.
@@ -431,6 +436,22 @@ class DispatcherEngine:
                 self._unsettled += 1
                 question = self._backlog.question()
                 self._begin(self._settle_again(question) if again else self._settle(question))
+
+    async def _compare_first(self, block: Block) -> None:
+        """Raises AdapterError where another process makes other headers of a run's first records."""
+        from photon.adapters.testkit.first_records import FirstRecords  # only runs with code of users need it
+        from photon.adapters.testkit.other_process import NotThere
+
+        records, offsets = records_of(block)
+        if not records:
+            return
+        self._compared = True
+        first = FirstRecords(self._world.adapter, list(zip(offsets, records, strict=True)), block.file)
+        try:
+            await asyncio.to_thread(first.compare)
+        except NotThere as error:
+            why = str(error)
+            self._log.warning("the first records were not compared with those of another process", why=why)
 
     async def _read_last(self) -> None:
         """Once: everything seen was read. Looks a last time, then takes last lines without end, of files at rest."""

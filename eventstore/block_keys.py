@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from photon.adapters.computed_twice import compare, rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.logs.api import Block
 from photon.config.errors import PhotonError
@@ -77,6 +78,8 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
     """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterBroken."""
     keys, starts = located_keys_of_block(adapter, data, file)
     _check_keys(adapter, keys, len(starts), file)
+    if type(adapter) is not ConfiguredAdapter:
+        _compare_forms(adapter, keys, starts, data, file)
     bad = 0
     try:
         hashes = hash_keys(cast(Sequence[bytes], keys))
@@ -87,6 +90,26 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
         hashes = hash_keys(cast(Sequence[bytes], keys))
     order = ascending(hashes)
     return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad)
+
+
+def _compare_forms(adapter: Adapter, keys: Sequence[bytes | None], starts: I64, data: bytes, file: LogFile) -> None:
+    """Raises AdapterBroken where a record's key differs when it is asked for alone."""
+    rows = rows_due(adapter, "primary", len(keys))
+    records = [record_at(data, int(starts[at])) for at in rows]
+    alone = Guard(adapter).each(records, lambda record: _alone(adapter, record, file))
+    try:
+        for at, key in zip(rows, alone, strict=True):
+            if not isinstance(key, Fault):
+                compare(adapter, file, "primary_keys", keys[at], key)
+    except AdapterError as error:
+        raise AdapterBroken(str(error)) from None
+
+
+def _alone(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
+    try:
+        return adapter.primary_key(record, file)
+    except BadRecord:
+        return None
 
 
 def _check_keys(adapter: Adapter, keys: object, records: int, file: LogFile) -> None:

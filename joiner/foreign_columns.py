@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from photon.adapters.computed_twice import compare, rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile, Skipped
@@ -58,6 +59,7 @@ def events_of(
     block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester, as_of_ns: int = 0
 ) -> EventsRead:
     """Some records of a block. Never raises for a record: what cannot be read is listed with its reason.
+    Raises AdapterError for an adapter whose answers for the same bytes differ (``adapters.computed_twice``).
 
     ``as_of_ns``: of all of them (``Events.as_of``).
     """
@@ -120,20 +122,34 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
     guard, count = Guard(adapter), len(records)
     columns: object = guard.many(lambda: adapter.header_columns(records, file))
     if isinstance(columns, Headers) and _fits(columns, count):
+        if type(adapter) is not ConfiguredAdapter:
+            _compare_forms(guard, adapter, records, file, columns)
         return columns
 
-    def ask(record: bytes) -> ForeignHeader | BadRecord:
-        try:
-            return adapter.foreign_header(record, file)
-        except BadRecord as bad:
-            return bad
-
-    alone = guard.each(records, ask)  # tells which record it was
+    alone = guard.each(records, lambda record: _alone(adapter, record, file))  # tells which record it was
     late = [at for at, each in enumerate(alone) if isinstance(each, Fault) and each.hung]
-    again = guard.each([records[at] for at in late], ask)  # a slow machine must not cost an event
+    # A slow machine must not cost an event.
+    again = guard.each([records[at] for at in late], lambda record: _alone(adapter, record, file))
     for at, answer in zip(late, again, strict=True):
         alone[at] = answer
     return _in_columns([BadRecord(each.reason) if isinstance(each, Fault) else each for each in alone])
+
+
+def _compare_forms(guard: Guard, adapter: Adapter, records: list[bytes], file: LogFile, columns: Headers) -> None:
+    """Raises AdapterError where a record's header differs when it is asked for alone."""
+    rows = rows_due(adapter, "foreign", len(records))
+    alone = guard.each([records[at] for at in rows], lambda record: _alone(adapter, record, file))
+    for at, answer in zip(rows, alone, strict=True):
+        if not isinstance(answer, Fault):
+            one = columns.others.get(at) or ForeignHeader(columns.keys[at], columns.times[at], columns.ids[at])
+            compare(adapter, file, "header_columns", one, answer)
+
+
+def _alone(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | BadRecord:
+    try:
+        return adapter.foreign_header(record, file)
+    except BadRecord as bad:
+        return bad
 
 
 def _in_columns(made: list[object]) -> Headers:

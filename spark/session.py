@@ -66,6 +66,7 @@ RUNTIME = (
 """Of them, what a session that was there before is given too: our results depend on it."""
 
 
+PYTHON = "spark.pyspark.python"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 PANDAS_3 = "PySpark does not yet fully support pandas >= 3.0.0"
 """A warning that concerns nothing that we use."""
@@ -77,13 +78,15 @@ class SparkMissing(PhotonError):
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The active session, else a new one at ``master`` (None: where spark-submit says, else ``local[*]``), able to
-    run Photon's code on its executors. ``settings`` are Spark's own. Raises SparkMissing.
+    run Photon's code on its executors. ``settings`` are Spark's own. Raises SparkMissing, and
+    WorkerPythonWrong where they name a Python that cannot run it.
     """
     check_present()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from photon.spark.shipping import ship
+    from photon.spark.worker_python import check
 
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -92,7 +95,9 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
         ship(active)
         return active
     warnings.filterwarnings("ignore", message=PANDAS_3)
-    if (master or _submitted().get("spark.master", "local[*]")).startswith("local"):
+    if python := (settings or {}).get(PYTHON):  # Spark reads the setting in spark-submit alone
+        os.environ["PYSPARK_PYTHON"] = python
+    elif (master or _submitted().get("spark.master", "local[*]")).startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else it is whatever "python3" is
     with tempfile.TemporaryDirectory(prefix="photon-spark-") as directory:
         builder = SparkSession.builder.appName(app)
@@ -103,7 +108,7 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
         except (PySparkException, RuntimeError, OSError) as error:
             raise SparkMissing(f"Spark does not start: {' '.join(str(error).split())[:300]}") from None
     made.sparkContext.setLogLevel("ERROR")
-    ship(made)
+    ship(made, everywhere=bool(python) and not check(made))
     return made
 
 

@@ -1,7 +1,7 @@
 """An adapter as plain data, made again in another process from the same settings and the same files.
 
-Spark's executors need not see the deployment's directory: the file of a one-file adapter, and the descriptors of
-protobuf logs, travel with the settings that name them.
+Spark's executors need not see the deployment's directory: the file of a one-file adapter with its ``data_files``,
+and the descriptors of protobuf logs, travel with the settings that name them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from photon.adapters.contract import Adapter
 from photon.adapters.entry_points import NAME
 from photon.adapters.join_adapters import adapter_of_join
-from photon.adapters.loader import SOURCE_BYTES_MAX
+from photon.adapters.loader import SOURCE_BYTES_MAX, adapter_class_of
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Duration, Join, Within
@@ -48,7 +48,10 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
     adapter = join.adapter
     if adapter is not None and NAME.fullmatch(adapter) is None:
         file, colon, class_name = adapter.rpartition(":")
-        adapter = f"{_taken(base / file, files)}{colon}{class_name}" if file else adapter
+        if file:
+            name = _taken(base / file, files)
+            adapter = f"{name}{colon}{class_name}"
+            _take_data(join.adapter or "", base, Path(name).parent, files)
     options = dict(join.options)
     for side in SIDES:
         if isinstance(options.get(side), Mapping):
@@ -83,7 +86,7 @@ def _with_files(
     return {**table, setting: _taken(base / table[setting], files)}
 
 
-def _taken(path: Path, files: dict[str, bytes]) -> str:
+def _taken(path: Path, files: dict[str, bytes], name: str = "") -> str:
     """Takes a file over; the name it has in the spec keeps its last part, by which an adapter's module is known."""
     try:
         data = path.read_bytes()
@@ -91,9 +94,18 @@ def _taken(path: Path, files: dict[str, bytes]) -> str:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); the join's settings name it") from None
     if len(data) > SOURCE_BYTES_MAX:
         raise UsageError(f"{path}: is larger than {SOURCE_BYTES_MAX} bytes")
-    name = f"{len(files)}/{path.name}"
+    name = name or f"{len(files)}/{path.name}"
     files[name] = data
     return name
+
+
+def _take_data(adapter: str, base: Path, directory: Path, files: dict[str, bytes]) -> None:
+    """Takes over the files that the class says it reads, into ``directory``, where its own file is."""
+    file, _, class_name = adapter.rpartition(":")
+    for name in adapter_class_of(adapter, base).data_files:
+        if Path(name).name != name:
+            raise UsageError(f"{class_name}.data_files: {name!r} is no name of a file next to {file}")
+        _taken((base / file).with_name(name), files, str(directory / name))
 
 
 def encoded(spec: AdapterSpec) -> bytes:

@@ -27,6 +27,8 @@ PROBE = (
 _SAID = re.compile(
     r"Cannot run program [^\n]*|\[PYTHON_VERSION_MISMATCH\][^\n]*|ModuleNotFoundError: [^\n]*|Python worker [^\n]*"
 )
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_REFUSED = re.compile(r"^photon(?:\.\w+)+: ([^\n]+)", re.MULTILINE)
 SAID_CHARS_MAX = 200
 _has: dict[tuple[str, str], bool] = {}  # application and Python -> whether that has Photon
 
@@ -74,6 +76,18 @@ def fault(version: Sequence[int], missing: Sequence[str]) -> str | None:
         return f"is Python {there}, and this program runs Python {here}"
     lacking = [name for name in missing if name != OURS]
     return f"lacks {', '.join(lacking)}" if lacking else None
+
+
+def failure(error: Exception) -> str | None:
+    """One line for what Photon's code said on an executor, found in Spark's error; ``None``: it said nothing."""
+    text = str(error)
+    if missing := _MISSING.search(text):
+        return (
+            f"Spark's executors lack the Python module {missing[1]!r}: install it in their Python, or send it "
+            "in an archive (docs/spark.md, Shipping)"
+        )
+    said = _REFUSED.findall(text)
+    return f"on an executor of Spark: {said[-1]}" if said else None
 
 
 def _probed(python: str) -> tuple[list[str], str | None]:
@@ -134,4 +148,4 @@ def _failed(spark: SparkSession, group: str) -> bool:
     return any(stage is not None and stage.numFailedTasks for stage in stages)
 
 
-__all__ = ["WorkerPythonWrong", "check", "fault", "refusal"]
+__all__ = ["WorkerPythonWrong", "check", "failure", "fault", "refusal"]

@@ -139,7 +139,7 @@ class CriSource(ForwardBytes):
         self._restart(0)
 
     def _restart(self, offset: int) -> None:
-        self._start, self._taken = self._marks.before(offset)
+        self._start, self._taken, _ = self._marks.before(offset)
         self._before = b""  # of the bytes that were taken, the last ones
         self._made = self._start
         self._cutter = Cutter(self._taken)

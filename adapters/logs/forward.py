@@ -70,20 +70,22 @@ class ForwardBytes(ABC):
 
 
 class Marks:
-    """Places from which lines can be made of a file's bytes again: (offset of the lines, offset of the bytes)."""
+    """Places from which lines can be made of a file's bytes again: (offset of the lines, offset of the bytes, the
+    framing's state there)."""
 
     def __init__(self) -> None:
-        self._places = [(0, 0)]
+        self._places = [(0, 0, b"")]
         self._spacing = MARK_SPACING_BYTES
 
-    def before(self, offset: int) -> tuple[int, int]:
+    def before(self, offset: int) -> tuple[int, int, bytes]:
         """The last place at or before ``offset`` of the lines."""
         return self._places[bisect.bisect_right(self._places, (offset, 1 << 62)) - 1]
 
-    def add(self, made: int, taken: int) -> None:
-        if made < self._places[-1][0] + self._spacing:
+    def add(self, made: int, taken: int, state: bytes = b"") -> None:
+        last = self._places[-1]
+        if made < last[0] + self._spacing:
             return
-        self._places.append((made, taken))
+        self._places.append((made, taken, last[2] if state == last[2] else state))  # most often one object for all
         if len(self._places) > MARKS_MAX:
             self._places = self._places[::2]
             self._spacing *= 2

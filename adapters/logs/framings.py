@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from photon.adapters.contract import Framing, LogFile
+from photon.adapters.contract import OWN, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.cri_source import CriSource
 from photon.adapters.logs.framing import Piece
 from photon.adapters.logs.links import LogPath
+from photon.adapters.logs.own_framing import OwnSource
 from photon.adapters.logs.quoted_framing import QuotedLines, QuotedSource
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.tracked_logs import TrackedLog
@@ -20,6 +21,8 @@ SCAN_BYTES = 1 << 20
 
 def as_lines(source: Source, framing: Framing) -> Source:
     """An open file whose bytes are to be lines."""
+    if framing.kind == OWN:
+        return OwnSource(source, framing)
     if framing.kind == "cri":
         return CriSource(source)
     return VarintSource(source) if framing.kind == "varint" else source

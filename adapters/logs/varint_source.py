@@ -38,7 +38,7 @@ class VarintSource(ForwardBytes):
         self._restart(0)
 
     def _restart(self, offset: int) -> None:
-        self._start, self._taken = self._marks.before(offset)
+        self._start, self._taken, _ = self._marks.before(offset)
         self._made = self._start
         self._waiting = b""
         self._at = 0

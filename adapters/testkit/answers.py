@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Unpaired
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Skipped, Unpaired
 from photon.adapters.faults import header_fault, joined_fault, key_fault, payload_fault
 from photon.adapters.testkit.samples import Sample, Samples
 
@@ -115,6 +115,8 @@ def reading_fault(adapter: Adapter, side: str, sample: Sample) -> str:
     """Why a running join would refuse this record; empty when it would take it."""
     for method in methods(adapter, side):
         found = asked(adapter, partial(method.ask, sample.record, sample.file))
+        if isinstance(found, Skipped):
+            return f"is skipped, so it is no event: {found.reason}"
         if isinstance(found, BadRecord):
             return f"is rejected: {found.reason}"
         fault = found.reason if isinstance(found, Fault) else method.fault(found)

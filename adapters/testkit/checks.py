@@ -8,10 +8,22 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, ForeignHeader, LogFile, Pairs
+from photon.adapters.contract import (
+    API_SPOKEN,
+    API_VERSION,
+    Adapter,
+    BadRecord,
+    Cut,
+    ForeignHeader,
+    Framing,
+    LogFile,
+    Pairs,
+)
+from photon.adapters.logs.own_framing import cut_checked
 from photon.adapters.testkit.answers import (
     answers,
     asked,
@@ -24,7 +36,7 @@ from photon.adapters.testkit.answers import (
 )
 from photon.adapters.testkit.bad_lines import bad_line_findings
 from photon.adapters.testkit.other_process import NotThere, answers_elsewhere, made_again
-from photon.adapters.testkit.samples import Sample, Samples
+from photon.adapters.testkit.samples import Sample, Samples, framing_of
 
 RECORDS = 2000
 """Each method is timed over so many records at least; the samples are taken again and again."""
@@ -177,6 +189,52 @@ def check_bad_lines(adapter: Adapter, samples: Samples) -> list[str]:
     return bad_line_findings(adapter, samples)
 
 
+def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
+    """A framing of its own makes the same records of a file's begin, wherever its bytes are cut."""
+    found = []
+    for side, path, data in samples.begins:
+        framing, _ = framing_of(adapter, side)
+        if fault := _cutting_fault(framing, data):
+            found.append(f"{path}: {fault}")
+    return found
+
+
+def _cutting_fault(framing: Framing, data: bytes) -> str:
+    """``data`` at once, in two parts at every position, and byte by byte."""
+    whole = _cut_in(framing, [data])
+    if isinstance(whole, str):
+        return whole
+    for at in range(1, len(data)):
+        parts = _cut_in(framing, [data[:at], data[at:]])
+        if parts != whole:
+            return _differs(f"cut at byte {at}", whole, parts)
+    single = _cut_in(framing, [data[at : at + 1] for at in range(len(data))])
+    return "" if single == whole else _differs("byte by byte", whole, single)
+
+
+def _cut_in(framing: Framing, parts: Sequence[bytes]) -> Cut | str:
+    """All that comes of the parts, handed in one by one; a line where the framing fails."""
+    text, state, rest, used = b"", b"", b"", 0
+    for part in parts:
+        rest += part
+        made = cut_checked(framing, rest, state)
+        if isinstance(made, str):
+            return made
+        text, state, rest, used = text + made.text, made.state, rest[made.used :], used + made.used
+    return Cut(text, used, state)
+
+
+def _differs(how: str, whole: Cut, parts: Cut | str) -> str:
+    if isinstance(parts, str):
+        return f"{how}, {parts}"
+    if parts.text == whole.text:
+        return f"{how}, the text is the same, but {parts.used} bytes are used, not {whole.used}, or the state differs"
+    first, second = (each.text.split(b"\n") for each in (whole, parts))
+    at = next(row for row, pair in enumerate(zip_longest(first, second)) if pair[0] != pair[1])
+    one, other = (repr(rows[at][:80]) if at < len(rows) else "nothing" for rows in (first, second))
+    return f"{how}, record {at + 1} is {other}; at once it is {one}"
+
+
 def check_speed(adapter: Adapter, samples: Samples) -> list[str]:
     """At least a thousand records a second of one core."""
     return speed_findings(speeds(adapter, samples), SLOWEST_PER_S)
@@ -190,6 +248,7 @@ CHECKS: dict[str, Check] = {
     "untouched": check_untouched,
     "batches": check_batches,
     "bad lines": check_bad_lines,
+    "framing": check_framing,
 }
 """All but the speed, which ``examine`` measures once."""
 

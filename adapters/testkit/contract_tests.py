@@ -14,6 +14,7 @@ from photon.adapters.testkit.checks import (
     check_batches,
     check_deterministic,
     check_elsewhere,
+    check_framing,
     check_readable,
     check_speed,
     check_untouched,
@@ -82,6 +83,9 @@ class AdapterTests:
 
     def test_bad_lines_are_rejected_and_nothing_else_happens(self) -> None:
         self._keeps(check_bad_lines)
+
+    def test_a_framing_of_its_own_gives_the_same_records_wherever_bytes_are_cut(self) -> None:
+        self._keeps(check_framing)
 
     def test_it_is_not_too_slow(self) -> None:
         self._keeps(check_speed)

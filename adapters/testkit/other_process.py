@@ -52,8 +52,11 @@ class NotThere(Exception):
     """The other process could not make the adapter, or ended; ``str()`` says why in a line."""
 
 
-def answers_elsewhere(adapter: Adapter, samples: Samples) -> Answers:
-    """``answers`` of an adapter made from the same class and options. Raises NotThere."""
+def answers_elsewhere(adapter: Adapter, samples: Samples, *, strange: bool = True) -> Answers:
+    """``answers`` of an adapter made from the same class and options. Raises NotThere.
+
+    ``strange``: also in another time zone, language and working directory, not only with another hash seed.
+    """
     cls = type(adapter)
     module = sys.modules.get(cls.__module__)
     file = str(Path(getattr(module, "__file__", None) or "").resolve())
@@ -65,19 +68,22 @@ def answers_elsewhere(adapter: Adapter, samples: Samples) -> Answers:
         task = msgspec.json.encode(_Task(cls.__module__, cls.__qualname__, file, options, shape, within, *sides))
     except TypeError as error:
         raise NotThere(f"its options are no plain values ({error}), so no other process can make it") from None
-    return _asked(task)
+    return _asked(task, strange)
 
 
-def _asked(task: bytes) -> Answers:
+def _asked(task: bytes, strange: bool) -> Answers:
     seed = next(each for each in SEEDS if each != os.environ.get("PYTHONHASHSEED"))
     zone = "Asia/Kathmandu" if os.environ.get("TZ") != "Asia/Kathmandu" else "America/St_Johns"
     path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
-    other = {**os.environ, "PYTHONHASHSEED": seed, "TZ": zone, "LC_ALL": "C", "PYTHONPATH": path}
+    other = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
+    if strange:
+        other |= {"TZ": zone, "LC_ALL": "C"}
     with tempfile.TemporaryDirectory() as directory:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "photon.adapters.testkit.other_process"],
-                input=task, cwd=directory, env=other, capture_output=True, timeout=TIMEOUT_S, check=False,
+                input=task, cwd=directory if strange else None, env=other, capture_output=True, timeout=TIMEOUT_S,
+                check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise NotThere(f"it had not answered after {TIMEOUT_S:g} s") from None
@@ -128,13 +134,13 @@ def _made(task: _Task) -> Adapter:
 
 def main() -> None:
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
-    sides = (
+    primary, foreign = (
         [Sample(each.record, LogFile(each.path, each.header), each.line) for each in side]
         for side in (task.primary, task.foreign)
     )
     out = sys.stdout
     sys.stdout = sys.stderr  # an adapter may print
-    given = answers(_made(task), Samples(*sides))
+    given = answers(_made(task), Samples(primary, foreign))
     out.write("\n" + msgspec.json.encode(given).decode() + "\n")
 
 

@@ -11,10 +11,12 @@ from photon.adapters.formats.delimited import LINE_END_MARK
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, read_head
 from photon.adapters.logs.links import LinkOutside, log_path
+from photon.adapters.logs.own_framing import OwnSource
 
 RECORDS = 200
 SAMPLE_BYTES = 64 << 20
 """Bytes of a file that are read at most."""
+CUT_BYTES = 4 << 10  # at the begin of a file, which ``check_framing`` cuts at every position
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class SampleFile:
     path: str
     samples: list[Sample] = field(default_factory=list)
     fault: str = ""
+    begin: bytes = b""  # of the file, uncompressed, where the framing is the adapter's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Samples:
 
     primary: Sequence[Sample] = ()
     foreign: Sequence[Sample] = ()
+    begins: Sequence[tuple[str, str, bytes]] = ()
+    """Side, path and first bytes of each file that is cut by a framing of the adapter's own."""
 
     @classmethod
     def read(
@@ -50,7 +55,8 @@ class Samples:
 
         Of a directory: of the files in it. Raises AdapterError.
         """
-        sides = []
+        sides: dict[str, list[Sample]] = {}
+        begins = []
         for side, path in (("primary", primary), ("foreign", foreign)):
             samples: list[Sample] = []
             for file in [] if path is None else _files(path):
@@ -59,19 +65,21 @@ class Samples:
                 if found.fault and not found.samples:
                     raise AdapterError(found.fault, found.path, f"name a file of the {side} logs")
                 samples += found.samples
-            sides.append(samples)
-        return cls(*sides)
+                if found.begin:
+                    begins.append((side, found.path, found.begin))
+            sides[side] = samples
+        return cls(sides["primary"], sides["foreign"], begins)
 
     @classmethod
     def of(
         cls, *, primary: Iterable[bytes] = (), foreign: Iterable[bytes] = (), file: LogFile | None = None
     ) -> Samples:
         """Of records without line ends. ``file``: the log that they pretend to stand in."""
-        sides = (
+        primaries, foreigners = (
             [Sample(record, file or LogFile(f"{side}.log"), at) for at, record in enumerate(records, 1)]
             for side, records in (("primary", primary), ("foreign", foreign))
         )
-        return cls(*sides)
+        return cls(primaries, foreigners)
 
 
 def framing_of(adapter: Adapter, side: str) -> tuple[Framing, bool]:
@@ -99,6 +107,8 @@ def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS, 
     except LinkOutside as outside:
         raise AdapterError(str(outside), str(path), "name another file") from None
     try:
+        if isinstance(source, OwnSource):
+            found.begin = source.raw(CUT_BYTES)
         data = b""
         while len(data) < SAMPLE_BYTES and data.count(b"\n") <= limit * 4 + 1000:
             more = source.read(len(data), 1 << 20)

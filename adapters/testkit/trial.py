@@ -45,6 +45,7 @@ class Trial:
     records: list[Tried] = field(default_factory=list)
     fault: str = ""
     samples: list[Sample] = field(default_factory=list)
+    begin: bytes = b""  # of the file, where the framing is the adapter's own
 
     @property
     def rejected(self) -> list[Tried]:
@@ -59,7 +60,7 @@ def try_file(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> T
     """The first records of a ``primary`` or ``foreign`` file. Raises AdapterError where there is no such file."""
     found = read_samples(adapter, side, path, limit)
     tried = [_tried(adapter, side, each) for each in found.samples]
-    return Trial(found.path, [each for each in tried if each is not None], found.fault, found.samples)
+    return Trial(found.path, [each for each in tried if each is not None], found.fault, found.samples, found.begin)
 
 
 def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried | None:
@@ -95,7 +96,9 @@ def examined(adapter: Adapter, trials: Mapping[str, Trial]) -> Report:
     for side, trial in trials.items():
         good = {each.offset for each in trial.read}
         sides[side] = [each for each in trial.samples if each.offset in good]
-    return examine(adapter, Samples(sides.get("primary", []), sides.get("foreign", [])), without=("readable",))
+    begins = [(side, trial.path, trial.begin) for side, trial in trials.items() if trial.begin]
+    given = Samples(sides.get("primary", []), sides.get("foreign", []), begins)
+    return examine(adapter, given, without=("readable",))
 
 
 def report_json(report: Report | None) -> dict[str, Any]:

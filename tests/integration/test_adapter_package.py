@@ -43,10 +43,10 @@ def test_a_new_package_passes_its_tests_and_joins(tmp_path: Path) -> None:
     python = installed(folder, tmp_path / "venv")
     tests = ran(python, folder, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio")
     assert tests.returncode == 0, tests.stdout
-    assert "11 passed" in tests.stdout
-    shown = orjson.loads(ran(python, folder, "photon", "adapter", "show", "acme_errors", "-o", "json").stdout)
-    assert (shown["kind"], shown["settings"]) == ("installed", {"lowest_status": "500"})
-    assert shown["source"].startswith("photon-adapter-acme-errors 0.1.0, ")
+    assert "12 passed" in tests.stdout
+    shown = orjson.loads(ran(python, folder, "photon", "adapter", "show", "-o", "json").stdout)
+    (own,) = (each for each in shown["adapters"] if each["name"] == "acme_errors")
+    assert (own["package"], own["version"], own["fault"]) == ("photon-adapter-acme-errors", "0.1.0", None)
     logs = ["--primary", "logs/primary", "--foreign", "logs/foreign"]
     out = tmp_path / "out"
     joined = ran(

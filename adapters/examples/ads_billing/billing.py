@@ -72,13 +72,17 @@ class Billing(ConfiguredAdapter):
     """Bills clicks at the price of the slot; clicks of bots, of tests and long after the search are filtered."""
 
     api_version = 1
-    SETTINGS: Mapping[str, Any] = {"latest_s": 1800, "not_billed": ["cmp-test"], "bots": ["bot", "crawler"]}
+
+    class Options(msgspec.Struct):
+        latest_s: int = 1800
+        not_billed: tuple[str, ...] = ("cmp-test",)
+        bots: tuple[str, ...] = ("bot", "crawler")
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__({**_SIDES, **self.SETTINGS, **options})
-        self._latest_us = int(self.options["latest_s"]) * 1_000_000
+        super().__init__({**_SIDES, **options})
+        self._latest_us = self.options["latest_s"] * 1_000_000
         self._not_billed = frozenset(self.options["not_billed"])
-        self._bots = tuple(str(each).lower() for each in self.options["bots"])
+        self._bots = tuple(each.lower() for each in self.options["bots"])
 
     def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
         """Raises BadRecord where a click names a slot that was not shown: somebody should look at that."""

@@ -188,6 +188,7 @@ def open_dispatcher(
             homes=homes,
             measure=measure if head_start is None else None,
             discovery=discovery,
+            compare_first=type(adapter) is not ConfiguredAdapter,
             waking=None if adapter.matching.whole_sets else waking,  # no single record makes a set final
         ),
         disk,

@@ -66,8 +66,19 @@ class OneLineErrors(click.Group):
         except Exception as error:
             if debug:
                 raise
+            if said := _of_executors(error):
+                fail(said, FAILED)
             fail(f"{type(error).__name__}: {error} (a defect of Photon's: --debug shows where)", FAILED)
         raise SystemExit(code if isinstance(code, int) else DONE)
+
+
+def _of_executors(error: Exception) -> str | None:
+    """Returns the line of an executor of Spark that is behind the error, if there is one."""
+    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        return None
+    from photon.spark.worker_python import failure
+
+    return failure(error)
 
 
 def _os_error(error: OSError) -> str:

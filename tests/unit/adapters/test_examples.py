@@ -27,6 +27,9 @@ LOGS = [
     ("zeek_protocols", "conn.log", "dns.log"),
     ("zeek_protocols", "conn.log", "http.log"),
     ("zeek_protocols", "conn.log", "ssl.log"),
+    ("stack_traces", "access.log", "app.log"),
+    ("avro_clicks", "searches.avro", "clicks.avro"),
+    ("length_crc", "sessions.bin", "samples.bin"),
 ]
 
 
@@ -65,7 +68,7 @@ def test_the_contract_is_kept(name: str, primary: str, foreign: str) -> None:
     given = samples(name, adapter, primary, foreign)
     # Skipped lines are no samples of events.
     kept = [each for each in given.foreign if not isinstance(header(adapter, each), BadRecord)]
-    assert str(examine(adapter, Samples(given.primary, kept))) == "the contract is kept"
+    assert str(examine(adapter, Samples(given.primary, kept, given.begins))) == "the contract is kept"
 
 
 def header(adapter: Adapter, each: Sample) -> ForeignHeader | BadRecord:

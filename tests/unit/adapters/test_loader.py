@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import structlog.testing
 from photon.adapters import entry_points, loader
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import AdapterError, LogFile
+from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.loader import load_adapter
+from photon.config.settings import Join
 from tests.unit.refusals import one_line
 
 GOOD = '''
@@ -137,3 +140,52 @@ def test_an_older_version_that_is_spoken_is_loaded_with_a_warning(
     with structlog.testing.capture_logs() as said:
         assert load_adapter("x.py:Mine", {}, tmp_path).api_version == 1  # it names none
     assert [(each["log_level"], each["written_for"], each["now"]) for each in said] == [("warning", 1, 2)]
+
+
+TYPED = GOOD.replace("from dataclasses", "import msgspec\nfrom dataclasses") + (
+    "    class Options(msgspec.Struct):\n        latest_s: int = 5\n        names: tuple[str, ...] = ()\n"
+)
+
+
+def test_options_with_types(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(TYPED)
+    assert load_adapter("x.py:Mine", {}, tmp_path).options == {"latest_s": 5, "names": ()}
+    assert load_adapter("x.py:Mine", {"names": ["a"]}, tmp_path).options == {"latest_s": 5, "names": ("a",)}
+    for given, said in (
+        ({"latests": 1}, "options of Mine: latests = 1 is not an option; did you mean 'latest_s'?"),
+        ({"zzz": 1}, "options of Mine: zzz = 1 is not an option; known are latest_s, names"),
+        ({"latest_s": "1"}, "options of Mine: Expected `int`, got `str` - at `$.latest_s`; correct the value"),
+    ):
+        with one_line(AdapterError, said):
+            load_adapter("x.py:Mine", given, tmp_path)
+
+
+def test_options_with_types_next_to_those_of_configured_sides(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(
+        "import msgspec\nfrom photon.adapters.configured import ConfiguredAdapter\n"
+        "class Mine(ConfiguredAdapter):\n    class Options(msgspec.Struct):\n        rate: float\n"
+    )
+    assert load_adapter("x.py:Mine", {**OPTIONS, "rate": 2}, tmp_path).options["rate"] == 2
+    with pytest.raises(AdapterError, match=r"primry = .* is not an option; known are rate"):
+        load_adapter("x.py:Mine", {**OPTIONS, "rate": 2, "primry": {}}, tmp_path)
+
+
+def test_a_framing_is_one_that_there_is(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(GOOD + "    primary_framing = 'quoted'\n")
+    with pytest.raises(AdapterError, match=r"Mine.primary_framing is str, no Framing; give a Framing"):
+        load_adapter("x.py:Mine", {}, tmp_path)
+    (tmp_path / "y.py").write_text(
+        GOOD + "    from photon.adapters.contract import Framing\n    foreign_framing = Framing('avro')\n"
+    )
+    with pytest.raises(AdapterError, match=r"y.py:\d+: cannot be imported: .*'avro' is no framing; write one of"):
+        load_adapter("y.py:Mine", {}, tmp_path)
+
+
+def test_a_package_may_not_bring_an_adapter_of_photons_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("configured", "photon.adapters.configured:ConfiguredAdapter", entry_points.GROUP)
+    monkeypatch.setattr(entry_points, "_entry_points", lambda name=None: [point])
+    (listed,) = entry_points.installed()
+    assert "brings one of Photon's own name; rename its entry point" in listed.fault
+    with pytest.raises(AdapterError, match=r"adapter configured: .* brings one of Photon's own name"):
+        adapter_of_join(Join(adapter="configured", options=OPTIONS), "x", Path())
+    adapter_of_join(Join(**OPTIONS), "x", Path())  # type: ignore[arg-type]

@@ -223,7 +223,10 @@ def test_the_contract_is_checked_too(tmp_path: Path) -> None:
     arguments = files(tmp_path, b"q,t\nq1,x\n", GOOD)
     table = photon(*arguments)
     assert table.exit_code == 0, table.output
-    assert "checks kept: version, deterministic, elsewhere, untouched, batches, bad lines, speed" in table.output
+    assert (
+        "checks kept: version, deterministic, elsewhere, untouched, batches, bad lines, framing, speed"
+        in table.output
+    )
     assert "speed: primary_keys " in table.output
     out = orjson.loads(photon(*arguments, "-o", "json").output)
     assert out["checks"] == {name: [] for name in out["checks"]}

@@ -18,6 +18,7 @@ from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Chunk
 from photon.dispatcher.replay.reading import LogFiles
 from photon.dispatcher.skipping import plan_skips
 from photon.idregistry.api import Digester
+from tests.unit.adapters.framings import Prefixed, prefixed
 from tests.unit.adapters.messages import delimited, descriptor_set, event_class
 
 DIGESTER = Digester(bytes(32), "clicks")
@@ -35,10 +36,13 @@ SIDES: dict[str, dict[str, Any]] = {
         "format": "protobuf", "descriptor": "e.pb", "message": "test.Event", "key": "key.name", "id": "text",
         "time": {"field": "number", "unit": "s"},
     },
+    "own": {"format": "jsonl", "key": "k", "id": "id", "time": SECONDS},
 }  # fmt: skip
 
 
 def written(name: str) -> bytes:
+    if name == "own":
+        return prefixed(b'{"id":"id%d","ts":%d,"k":"k%d"}' % (n, n, n) for n in range(1, ROWS))
     if name == "protobuf":
         return delimited(
             Event(key={"name": f"k{n}"}, text=f"id{n}", number=n).SerializeToString() for n in range(1, ROWS)
@@ -63,6 +67,8 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Places, Adapte
     (tmp_path / "e.pb").write_bytes(descriptor_set())
     (logs / "a.log").write_bytes(written(request.param))
     adapter = load_adapter("configured", {"primary": PRIMARY, "foreign": SIDES[request.param]}, tmp_path)
+    if request.param == "own":
+        adapter.foreign_framing = Prefixed()
     return Places(foreign=logs, output=tmp_path / "out", state=tmp_path / "state", patterns=("**/*",)), adapter
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Framing
 from photon.adapters.logs.follower import Follower
 from photon.batch.records import PrimaryRecord
 from photon.eventstore import log_pass
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.places_to_read import PlaceToRead
+from tests.unit.adapters.framings import Prefixed, prefixed
 from tests.unit.adapters.messages import write_messages
 
 from .helpers import told
@@ -38,9 +40,13 @@ def mapped(directory: Path, adapter: ConfiguredAdapter) -> list[tuple[bytes, Map
     return found
 
 
-def read_all(directory: Path, primary: dict[str, Any]) -> list[tuple[PrimaryRecord, bytes, bytes, bytes | None]]:
+def read_all(
+    directory: Path, primary: dict[str, Any], framing: Framing | None = None
+) -> list[tuple[PrimaryRecord, bytes, bytes, bytes | None]]:
     """(what was read, key, record, payload) of each record, looked up in one batch with a header of another place."""
     adapter = ConfiguredAdapter({"primary": primary, "foreign": FOREIGN, "base": str(directory.parent)})
+    if framing is not None:
+        adapter.primary_framing = framing
     places = mapped(directory, adapter)
     last = places[-1][1]
     store = LogsEventStore(directory, adapter, lambda identity: last.file.path)
@@ -53,6 +59,17 @@ def read_all(directory: Path, primary: dict[str, Any]) -> list[tuple[PrimaryReco
         (read, key, record, adapter.primary_payload(read.record, read.file) if read.record else None)
         for (_, read), (key, _, _, record) in zip(reads, places, strict=True)
     ]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_records_of_a_framing_of_the_users_own(tmp_path: Path, suffix: str) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    data = prefixed(b'{"k":"k%d","text":"%b"}' % (i, b"x" * (i % 200)) for i in range(9000))
+    (logs / f"a.bin{suffix}").write_bytes(gzip.compress(data) if suffix else data)
+    found = read_all(logs, {"format": "jsonl", "key": "k"}, Prefixed())
+    assert [key for _, key, _, _ in found] == [b"k%d" % i for i in range(9000)]
+    assert all(read.record == record.removesuffix(b"\r") for read, _, record, _ in found)
 
 
 def test_records_over_several_lines(tmp_path: Path) -> None:

@@ -172,3 +172,34 @@ def test_a_shape_and_its_key_travel_too(tmp_path: Path) -> None:
     assert isinstance(result, Joined)
     assert result.foreign == b'{"c":"c1"}'
     assert b"q1" not in (result.primary or b"q1")
+
+
+def test_files_that_an_adapter_reads_travel_next_to_its_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import json\n"
+        "from pathlib import Path\n"
+        "from photon.adapters.contract import Adapter, ForeignHeader\n"
+        "class Mine(Adapter):\n"
+        "    data_files = ('prices.json',)\n"
+        "    def __init__(self, options):\n"
+        "        super().__init__(options)\n"
+        "        self.prices = json.loads(Path(__file__).with_name('prices.json').read_bytes())\n"
+        "    def foreign_header(self, record, file):\n"
+        "        return ForeignHeader(record, 1)\n"
+        "    def primary_key(self, record, file):\n"
+        "        return record\n"
+        "    def foreign_payload(self, record, file):\n"
+        "        return None\n"
+        "    primary_payload = foreign_payload\n"
+    )
+    (tmp_path / "prices.json").write_text('{"a": 3}')
+    spec = decoded(encoded(adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path)))
+    there = made(spec, tmp_path / "executor")
+    assert there.prices == {"a": 3}  # type: ignore[attr-defined]
+    (tmp_path / "prices.json").unlink()
+    with pytest.raises(UsageError, match=r"prices.json: cannot be read"):
+        adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path)
+    source = (tmp_path / "mine.py").read_text()
+    (tmp_path / "mine.py").write_text(source.replace("('prices.json',)", "('../key',)"))
+    with pytest.raises(UsageError, match=r"Mine.data_files: '../key' is no name of a file next to mine.py"):
+        adapter_spec("x", Join(adapter="mine.py:Mine"), tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.spark.worker_python import _probed, fault, refusal
+from photon.spark.worker_python import _probed, failure, fault, refusal
 
 HERE = ".".join(map(str, sys.version_info[:2]))
 
@@ -43,3 +43,13 @@ def test_this_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (_probed(bare)[1] or "").startswith("lacks pyarrow, pandas, numpy")
     monkeypatch.setattr("photon.spark.worker_python.PROBE_S", 0.2)
     assert _probed(script(tmp_path / "slow", "exec sleep 9"))[1] == "does not answer within 0.2 s"
+
+
+def test_what_an_executor_said_is_one_line() -> None:
+    said = "photon.adapters.contract.AdapterError: a.py: there is no such file; correct it"
+    lacking = RuntimeError(f"Job aborted\nModuleNotFoundError: No module named 'fastavro'\n\nThe above\n{said}\n")
+    assert str(failure(lacking)).startswith("Spark's executors lack the Python module 'fastavro': install it")
+    assert failure(RuntimeError(f"Traceback\n{said}\n x")) == (
+        "on an executor of Spark: a.py: there is no such file; correct it"
+    )
+    assert failure(RuntimeError("Traceback\nTypeError: of ours\n")) is None

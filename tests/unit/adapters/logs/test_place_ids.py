@@ -14,6 +14,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.place_ids import CONTEXT_BYTES, place_id, place_ids
 from photon.adapters.logs.slices import Reading, cut, read_slice, standing_logs
 from photon.joiner.foreign_columns import records_of
+from tests.unit.adapters.framings import Prefixed, prefixed
 
 lines = st.lists(
     st.binary(min_size=1, max_size=200).map(lambda data: data.replace(b"\n", b" ")), min_size=1, max_size=60
@@ -50,7 +51,7 @@ def test_without_what_stands_before_it_there_is_no_id() -> None:
         place_ids(b"x\n", 100, b"1234567", [b"x"], [100])
 
 
-@pytest.mark.parametrize("kind", ["lines", "quoted", "zeek", "varint", "cri"])
+@pytest.mark.parametrize("kind", ["lines", "quoted", "zeek", "varint", "cri", "own"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_followers_and_slices_agree_under_any_name(tmp_path: Path, kind: str, packed: bool) -> None:
     text = {
@@ -61,8 +62,9 @@ def test_followers_and_slices_agree_under_any_name(tmp_path: Path, kind: str, pa
         "cri": b"".join(
             b"2024-03-01T10:00:00Z stdout %b line %d\n" % (b"PF"[n % 2 : n % 2 + 1], n) for n in range(2000)
         ),
+        "own": prefixed(b"record %d" % n for n in range(2000)),
     }[kind]
-    framing, found = Framing(kind), []
+    framing, found = Prefixed() if kind == "own" else Framing(kind), []
     for name in ("a.log", "moved/b-2024.log"):
         path = tmp_path / name.replace("/", "-dir/")
         path.parent.mkdir(exist_ok=True)

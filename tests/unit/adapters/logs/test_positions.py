@@ -13,6 +13,7 @@ import zstandard
 from photon.adapters.contract import Framing
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.identity import PROOF_BYTES
+from tests.unit.adapters.framings import Prefixed, prefixed
 from tests.unit.adapters.logs.tails import Tail, begun
 
 Pack = Callable[[bytes], bytes]
@@ -46,6 +47,7 @@ SHAPES: dict[str, tuple[Framing, Callable[[list[bytes]], bytes]]] = {
     "zeek": (Framing(kind="zeek"), zeek),
     "cri": (Framing(kind="cri"), cri),
     "varint": (Framing(kind="varint"), varints),
+    "own": (Prefixed(), prefixed),
 }
 
 

@@ -1,0 +1,60 @@
+"""Errors with their stack traces: lines that belong together are one record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import BadRecord, Cut, Framing, LogFile
+
+LINE_END = b"\x0b"  # stands in a record for a line end
+_SIDES: Mapping[str, Any] = {
+    "primary": {
+        "format": "regex",
+        "key": "request",
+        "pattern": r"(?P<time>\S+) (?P<request>\S+) (?P<method>[A-Z]+) (?P<path>\S+) (?P<status>\d{3})",
+    },
+    "foreign": {
+        "format": "regex",
+        "key": "request",
+        "pattern": r"(?P<time>\S+) (?P<level>[A-Z]+) \[(?P<request>[^\]]+)\] (?P<text>(?s:.*))",
+        "time": {"field": "time", "format": "iso8601"},
+    },
+}
+
+
+class Traces(Framing):
+    """A record begins with a line whose first byte is a digit, that of its date; other lines belong to it.
+
+    Only the next record's first byte tells that a record is whole, so its line end is handed out with that byte.
+    ``state`` is a line end that waits for it.
+    """
+
+    def cut(self, data: bytes, state: bytes) -> Cut:
+        first, *others = (state + data).split(b"\n")
+        waits = b"\n" if others and not others[-1] else b""
+        if waits:
+            others.pop()
+        text = [first]
+        for line in others:
+            text += (b"\n" if line[:1].isdigit() else LINE_END, line)
+        return Cut(b"".join(text), len(data), waits)
+
+
+class StackTraces(ConfiguredAdapter):
+    """Requests (lines) and the errors that name them (over several lines)."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__({**_SIDES, **options})
+        self.foreign_framing = Traces()
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        payload = super().foreign_payload(record, file)
+        if payload is None:
+            raise BadRecord("not UTF-8")
+        fields = orjson.loads(payload)
+        first, *trace = fields.pop("text").split(LINE_END.decode())
+        return orjson.dumps({**fields, "message": first, "trace": trace})

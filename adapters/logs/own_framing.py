@@ -1,0 +1,122 @@
+"""Files cut by a framing of the user's own (``Framing.cut``), as lines by offsets of those lines.
+
+This is a forward stream, as compressed files are: where a line stands is known only from the bytes before it. Reading
+on after a restart walks over them; reading back begins at the nearest remembered place, with the state there.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from photon.adapters.contract import Cut, Framing
+from photon.adapters.logs.forward import ForwardBytes, Marks
+from photon.adapters.logs.reader import Source
+
+READ_BYTES = 1 << 18  # of the file, at a time
+COMPARED_BYTES = 1024  # before the bytes that are read; they show whether the file was overwritten
+UNUSED_BYTES_MAX = 64 << 20  # handed to ``cut`` without any of them being used
+STATE_BYTES_MAX = 64 << 10
+
+
+class OwnSource(ForwardBytes):
+    """The records of ``inner`` as lines; ``inner`` may be compressed."""
+
+    compressed = True
+
+    def __init__(self, inner: Source, framing: Framing) -> None:
+        self._inner = inner
+        self._framing = framing
+        self.key = inner.key
+        self._marks = Marks()
+        self._restart(0)
+
+    def _restart(self, offset: int) -> None:
+        self._start, self._taken, self._state = self._marks.before(offset)
+        self._made = self._start
+        self._before = b""  # of the bytes that were used, the last ones
+        self._unused = 0  # bytes behind ``_taken`` that were handed to ``cut``
+        self._damage = ""
+        self._buffer = bytearray()
+
+    def _more(self, limit: int) -> bytes:
+        while not self._damage:
+            known = self._before
+            want = READ_BYTES + 2 * self._unused
+            data = self._inner.read(self._taken - len(known), len(known) + want)
+            if not data.startswith(known):
+                # The file is another one by now: there is nothing more, which tells the follower to look again.
+                self._marks = Marks()
+                self._restart(0)
+                return b""
+            if len(data) - len(known) <= self._unused:
+                return b""
+            if text := self._take(known, data[len(known) :]):
+                return text
+        return b""
+
+    def _take(self, before: bytes, data: bytes) -> bytes:
+        made = cut_checked(self._framing, data, self._state)
+        if isinstance(made, str):
+            made = self._up_to_fault(data, made)
+        self._made += len(made.text)
+        self._taken += made.used
+        self._unused = len(data) - made.used
+        self._state = made.state
+        self._before = (before + data[: made.used])[-COMPARED_BYTES:]
+        if not self._damage:
+            self._marks.add(self._made, self._taken, self._state)
+            if self._unused > UNUSED_BYTES_MAX:
+                self._damage = f"no record ends within {UNUSED_BYTES_MAX} bytes of byte {self._taken}"
+        return made.text
+
+    def _up_to_fault(self, data: bytes, fault: str) -> Cut:
+        """The records in front of the byte at which ``cut`` fails."""
+        made, good, bad = Cut(b"", 0, self._state), 0, len(data)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            tried = cut_checked(self._framing, data[:middle], self._state)
+            if isinstance(tried, str):
+                bad, fault = middle, tried
+            else:
+                good, made = middle, tried
+        self._damage = f"{fault}, at byte {self._taken + good}"
+        return made
+
+    def raw(self, length: int) -> bytes:
+        """The file's first bytes as they stand. Raises OSError."""
+        return self._inner.read(0, length)
+
+    def size(self) -> int:
+        return self._inner.size()
+
+    def consumed(self) -> int:
+        return self._inner.consumed() if self._inner.compressed else self._taken
+
+    def damage(self) -> str:
+        return self._damage or self._inner.damage()
+
+    def cut_short(self) -> bool:
+        return not self.damage() and (bool(self._unused) or self._inner.cut_short())
+
+    def unlinked(self) -> bool:
+        return self._inner.unlinked()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def cut_checked(framing: Framing, data: bytes, state: bytes) -> Cut | str:
+    """Returns the answer of ``framing``, or one line that says why it is none."""
+    name = f"{type(framing).__name__}.cut"
+    try:
+        made: object = framing.cut(data, state)
+    except Exception as error:
+        said = "".join(traceback.format_exception_only(error))  # also of one whose str() raises
+        return f"{name} failed ({' '.join(said.split())[:300]})"
+    if not isinstance(made, Cut) or not (type(made.text) is bytes is type(made.state)) or type(made.used) is not int:
+        return f"{name} gave no Cut of bytes, int and bytes"
+    if not 0 <= made.used <= len(data) or (made.text and not made.used):
+        return f"{name} used {made.used} of {len(data)} bytes for {len(made.text)} bytes of text"
+    if len(made.state) > STATE_BYTES_MAX:
+        return f"{name} gave a state of {len(made.state)} bytes, more than {STATE_BYTES_MAX}"
+    return made
