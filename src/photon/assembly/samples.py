@@ -97,7 +97,7 @@ class Samples:
         self._keep, self._join, self._adapter, self._digester, self._logs = keep, join, adapter, digester, logs
         self._clock = clock or SystemClock()
         self._own_code = type(adapter) is not ConfiguredAdapter
-        self._next = float("-inf")
+        self._next: dict[str, float] = {}  # side -> when new logs are told of again
 
     async def begin(self, stop: asyncio.Event) -> bool:
         """Compares what is kept; False if ``stop`` came first. Raises UsageError where something differs."""
@@ -114,12 +114,11 @@ class Samples:
         known = await self._asked((), stop) if self._own_code else None
         if known is None or any(each.side == side for each in known):
             return
-        found = {each.sample.log: each for each in self._made(side, None)}
-        await self.keep(list(found.values())[: c.MAX_SAMPLES], stop)
+        await self.keep(await asyncio.to_thread(self._first, side), stop)
 
     def began(self, side: Side, blocks: Sequence[Block]) -> list[Found]:
         """To be kept before these blocks are worked on: a record of each log that begins with one of them."""
-        if not self._own_code or not any(map(_is_begin, blocks)) or self._clock.monotonic() < self._next:
+        if not self._own_code or not any(map(_is_begin, blocks)) or self._is_early(side):
             return []
         found = []
         for block in blocks:
@@ -127,6 +126,9 @@ class Samples:
                 made = (self.made(side, block.file, record) for record in _records(block.data[:LOOK_BYTES]))
                 found += [first] if (first := next(filter(None, made), None)) is not None else []
         return found[-c.MAX_SAMPLES :]
+
+    def _is_early(self, side: Side) -> bool:
+        return self._clock.monotonic() < self._next.get(side, float("-inf"))
 
     async def keep(self, found: Sequence[Found], stop: asyncio.Event, *, patient: bool = True) -> bool:
         """Keeps these, as long as it takes or, not ``patient``, if the registry answers; False: it did not.
@@ -136,7 +138,7 @@ class Samples:
         if not found:
             return True
         known = await self._asked([each.sample for each in found], stop, patient=patient)
-        self._next = self._clock.monotonic() + GAP_S
+        self._next[found[0].sample.side] = self._clock.monotonic() + GAP_S
         for each in found if known is not None else ():
             self._compare(known or (), each)
         return known is not None
@@ -177,10 +179,13 @@ class Samples:
                     "as it was, or write the join under a new name"
                 )
 
-    def _made(self, side: Side, names: set[str] | None) -> Iterator[Found]:
-        for file, record in self._first_records(side, names):
-            if (made := self.made(side, file, record)) is not None:
-                yield made
+    def _first(self, side: Side) -> list[Found]:
+        """The first event of each log that is here."""
+        found: dict[str, Found] = {}
+        for file, record in self._first_records(side, None):
+            if file.path not in found and (made := self.made(side, file, record)) is not None:
+                found[file.path] = made
+        return list(found.values())
 
     def made(self, side: Side, file: LogFile, record: bytes) -> Found | None:
         """None: it is no event, or cannot be read."""
