@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from photon.adapters.loader import code_of
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
 from photon.adapters.times import WITHOUT_TIME
@@ -281,8 +282,11 @@ def _explainer(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own, regist
 
 
 def _metrics(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
+    code = code_of(room.adapter())
+
     def details() -> dict[str, Any]:
         said = details_of(plan.join, lives.engine, room.clock)
+        said["adapter"] = code
         if own.name:  # so that one address that leads to any of them is enough to find them all
             living = living_workers(plan.state / STATE_NAME)
             said["worker"] = own.name

@@ -19,20 +19,24 @@ from typing import TYPE_CHECKING, NamedTuple
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.join_adapters import adapter_of
+from photon.adapters.loader import code_of
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import BOM, log_name
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.adapters.shown_records import shown_record
 from photon.config.clock import Clock, SystemClock
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import SIDES, Settings, Side
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Digester
+from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Refusal
 from photon.joiner.foreign_columns import headers_of
+from photon.objects.paths import placed
 
 if TYPE_CHECKING:
     from photon.adapters.logs.api import Block
@@ -47,6 +51,8 @@ READ_BYTES_MAX = 32 << 20
 GAP_S = 1.0
 """Between two times that new logs are told of: where many begin at once, some of them are enough."""
 ASK_S = 2.0
+ANSWER_S = 10.0
+"""A command waits so long for the registry."""
 
 Keep = Callable[[Sequence[c.Sample]], Awaitable["tuple[c.Sample, ...] | Refusal"]]
 """Keeps samples; the answer is all that are kept."""
@@ -82,6 +88,27 @@ def logs_of(settings: Settings, join: str, directories: Mapping[Side, Path]) -> 
     return {side: Logs(directory, patterns[side]) for side, directory in directories.items()}
 
 
+def compare_here(settings: Settings, base: Path, join: str, known: Sequence[c.Sample]) -> None:
+    """Compares samples with what is made of the logs on this machine, of all datacentres. Raises UsageError."""
+    adapter, digester = adapter_of(settings, join, base), Digester(deployment_key(settings, base), join)
+    for pipeline in settings.datacentre.values():
+        if pipeline.join == join and known:
+            logs = logs_of(settings, join, {side: placed(base, pipeline.logs(side)) for side in SIDES})
+            Samples(_keeps_nothing, join, adapter, digester, logs).compare(known)
+
+
+async def same_samples(settings: Settings, base: Path, join: str, datacentre: str, registry: RoutedRegistry) -> None:
+    """The same, of what the registry keeps. Raises UsageError."""
+    known = await registry.recovery.keep_samples(join, datacentre, (), timeout=ANSWER_S)
+    if isinstance(known, Refusal):
+        raise PhotonError(f"the registry does not say how records were read before ({known.reason}); run this again")
+    await asyncio.to_thread(compare_here, settings, base, join, known)
+
+
+async def _keeps_nothing(samples: Sequence[c.Sample]) -> tuple[c.Sample, ...]:
+    return ()
+
+
 class Samples:
     """Of one join. ``begin`` before an id is asked for; ``began`` with each block, before it is worked on."""
 
@@ -103,6 +130,7 @@ class Samples:
         """Compares what is kept; False if ``stop`` came first. Raises UsageError where something differs."""
         if not self._own_code:
             return True
+        log.info("the adapter is code", join=self._join, adapter=code_of(self._adapter))
         known = await self._asked((), stop)
         if known is None:
             return False

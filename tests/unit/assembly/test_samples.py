@@ -13,8 +13,9 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
-from photon.assembly.samples import Logs, Samples, difference
+from photon.assembly.samples import Logs, Samples, compare_here, difference
 from photon.config.errors import UsageError
+from photon.config.loader import load
 from photon.idregistry.api import Digester
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Refusal, Status
@@ -215,6 +216,38 @@ async def test_the_registry_is_waited_for_until_the_stop(world: World, monkeypat
 async def test_the_first_logs_of_a_side_are_kept_where_none_are(world: World) -> None:
     await world.samples(Clicks({})).keep_first("primary", world.stop)
     assert [(each.side, each.log) for each in world.kept.samples] == [("primary", "q.log")]
+
+
+async def test_a_command_compares_the_logs_of_all_datacentres_that_are_here(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """import json
+from photon.adapters.contract import Adapter, ForeignHeader
+class Clicks(Adapter):
+    def foreign_header(self, r, f):
+        said = json.loads(r)
+        return ForeignHeader(said["q"].encode(), said["t"], said["c"].upper().encode())
+    def primary_key(self, r, f): return b""
+    def foreign_payload(self, r, f): return r
+    primary_payload = foreign_payload
+"""
+    await world.read(Clicks({}), "foreign")
+    (world.base / "code.py").write_text(code)
+    (world.base / "key").write_bytes(b"k" * 32)
+    (world.base / "photon.toml").write_text(
+        'key_file = "key"\n[join.clicks]\nadapter = "code.py:Clicks"\n'
+        + "".join(
+            f'[datacentre.{name}]\njoin = "clicks"\nprimary = "{base}primary"\nforeign = "{base}foreign"\n'
+            f'output = "out-{name}"\nstate = "state-{name}"\neventstore = "127.0.0.1:{port}"\ndiscover = true\n'
+            for name, base, port in (("east", "away/", 7001), ("west", "", 7002))
+        )
+    )
+    settings = load(world.base / "photon.toml", environment={})
+    compare_here(settings, world.base, "clicks", ())
+    with pytest.raises(UsageError, match="another id: 'c0' before and 'C0' now"):
+        compare_here(settings, world.base, "clicks", world.kept.samples)
+    (world.base / "code.py").write_text(code.replace(".upper()", ""))
+    compare_here(settings, world.base, "clicks", world.kept.samples)
 
 
 def test_equal_samples_do_not_differ() -> None:
