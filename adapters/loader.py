@@ -2,8 +2,8 @@
 one that an installed package brings (``entry_points``).
 
 A one-file adapter is compiled from its source (no ``__pycache__`` next to the user's file) and known as the module
-``photon_adapter_<file name>``, wherever the file lies. A load that fails leaves no module. Two files of one name may be
-loaded one after the other; each keeps its own classes.
+``photon_adapter_<file name>``, wherever the file lies. A load that fails leaves no module. Two files of one name may
+be loaded one after the other; each keeps its own classes.
 """
 
 from __future__ import annotations
