@@ -157,8 +157,8 @@ def _raised(error: BaseException, path: Path, what: str) -> AdapterError:
 
 
 def code_of(adapter: Adapter) -> str:
-    """Which code an adapter is, as loaded just now: package and version or file, class, hash of the module's source.
-    Empty: it is Photon's own."""
+    """Which code an adapter is, as loaded just now: package and version or file, class, hash of the module's source;
+    empty for Photon's own."""
     kinds = (cls for cls in type(adapter).__mro__ if issubclass(cls, Adapter))
     own = next((cls for cls in kinds if cls.__module__.partition(".")[0] != "photon"), None)
     if own is None:

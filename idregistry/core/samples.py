@@ -1,8 +1,9 @@
 """Sample records of a join's logs, and which id, key and time the join's rule gave to each. Pure.
 
-The rule that derives them may be code, and what code does shows in what it makes of bytes. So whoever begins to read
-a log has what it makes of one of its first records kept here, before any of the log's ids is asked for; and whoever
-starts makes it again of the same bytes and compares, before it asks for an id. What was kept first holds.
+The rule that derives them may be code, and only its answers show what code does to bytes. So a process that begins to
+read a log has its answer for one of the log's first records kept here, before it asks for any id of the log; and each
+process that starts derives the answer from the same bytes again and compares, before it asks for an id. The answer
+that was kept first holds.
 """
 
 from __future__ import annotations

@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from photon.idregistry.client.routing import RoutedRegistry
 
 FILES_MAX = 32
-"""So many files of each side are looked into, the newest ones."""
+"""Of each side the newest files are looked into, at most this number."""
 LOOK_BYTES = 64 << 10
-"""A record that was kept stands in so many bytes from the begin of its log."""
+"""A record that was kept stands within this distance from the begin of its log."""
 READ_BYTES_MAX = 32 << 20
 """Of all files of a side together, where several are copies of one log."""
 GAP_S = 1.0
 """Between two times that new logs are told of: where many begin at once, some of them are enough."""
 ASK_S = 2.0
 ANSWER_S = 10.0
-"""A command waits so long for the registry."""
+"""A command waits for the registry for this time."""
 
 Keep = Callable[[Sequence[c.Sample]], Awaitable["tuple[c.Sample, ...] | Refusal"]]
 """Keeps samples; the answer is all that are kept."""
