@@ -135,10 +135,8 @@ class ConfiguredAdapter(Adapter):
 
     def rule(self) -> bytes:
         """The same configuration gives the same bytes; defaults written out or left out make no difference."""
-        kind = type(self)
-        own = "" if kind is ConfiguredAdapter else f"{kind.__module__}:{kind.__qualname__}:{kind.version}"
         rule = {
-            "adapter": f"configured:{RULE_VERSION}:{own}",
+            "adapter": f"configured:{RULE_VERSION}",
             "primary": _rule_of(self.primary_config, self._primary, foreign=False),
             "foreign": _rule_of(self.foreign_config, self._foreign, foreign=True),
         }

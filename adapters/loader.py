@@ -2,9 +2,8 @@
 one that an installed package brings (``entry_points``).
 
 A one-file adapter is compiled from its source (no ``__pycache__`` next to the user's file) and known as the module
-``photon_adapter_<file name>``, which is the same wherever the file lies: the module's name is part of the adapter's
-rule, on which datacentres must agree. A load that fails leaves no module. Two files of one name may be loaded
-one after the other; each keeps its own classes.
+``photon_adapter_<file name>``, wherever the file lies. A load that fails leaves no module. Two files of one name may
+be loaded one after the other; each keeps its own classes.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -158,3 +158,20 @@ def _raised(error: BaseException, path: Path, what: str) -> AdapterError:
     where = f"{path}:{lines[-1]}" if lines else str(path)
     text = " ".join(str(error).split())[:300]
     return AdapterError(f"{what}: {type(error).__name__}: {text}", where, "correct the adapter")
+
+
+def code_of(adapter: Adapter) -> str:
+    """Which code an adapter is, as loaded just now: package and version or file, class, hash of the module's source;
+    empty for Photon's own."""
+    kinds = (cls for cls in type(adapter).__mro__ if issubclass(cls, Adapter))
+    own = next((cls for cls in kinds if cls.__module__.partition(".")[0] != "photon"), None)
+    if own is None:
+        return ""
+    path, brought = Path(inspect.getfile(own)), set[str]()
+    if not own.__module__.startswith(MODULE_PREFIX):
+        from importlib.metadata import packages_distributions, version
+
+        top = own.__module__.partition(".")[0]
+        brought = {f"{name} {version(name)}" for name in packages_distributions().get(top, ())}
+    of = ", ".join(sorted(brought)) or path.name
+    return f"{of}: {own.__qualname__} {blake2b(path.read_bytes(), digest_size=6).hexdigest()}"

@@ -80,6 +80,12 @@ RIGHTS: Rights = {
     "/photon.v1.Registry/JudgeBy": dict.fromkeys(
         (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER), Right(names_own="datacentre")
     ),
+    "/photon.v1.Registry/KeepSamples": {
+        **dict.fromkeys(
+            (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK), Right(names_own="datacentre")
+        ),
+        **_OPERATOR,
+    },
     "/photon.v1.Registry/ScanOwned": {Role.VERIFIER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/ScanReopened": {Role.DISPATCHER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/Reopen": {Role.VERIFIER: Right(without="operator"), **_OPERATOR},

@@ -57,6 +57,9 @@ from photon.joiner.foreign_columns import records_of
 Measure = Callable[[], Awaitable[float | None]]
 """The registry's commit time in seconds: from asking a registration until every datacentre could know of it."""
 
+Begun = Callable[[Sequence[Block]], Awaitable[bool]]
+"""Asked before blocks are worked on; False: they must not be, and the dispatcher ends."""
+
 POLL_BYTES = 1 << 20
 READ_SHARE_S = 0.05  # the follower is read for so long at a time before answers and commits have their turn
 QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
@@ -115,6 +118,7 @@ class Surroundings:
     waking: ArrivalNotices | None = None
     """Tells which primary events have come that others wait for; None, and with ``once``: they are found by
     back-off."""
+    begun: Begun | None = None
 
 
 class DispatcherEngine:
@@ -423,6 +427,9 @@ class DispatcherEngine:
         self._store.wanted()
         if self._world.compare_first and not self._compared:
             await self._compare_first(blocks[0])
+        if self._world.begun is not None and not await self._world.begun(blocks):
+            self.stop()
+            return
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
         # One log's at a time of what is read again: two may hold the same lines.
@@ -460,6 +467,8 @@ class DispatcherEngine:
             return
         while blocks := self._follower.poll(POLL_BYTES, final=True):
             await self._take(blocks)
+            if self._stopping:
+                return
         self._read_to_end = True
         self._wake.set()
 

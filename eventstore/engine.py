@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from photon.adapters.contract import Adapter
+from photon.adapters.logs.api import Block
 from photon.adapters.logs.elsewhere import elsewhere
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
@@ -27,6 +28,7 @@ from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
+from photon.config.errors import UsageError
 from photon.config.stopping import until
 from photon.config.telemetry.spans import span
 from photon.config.tls import Towards
@@ -117,9 +119,11 @@ class EventStoreEngine:
         report: Callable[[str], None] | None = None,
         *,
         to_caches: Towards | None = None,
+        begun: Callable[[Sequence[Block]], None] = lambda blocks: None,
     ) -> None:
         """Opens map and logs. ``report`` receives one-line problems, from any thread; ``to_caches``: TLS towards
-        cache nodes, None: plain text. ``nodes.set_nodes`` says which nodes there are.
+        cache nodes, None: plain text. ``nodes.set_nodes`` says which nodes there are. ``begun``: told by the reader's
+        thread of blocks before it works on them; a UsageError of it ends the reading.
 
         Raises FileMapBusy, LogDirectoryError, UsageError, OSError.
         """
@@ -131,6 +135,7 @@ class EventStoreEngine:
         if rebuilt:
             tell(f"the file map is rebuilt and all primary logs are read again: {rebuilt}")
         self._adapter = adapter
+        self._begun = begun
         self._clock = clock
         self._cache = CacheEventStore(adapter, config.cache_bytes)
         self.nodes = CacheNodes(source_of(config.map_settings(adapter).rule), clock.monotonic, to_caches)
@@ -200,6 +205,7 @@ class EventStoreEngine:
             report=tell,
             finder=self._finder,
             arrived=self._arrived,
+            begun=self._begun,
             written_ns=_written_ns(config),
         )
         self._sources = PublishedSources(
@@ -227,7 +233,7 @@ class EventStoreEngine:
             while not self._stop.is_set() and not self._reader.done:
                 self._step()
             self._end_reading()
-        except (PrimaryLogsIncomplete, AdapterBroken) as err:
+        except (PrimaryLogsIncomplete, AdapterBroken, UsageError) as err:
             self.hopeless = True
             self.failure = str(err)
         except FileMapError as err:

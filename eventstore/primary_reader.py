@@ -63,6 +63,8 @@ class PrimaryReader:
     report: Callable[[str], None] = lambda line: None
     finder: KeyFinder | None = None
     arrived: Callable[[Sequence[bytes], U64, I64], None] = lambda keys, hashes, order: None
+    begun: Callable[[Sequence[Block]], None] = lambda blocks: None
+    """Told of blocks before they are worked on; what it raises ends the reading."""
     written_ns: Callable[[], int] | None = None
     """Up to when all that is to be in the logs stands there, where they are made of what is elsewhere."""
 
@@ -111,6 +113,7 @@ class PrimaryReader:
 
     def _take(self, blocks: Sequence[Block], *, everything: bool) -> None:
         """Finds the keys of ``blocks`` and stores what is ready; ``everything``: waits for all of it."""
+        self.begun(blocks)
         for block in blocks:
             self._finder.give(block)
         for block, found in self._finder.found(everything=everything):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import grpc
 
 from photon.adapters.contract import Adapter
+from photon.adapters.logs.api import Block
 from photon.adapters.logs.problems import LogDirectoryError
 from photon.config.allocator import keep_giving_back
 from photon.config.clock import Clock
@@ -101,6 +102,7 @@ class ServedJoin:
     cache_nodes: Callable[[], Mapping[str, str]] | None = None
     """Name -> host:port of the cache nodes that there are now; asked again and again. None: there never are any."""
     to_caches: Towards | None = None  # how they are called; None: in plain text
+    begun: Callable[[Sequence[Block]], None] = lambda blocks: None  # as for the engine
 
 
 class EventStoreFailed(PhotonError):
@@ -179,6 +181,7 @@ async def _engine(each: ServedJoin, clock: Clock, disk: Disk, report: Callable[[
                     disk,
                     lambda line: report(f"join {name}: {line}"),
                     to_caches=each.to_caches,
+                    begun=each.begun,
                 )
             except FileMapBusy:  # a predecessor whose parent was killed may still be committing
                 if clock.monotonic() > deadline:

@@ -699,6 +699,48 @@ class JudgeByReply(_message.Message):
     processes: _containers.ScalarMap[str, bytes]
     def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., newest: _Optional[bytes] = ..., brought: _Optional[str] = ..., processes: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
+class Sample(_message.Message):
+    __slots__ = ("side", "log", "record", "key", "id", "time_ns", "key_shown", "id_shown")
+    SIDE_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_NS_FIELD_NUMBER: _ClassVar[int]
+    KEY_SHOWN_FIELD_NUMBER: _ClassVar[int]
+    ID_SHOWN_FIELD_NUMBER: _ClassVar[int]
+    side: str
+    log: str
+    record: bytes
+    key: bytes
+    id: bytes
+    time_ns: int
+    key_shown: bytes
+    id_shown: bytes
+    def __init__(self, side: _Optional[str] = ..., log: _Optional[str] = ..., record: _Optional[bytes] = ..., key: _Optional[bytes] = ..., id: _Optional[bytes] = ..., time_ns: _Optional[int] = ..., key_shown: _Optional[bytes] = ..., id_shown: _Optional[bytes] = ...) -> None: ...
+
+class KeepSamplesRequest(_message.Message):
+    __slots__ = ("join", "datacentre", "samples")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    DATACENTRE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    join: str
+    datacentre: str
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    def __init__(self, join: _Optional[str] = ..., datacentre: _Optional[str] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+
+class KeepSamplesReply(_message.Message):
+    __slots__ = ("status", "leader_hint", "reason", "samples")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    leader_hint: str
+    reason: str
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., leader_hint: _Optional[str] = ..., reason: _Optional[str] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+
 class WitnessReply(_message.Message):
     __slots__ = ("status", "leader_hint", "reason", "newest", "witness", "retired", "refused")
     STATUS_FIELD_NUMBER: _ClassVar[int]

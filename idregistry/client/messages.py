@@ -251,6 +251,17 @@ def judged_of(reply: pb.JudgeByReply) -> VerdictRules:
     return VerdictRules((reply.newest,), reply.brought, dict(reply.processes))
 
 
+_SAMPLE = ("side", "log", "record", "key", "id", "time_ns", "key_shown", "id_shown")
+
+
+def sample_messages(samples: Iterable[c.Sample]) -> list[pb.Sample]:
+    return [pb.Sample(**_fields(each, _SAMPLE)) for each in samples]
+
+
+def samples_of(of: pb.KeepSamplesRequest | pb.KeepSamplesReply) -> tuple[c.Sample, ...]:
+    return tuple(c.Sample(**_fields(each, _SAMPLE)) for each in of.samples)
+
+
 # -- questions about a shard's ids ----------------------------------------------------------------------------------
 def entries_reply(page: EntryPage) -> pb.EntriesReply:
     columns = {name: getattr(page, name).astype(kind, copy=False).tobytes() for name, kind in _PAGE}

@@ -3,7 +3,7 @@ their time is up."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from photon.config.clock import Clock
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Answer
 from photon.idregistry.client import messages
-from photon.idregistry.core.commands import CONFIG_GROUP, take
+from photon.idregistry.core.commands import CONFIG_GROUP, Sample, take
 from photon.idregistry.core.outcomes import Description, Refusal, Status
 from photon.idregistry.core.scans import Below, EntryPage, Traced
 from photon.idregistry.core.sharding import shards_in, shards_of, split
@@ -82,6 +82,14 @@ class Recovery:
         request = pb.JudgeByRequest(join=join, datacentre=datacentre, process=process, rule=rule)
         reply = await self._ask(CONFIG_GROUP, "JudgeBy", request, deadline=self._deadline(timeout))
         return reply if isinstance(reply, Refusal) else messages.judged_of(reply)
+
+    async def keep_samples(
+        self, join: str, datacentre: str, samples: Sequence[Sample], *, timeout: float
+    ) -> tuple[Sample, ...] | Refusal:
+        """Keeps what a process of ``datacentre`` makes of records; all that are kept of the join."""
+        request = pb.KeepSamplesRequest(join=join, datacentre=datacentre, samples=messages.sample_messages(samples))
+        reply = await self._ask(CONFIG_GROUP, "KeepSamples", request, deadline=self._deadline(timeout))
+        return reply if isinstance(reply, Refusal) else messages.samples_of(reply)
 
     # -- one shard ----------------------------------------------------------------------------------------------
     async def clear_below(

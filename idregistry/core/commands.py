@@ -7,7 +7,7 @@ what ``encode`` could have made: wrong versions, types, sizes and limits raise C
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -31,6 +31,8 @@ MAX_SEEDED = 1_024  # slots of one Seed
 NONCE_BYTES_MAX = 64
 ID_RULE_BYTES_MAX = 64
 VERDICT_RULE_BYTES_MAX = 128
+SHOWN_BYTES_MAX = 200  # of an id or key that is kept to be shown
+MAX_SAMPLES = 64  # of one command
 MAX_JOINS = 1_024
 NO_TIME = -(2**63)  # no event time: nothing was entered, no boundary was set
 END_OF_TIME = 2**63 - 1  # end of a shard's last range while it takes new events
@@ -211,6 +213,22 @@ IdRules = Annotated[dict[Name, IdRule], msgspec.Meta(max_length=MAX_JOINS)]  # j
 VerdictRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=VERDICT_RULE_BYTES_MAX)]
 """Digests of the settings that decide whether an event of a join is called unmatched."""
 Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
+SIDES = ("foreign", "primary")
+Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+Shown = Annotated[bytes, msgspec.Meta(max_length=SHOWN_BYTES_MAX)]
+
+
+class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """What a join's rule makes of one record (``samples``). Digests are the deployment's keyed ones."""
+
+    side: Literal["foreign", "primary"]
+    log: Text  # its name, without what a rotation puts behind it
+    record: Digest  # of that name, the file's header and the record
+    key: Digest
+    id: Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES)] = b""  # empty: the record has none
+    time_ns: TimeNs = 0
+    key_shown: Shown = b""  # the begin of it; empty where records are redacted
+    id_shown: Shown = b""
 
 
 class Configure(Command, frozen=True, tag="configure"):
@@ -296,6 +314,13 @@ class JudgeBy(Command, frozen=True, tag="judge"):
     rule: VerdictRule
 
 
+class KeepSamples(Command, frozen=True, tag="samples"):
+    """A process has begun to read these records' logs."""
+
+    join: Name
+    samples: Annotated[list[Sample], msgspec.Meta(min_length=1, max_length=MAX_SAMPLES)]
+
+
 class Intend(Command, frozen=True, tag="intend"):
     """A change of the shards, if it becomes this number: from ``starts_ns`` on events belong to ``shards``."""
 
@@ -336,7 +361,9 @@ ShardCommand = (
     | Abort
     | Close
 )
-ConfigCommand = Barrier | SetUp | OpenSlot | RetireSlot | ExtendWitness | JudgeBy | Intend | Decide | Drop
+ConfigCommand = (
+    Barrier | SetUp | OpenSlot | RetireSlot | ExtendWitness | JudgeBy | KeepSamples | Intend | Decide | Drop
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _shard_decoder = msgspec.msgpack.Decoder(ShardCommand)

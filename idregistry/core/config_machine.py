@@ -20,6 +20,7 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core import shard_changes
 from photon.idregistry.core.marked_states import Marked, Marks
 from photon.idregistry.core.reshard_plan import SlotSeed
+from photon.idregistry.core.samples import with_others
 from photon.idregistry.core.shard_snapshot import SnapshotError, slot_items
 from photon.idregistry.core.sharding import shards_in
 from photon.idregistry.core.state_machine import MAX_DATACENTRES, MAX_SLOTS
@@ -71,6 +72,7 @@ class ConfigMachine:
         self.id_rules: dict[str, bytes] = {}
         """Join -> hash of the rule that derives id, key and time from its records."""
         self._verdict_rules: dict[str, VerdictRules] = {}  # by join
+        self._samples: dict[str, tuple[c.Sample, ...]] = {}  # by join
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
@@ -91,6 +93,8 @@ class ConfigMachine:
                     return self._set_up(decoded)
                 case c.JudgeBy():
                     return self._judge_by(decoded)
+                case c.KeepSamples():
+                    return self._keep_samples(decoded)
                 case c.Intend() | c.Decide() | c.Drop():
                     self.changes, reason = shard_changes.change(self.changes, decoded)
                     return reason
@@ -103,14 +107,15 @@ class ConfigMachine:
         rules = dict(sorted(self.id_rules.items()))
         head = _Head(MAGIC, VERSION, self._last_incarnation, rules, self.changes, self._restored)
         judged = [_encode(_Judged(join, rules)) for join, rules in sorted(self._verdict_rules.items())]
+        sampled = [_encode(_Sampled(join, samples)) for join, samples in sorted(self._samples.items())]
         end = _encode(_End(len(self._slots)))
-        return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), *judged, end]
+        return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), *judged, *sampled, end]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Raises SnapshotError."""
-        head, slots, judged = _read(chunks)
+        head, slots, judged, samples = _read(chunks)
         with self._lock:
-            self._slots, self._verdict_rules = slots, judged
+            self._slots, self._verdict_rules, self._samples = slots, judged, samples
             self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
             self._last_incarnation, self.id_rules = head.last_incarnation, head.id_rules
             self._restored = head.restored
@@ -148,6 +153,11 @@ class ConfigMachine:
         """As of the last entry applied here."""
         with self._lock:
             return self._verdict_rules.get(join, VerdictRules())
+
+    def samples(self, join: str) -> tuple[c.Sample, ...]:
+        """As of the last entry applied here."""
+        with self._lock:
+            return self._samples.get(join, ())
 
     def slots_after(self, name: str, limit: int) -> tuple[list[KnownSlot], bool]:
         """Slots by name, and whether there are more; as of the last entry applied here."""
@@ -287,11 +297,20 @@ class ConfigMachine:
         return ""
 
     def _judge_by(self, command: c.JudgeBy) -> str:
-        if command.join not in self.id_rules:
-            return f"the registry does not know join {command.join} yet"
+        if unknown := self._unknown(command.join):
+            return unknown
         known = self._verdict_rules.get(command.join, VerdictRules())
         self._verdict_rules[command.join] = known.announced(command.process, command.rule)
         return ""
+
+    def _keep_samples(self, command: c.KeepSamples) -> str:
+        if unknown := self._unknown(command.join):
+            return unknown
+        self._samples[command.join] = with_others(self._samples.get(command.join, ()), command.samples)
+        return ""
+
+    def _unknown(self, join: str) -> str:
+        return "" if join in self.id_rules else f"the registry does not know join {join} yet"
 
     def _conflict(self, setup: c.SetUp) -> str:
         known = self.changes
@@ -356,12 +375,17 @@ class _Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     rules: VerdictRules
 
 
+class _Sampled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="sampled"):
+    join: c.Name
+    samples: tuple[c.Sample, ...]
+
+
 class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="end"):
     slots: _Count
 
 
 _start = msgspec.msgpack.Decoder(_Start)
-_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Witnesses | _Judged | _End)
+_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Witnesses | _Judged | _Sampled | _End)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -372,10 +396,13 @@ def _check_start(start: _Start) -> None:
         raise SnapshotError(f"config snapshot: {other_version(start.version, VERSION)}")
 
 
-def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot], dict[str, VerdictRules]]:
+def _read(
+    chunks: Iterable[bytes],
+) -> tuple[_Head, dict[str, ConfigSlot], dict[str, VerdictRules], dict[str, tuple[c.Sample, ...]]]:
     head: _Head | None = None
     slots: dict[str, ConfigSlot] = {}
     judged: dict[str, VerdictRules] = {}
+    samples: dict[str, tuple[c.Sample, ...]] = {}
     ended = False
     for data in chunks:
         try:
@@ -399,8 +426,10 @@ def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot], dict[s
                 slots[name].witness = witness
         elif isinstance(chunk, _Judged):
             judged[chunk.join] = chunk.rules
+        elif isinstance(chunk, _Sampled):
+            samples[chunk.join] = chunk.samples
         elif isinstance(chunk, _End):
             ended = chunk.slots == len(slots)
     if head is None or not ended:
         raise SnapshotError("config snapshot: cut short")
-    return head, slots, judged
+    return head, slots, judged, samples

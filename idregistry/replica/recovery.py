@@ -12,6 +12,7 @@ from photon.idregistry.client import messages
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.restored_shard import CLOSED, CLOSED_REASON
+from photon.idregistry.core.samples import with_others
 from photon.idregistry.core.scans import PAGE_IDS_MAX, CursorError
 from photon.idregistry.core.state_machine import WRONG_SHARD
 from photon.idregistry.replica.proposing import applied, not_leading
@@ -78,6 +79,8 @@ class RecoveryServer:
                 return self._trace(request)
             case pb.JudgeByRequest():
                 return await self._judge_by(request, timeout)
+            case pb.KeepSamplesRequest():
+                return await self._keep_samples(request, timeout)
 
     async def _retire(self, slot: str, timeout: float) -> pb.RetireSlotReply:
         """The intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""
@@ -98,6 +101,17 @@ class RecoveryServer:
             by = request.process or f"a process of {request.datacentre}"
             log.info("registry.verdict_rule", join=request.join, process=by, newest=known.newest == request.rule)
         return messages.judged_reply(known)
+
+    async def _keep_samples(self, request: pb.KeepSamplesRequest, timeout: float) -> pb.KeepSamplesReply:
+        """Datacentres with the same logs have the same samples: an entry is committed only for news."""
+        self._check_leads_config()
+        asked, known = messages.samples_of(request), self._replica.config.samples(request.join)
+        if with_others(known, asked) is not known:
+            if reason := await self._in_config(c.KeepSamples(request.join, list(asked)), timeout):
+                raise _Refused(Refusal(Status.UNKNOWN, reason))  # until it is set up
+            known = self._replica.config.samples(request.join)
+            log.info("registry.samples", join=request.join, datacentre=request.datacentre, samples=len(known))
+        return pb.KeepSamplesReply(status=pb.STATUS_OK, samples=messages.sample_messages(known))
 
     async def _scan_owned(self, request: pb.ScanOwnedRequest, timeout: float) -> pb.EntriesReply:
         server = self._server(request.shard)

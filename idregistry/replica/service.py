@@ -121,7 +121,7 @@ class RegistryServicer:
         return await self._recovery.answer(request, timeout=_timeout(context))
 
     ReadWitness = ExtendWitness = RetireSlot = ListSlots = _recover
-    ClearBelow = ScanOwned = ScanReopened = Reopen = Trace = JudgeBy = _recover
+    ClearBelow = ScanOwned = ScanReopened = Reopen = Trace = JudgeBy = KeepSamples = _recover
 
 
 class OperatorServicer:

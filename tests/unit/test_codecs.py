@@ -137,6 +137,8 @@ CONFIG: list[c.ConfigCommand] = [
     c.Drop(3),
     c.JudgeBy("clicks", "joiner east-1 of east", b"rule"),
     c.JudgeBy("clicks", "", b"rule"),
+    c.KeepSamples("clicks", [c.Sample("foreign", "a.log", b"r" * 16, b"k" * 16, b"i" * 16, -5, b"key", b"\xffid")]),
+    c.KeepSamples("clicks", [c.Sample("primary", "a.log", b"r" * 16, b"k" * 16)]),
 ]
 A, B = LogFile("a.log", b"head"), LogFile("b.log")
 EVENTS = Events.of(

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from photon.adapters.loader import code_of
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
 from photon.adapters.times import WITHOUT_TIME
 from photon.assembly.eventstore import event_store
 from photon.assembly.joiner import LIST_S, listening_place
-from photon.assembly.registry import admitted
+from photon.assembly.registry import admitted, samples_of
 from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
@@ -32,6 +33,7 @@ from photon.dispatcher.worker_names import AUTO, living_workers, note_address, u
 from photon.objects.costs import put_costs
 
 if TYPE_CHECKING:
+    from photon.adapters.logs.api import Block
     from photon.assembly.engines import DispatcherPlan
     from photon.assembly.room import Room
     from photon.dispatcher.engine import DispatcherEngine
@@ -139,13 +141,17 @@ async def serve_dispatcher(
                 room.clock,
             )
 
-        own = _Own()
+        own, samples = _Own(), samples_of(room, registry)
+
+        async def begun(blocks: Sequence[Block]) -> bool:
+            return await samples.keep(samples.began("foreign", blocks), room.stop)
 
         def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
             return open_dispatcher(
                 settings, replace(plan, worker=worker), room.adapter(), room.digester, joiners=joiners,
                 progress=store.progress, registry=registry, disk=room.disk, clock=room.clock,
                 measure=lambda: _commit_s(registry), discovery=discovery(), waking=store,
+                begun=begun,
             )  # fmt: skip
 
         def begin() -> AbstractContextManager[DispatcherEngine]:
@@ -153,7 +159,7 @@ async def serve_dispatcher(
 
         check_directory(plan.foreign)
         own_name = "" if place.name == AUTO else named("dispatcher", name, place.name or "")
-        if await admitted(room, registry) and await unmatched(room, registry, own_name).begin(room.stop):
+        if await admitted(room, registry, samples) and await unmatched(room, registry, own_name).begin(room.stop):
             _begin(room, plan, read_from)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
@@ -276,8 +282,11 @@ def _explainer(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own, regist
 
 
 def _metrics(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
+    code = code_of(room.adapter())
+
     def details() -> dict[str, Any]:
         said = details_of(plan.join, lives.engine, room.clock)
+        said["adapter"] = code
         if own.name:  # so that one address that leads to any of them is enough to find them all
             living = living_workers(plan.state / STATE_NAME)
             said["worker"] = own.name

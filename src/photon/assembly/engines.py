@@ -19,7 +19,7 @@ from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.dispatcher import process
 from photon.dispatcher.discovery import Discovery
-from photon.dispatcher.engine import DispatcherEngine, Measure, Policy
+from photon.dispatcher.engine import Begun, DispatcherEngine, Measure, Policy
 from photon.dispatcher.engine import Options as DispatcherOptions
 from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
 from photon.dispatcher.homes import HeadStart, Homes
@@ -125,11 +125,13 @@ def open_dispatcher(
     discovery: Discovery | None = None,
     waking: ArrivalNotices | None = None,
     reached: Reached | None = None,
+    begun: Begun | None = None,
 ) -> AbstractContextManager[DispatcherEngine]:
     """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
 
     ``measure``: the registry's commit time, for the head start where it is not configured; ``waking``: the event
-    store, as it tells what arrives; ``reached``: as for ``process.open_dispatcher``.
+    store, as it tells what arrives; ``reached``: as for ``process.open_dispatcher``; ``begun``: as in
+    ``Surroundings``.
     """
     configured, limits, output = settings.join[plan.join], settings.limits, settings.output
     after = configured.unmatched_after
@@ -190,6 +192,7 @@ def open_dispatcher(
             discovery=discovery,
             compare_first=type(adapter) is not ConfiguredAdapter,
             waking=None if adapter.matching.whole_sets else waking,  # no single record makes a set final
+            begun=begun,
         ),
         disk,
         worker=None if plan.worker is None else _worker(settings, plan.worker),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.watching import Watch
-from photon.assembly.registry import admitted
+from photon.assembly.registry import admitted, samples_of
 from photon.assembly.room import Room, reporter
 from photon.assembly.verdict_rule import named, unmatched
 from photon.config.errors import UsageError
@@ -23,10 +25,13 @@ from photon.config.tls import Tls, towards
 from photon.outputs.relay import WHOLE_NAME
 
 if TYPE_CHECKING:
+    from photon.adapters.logs.api import Block
+    from photon.assembly.samples import Samples
     from photon.eventstore.api import OperatedStore
     from photon.eventstore.client import EventStoreClient
     from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
     from photon.eventstore.file_map import HBaseTable
+    from photon.idregistry.client.grpc_client import RegistryClient
 
 log = get_logger(__name__)
 
@@ -93,31 +98,47 @@ async def serve_store(
         None if place.datacentre is None else towards(place.tls, identity(Role.CACHE, place.datacentre)),
     )
 
-    async def may_read() -> bool:
-        """By another key than the join's what is there would be called absent."""
-        if place.datacentre is None:
-            return True
-        async with room.registry(place.tls) as registry:
-            admit = await admitted(room, registry)
-            own_name = named("eventstore", place.datacentre)
-            return admit and await unmatched(room, registry, own_name).begin(room.stop)
-
     def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
         log.info("event store serves", address=place.address)
         room.near.store = engines[name]
         room.up()
 
-    await serve(
-        [served],
-        address=room.listen or place.address,
-        clock=room.clock,
-        disk=room.disk,
-        ready=ready,
-        report=reporter("event store"),
-        stop=room.stop,
-        tls=place.tls,
-        may_read=may_read,
-    )
+    async with contextlib.AsyncExitStack() as closing:
+        may_read: Callable[[], Awaitable[bool]] | None = None
+        if place.datacentre is not None:
+            registry = await closing.enter_async_context(room.registry(place.tls))
+            samples = samples_of(room, registry)
+            served = replace(served, begun=_begun(samples, room.stop))
+            may_read = partial(_may_read, room, registry, samples)
+
+        await serve(
+            [served],
+            address=room.listen or place.address,
+            clock=room.clock,
+            disk=room.disk,
+            ready=ready,
+            report=reporter("event store"),
+            stop=room.stop,
+            tls=place.tls,
+            may_read=may_read,
+        )
+
+
+async def _may_read(room: Room, registry: RegistryClient, samples: Samples) -> bool:
+    """By another key than the join's what is there would be called absent."""
+    own_name = named("eventstore", room.datacentre)
+    return await admitted(room, registry, samples) and await unmatched(room, registry, own_name).begin(room.stop)
+
+
+def _begun(samples: Samples, stop: asyncio.Event) -> Callable[[Sequence[Block]], None]:
+    """For the reader's thread. It asks for no ids: without the registry it goes on."""
+    loop = asyncio.get_running_loop()
+
+    def begun(blocks: Sequence[Block]) -> None:
+        if found := samples.began("primary", blocks):
+            asyncio.run_coroutine_threadsafe(samples.keep(found, stop, patient=False), loop).result()
+
+    return begun
 
 
 def eventstore_config(

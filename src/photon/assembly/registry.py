@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.room import Room
+from photon.assembly.samples import Samples, in_registry, logs_of
 from photon.config.errors import UsageError
 from photon.config.roles import Role
-from photon.config.settings import Settings
+from photon.config.settings import SIDES, Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Digester
@@ -40,10 +41,18 @@ def rule_of(settings: Settings, base: Path, join: str) -> bytes:
     return rule_hash(adapter_of(settings, join, base), Digester(deployment_key(settings, base), join))
 
 
-async def admitted(room: Room, registry: RegistryClient) -> bool:
-    """Whether a service of the room's join may go on: see ``agree``."""
+async def admitted(room: Room, registry: RegistryClient, samples: Samples | None = None) -> bool:
+    """Whether a service of the room's join may go on: see ``agree``, and ``Samples``. Raises UsageError."""
     join = room.pipeline.join
-    return await agree(registry, join, rule_of(room.settings, room.base, join), room.stop)
+    agreed = await agree(registry, join, rule_of(room.settings, room.base, join), room.stop)
+    return agreed and await (samples or samples_of(room, registry)).begin(room.stop)
+
+
+def samples_of(room: Room, registry: RegistryClient) -> Samples:
+    join = room.pipeline.join
+    logs = logs_of(room.settings, join, {side: room.logs(side) for side in SIDES})
+    keep = in_registry(registry, join, room.datacentre)
+    return Samples(keep, join, room.adapter(), room.digester, logs, room.clock)
 
 
 async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:

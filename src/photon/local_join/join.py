@@ -33,6 +33,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.side import TimeConfig
 from photon.adapters.times import WITHOUT_TIME
+from photon.assembly.samples import Samples, logs_of
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
@@ -42,6 +43,7 @@ from photon.config.stopping import Stopped, unless_stopped
 from photon.config.toml_text import toml_value
 from photon.config.topic_address import client_settings, topic_address, topic_in
 from photon.fleet.ledger import ledger_file, read_ledger
+from photon.idregistry.api import Digester
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.children import JoinOptions, children_of, refused, store_log
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
@@ -136,13 +138,14 @@ async def run(
         if not options.once and not is_final(options.primary):
             _say_unreadable(adapter, settings.join[name], options, say)
         check_rule(site, adapter, disk)
+        samples = await _same_samples(site, settings, name, adapter, options, disk, stop)
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
         async with children_of(options, config, name, adapter, site, disk, zygote) as children:
             from photon.local_join.parts import open_parts, work
 
-            async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
+            async with open_parts(children, settings, adapter, site, disk, clock, stop, samples) as parts:
                 if not adapter.has_foreign_time:
                     say(WITHOUT_TIME)
                 stopped = await work(parts, stop, show, say, () if options.once else relays)
@@ -343,6 +346,21 @@ def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
         ) from None
     name = next(name for name in (*one, *other) if one.get(name) != other.get(name))
     _check_same(site, "id" if name == "foreign.id" else name, one.get(name), other.get(name))
+
+
+async def _same_samples(
+    site: Site, settings: Settings, join: str, adapter: Adapter, options: JoinOptions, disk: Disk, stop: asyncio.Event
+) -> Samples:
+    """Compares what the adapter makes of records with what it made of them in earlier runs, before a part begins.
+
+    Raises UsageError, Stopped.
+    """
+    logs = logs_of(settings, join, {"primary": options.primary, "foreign": options.foreign})
+    samples = Samples(site.samples(disk), join, adapter, Digester(site.key(disk), join), logs)
+    if not await samples.begin(stop):
+        raise Stopped
+    await samples.keep_first("primary", stop)
+    return samples
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

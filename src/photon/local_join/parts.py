@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from photon.adapters.contract import Adapter
+from photon.adapters.logs.api import Block
 from photon.assembly.engines import DispatcherPlan, joiner_engine, open_dispatcher
+from photon.assembly.samples import Samples
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
@@ -65,8 +67,13 @@ async def open_parts(
     disk: Disk,
     clock: Clock,
     stop: asyncio.Event,
+    samples: Samples,
 ) -> AsyncIterator[Parts]:
     """Starts the parts in order, and closes them in the reverse one. Raises Stopped."""
+
+    async def begun(blocks: Sequence[Block]) -> bool:
+        return await samples.keep(samples.began("foreign", blocks), stop)
+
     options, supervisor = children.options, children.supervisor
     async with contextlib.AsyncExitStack() as stack:
         registry = await stack.enter_async_context(open_registry(children, site, settings, disk, clock))
@@ -101,7 +108,7 @@ async def open_parts(
             open_dispatcher(
                 settings, plan, adapter, children.digester,
                 joiners=[joiner], progress=store.progress, registry=registry, disk=disk, clock=clock,
-                waking=store,
+                waking=store, begun=begun,
                 reached=lambda: joiner.shell.store.redo_end,
             )
         )  # fmt: skip

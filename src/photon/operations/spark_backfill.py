@@ -14,6 +14,7 @@ import msgspec
 
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import rule_of
+from photon.assembly.samples import same_samples
 from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
@@ -102,6 +103,7 @@ async def _run(
     tls = tls_of(settings, base, identity(Role.SPARK, plan.job.datacentre))
     async with registry_of(settings, tls) as registry:
         boundary = await _check_registry(registry, wish, plan.job.join, rule_of(settings, base, plan.job.join))
+        await same_samples(settings, base, plan.job.join, plan.job.datacentre, registry)
         if boundary > wish.from_ns:
             plan = _divided(plan, wish, boundary)
         spark = session("photon spark backfill", master=wish.master, settings=wish.spark)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from photon.assembly.copies import keeper
+from photon.assembly.samples import same_samples
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
@@ -157,6 +158,9 @@ async def _repair(
     )
     repairs = Repairs(disk, base / DIRECTORY)
     async with registry_of(settings, tls_of(settings, base, OPERATOR)) as registry:
+        join = report.verdict.join
+        datacentres = [name for name, pipeline in settings.datacentre.items() if pipeline.join == join]
+        await same_samples(settings, base, join, datacentres[0] if datacentres else "", registry)
         seen = await _seen(settings, base, report, wish, registry)
         files = _every_file(settings, base, report.verdict.join)
         return await Repairing(

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from photon.adapters.join_adapters import join_named
+from photon.assembly.samples import compare_here
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.file_lock import alone
@@ -24,7 +25,8 @@ from photon.dispatcher.database import count_waiting, read_standing
 from photon.dispatcher.ledger import UNKNOWN_HOUR
 from photon.fleet.ledger import Account, accounts, ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
-from photon.idregistry.operate.backup import check_backup, read_manifest
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.operate.backup import check_backup, config_of, read_manifest
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath
 from photon.spark.backfill.manifest import known_backfills
@@ -84,7 +86,8 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
         _add_backfills(task, base, join, wish)
         _add_standing(settings, base, names, task, work)
         if not wish.no_registry:
-            _add_registry(task, wish, work, export, say)
+            known = _add_registry(task, wish, work, export, say)
+            compare_here(settings, base, join, known.samples(join))
         task.ledger = _ledger(_accounts(settings, base, names), task)
         spark = session("photon spark verify", master=wish.master, settings=wish.spark)
         try:
@@ -203,7 +206,10 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
     task.places, task.places_of, task.waiting = places, tuple(known), waiting
 
 
-def _add_registry(task: VerifyTask, wish: Wish, work: Path, export: Export, say: Callable[[str], None]) -> None:
+def _add_registry(
+    task: VerifyTask, wish: Wish, work: Path, export: Export, say: Callable[[str], None]
+) -> ConfigMachine:
+    """What the export says of slots and joins."""
     directory = wish.export
     if directory is None:
         directory = wish.keep_export or work / "export"
@@ -222,6 +228,7 @@ def _add_registry(task: VerifyTask, wish: Wish, work: Path, export: Export, say:
     task.exported_at = _text(task.exported_ns)
     boundaries = [each.boundary_ns for each in check_backup(RealDisk(), directory) if each.boundary_ns is not None]
     task.boundary_ns = max(boundaries, default=None)
+    return config_of(RealDisk(), directory, manifest)
 
 
 def _accounts(settings: Settings, base: Path, names: Sequence[str]) -> list[Account]:

@@ -240,6 +240,7 @@ class Replica(Process):
         replica.start()
         named = ("OpenSlot", "Insert", "Clear", "LookUp", "Describe", "ReadWitness", "ExtendWitness")
         named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen", "ReadClock", "Reshard", "ListSlots", "JudgeBy")
+        named += ("KeepSamples",)
         self.listen(RegistryServicer(replica), *named)
         assert replica.conflict is not None
         world.violated(f"{self.name}: {await replica.conflict}")

@@ -97,7 +97,7 @@ def test_subclasses_keep_one_and_many_alike() -> None:
     assert isinstance(header, ForeignHeader)
     assert header.key == b"K"
     assert it.join(b'{"spam":1}', FILE, b"{}", FILE) == Filtered("spam")
-    assert it.rule() != adapter().rule()
+    assert it.rule() == adapter().rule()  # code is held to what it made of records before
     assert isinstance(it, Adapter)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -13,7 +14,7 @@ from photon.adapters import entry_points, loader
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import AdapterError, LogFile
 from photon.adapters.join_adapters import adapter_of_join
-from photon.adapters.loader import load_adapter
+from photon.adapters.loader import code_of, load_adapter
 from photon.config.settings import Join
 from tests.unit.refusals import one_line
 
@@ -57,10 +58,16 @@ def test_by_path(tmp_path: Path) -> None:
     assert adapter.primary_keys(b"k x\nl y\n", file) == [b"k", b"l"]
     assert load_adapter(f"{tmp_path}/good_one.py:Mine", {}, Path("/")).primary_key(b"k", file) == b"k"
     assert not (tmp_path / "__pycache__").exists()
-    # Wherever the file lies, the rule is the same.
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "good_one.py").write_text(GOOD + "\n# moved\n")
-    assert load_adapter("sub/good_one.py:Mine", {"a": 1}, tmp_path).rule() == adapter.rule()
+    said = code_of(adapter)
+    assert re.fullmatch("good_one.py: Mine [0-9a-f]{12}", said)
+    (tmp_path / "good_one.py").write_text(GOOD + "\n# changed\n")
+    changed = load_adapter("good_one.py:Mine", {"a": 1}, tmp_path)
+    assert code_of(changed) != said
+    assert changed.rule() == adapter.rule()
+
+
+def test_photon_own_adapter_has_no_code() -> None:
+    assert code_of(load_adapter("configured", OPTIONS, Path())) == ""
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import agree, rule_of
+from photon.assembly.samples import Logs, Samples
 from photon.assembly.verdict_rule import behind, verdict_rule
 from photon.batch.events import Events, ForeignEvent
 from photon.config.clock import SystemClock
@@ -32,6 +33,7 @@ from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.outcomes import Description
+from photon.idregistry.core.samples import with_others
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.verdict_rules import VerdictRules
 from photon.joiner.engine import JoinerEngine, JoinerLimits
@@ -71,10 +73,9 @@ ADAPTER = """
 from photon.adapters.contract import Adapter, ForeignHeader
 import json
 class Clicks(Adapter):
-    version = {version}
     def foreign_header(self, record, file):
         said = json.loads(record)
-        return ForeignHeader(said["query_id"].encode(), said["time_us"] * 1000, said["click_id"].encode())
+        return ForeignHeader(said["query_id"].encode(), said["time_us"] * 1000, {event_id})
     def primary_key(self, record, file):
         return json.loads(record)["query_id"].encode()
     def foreign_payload(self, record, file):
@@ -86,6 +87,7 @@ BEFORE = {
     "key": "key", "name": "clicks", "join": "", "format": "jsonl", "primary": "", "foreign_key": '"query_id"',
     "id": 'id = "click_id"', "unit": "us", "foreign": "", "more": "",
 }  # fmt: skip
+ID = 'said["click_id"].encode()'
 DELIMITED = 'columns = ["click_id", "query_id", "time_us"]\nheader = false'
 
 
@@ -95,8 +97,8 @@ class Case:
 
     then: Mapping[str, str] = field(default_factory=dict)
     first: Mapping[str, str] = field(default_factory=dict)
-    code: tuple[tuple[str, int, str], tuple[str, int, str]] | None = None
-    """(option, version, payload) of before and after."""
+    code: tuple[tuple[str, str, str], tuple[str, str, str]] | None = None
+    """(option, event id, payload) of before and after."""
 
 
 def text(row: str) -> dict[str, str]:
@@ -111,12 +113,16 @@ CASES = {
     "`time`: field, unit, format, zone": Case({"unit": "ms"}),
     "`framing` or `multiline`": Case(text("multiline = true"), text("")),
     "`absent`": Case(text('absent = "-"'), text("")),
-    "an adapter's class, options or `version`": Case(code=(("1", 1, "record"), ("1", 2, "record"))),
+    "code or options of an adapter that give another id, key or time": Case(
+        code=(("1", ID, "record"), ("1", ID.replace(".encode", ".upper().encode"), "record"))
+    ),
     "the join's name": Case({"name": "others"}),
     "`shape`: filters, derived and redacted fields, payloads": Case(
         {"more": '[join.clicks.shape]\nfilter = [{ field = "foreign.time_us", above = 1000005 }]'}
     ),
-    "code of an adapter, `version` as before": Case(code=(("1", 1, "record"), ("1", 1, "b'\"x\"'"))),
+    "code, class or options of an adapter, id, key and time as before": Case(
+        code=(("1", ID, "record"), ("2", f"bytes({ID})", "b'\"x\"'"))
+    ),
     "`within`": Case(
         {"join": 'within = { before = "1h", after = "1h" }'}, {"join": 'within = { before = "1us", after = "1us" }'}
     ),
@@ -177,8 +183,8 @@ def site(base: Path, case: Case, *, changed: bool) -> Site:
     values = {**BEFORE, **case.first, **(case.then if changed else {})}
     told = FILE.format(**values)
     if case.code is not None:
-        option, version, payload = case.code[changed]
-        (base / "code.py").write_text(ADAPTER.format(version=version, payload=payload))
+        option, event_id, payload = case.code[changed]
+        (base / "code.py").write_text(ADAPTER.format(event_id=event_id, payload=payload))
         told = 'key_file = "key"\n' + CODE.format(sample=option)
     (base / "photon.toml").write_text(told)
     settings = load(base / "photon.toml", environment={})
@@ -210,9 +216,36 @@ async def takes(old: Site, new: Site) -> bool:
         return False
 
 
+async def compares(first: Site, second: Site) -> bool:
+    """Whether a service with the second's adapter begins where the first's has begun to read a log."""
+    kept: tuple[c.Sample, ...] = ()
+
+    async def keep(samples: Sequence[c.Sample]) -> tuple[c.Sample, ...]:
+        nonlocal kept
+        kept = with_others(kept, samples)
+        return kept
+
+    log = first.base.parent / "logs"
+    log.mkdir(exist_ok=True)
+    (log / "clicks.log").write_bytes(b'{"click_id":"c0","query_id":"q0","time_us":1}\n')
+    one, other = (
+        Samples(keep, of.join, of.adapter, of.digester, {"foreign": Logs(log, ("*",))}) for of in (first, second)
+    )
+    await one.keep_first("foreign", asyncio.Event())
+    assert len(kept) == 1
+    try:
+        return await other.begin(asyncio.Event())
+    except UsageError:
+        return False
+
+
 @pytest.mark.parametrize("change", those("refused"))
 async def test_the_datacentre_with_the_changed_file_does_not_start(tmp_path: Path, change: str) -> None:
     east, west = pair(tmp_path, change)
+    if CASES[change].code is not None:
+        assert not await compares(east, west)
+        assert not await compares(west, east)
+        return
     with closing(State(tmp_path / "state.db", rule=east.state_rule())):
         pass
     with pytest.raises(RuleError, match="was written under another key file or other rules"):
@@ -261,8 +294,9 @@ async def written(
 async def agreed(tmp_path: Path, change: str) -> tuple[Site, Site]:
     """Two datacentres whose files differ in this, and which both start: east has the old one."""
     east, west = pair(tmp_path, change)
-    assert await takes(east, west)
-    assert await takes(west, east)
+    for first, second in ((east, west), (west, east)):
+        assert await takes(first, second)
+        assert CASES[change].code is None or await compares(first, second)
     for each in (east, west):
         with closing(State(tmp_path / "state.db", rule=each.state_rule())):
             pass

@@ -208,7 +208,6 @@ def test_adapters_of_packages_are_listed_and_loaded(points: None, tmp_path: Path
     loaded = load_adapter("good", sides, tmp_path)
     assert type(loaded) is Good
     assert loaded.primary_framing.kind == "zeek"
-    assert b"test_adapter:Good" in loaded.rule()
 
 
 def test_names_that_no_package_brings(points: None, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,14 @@ import orjson
 import pytest
 
 from photon.adapters.envelope import Envelope
+from photon.adapters.logs.api import Block
 from photon.adapters.logs.problems import LogDirectoryError, Problem
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME, read_ledger
-from photon.dispatcher.engine import DispatcherEngine, Options, Policy, Surroundings
+from photon.dispatcher.engine import Begun, DispatcherEngine, Options, Policy, Surroundings
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import LedgerLine, Verdict
 from photon.dispatcher.limits import Limits
@@ -51,6 +52,7 @@ class World:
         self.look_ups: FakeLookUps | None = None
         self.digester = DIGESTER
         self.policy = Policy(Patience(once=True), LIMITS, replace(QUICK, once=True))
+        self.begun: Begun | None = None
 
     @contextmanager
     def engine(self) -> Iterator[DispatcherEngine]:
@@ -71,6 +73,7 @@ class World:
                 envelope=Envelope(),
                 clock=SystemClock(),
                 random=random.Random(5).random,
+                begun=self.begun,
             ),
             RealDisk(),
             report=self.problems.append,
@@ -177,6 +180,24 @@ async def test_once_reads_everything_and_ends(world: World) -> None:
     at = len(lines(0, 500))
     assert [(r["source"]["offset"], r["record"][:3]) for r in rejected] == [(at, "bad"), (at + 5, "xxx")]
     assert not world.problems
+
+
+async def test_blocks_that_must_not_be_worked_on_end_it_and_are_read_again(world: World) -> None:
+    may = False
+
+    async def begun(blocks: Sequence[Block]) -> bool:
+        assert blocks
+        return may
+
+    world.begun = begun
+    world.write("a.log", lines(0, 10) + b"last k 1")
+    with world.engine() as engine:
+        async with asyncio.timeout(30):
+            await engine.run()
+        assert engine.status().read == 0
+    assert not world.joiners[0].seen
+    may = True
+    assert (await world.once()).read == 11
 
 
 async def test_running_again_continues(world: World) -> None:

@@ -140,6 +140,17 @@ def _versions(facts: Facts) -> Iterator[Finding]:
     elif by_version and machine.version not in by_version:
         what = f"this command is release {machine.version}, the processes run {next(iter(by_version))}"
         yield _warning("versions", "this machine", what, "use the command of the same release, or finish the upgrade")
+    adapters: dict[str, dict[str, list[str]]] = {}
+    for process in facts.processes:
+        join, code = process.adapter
+        if code:
+            adapters.setdefault(join, {}).setdefault(code, []).append(f"{process.name} of {process.datacentre}")
+    for join, codes in sorted(adapters.items()):
+        if len(codes) > 1:
+            what = "; ".join(f"{code}: {_some(names)}" for code, names in sorted(codes.items()))
+            yield _warning("versions", f"join {join}", f"several adapters run: {what}", "finish the upgrade")
+        else:
+            yield _ok("versions", f"join {join}: adapter {next(iter(codes))}")
     run = f", as all {sum(map(len, by_version.values()))} processes that answer" if by_version else ""
     yield _ok("versions", f"Photon {machine.version}{run}; Python {machine.python}, {len(machine.packages)} packages")
 

@@ -72,6 +72,8 @@ class Process:
     max_files: float = 0.0
     ambiguous_keys: float = 0.0
     """Of an event store: keys that it found several different primary events for."""
+    adapter: tuple[str, str] = ("", "")
+    """Of a dispatcher: its join, and which code the join's adapter is; none where it is Photon's own."""
     unmatched_waits: str = ""  # of a joiner: why it calls no event unmatched, and what to do
     alarms: Sequence[tuple[str, str]] | None = None
     """Of computations: what is wrong, and what to do. None: it is another process."""

@@ -561,6 +561,7 @@ def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
         open_files=now.sum("process_open_fds"),
         max_files=now.sum("process_max_fds"),
         ambiguous_keys=now.sum("photon_eventstore_ambiguous_keys_total"),
+        adapter=(heard.details.get("join", ""), heard.details.get("adapter", "")),
         unmatched_waits=heard.details.get("unmatched_waits", ""),
         alarms=[(each["what"], each["todo"]) for each in heard.details.get("computing", {}).get("alarms", ())]
         if who.kind == "compute"

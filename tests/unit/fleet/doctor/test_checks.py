@@ -181,6 +181,11 @@ def test_versions() -> None:
     only("versions", Level.WARNING, machine=replace(MACHINE, packages=[old]))
     mixed = only("versions", Level.WARNING, processes=(JOINER, replace(WEST, version="0.2.0")))
     assert "0.2.0" in mixed.what
+    said = (("clicks", "acme 1.0: Clicks 0a"), ("clicks", "acme 2.0: Clicks 0b"))
+    east, west = (replace(of, adapter=its) for of, its in zip((JOINER, WEST), said, strict=True))
+    adapters = only("versions", Level.WARNING, processes=(east, west))
+    assert "acme 1.0: Clicks 0a: joiner east-1 of east; acme 2.0" in adapters.what
+    assert adapters.where == "join clicks"
     newer = [replace(each, version="0.2.0") for each in GOOD.processes]
     assert only("versions", Level.WARNING, processes=newer).where == "this machine"
 
