@@ -16,14 +16,11 @@ from photon.cli.tables import moment, print_json, print_table
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.operations.slots import operating
-from photon.operations.slots.inventory import witness_rows
-from photon.operations.slots.operating import Here, all_slots, owned_by
 
 if TYPE_CHECKING:
     from photon.operations.slots.id_list import Listed
     from photon.operations.slots.inventory import OnDisk, SlotRow, WitnessRow
-    from photon.operations.slots.operating import Asked, Checked
+    from photon.operations.slots.operating import Asked, Checked, Here
     from photon.operations.slots.retiring import Report, ShardCount
     from photon.operations.slots.sealing import Copy
 
@@ -42,6 +39,8 @@ def slots(at: Deployed, name: str | None = None) -> int:
     another joiner of its datacentre on this machine. Raises UsageError for a name that is none. Exit code 3: the
     directory here is older than the witness, or the verifier objects to lines in it.
     """
+    from photon.operations.slots.operating import Here, all_slots
+
     here = Here(at.with_registry, at.base)
     rows = asyncio.run(all_slots(here))
     if name is not None:
@@ -52,6 +51,8 @@ def slots(at: Deployed, name: str | None = None) -> int:
 
 
 def _one(at: Deployed, here: Here, rows: dict[str, SlotRow], name: str) -> int:
+    from photon.operations.slots.inventory import witness_rows
+    from photon.operations.slots.operating import owned_by
 
     if name not in rows:
         raise UsageError(f"{name}: no such slot; there are: {', '.join(rows) or 'none'}")
@@ -195,6 +196,8 @@ def retire(
     Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 3 done, but the copy lacks bytes that readers may have
     read, or no dispatcher answers that would take the ids up.
     """
+    from photon.operations.slots import operating
+
     here = operating.Here(at.with_registry, at.base)
     asked = operating.Asked(name, copy, ids, wait)
     checked = asyncio.run(operating.check(here, asked))
@@ -211,6 +214,8 @@ def retire(
 
 
 def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
+    from photon.operations.slots import operating
+
     path = operating.ids_path(here, checked, asked)
     click.echo(f"ids that are given up are listed in {path}", err=True)
     ask(
@@ -238,6 +243,8 @@ class _Progress:
 
 # -- a dry run -------------------------------------------------------------------------------------------------------
 def _dry_run(at: Deployed, here: Here, checked: Checked, asked: Asked) -> int:
+    from photon.operations.slots import operating
+
     report, entries = asyncio.run(operating.preview(here, checked, asked))
     if asked.ids is not None:
         operating.write_list(asked.ids, asked.slot, entries)
