@@ -15,20 +15,20 @@ from typing import TypeVar
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.file_lock import is_locked
+from photon.config.versioned_file import decoded
 from photon.dispatcher.database import lock_worker, worker_lock
 from photon.dispatcher.errors import NameTaken, StateError
 
 AUTO = "auto"  # instead of a worker's name: a free one of those below
 AUTO_MAX = 64  # workers of one state that are named by themselves
-NOTE_VERSION = 1
 NOTE_BYTES_MAX = 1000
 
 T = TypeVar("T")
 
 
-class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: int
+class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     worker: str
     address: str  # host:port of its status; empty: it has none
 
@@ -77,7 +77,7 @@ def _is_free(path: Path, name: str) -> bool:
 def note_address(path: Path, worker: str, address: str) -> None:
     """The holder of the name says where its status is answered; empty: nowhere. Raises OSError."""
     with open(worker_lock(path, worker), "r+b") as file:
-        file.write(msgspec.json.encode(Note(NOTE_VERSION, worker, address)))
+        file.write(msgspec.json.encode(Note(worker, address)))
         file.truncate()
 
 
@@ -87,9 +87,9 @@ def living_workers(path: Path) -> list[Living]:
     for lock in sorted(path.parent.glob(worker_lock(path, "*").name)):
         try:
             with open(lock, "rb") as file:
-                note = msgspec.json.decode(file.read(NOTE_BYTES_MAX), type=Note)
-                if note.version == NOTE_VERSION and note.address and is_locked(lock):
+                note = decoded(file.read(NOTE_BYTES_MAX), Note)
+                if note.address and is_locked(lock):
                     found.append(Living(note.worker, note.address))
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *DECODE_ERRORS):
             continue  # of a worker that is just starting, or ending
     return found

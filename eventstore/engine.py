@@ -57,7 +57,7 @@ from photon.eventstore.key_finding.process_finder import ProcessKeyFinder, can_u
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
-from photon.eventstore.segments import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
+from photon.eventstore.segments import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, UnavailableLogs
@@ -456,9 +456,6 @@ class EventStoreEngine:
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
         """See api.OperatedStore. Raises OSError when it cannot be made durable."""
         return await asyncio.to_thread(self._unavailable.forget, logs, self._map.logs(), apply=apply)
-
-    def cache_counts(self) -> CacheCounts:
-        return self._cache.counts()
 
     async def close(self) -> None:
         if self._closed:

@@ -28,7 +28,6 @@ from photon.eventstore.index import I64, U64
 
 SALTS = 64
 PREFIX_BYTES = 21
-ROW_KEY_BYTES = PREFIX_BYTES + 8
 _PROCESSES_REMEMBERED = 1 << 16
 
 

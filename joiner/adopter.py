@@ -37,7 +37,6 @@ from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.cleared import read_clearing
 from photon.outputs.published import read_slot
 
-ADOPT_AFTER_S = 60.0
 PAUSE_FIRST_S, PAUSE_MOST_S = 10.0, 600.0
 """A slot that could not be brought to its end is tried again after so long, twice as long each time."""
 SLOTS_MAX = 1024  # slot directories of one pipeline that are watched

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import RealDisk
+from photon.config.versioned_file import decoded
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched
 from photon.spark.recover.journal import ReportRefused
@@ -22,13 +23,12 @@ from photon.spark.schemas import PROBLEM
 VERDICT_NAME = "verdict.json"
 PROBLEMS = "problems"
 """Directory of the Parquet files, below the report."""
-VERSION = 1
+VERSION = 1  # of the verdict
 ROWS = 4_096
 COLUMNS = tuple(column.split()[0] for column in PROBLEM.split(", "))
 
 
-class _Verdict(msgspec.Struct, frozen=True):
-    version: int
+class _Verdict(msgspec.Struct, frozen=True, tag_field="version", tag=VERSION):
     join: str = ""
 
 
@@ -75,13 +75,11 @@ def opened(directory: Path) -> Iterator[ReadReport]:
 def _read(named: Path, local: Path) -> ReadReport:
     path = named / VERDICT_NAME
     try:
-        verdict = msgspec.json.decode(RealDisk().read(local / VERDICT_NAME), type=_Verdict)
+        verdict = decoded(RealDisk().read(local / VERDICT_NAME), _Verdict)
     except OSError as error:
         raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
     except DECODE_ERRORS as error:
         raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
-    if verdict.version != VERSION:
-        raise ReportRefused(f"{path}: has version {verdict.version}, this release reads version {VERSION}")
     return ReadReport(verdict.join, local / PROBLEMS)
 
 

@@ -29,13 +29,11 @@ from photon.adapters.inference.moments import (
     candidates,
     find_time,
     implausible,
-    is_named_time,
-    seconds_of_a_day,
-    time_of,
     unnamed_times,
     zone_between,
 )
 from photon.adapters.inference.rows import NEITHER, Sample, Side, Written, read_side
+from photon.adapters.inference.time_texts import is_named_time, seconds_of_a_day, time_of
 from photon.adapters.side import ZEEK_TIME, SideConfig, TimeConfig
 from photon.config.toml_text import toml_lines, toml_value
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, log2
 
-from photon.adapters.inference.moments import is_named_time, time_like
 from photon.adapters.inference.rows import Side
+from photon.adapters.inference.time_texts import is_named_time, time_like
 
 BITS_MIN = 50.0
 OVERLAP_MIN = 3

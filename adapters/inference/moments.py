@@ -3,64 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from photon.adapters.inference.rows import Side
+from photon.adapters.inference.time_texts import (
+    EPOCH_S,
+    NAMES,
+    format_of,
+    goes_up,
+    is_named_time,
+    rises,
+    seconds_of_a_day,
+    time_of,
+)
 from photon.adapters.side import ZEEK_TIME, TimeConfig, time_reader
-from photon.adapters.times import UNIT_EXPONENTS, Iso8601Time, PatternTime, rfc3339_us
+from photon.adapters.times import UNIT_EXPONENTS, rfc3339_us
 from photon.config.clock import NS_PER_S, utc
 
-if TYPE_CHECKING:
-    from photon.adapters.inference.rows import Side
-
-NAMES = ("event_time", "eventtime", "@timestamp", "timestamp", "ts", "time", "datetime", "date", "at")
-_SUFFIX = re.compile(
-    r"(?i:(?:^|[_.@-])(?:at|on|ts|time|date|datetime|timestamp|created|occurred|logged)(?:_?(?:s|ms|us|ns))?$)|"
-    r"[a-z](?:At|On|Time|Date|Timestamp)(?:Ms|Us|Ns)?$"
-)
 _OTHER = re.compile(
     r"birth|dob$|expir|valid|(?:^|[_.])due|until|schedul|deadline|eta(?:_|$)|run_?time|uptime", re.IGNORECASE
 )
 """Times of something else than the event."""
-_PATTERNS = (
-    "%d/%b/%Y:%H:%M:%S %z",
-    "%Y/%m/%d %H:%M:%S",
-    "%m/%d/%Y %H:%M:%S",
-    "%d/%m/%Y %H:%M:%S",
-    "%d.%m.%Y %H:%M:%S",
-    "%a, %d %b %Y %H:%M:%S %z",
-)
-_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].*)?|[0-9]{1,2}[/.][0-9A-Za-z]{2,3}[/.][0-9]{4}[: ].*")
-_EPOCH_S = (631_152_000, 2_524_608_000)  # from 1990 to 2050
 YEAR_S = 366 * 86_400
 OLDER_MOST_S, NEWER_MOST_S = 28 * YEAR_S, YEAR_S  # how far numbers may be from when their file was written last
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AaPp][Mm])?")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-DAY_S = 86_400
 SWIFT_S = 978_307_200  # 2001-01-01
-RISING_SHARE = 0.95
 ZONE_PAIRS_MIN = 10
 ZONE_LAG_S = 300
 ZONE_SHARE = 0.9
 _ZONE = re.compile(r"[0-9](?:Z|z| ?[+-][0-9]{2}:?(?:[0-9]{2})?)$")
-
-
-def is_moment(text: str) -> bool:
-    """Whether it can hardly be anything but a time written as text."""
-    return _TEXT.fullmatch(text) is not None and _format_of([text]) != ()
-
-
-def time_like(values: Sequence[str]) -> bool:
-    """Whether all values can be read as times in a way that is known."""
-    return bool(values) and (_unit_of(values) is not None or _format_of(values) != ())
-
-
-def is_named_time(name: str) -> bool:
-    leaf = name.rpartition(".")[2]
-    return leaf.lower() in NAMES or _SUFFIX.search(name) is not None
 
 
 def find_time(side: Side) -> TimeConfig | str | None:
@@ -100,17 +73,9 @@ def candidates(side: Side) -> list[TimeConfig]:
         if time is None or _OTHER.search(name) or implausible(side, time):
             continue
         nameless = side.columns is not None
-        if is_named_time(name) or time.format is not None or (nameless and _rises(side.values(name))):
+        if is_named_time(name) or time.format is not None or (nameless and rises(side.values(name))):
             found.append(time)
     return found
-
-
-def time_of(name: str, values: Sequence[str]) -> TimeConfig | None:
-    """How a field's values are times; None: they are none, or may be read in two ways."""
-    if (unit := _unit_of(values)) is not None:
-        return TimeConfig(field=name, unit=unit)
-    formats = _format_of(values)
-    return TimeConfig(field=name, format=formats[0]) if len(formats) == 1 else None
 
 
 def implausible(side: Side, time: TimeConfig) -> str:
@@ -132,7 +97,7 @@ def implausible(side: Side, time: TimeConfig) -> str:
 
 def odd_times(times_ns: Sequence[int], time: TimeConfig | None) -> str:
     """A warning about event times of another age than logs have, with what would fit; empty: they may be right."""
-    low, high = (bound * NS_PER_S for bound in _EPOCH_S)
+    low, high = (bound * NS_PER_S for bound in EPOCH_S)
     outside = [ns for ns in times_ns if not low <= ns <= high]
     if 2 * len(outside) < len(times_ns):
         return ""
@@ -183,15 +148,8 @@ def _has_zone(side: Side, time: TimeConfig) -> bool:
 
 def ambiguous_times(side: Side) -> list[TimeConfig]:
     """Fields whose values can be read in two ways, by the first of them."""
-    formats = ((name, _format_of(side.values(name))) for name in side.names())
+    formats = ((name, format_of(side.values(name))) for name in side.names())
     return [TimeConfig(field=name, format=found[0]) for name, found in formats if len(found) > 1]
-
-
-def seconds_of_a_day(values: Sequence[str]) -> bool:
-    """Numbers that rise from a midnight: a day that they count from has to be named."""
-    if not values or not all(map(_NUMBER.fullmatch, values)) or not any("." in value for value in values):
-        return False
-    return _rises(values) and all(float(value) < DAY_S for value in values) and float(values[-1]) > 60
 
 
 def _none_fits(side: Side) -> str | None:
@@ -225,7 +183,7 @@ def unnamed_times(side: Side) -> list[TimeConfig]:
     return [
         time
         for time in found
-        if time is not None and time.unit and _goes_up(side.values(time.field)) and not implausible(side, time)
+        if time is not None and time.unit and goes_up(side.values(time.field)) and not implausible(side, time)
     ]
 
 
@@ -255,46 +213,3 @@ def _same(side: Side, one: TimeConfig, other: TimeConfig) -> bool:
         )
     except ValueError:
         return False
-
-
-def _unit_of(values: Sequence[str]) -> str | None:
-    if not all(map(_NUMBER.fullmatch, values)):
-        return None
-    low, high = (int(pick(float(value) for value in values)) for pick in (min, max))
-    for unit, exponent in UNIT_EXPONENTS.items():
-        scale = 10 ** (9 - exponent)
-        if _EPOCH_S[0] * scale <= low and high <= _EPOCH_S[1] * scale:
-            return unit
-    return None
-
-
-def _format_of(values: Sequence[str]) -> tuple[str, ...]:
-    """All formats that every value has."""
-    if not values or _NUMBER.fullmatch(values[0]):
-        return ()
-    if _all_read(Iso8601Time().from_text, values):
-        return ("iso8601",)
-    return tuple(pattern for pattern in _PATTERNS if _all_read(PatternTime(pattern).from_text, values))
-
-
-def _all_read(read: Callable[[bytes], int], values: Sequence[str]) -> bool:
-    try:
-        for value in values:
-            read(value.encode("utf-8", "surrogateescape"))
-    except ValueError:
-        return False
-    return True
-
-
-def _goes_up(values: Sequence[str]) -> bool:
-    """Hardly ever back."""
-    numbers = list(map(float, values))
-    up = sum(one <= other for one, other in itertools.pairwise(numbers))
-    return len(numbers) > 2 and up >= RISING_SHARE * (len(numbers) - 1)
-
-
-def _rises(values: Sequence[str]) -> bool:
-    """As times of a log do: hardly ever back, and not by one each time."""
-    numbers = list(map(float, values))
-    counts = sum(other - one == 1 for one, other in itertools.pairwise(numbers))
-    return _goes_up(values) and counts < 0.8 * (len(numbers) - 1)

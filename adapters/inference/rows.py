@@ -20,7 +20,7 @@ from photon.adapters.formats.json_lines import parse_object
 from photon.adapters.formats.logfmt import parse_pairs
 from photon.adapters.formats.zeek import zeek_row
 from photon.adapters.inference.lines import pattern_of
-from photon.adapters.inference.moments import is_moment
+from photon.adapters.inference.time_texts import is_moment
 from photon.adapters.logs.zeek_framing import after_lines
 from photon.adapters.side import COLUMNS_MAX, SideConfig, TimeConfig
 
@@ -209,12 +209,6 @@ def _list_of(record: bytes, name: str) -> list[Any] | None:
     if not isinstance(found, list) or named or not all(isinstance(each, dict) for each in found):
         return None
     return found
-
-
-def _starts_object(first: bytes) -> bool:
-    return (
-        re.fullmatch(rb'\{\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[-+.0-9eE]+|true|false|null|[\[{])?,?', first) is not None
-    )
 
 
 def _one_a_line(path: str, *, all_of_it: bool = False) -> str:

@@ -105,7 +105,7 @@ class ProcessMetrics:
 
         readings = Readings()
         readings.put("photon_build_info", 1, version=__version__)
-        for source in (*self._sources, *OF_PROCESS):
+        for source in self._sources:
             part = Readings()
             try:
                 waiting = source(part)
@@ -140,5 +140,4 @@ class ProcessMetrics:
 
 SERVED: WeakValueDictionary[str, ProcessMetrics] = WeakValueDictionary()
 """What this process reports, by where it is asked; what nobody can ask by its kind."""
-OF_PROCESS: list[Source] = []  # what each of these has besides its own sources
 SAID_MAX = 16  # different failures that are logged

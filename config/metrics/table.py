@@ -45,12 +45,6 @@ _OF_PROCESS = [
     *_counters("photon_metrics", (), failures="Parts of a process whose metrics could not be read."),
     *_counters("photon_objects", ("kind",), requests="Sent to object stores: lists, reads, writes, deletes."),
     *_counters(
-        "photon_telemetry",
-        ("signal",),
-        sent="Spans, log lines, or readings of all metrics that the collector took; absent without [telemetry].",
-        dropped="The same that it did not take, or that found no room in the queue.",
-    ),
-    *_counters(
         "photon_objects",
         (),
         retries="Requests to object stores that were sent again.",

@@ -7,8 +7,9 @@ from its own environment variables (``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_RESOU
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opentelemetry import trace
@@ -16,18 +17,22 @@ from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.metrics.export import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from photon.config.log import Fields
+from photon.config.structured import get_logger
 from photon.config.telemetry import spans
-from photon.config.telemetry.sender import LOGS, METRICS, SPANS, Send, Sender
 
+STOP_S = 2.0  # time for the last spans and lines at the end of the process
+SAID_S = 60.0  # between two log lines about the library's problems
 PREFIX = "photon."
 SCOPE = InstrumentationScope("photon")
 SEVERITIES = {
@@ -40,6 +45,7 @@ SEVERITIES = {
 NOT_ATTRIBUTES = ("event", "level", "timestamp", "exception")
 
 _W3C = TraceContextTextMapPropagator()
+_log = get_logger(__name__)
 
 
 class _Span:
@@ -63,10 +69,10 @@ class _Span:
 class OtlpTracer:
     """spans.Tracer."""
 
-    def __init__(self, share: float, resource: Resource, ended: Callable[[ReadableSpan], None]) -> None:
+    def __init__(self, share: float, resource: Resource, ended: SpanProcessor) -> None:
         self.share = share
         provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
-        provider.add_span_processor(_Ended(ended))
+        provider.add_span_processor(ended)
         self._tracer = provider.get_tracer(SCOPE.name)
 
     def begin(self, name: str, parent: spans.Span | None, attributes: dict[str, Any]) -> spans.Span:
@@ -77,14 +83,6 @@ class OtlpTracer:
         found = trace.get_current_span(_W3C.extract({spans.TRACEPARENT: header}))
         said = found.get_span_context()
         return _Span(found) if said.is_valid and said.trace_flags.sampled else None
-
-
-class _Ended(SpanProcessor):
-    def __init__(self, ended: Callable[[ReadableSpan], None]) -> None:
-        self._ended = ended
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self._ended(span)
 
 
 def _named(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,34 +96,30 @@ class Otlp:
         """``endpoint``: http://HOST:PORT of a collector; ``attributes``: of the resource."""
         self._resource = Resource.create(dict(attributes))
         base = endpoint.rstrip("/")
-        self._exporters: list[Any] = [
-            OTLPSpanExporter(f"{base}/v1/traces"),
-            OTLPLogExporter(f"{base}/v1/logs"),
-            OTLPMetricExporter(f"{base}/v1/metrics"),
-        ]
-        self._said = _Said()
-        spans_, logs, metrics = self._exporters
-        sends: dict[str, Send] = {
-            SPANS: lambda batch: self._sent(spans_, batch),
-            LOGS: lambda batch: self._sent(logs, batch),
-            METRICS: lambda batch: self._sent(metrics, batch[0]),
-        }
-        self.sender = Sender(sends, endpoint)
-        self.tracer = OtlpTracer(share, self._resource, lambda span: self.sender.put(SPANS, span))
-
-    def _sent(self, exporter: Any, batch: Any) -> str:
-        self._said.first = ""
-        try:
-            result = exporter.export(batch)
-        except Exception as error:  # of the library: the next batch may be another
-            return f"{type(error).__name__}: {error}"
-        return "" if result.name == "SUCCESS" else self._said.first or "no answer"
+        self._problems = _Problems(endpoint)
+        self._span_exporter = OTLPSpanExporter(f"{base}/v1/traces")
+        self._log_exporter = OTLPLogExporter(f"{base}/v1/logs")
+        self._metric_exporter = OTLPMetricExporter(f"{base}/v1/metrics")
+        self._spans = BatchSpanProcessor(self._span_exporter)
+        self._logs = BatchLogRecordProcessor(self._log_exporter)
+        self._reading = threading.Thread()  # sends the metrics
+        self.tracer = OtlpTracer(share, self._resource, self._spans)
+        provider = LoggerProvider(self._resource, shutdown_on_exit=False)
+        provider.add_log_record_processor(self._logs)
+        self._logger = provider.get_logger(SCOPE.name)
 
     def stop(self) -> None:
-        self.sender.stop()
-        for exporter in self._exporters:  # it may be waiting before another try
-            exporter.shutdown()
-        self._said.close()
+        """Sends the rest; takes at most STOP_S."""
+        ends = time.monotonic() + STOP_S
+        ending = [threading.Thread(target=each.shutdown, daemon=True) for each in (self._spans, self._logs)]
+        for thread in ending:
+            thread.start()
+        for thread in (*ending, self._reading):
+            if thread.ident is not None:
+                thread.join(max(0.0, ends - time.monotonic()))
+        self._problems.setLevel(logging.CRITICAL)
+        for exporter in (self._span_exporter, self._log_exporter, self._metric_exporter):
+            exporter.shutdown()  # ends the wait before another try
 
     def log_line(self, logger: object, method: str, fields: Fields) -> Fields:
         """A processor of structlog, behind those that bound a line."""
@@ -142,12 +136,15 @@ class Otlp:
             body=_plain(str(fields.get("event", ""))),
             attributes=attributes,
         )
-        self.sender.put(LOGS, ReadableLogRecord(record, self._resource, SCOPE))
+        self._logger.emit(record)
         return fields
 
     def metrics(self, metrics: Sequence[Metric]) -> None:
-        of_scope = [ScopeMetrics(SCOPE, metrics, "")]
-        self.sender.put(METRICS, MetricsData([ResourceMetrics(self._resource, of_scope, "")]))
+        """Does not wait. Drops this reading if the one before is still being sent."""
+        if not self._reading.is_alive():
+            data = MetricsData([ResourceMetrics(self._resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
+            self._reading = threading.Thread(target=self._metric_exporter.export, args=(data,), daemon=True)
+            self._reading.start()
 
 
 def _plain(value: object) -> str | bool | int | float:
@@ -157,19 +154,19 @@ def _plain(value: object) -> str | bool | int | float:
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
-class _Said(logging.Handler):
-    """What the library says goes here, and not to standard error: why something could not be sent."""
+class _Problems(logging.Handler):
+    """Turns the library's warnings into log lines, one per SAID_S: an absent collector fails every request."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: str) -> None:
         super().__init__(logging.WARNING)
-        self.first = ""
-        self._logger = logging.getLogger("opentelemetry")
-        self._logger.addHandler(self)
-        self._logger.propagate = False
+        self._endpoint = endpoint
+        self._next_s = 0.0
+        logger = logging.getLogger("opentelemetry")
+        logger.addHandler(self)
+        logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.first = self.first or record.getMessage()
-
-    def close(self) -> None:
-        self._logger.removeHandler(self)
-        super().close()
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + SAID_S  # before the line, which is sent too and may fail
+            _log.warning("telemetry may be dropped", endpoint=self._endpoint, problem=record.getMessage())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from photon.config.errors import PhotonError
-from photon.idregistry.api import BATCH_BITS, Kind, incarnation_of, token_of
+from photon.idregistry.api import BATCH_BITS, Kind, token_of
 from photon.objects.paths import ObjectPath, placed
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, name_of
 
@@ -59,11 +59,6 @@ class BatchName(NamedTuple):
     def of_run(self) -> int:
         """No other batch of its incarnation has it."""
         return self.attempt << NUMBER_BITS | self.number
-
-    @classmethod
-    def of_token(cls, token: int) -> BatchName:
-        batch = token & ((1 << BATCH_BITS) - 1)
-        return cls(incarnation_of(token), batch >> NUMBER_BITS, batch & ((1 << NUMBER_BITS) - 1))
 
     def __str__(self) -> str:
         return f"{self.incarnation:06x}-{self.attempt:06x}-{self.number:04x}"

@@ -25,7 +25,7 @@ from photon.idregistry.api import DIGEST_BYTES
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched
 from photon.spark.classes import Class
-from photon.spark.problems import PROBLEMS, VERDICT_NAME, record_batches
+from photon.spark.problems import PROBLEMS, VERDICT_NAME, VERSION, record_batches
 from photon.spark.recover.journal import ReportRefused
 from photon.spark.recover.planning import ReportedProblem
 from photon.spark.sources import TimeRange
@@ -37,7 +37,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class ReportVerdict(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+class ReportVerdict(msgspec.Struct, frozen=True, tag_field="version", tag=VERSION):
     """The parts of the verdict that a repair needs."""
 
     deployment: str

@@ -17,13 +17,12 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAME = "acknowledged.jsonl"
-VERSION = 1
-WHAT = "acknowledged findings"
 KEPT = ".verified"
 """Next to the report's directory; in it a directory for each join."""
 MARK = "acknowledged"
@@ -31,9 +30,8 @@ _TOLD = ("class", "datacentre", "output_file", "output_offset", "evidence")
 _SEPARATOR = "\x1f"
 
 
-class _Head(msgspec.Struct, frozen=True):
-    photon: str
-    version: int
+class _Head(msgspec.Struct, frozen=True, tag_field="photon_acknowledged", tag=1):
+    """The first line."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -65,13 +63,11 @@ def read_acknowledged(disk: Disk, kept: Path) -> list[Acknowledged]:
         return []
     lines = disk.read(path).split(b"\n")[:-1]  # a last line that is torn was never said to be kept
     try:
-        head = msgspec.json.decode(lines[0], type=_Head) if lines else _Head(WHAT, VERSION)
-        found = [msgspec.json.decode(line, type=Acknowledged) for line in lines[1:]]
+        if lines:
+            decoded(lines[0], _Head)
+        return [msgspec.json.decode(line, type=Acknowledged) for line in lines[1:]]
     except DECODE_ERRORS as error:
         raise AcknowledgedDamaged(f"{path}: is damaged ({error}); restore it, or remove it") from None
-    if (head.photon, head.version) != (WHAT, VERSION):
-        raise AcknowledgedDamaged(f"{path}: has version {head.version}, this release reads version {VERSION}")
-    return found
 
 
 def add_acknowledged(disk: Disk, kept: Path, new: Sequence[Acknowledged]) -> None:
@@ -81,7 +77,7 @@ def add_acknowledged(disk: Disk, kept: Path, new: Sequence[Acknowledged]) -> Non
     if disk.exists(path) and (data := disk.read(path)) and not data.endswith(b"\n"):
         disk.truncate(path, data.rfind(b"\n") + 1)
     with closing(disk.append(path)) as file:
-        head = [] if file.size else [msgspec.json.encode(_Head(WHAT, VERSION))]
+        head = [] if file.size else [msgspec.json.encode(_Head())]
         file.write(b"".join(line + b"\n" for line in [*head, *map(msgspec.json.encode, new)]))
         file.sync()
     disk.sync_dir(kept)

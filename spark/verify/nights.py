@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
+from photon.config.versioned_file import decoded
 from photon.spark.verify.days import Hours
 from photon.spark.verify.figures import HOURS_A_DAY, hour_text
 
 NIGHTS_NAME = "nights.json"
-VERSION = 1
 NIGHTS_MAX = 400
 USUAL_OF = 14
 """At most this number of earlier days says what is usual."""
@@ -39,8 +40,7 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
     closed: bool  # all of it was judged
 
 
-class _File(msgspec.Struct, frozen=True):
-    version: int
+class _File(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     nights: list[Night]
 
 
@@ -55,16 +55,13 @@ class Nights:
         """Reads what is kept in this directory. Raises UsageError for a file that cannot be read, OSError."""
         path = directory / NIGHTS_NAME
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=_File)
+            return cls(decoded(path.read_bytes(), _File).nights)
         except FileNotFoundError:
             return cls([])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise UsageError(
                 f"{path}: says which days are closed, and cannot be read ({error}); remove it and name --from"
             ) from None
-        if found.version != VERSION:
-            raise UsageError(f"{path}: has version {found.version}, not {VERSION}; remove it and name --from")
-        return cls(found.nights)
 
     def at(self, hours: Hours) -> Night | None:
         """Returns the night of exactly these hours."""
@@ -107,7 +104,7 @@ class Nights:
 
     def write(self, disk: Disk, directory: Path) -> None:
         disk.make_dir(directory)
-        found = _File(VERSION, self.nights[-NIGHTS_MAX:])
+        found = _File(self.nights[-NIGHTS_MAX:])
         disk.replace(directory / NIGHTS_NAME, msgspec.json.encode(found) + b"\n")
 
 

@@ -26,11 +26,13 @@ from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
 from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
+from photon.spark import problems as problem_files
 from photon.spark.classes import Class
 from photon.spark.key_index import stale
 from photon.spark.ledger_check import compare
 from photon.spark.notes_accumulator import ReadNotes
 from photon.spark.outputs import RangeWork
+from photon.spark.problems import VERDICT_NAME, VERSION
 from photon.spark.read_notes import ReadNote, hours_of_logs
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
@@ -161,7 +163,7 @@ class _Night:
 
     def build(self, building: Path) -> VerifyOutcome:
         """Fills a report's directory."""
-        disk, figures, problems = RealDisk(), self._figures, building / report.PROBLEMS
+        disk, figures, problems = RealDisk(), self._figures, building / problem_files.PROBLEMS
         pieces = pieces_of(self._task.from_hour, self._task.to_hour)
         good = self._good(pieces)
         while self.verified and (again := self._verify(good, problems)):
@@ -181,7 +183,7 @@ class _Night:
         report.write_inputs(disk, building / report.INPUTS_NAME, self.days.files)
         disk.replace(building / report.PAGE_NAME, page(figures).encode())
         said = report.verdict_of(figures, self._task.deployment, self._task.exported_ns)
-        report.write_json(disk, building / report.VERDICT_NAME, said)
+        report.write_json(disk, building / VERDICT_NAME, said)
         return VerifyOutcome(said, figures)
 
     def _cover(self, pieces: Sequence[Hours], good: Sequence[Piece]) -> None:
@@ -539,6 +541,4 @@ def _write_summary(counts: Sequence[ClassCount], building: Path) -> None:
     directory = building / report.SUMMARY
     directory.mkdir()
     pq.write_table(table, directory / "summary.parquet", compression="zstd")
-    report.write_json(
-        RealDisk(), building / report.SUMMARY_NAME, {"version": report.VERSION, "rows": table.to_pylist()}
-    )
+    report.write_json(RealDisk(), building / report.SUMMARY_NAME, {"version": VERSION, "rows": table.to_pylist()})

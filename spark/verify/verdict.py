@@ -26,12 +26,12 @@ from photon.idregistry.api import Digester
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import below, told, upload
+from photon.spark.problems import PROBLEMS, VERDICT_NAME, VERSION
 from photon.spark.verify.causes import Cause
 from photon.spark.verify.figures import EXITS, Figures, hour_text
 
-VERSION = 1
-VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME = "verdict.json", "summary.json", "inputs.jsonl", "report.html"
-PROBLEMS, SUMMARY = "problems", "summary"
+SUMMARY_NAME, INPUTS_NAME, PAGE_NAME = "summary.json", "inputs.jsonl", "report.html"
+SUMMARY = "summary"
 TAIL_BYTES = 4096
 OWN = (VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME, PROBLEMS, SUMMARY, "recover-")
 """So the names begin of all that stands in a report, its repair's journals too."""

@@ -23,8 +23,7 @@ ONLY_SOMETIMES = {
     "photon_dispatcher_log_problems_total", "photon_registry_boundary_seconds", "photon_registry_memory_limit_bytes",
     "photon_verifier_alarms", "photon_joiner_copy_behind_bytes", "photon_joiner_copy_bypassed",
     "photon_joiner_copy_trouble", "photon_objects_requests_total", "photon_objects_retries_total",
-    "photon_objects_read_bytes_total", "photon_objects_written_bytes_total", "photon_telemetry_sent_total",
-    "photon_telemetry_dropped_total",
+    "photon_objects_read_bytes_total", "photon_objects_written_bytes_total",
 }  # fmt: skip
 """Of several datacentres, of settings that this deployment does not have, or of trouble."""
 

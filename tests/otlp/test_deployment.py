@@ -32,7 +32,7 @@ PARENTS = {
 }
 CACHE = {"cache.find": "eventstore.look_up"}
 MOVING = (
-    "process_", "photon_up", "photon_status_", "photon_clock_", "photon_disk_", "photon_telemetry_", "_age_seconds",
+    "process_", "photon_up", "photon_status_", "photon_clock_", "photon_disk_", "_age_seconds",
     "_lag_seconds", "_oldest_",
     "photon_registry_commit_", "photon_eventstore_cache_", "photon_eventstore_log_", "photon_registry_applied_",
     "photon_dispatcher_look_ups", "photon_verifier_", "photon_watermark_", "photon_cache_",
@@ -133,12 +133,6 @@ def check_metrics(collector: Collector, page: str) -> None:
         raise
 
 
-def dropped(page: str) -> float:
-    with urllib.request.urlopen(f"http://{page}/metrics", timeout=20) as reply:
-        found = [s for family in parsed(reply.read().decode()) for s in family.samples]
-    return sum(s.value for s in found if s.name == "photon_telemetry_dropped_total")
-
-
 def logged(site: Site, text: str) -> Counter[str]:
     """How often each process has said it."""
     logs = (site.base / ".photon-run").rglob("*.log")
@@ -172,17 +166,14 @@ def test_what_is_sent_and_that_joins_go_on_without_a_collector(tmp_path: Path, c
         collector.kill()
         site.write(MORE)
         until(lambda: len(site.ids()) >= EVENTS + MORE, WAIT_S, "joins go on")
-        until(lambda: dropped(page) > 0, WAIT_S, "what is dropped is counted")
-        away = "telemetry is not taken"
+        away = "telemetry may be dropped"
         until(lambda: len(logged(site, away)) >= PROCESSES, WAIT_S, "each process has said so")
 
         before = len(collector.spans())
         collector.start()
         site.write(MORE)
-        until(lambda: len(logged(site, "telemetry is sent again")) >= PROCESSES, WAIT_S, "each process has said so")
         until(lambda: len(collector.spans()) > before, WAIT_S, "traces come again")
         until(lambda: len(site.ids()) == EVENTS + 2 * MORE, WAIT_S, "all is joined")
-        assert set(logged(site, away).values()) == {1}
         check_metrics(collector, page)
 
 

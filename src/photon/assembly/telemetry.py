@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from photon import __version__
 from photon.config.clock import SystemClock
 from photon.config.extras import check_extras
-from photon.config.metrics.readings import OF_PROCESS, SERVED
+from photon.config.metrics.readings import SERVED
 from photon.config.settings import Settings, TelemetrySettings
 from photon.config.stopping import end
 from photon.config.structured import get_logger, structlog
@@ -53,14 +53,11 @@ async def exporting(settings: Settings, own: Labels) -> AsyncIterator[None]:
     if table.logs:
         structlog.configure(processors=[*configured[:-1], otlp.log_line, configured[-1]])
     spans.tracer = otlp.tracer
-    OF_PROCESS.append(otlp.sender.read)
-    otlp.sender.start()
     measuring = [asyncio.create_task(_measure(otlp, table, settings, own))] if table.interval else []
     try:
         yield
     finally:
         await end(measuring)
-        OF_PROCESS.remove(otlp.sender.read)
         spans.tracer = None
         structlog.configure(processors=configured)
         await asyncio.to_thread(otlp.stop)

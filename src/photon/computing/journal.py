@@ -19,6 +19,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.metrics.readings import Readings
+from photon.config.versioned_file import decoded
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.watermarks import Journal, Late, Pair, decode, pairs_of
@@ -54,7 +55,7 @@ def read_status(disk: Disk, state: Path) -> list[Status]:
     for name in disk.names(state):
         if name.endswith(STATUS_SUFFIX):
             try:
-                found.append(msgspec.json.decode(disk.read(state / name), type=Status))
+                found.append(decoded(disk.read(state / name), Status))
             except DECODE_ERRORS:
                 continue  # of another release
     return found

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
 import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError
+from photon.config.versioned_file import decoded
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, I64, Answer, Digester, Kind
 from photon.idregistry.core import commands as c
@@ -82,8 +83,8 @@ def output_files(root: Path) -> list[OutputFile]:
 def cleared_lengths(slot_state: Path) -> Mapping[str, int]:
     """How far the verifier had cleared each file of a slot; nothing where it left no word."""
     try:
-        return msgspec.json.decode((slot_state / "verifier" / "cleared.json").read_bytes(), type=Cleared).files
-    except (OSError, msgspec.MsgspecError):
+        return decoded((slot_state / "verifier" / "cleared.json").read_bytes(), Cleared).files
+    except (OSError, *DECODE_ERRORS):
         return {}
 
 

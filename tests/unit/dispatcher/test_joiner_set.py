@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import pytest
 import structlog
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from photon.batch.events import Events
 from photon.config.clock import SystemClock
@@ -259,11 +260,11 @@ class Silent(FakeJoiner):
 
 
 async def test_a_call_that_fails_is_a_failure_in_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[ReadableSpan] = []
-    monkeypatch.setattr(spans, "tracer", OtlpTracer(1.0, Resource.get_empty(), ended.append))
+    ended = InMemorySpanExporter()
+    monkeypatch.setattr(spans, "tracer", OtlpTracer(1.0, Resource.get_empty(), SimpleSpanProcessor(ended)))
     calls = Shell(monkeypatch).calls
     assert await calls.join(calls.add(Silent("a:1", {}), "a"), Events.of([])) is None
-    assert [each.status.description for each in ended] == ["OSError: it is gone"]
+    assert [each.status.description for each in ended.get_finished_spans()] == ["OSError: it is gone"]
 
 
 async def test_joiners_are_connected_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.eventstore.sparse import ROW_KEY_BYTES, micros_of, parse_event_id, row_key, sparse_additions
+from photon.eventstore.sparse import PREFIX_BYTES, micros_of, parse_event_id, row_key, sparse_additions
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_row_keys_order_like_ids_within_a_process(ip: bytes) -> None:
         assert parsed is not None
         rows.append(row_key(*parsed))
         assert micros_of(rows[-1]) == micros
-        assert len(rows[-1]) == ROW_KEY_BYTES
+        assert len(rows[-1]) == PREFIX_BYTES + 8
     assert rows == sorted(rows)
     other = parse_event_id(b"%s:6:1" % ip)
     assert other is not None

@@ -18,7 +18,6 @@ from photon.config.disk import AppendFile, RealDisk
 from photon.config.errors import UsageError
 from photon.library import Batch
 from photon.sinks import manifest
-from photon.sinks.manifest import ManifestDamaged
 from photon.sinks.parquet import Form, ParquetSink, by_hour, pour
 from photon.sinks.rolling import RollLimits
 from tests.dying_disk import DyingDisk, Killed
@@ -257,18 +256,6 @@ def test_what_is_not_given_is_as_the_directory_has_it(tmp_path: Path) -> None:
     with sink(plain, Form("struct")) as files:
         pour([batch(2, line(2, {"amount": "2.5"}))], files)
     assert rows(plain)[-1]["foreign"] == {"amount": 2.5}, "with the types that were given then"
-
-
-@pytest.mark.parametrize("version", [1, 3])
-def test_a_directory_of_another_version_is_refused_in_one_line(tmp_path: Path, version: int) -> None:
-    path = tmp_path / "manifest.jsonl"
-    path.write_bytes(b'{"photon_sink":%d,"kinds":{"joined":"x"}}\n{"other":1}\n' % version)
-    with pytest.raises(ManifestDamaged) as caught:
-        sink(tmp_path, STRUCT)
-    assert str(caught.value) == (
-        f"{path}: cannot be read (version {version}, this release reads version 2); "
-        "restore it, or begin in a new directory"
-    )
 
 
 def test_kinds_have_types_of_their_own(tmp_path: Path) -> None:

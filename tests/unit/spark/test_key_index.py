@@ -110,7 +110,7 @@ def test_what_has_changed_is_read_again(tmp_path: Path) -> None:
     reader.read([])
     (path,) = reader.index.iterdir()
     data = path.read_bytes()
-    for damaged in (data[:-1], b"", b"{}\n", data.replace(b'"version":1', b'"version":9'), data[:-9] + b"damage..."):
+    for damaged in (data[:-1], b"", b"{}\n", data[:-9] + b"damage..."):
         path.write_bytes(damaged)
         assert not reader.known()
 

@@ -119,10 +119,9 @@ def test_nights_are_kept(tmp_path: Path) -> None:
     known = nights(night(0, 1), night(1, 2, closed=False))
     known.write(RealDisk(), tmp_path / "kept")
     assert Nights.known(tmp_path / "kept") == known
-    for wrong, said in ((b"{", "cannot be read"), (b'{"version":9,"nights":[]}', "version 9")):
-        (tmp_path / "nights.json").write_bytes(wrong)
-        with pytest.raises(UsageError, match=rf"nights\.json: .*{said}.*--from"):
-            Nights.known(tmp_path)
+    (tmp_path / "nights.json").write_bytes(b"{")
+    with pytest.raises(UsageError, match=r"nights\.json: .*cannot be read.*--from"):
+        Nights.known(tmp_path)
 
 
 def test_files_are_counted_by_side() -> None:

@@ -172,7 +172,6 @@ async def test_what_cannot_be_done_is_said_and_nothing_is_done(site: Site, reque
         b'{"version":1,"do":"ps"\n',
         b'{"version":1,"do":"reboot"}\n',
         b'{"version":1,"do":"ps","names":"wan"}\n',
-        b'{"version":2,"do":"ps"}\n',
         b'{"version":1,"do":"kill","names":["wan"],"hold":"yes"}\n',
         b'{"version":1,"do":"ps","more":1}\n',
         b'{"version":1,"do":"\xff"}\n',

@@ -148,9 +148,8 @@ def test_bytes_that_are_missing_below_the_published_length(setup: Setup) -> None
         setup.checker().step(AT_NS)
 
 
-@pytest.mark.parametrize("text", [b"{", b'{"version":9,"places":{}}'])
-def test_a_damaged_position_says_what_to_do(setup: Setup, text: bytes) -> None:
-    (setup.state / "verifier/checked.json").write_bytes(text)
+def test_a_damaged_position_says_what_to_do(setup: Setup) -> None:
+    (setup.state / "verifier/checked.json").write_bytes(b"{")
     with pytest.raises(VerifierDamaged, match="remove it"):
         setup.checker()
 

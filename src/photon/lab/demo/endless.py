@@ -17,8 +17,10 @@ from pathlib import Path
 
 import msgspec
 
+from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import PhotonError, UsageError
 from photon.config.stopping import until
+from photon.config.versioned_file import decoded
 from photon.lab.demo.feed import Logs, append
 from photon.lab.demo.generator import Arriving, Generator, Line, Truth
 
@@ -33,7 +35,6 @@ CLICKS = 1 << 40
 STREAMS = "streams.json"
 STREAMS_MAX = 1000
 """Largest number of streams in one directory: each start of the generator begins one."""
-_VERSION = 1
 
 
 class CannotTell(PhotonError):
@@ -56,8 +57,7 @@ class StreamMade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         )
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    version: int
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     streams: list[StreamMade]
 
 
@@ -195,20 +195,17 @@ def read_streams(directory: Path, *, missing_ok: bool = False) -> list[StreamMad
     """What was written into a directory. Raises CannotTell."""
     path = directory / STREAMS
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_File)
+        return decoded(path.read_bytes(), _File).streams
     except FileNotFoundError:
         if missing_ok:
             return []
         raise CannotTell(f"{path}: no such file; photon feed serve writes it") from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise CannotTell(f"{path}: cannot be read ({error})") from None
-    if found.version != _VERSION:
-        raise CannotTell(f"{path}: has version {found.version}; this Photon reads {_VERSION}")
-    return found.streams
 
 
 def _write_streams(directories: Sequence[Path], streams: list[StreamMade]) -> None:
-    content = msgspec.json.encode(_File(version=_VERSION, streams=streams))
+    content = msgspec.json.encode(_File(streams))
     for directory in directories:
         new = directory / f"{STREAMS}.new"
         new.write_bytes(content)

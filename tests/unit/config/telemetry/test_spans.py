@@ -9,29 +9,29 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from photon.config.serving import listen_for
 from photon.config.telemetry import spans
-from photon.config.telemetry.otlp import Otlp, OtlpTracer
-from photon.config.telemetry.sender import LOGS
+from photon.config.telemetry.otlp import OtlpTracer
 from photon.config.tls import open_blocking_channel, open_channel
 from tests.unit.config import test_rpc
 from tests.unit.config.test_rpc import PARTS, SERVICE
 
 
 @pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ReadableSpan]]:
+def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     """What has ended, of a process that traces everything."""
-    found: list[ReadableSpan] = []
-    monkeypatch.setattr(spans, "tracer", OtlpTracer(1.0, Resource.get_empty(), found.append))
+    found = InMemorySpanExporter()
+    monkeypatch.setattr(spans, "tracer", OtlpTracer(1.0, Resource.get_empty(), SimpleSpanProcessor(found)))
     yield found
     assert spans.current.get() is None
 
 
 @pytest.mark.parametrize(("share", "of_1000"), [(0.0, 0), (0.01, 10), (0.3, 300), (1.0, 1000)])
 def test_each_so_many_th_batch_is_traced(
-    ended: list[ReadableSpan], monkeypatch: pytest.MonkeyPatch, share: float, of_1000: int
+    ended: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, share: float, of_1000: int
 ) -> None:
     monkeypatch.setattr(spans.tracer, "share", share)
     traced = []
@@ -39,11 +39,11 @@ def test_each_so_many_th_batch_is_traced(
         with spans.root("batch", number) as span:
             if span is not None:
                 traced.append(number)
-    assert len(traced) == len(ended) == of_1000
+    assert len(traced) == len(ended.get_finished_spans()) == of_1000
     assert len({later - number for number, later in itertools.pairwise(traced)}) <= 2, "evenly"
 
 
-def test_nothing_is_made_below_nothing(ended: list[ReadableSpan]) -> None:
+def test_nothing_is_made_below_nothing(ended: InMemorySpanExporter) -> None:
     with spans.span("joiner.join", events=1) as span:
         assert span is None
     assert spans.begin("joiner.write") is None
@@ -51,13 +51,13 @@ def test_nothing_is_made_below_nothing(ended: list[ReadableSpan]) -> None:
     assert spans.current.get() is None, "its caller does not trace it"
     spans.received([("traceparent", "nonsense")])
     assert spans.current.get() is None
-    assert ended == []
+    assert ended.get_finished_spans() == ()
 
 
-def test_a_failure_ends_the_span_and_is_noted(ended: list[ReadableSpan]) -> None:
+def test_a_failure_ends_the_span_and_is_noted(ended: InMemorySpanExporter) -> None:
     with pytest.raises(OSError, match="full"), spans.root("batch", 1, events=3):
         raise OSError("full")
-    (span,) = ended
+    (span,) = ended.get_finished_spans()
     assert span.attributes == {"photon.events": 3}
     assert (span.status.status_code.name, span.status.description) == ("ERROR", "OSError: full")
 
@@ -70,7 +70,7 @@ class Servicer(test_rpc.Servicer):
             return PARTS(parts=[b"" if span is None else span.header().encode()])
 
 
-async def test_a_trace_goes_along_with_a_call_and_ends_with_it(ended: list[ReadableSpan]) -> None:
+async def test_a_trace_goes_along_with_a_call_and_ends_with_it(ended: InMemorySpanExporter) -> None:
     server = await listen_for("127.0.0.1:0", SERVICE, Servicer())
     channel = open_channel(f"127.0.0.1:{server.port}")
     try:
@@ -80,7 +80,9 @@ async def test_a_trace_goes_along_with_a_call_and_ends_with_it(ended: list[Reada
             with spans.root("batch", 1) as root:
                 assert root is not None
                 (said,) = (await ask(PARTS(), timeout=20.0)).parts
-            answer, batch = ended
+            answer, batch = ended.get_finished_spans()
+            assert answer.context is not None
+            assert batch.context is not None
             assert answer.parent is not None
             assert answer.parent.span_id == batch.context.span_id
             assert answer.context.trace_id == batch.context.trace_id
@@ -94,7 +96,7 @@ async def test_a_trace_goes_along_with_a_call_and_ends_with_it(ended: list[Reada
         await server.stop()
 
 
-async def test_calls_that_take_no_trace_along_are_as_ever(ended: list[ReadableSpan]) -> None:
+async def test_calls_that_take_no_trace_along_are_as_ever(ended: InMemorySpanExporter) -> None:
     """Replicas send each other a stream from a thread, by ``future``."""
     server = await listen_for("127.0.0.1:0", SERVICE, Servicer())
     channel, blocking = open_channel(f"127.0.0.1:{server.port}"), open_blocking_channel(f"127.0.0.1:{server.port}")
@@ -109,28 +111,3 @@ async def test_calls_that_take_no_trace_along_are_as_ever(ended: list[ReadableSp
         await channel.close(None)
         blocking.close()
         await server.stop()
-
-
-def test_a_log_line_has_the_ids_of_the_span_that_it_is_written_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    otlp = Otlp("http://127.0.0.1:9", 1.0, {})
-    monkeypatch.setattr(spans, "tracer", otlp.tracer)
-    put: list[Any] = []
-    monkeypatch.setattr(otlp.sender, "put", lambda signal, item: put.append((signal, item)))
-    fields = {
-        "event": "slot opened",
-        "level": "warning",
-        "timestamp": "t",
-        "slot": "s",
-        "many": 2**70,
-        "bad": "\udcff",
-    }
-    assert otlp.log_line(None, "warning", dict(fields)) == fields
-    with spans.root("batch", 1) as span:
-        otlp.log_line(None, "info", {"event": "within"})
-    outside, within = (item.log_record for signal, item in put if signal == LOGS)
-    assert (outside.body, outside.severity_text, outside.severity_number.name) == ("slot opened", "warning", "WARN")
-    assert outside.attributes == {"slot": "s", "many": str(2**70), "bad": "\\udcff"}
-    assert outside.trace_id == 0
-    assert span is not None
-    assert f"{within.trace_id:032x}-{within.span_id:016x}" in span.header()
-    assert [signal for signal, _ in put] == [LOGS, LOGS, "spans"]

@@ -1,0 +1,102 @@
+"""Texts that are times: told by how they are written, and by the names of their fields."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+
+from photon.adapters.side import TimeConfig
+from photon.adapters.times import UNIT_EXPONENTS, Iso8601Time, PatternTime
+
+NAMES = ("event_time", "eventtime", "@timestamp", "timestamp", "ts", "time", "datetime", "date", "at")
+_SUFFIX = re.compile(
+    r"(?i:(?:^|[_.@-])(?:at|on|ts|time|date|datetime|timestamp|created|occurred|logged)(?:_?(?:s|ms|us|ns))?$)|"
+    r"[a-z](?:At|On|Time|Date|Timestamp)(?:Ms|Us|Ns)?$"
+)
+_PATTERNS = (
+    "%d/%b/%Y:%H:%M:%S %z",
+    "%Y/%m/%d %H:%M:%S",
+    "%m/%d/%Y %H:%M:%S",
+    "%d/%m/%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M:%S",
+    "%a, %d %b %Y %H:%M:%S %z",
+)
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].*)?|[0-9]{1,2}[/.][0-9A-Za-z]{2,3}[/.][0-9]{4}[: ].*")
+EPOCH_S = (631_152_000, 2_524_608_000)  # from 1990 to 2050
+DAY_S = 86_400
+RISING_SHARE = 0.95
+
+
+def is_moment(text: str) -> bool:
+    """Whether it can hardly be anything but a time written as text."""
+    return _TEXT.fullmatch(text) is not None and format_of([text]) != ()
+
+
+def time_like(values: Sequence[str]) -> bool:
+    """Whether all values can be read as times in a way that is known."""
+    return bool(values) and (unit_of(values) is not None or format_of(values) != ())
+
+
+def is_named_time(name: str) -> bool:
+    leaf = name.rpartition(".")[2]
+    return leaf.lower() in NAMES or _SUFFIX.search(name) is not None
+
+
+def time_of(name: str, values: Sequence[str]) -> TimeConfig | None:
+    """How a field's values are times; None: they are none, or may be read in two ways."""
+    if (unit := unit_of(values)) is not None:
+        return TimeConfig(field=name, unit=unit)
+    formats = format_of(values)
+    return TimeConfig(field=name, format=formats[0]) if len(formats) == 1 else None
+
+
+def seconds_of_a_day(values: Sequence[str]) -> bool:
+    """Numbers that rise from a midnight: a day that they count from has to be named."""
+    if not values or not all(map(_NUMBER.fullmatch, values)) or not any("." in value for value in values):
+        return False
+    return rises(values) and all(float(value) < DAY_S for value in values) and float(values[-1]) > 60
+
+
+def unit_of(values: Sequence[str]) -> str | None:
+    if not all(map(_NUMBER.fullmatch, values)):
+        return None
+    low, high = (int(pick(float(value) for value in values)) for pick in (min, max))
+    for unit, exponent in UNIT_EXPONENTS.items():
+        scale = 10 ** (9 - exponent)
+        if EPOCH_S[0] * scale <= low and high <= EPOCH_S[1] * scale:
+            return unit
+    return None
+
+
+def format_of(values: Sequence[str]) -> tuple[str, ...]:
+    """All formats that every value has."""
+    if not values or _NUMBER.fullmatch(values[0]):
+        return ()
+    if _all_read(Iso8601Time().from_text, values):
+        return ("iso8601",)
+    return tuple(pattern for pattern in _PATTERNS if _all_read(PatternTime(pattern).from_text, values))
+
+
+def _all_read(read: Callable[[bytes], int], values: Sequence[str]) -> bool:
+    try:
+        for value in values:
+            read(value.encode("utf-8", "surrogateescape"))
+    except ValueError:
+        return False
+    return True
+
+
+def goes_up(values: Sequence[str]) -> bool:
+    """Hardly ever back."""
+    numbers = list(map(float, values))
+    up = sum(one <= other for one, other in itertools.pairwise(numbers))
+    return len(numbers) > 2 and up >= RISING_SHARE * (len(numbers) - 1)
+
+
+def rises(values: Sequence[str]) -> bool:
+    """As times of a log do: hardly ever back, and not by one each time."""
+    numbers = list(map(float, values))
+    counts = sum(other - one == 1 for one, other in itertools.pairwise(numbers))
+    return goes_up(values) and counts < 0.8 * (len(numbers) - 1)
