@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,18 +13,11 @@ import click
 from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, PLACE, Printed, formatted
-from photon.config import log, runtime
 from photon.config.errors import UsageError
-from photon.config.runtime import sampled
-from photon.config.stopping import stop_event
-from photon.fleet.ledger import balances
-from photon.local_join.children import JoinOptions
-from photon.local_join.join import run
-from photon.local_join.words import words_of
-from photon.supervision.zygote import STORE, zygote
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
+    from photon.local_join.children import JoinOptions
     from photon.local_join.join import JoinResult
     from photon.supervision.zygote import Zygote
 
@@ -81,6 +73,8 @@ def join(
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected, a log was not read
     to its end, or what was found in the logs turned out to be ambiguous, 1 failed, 2 wrong usage.
     """
+    from photon.supervision.zygote import STORE, zygote
+
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
     if stop_with_parent and Path("-") in (named["primary"], named["foreign"]):
@@ -92,8 +86,12 @@ def join(
         raise UsageError(f"--config and {', '.join(options_told)} say the same; write all of it in one of them")
     made = click.get_current_context().with_resource(zygote(STORE))
     # While it imports, so do we.
+    import logging
 
     from photon.cli.view import ProgressView, ledger_table
+    from photon.config import log
+    from photon.local_join.children import JoinOptions
+    from photon.local_join.words import words_of
 
     log.configure(json=False, level=logging.WARNING)
     words = words_of(
@@ -115,6 +113,10 @@ def join(
 
 
 def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_parent: bool) -> JoinResult:
+    from photon.config import runtime
+    from photon.config.runtime import sampled
+    from photon.config.stopping import stop_event
+    from photon.local_join.join import run
 
     async def main() -> JoinResult:
         stop = stop_event(with_parent=with_parent)
@@ -130,6 +132,8 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
 
 def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tuple[int, str]:
     """Exit code, and what to print besides the ledger."""
+    from photon.fleet.ledger import balances
+
     ledger = result.ledger
     if not balances(ledger):
         return FAILED, "the ledger does not balance; this is a defect, keep the output directory"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,26 +14,14 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, PLACE
 from photon.cli.heads import config as config_option
-from photon.cli.read_sink import OutputSink, Signals
 from photon.cli.tables import say
-from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.config.loader import load
 from photon.config.output_kinds import KINDS
-from photon.config.tls import OPERATOR
-from photon.fleet.access import pipeline_named, tls_of
-from photon.fleet.watermarks import VerifierTail
-from photon.library.output import output_place
-from photon.objects.disk import UrlDisk
-from photon.objects.paths import ObjectPath
-from photon.outputs import Cursor, Reader, decode
-from photon.outputs.cursor import CursorFile
-from photon.outputs.mirrored import place_at
-from photon.outputs.streaming import Stream, StreamTerms
-from photon.outputs.watermarks import WatermarkTail
 
 if TYPE_CHECKING:
-    from photon.outputs import OutputBlock, OutputPlace
+    from photon.outputs import Cursor, OutputBlock, OutputPlace, Reader
+    from photon.outputs.cursor import CursorFile
+    from photon.outputs.streaming import StreamTerms
 
 
 @click.command()
@@ -76,6 +63,10 @@ def read(
     Exit codes: 0 all is read, the limit is reached, or ended by a signal; 3 with --cleared-only, the verifier objects
     to some files; 1 failed; 2 wrong usage.
     """
+    from photon.objects.disk import UrlDisk
+    from photon.outputs import Reader
+    from photon.outputs.cursor import CursorFile
+    from photon.outputs.streaming import StreamTerms
 
     if with_cursor and (cursor_file is not None or output_format == "table"):
         other = "--cursor" if cursor_file is not None else "-o table"
@@ -97,6 +88,8 @@ def read(
 
 def named_place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
     """What OUTPUT, or --config and --datacentre, name. Raises UsageError, ConfigError."""
+    from photon.outputs.mirrored import place_at
+
     if config is None:
         if datacentre is not None:
             raise UsageError("--datacentre goes with --config FILE")
@@ -105,11 +98,14 @@ def named_place(output: Path | None, config: Path | None, datacentre: str | None
         return place_at(output)
     if output is not None:
         raise UsageError("OUTPUT and --config say the same; name one of them")
+    from photon.library.output import output_place
 
     return output_place(config, datacentre)
 
 
 def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
+    from photon.objects.disk import UrlDisk
+    from photon.outputs import Cursor
 
     found = kept.load() if kept is not None else None
     if found is not None:
@@ -131,12 +127,22 @@ def _watermarks(
     place: OutputPlace, kinds: Sequence[str], config: Path | None, datacentre: str | None
 ) -> Callable[[Cursor], bytes]:
     """Of its journal; where that is on another machine, as the datacentre's verifier says. Raises UsageError."""
+    from photon.config.disk import RealDisk
+    from photon.objects.paths import ObjectPath
+    from photon.outputs.watermarks import WatermarkTail
 
     if isinstance(place.output, ObjectPath):
         raise UsageError(f"--with-watermark: {place.output} does not say it; read the output itself for that")
     if config is None or place.state.is_dir():
         moved = WatermarkTail(RealDisk(), place.state, kinds).moved
     else:
+        import os
+
+        from photon.config.loader import load
+        from photon.config.tls import OPERATOR
+        from photon.fleet.access import pipeline_named, tls_of
+        from photon.fleet.watermarks import VerifierTail
+
         settings = load(config, environment=os.environ)
         tls = tls_of(settings, config.parent, OPERATOR)
         name = pipeline_named(settings, datacentre)[0]
@@ -158,6 +164,8 @@ def _pass_on(
     *,
     as_table: bool,
 ) -> int:
+    from photon.cli.read_sink import OutputSink, Signals
+    from photon.outputs.streaming import Stream
 
     objected = 0
 
@@ -193,6 +201,8 @@ HEADER = f"{'kind':<10}{'event time':<28}{'written':<28}event  <-  source"
 
 
 def table(block: OutputBlock) -> bytes:
+    from photon.outputs import decode
+
     found = decode(block.data, block.start)
     rows = []
     for row in range(len(found.offset)):
