@@ -12,10 +12,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from photon.batch.files import LogFile as LogFile
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
+
+if TYPE_CHECKING:
+    from photon.adapters.crumbs import Crumbs
 
 API_VERSION = 1
 """Raised when the contract changes incompatibly; an adapter names the one it was written for."""
@@ -90,6 +93,11 @@ class BadRecord(Exception):
     """This record cannot be read; ``reason`` is one short line for the rejected log."""
 
     reason: str
+
+
+class Retry(PhotonError):
+    """The machine cannot answer now, as when a service that is looked up is away. The record is asked again, with
+    back-off, until it has an answer; its text is one short line. Any other exception rejects the record."""
 
 
 class Skipped(BadRecord):
@@ -196,6 +204,7 @@ class Adapter(ABC):
     version: int = 1  # of its code; raise it when another id, key or time comes from the same record: see ``rule``
     time_limit_s: float = TIME_LIMIT_S
     """Seconds within which each call comes back; Photon sets it from ``limits.adapter_timeout``. 0: for ever."""
+    crumbs: Crumbs | None = None  # set by Photon where what kills the process is to cost one record only
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False
