@@ -10,6 +10,7 @@ that the hot path pays. Who looks at the counter depends on the thread:
 - Any other thread (reading primary logs): a watching thread has ``Hung`` raised there asynchronously. That ends
   Python code; a blocking call ends by itself first.
 
+Code that catches ``Hung`` as well and goes on ends the process, where ``crumbs`` tell the next one which record did.
 C code that neither returns nor looks for signals is beyond both. Ticks are counted, not seconds: a process that was
 stopped for a minute sees one. Tests of what holds: ``tests/unit/adapters/test_containment.py``.
 """
@@ -21,19 +22,27 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import is_
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TypeVar
 
-from photon.adapters.contract import Adapter, BadRecord
-from photon.adapters.faults import describe, is_own
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter, BadRecord, LogFile, Retry
+from photon.adapters.crumbs import Crumbs, CrumbsBusy, digest_of, predecessor
+from photon.adapters.faults import describe, is_interrupt, is_own
 from photon.batch.records import PrimaryRecord, Records
+from photon.config.disk import Disk
 
 TICKS = 4
 """So many ticks without progress are a time-out: it comes after the time limit, at most a quarter later."""
 SIGNAL = signal.SIGURG
+SWALLOWED_MAX = 2  # times that ``Hung`` may be caught by an adapter that goes on; then the process ends
+SWALLOWED_EXIT = 70
 _SIGEV_THREAD_ID = 4
 _CLOCK_MONOTONIC = 1
 _T = TypeVar("_T")
@@ -49,7 +58,8 @@ class Fault:
     """In place of an answer. ``reason``: one line with the adapter's file and line."""
 
     reason: str
-    hung: bool = False
+    hung: bool = False  # or without memory: asked again a few times
+    retry: bool = False  # asked again until there is an answer
 
 
 class Guard:
@@ -61,6 +71,12 @@ class Guard:
         self.count = 0
         self.where = ""
         self.fired = False
+        self._crumbs = adapter.crumbs
+        self._slot = -1
+        self._careful = False
+        self._depth = sys.getrecursionlimit()
+        self._was_lowered = False
+        self._raised = 0
         self.lock = threading.Lock()
         self._seen = -1
         self._ticks = 0
@@ -70,38 +86,92 @@ class Guard:
     def each(self, items: Sequence[_T], ask: Callable[[_T], _R]) -> list[_R | Fault]:
         """The answer for each item, or what went wrong with it."""
         out: list[_R | Fault] = []
+        call, excused = self._noting(ask), -1
         while len(out) < len(items):
             at = len(out)
             try:
                 with self:
                     for at in range(len(out), len(items)):
                         self.count += 1
-                        out.append(ask(items[at]))
+                        out.append(call(items[at]))
             except Hung:
                 self.disarm()
                 if len(out) < len(items):
                     out.append(self._late())
-            except (Exception, SystemExit) as error:  # whatever a user's code raises ends this record only
+            except BaseException as error:  # of any kind: it ends this record only
                 self.disarm()
-                if len(out) < len(items):
-                    out.append(Fault(describe(error, self.adapter)))
+                if is_interrupt(error):
+                    raise
+                if isinstance(error, RecursionError) and self._was_lowered and excused != at:
+                    excused = at  # an earlier record has lowered the limit
+                elif len(out) < len(items):
+                    out.append(self._fault(error))
         return out
 
-    def many(self, ask: Callable[[], _R]) -> _R | Fault:
-        """Runs one call that covers all records."""
+    def many(
+        self, ask: Callable[..., _R], *columns: Sequence[object], cut: Callable[[], Iterable[object]] | None = None
+    ) -> _R | Fault:
+        """Runs one call that covers all records. It is given copies of ``columns``: where it changes them, its
+        answer, which may be of another order, is not taken. ``cut``: the records, where no column holds them. A fault
+        says nothing of any one record: ask for ``each``."""
+        if self._crumbs is not None and not self._may_run(columns, cut):
+            return Fault("records are passed one by one")
+        handed = [list(column) for column in columns]
         try:
             with self:
                 self.count += 1
-                return ask()
+                answer = ask(*handed)
         except Hung:
             self.disarm()
             return self._late()
-        except (Exception, SystemExit) as error:
-            return Fault(describe(error, self.adapter))
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            return self._fault(error)
+        for mine, theirs in zip(columns, handed, strict=True):
+            if len(mine) != len(theirs) or not all(map(is_, mine, theirs)):
+                _say_once(f"{type(self.adapter).__name__} changes the lists that it is given; it must not")
+                return Fault("the adapter changes the lists that it is given")
+        return answer
+
+    def _fault(self, error: BaseException) -> Fault:
+        # A machine that was short of memory once must not cost a record, like one that was slow once.
+        short = isinstance(error, MemoryError)
+        return Fault(describe(error, self.adapter), hung=short, retry=isinstance(error, Retry))
+
+    def _may_run(self, columns: Sequence[Sequence[object]], cut: Callable[[], Iterable[object]] | None) -> bool:
+        """False where a batch may hold a record that ends the process."""
+        crumbs = self._crumbs
+        if crumbs is None or not (crumbs.suspicious or crumbs.poison):
+            return True
+        records = zip(*columns, strict=True) if cut is None else cut()
+        return not crumbs.suspicious and crumbs.poison.keys().isdisjoint(map(digest_of, records))
+
+    def _noting(self, ask: Callable[[_T], _R]) -> Callable[[_T], _R | Fault]:
+        """Leaves out what is on the poison list, and notes each record while crumbs are suspicious."""
+        crumbs = self._crumbs
+        if crumbs is None or not (crumbs.suspicious or crumbs.poison):
+            return ask
+        self._careful = crumbs.suspicious
+
+        def noted(item: _T) -> _R | Fault:
+            digest = digest_of(item)
+            if (reason := crumbs.poison.get(digest)) is not None:
+                return Fault(reason)
+            if self._careful:
+                crumbs.on(self._slot, digest)
+            return ask(item)
+
+        return noted
 
     def __enter__(self) -> None:
+        if self._crumbs is not None:
+            if self._careful:
+                self._crumbs.lock.acquire()
+            self._slot = self._crumbs.enter()
+        _inside.add(threading.get_ident())
         if self.limit_s > 0:
-            self._seen, self._ticks, self.fired = -1, 0, False
+            self._seen, self._ticks, self._raised, self.fired = -1, 0, 0, False
             self._armed = True
             self._alarm.watch(self)
 
@@ -109,6 +179,16 @@ class Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         self.disarm()
+        self._was_lowered = sys.getrecursionlimit() != self._depth
+        if self._was_lowered:
+            sys.setrecursionlimit(self._depth)
+        _inside.discard(threading.get_ident())
+        if _forked:  # user code forked, and both come back here: only one may go on
+            os._exit(0)
+        if self._crumbs is not None:
+            self._crumbs.leave(self._slot)
+            if self._careful:
+                self._crumbs.lock.release()
 
     def disarm(self) -> None:
         """From here on nothing is raised. Again and again is fine."""
@@ -121,12 +201,16 @@ class Guard:
         if not self._armed:
             return False
         if self.count != self._seen:
-            self._seen, self._ticks = self.count, 0
+            self._seen, self._ticks, self._raised = self.count, 0, 0
             return False
         self._ticks += 1
         if self._ticks < TICKS:
             return False
         self._ticks = 0
+        self._raised += 1
+        if self._raised > SWALLOWED_MAX and self._crumbs is not None:
+            self._crumbs.blame(f"the adapter did not come back within {self.limit_s:g} s, and catches what ends it")
+            os._exit(SWALLOWED_EXIT)
         return True
 
     def note(self, frame: FrameType | None) -> None:
@@ -139,10 +223,28 @@ class Guard:
 
     def _late(self) -> Fault:
         reason = f"the adapter did not come back within {self.limit_s:g} s{self.where}"
-        from photon.config.structured import get_logger  # each of Spark's workers imports this module, and none logs
-
-        get_logger(__name__).warning(reason)
+        _say(reason)
         return Fault(reason, hung=True)
+
+
+def _say(line: str) -> None:
+    from photon.config.structured import get_logger  # each of Spark's workers imports this module, and none logs
+
+    get_logger(__name__).warning(line)
+
+
+_say_once = lru_cache(maxsize=64)(_say)
+
+
+def keep_crumbs(adapter: Adapter, directory: Path, disk: Disk) -> Adapter:
+    """The adapter, if it is user code from now on with crumbs in ``directory``: what kills the process costs only its
+    record."""
+    if type(adapter) is not ConfiguredAdapter:
+        try:
+            adapter.crumbs = Crumbs(directory, disk, predecessor())
+        except CrumbsBusy:  # a second process of one state, which is refused later on
+            adapter.crumbs = None
+    return adapter
 
 
 def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | None]:
@@ -150,7 +252,12 @@ def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | 
     cannot, or where that goes wrong."""
     adapter = guard.adapter
     if adapter.defines("primary_keys_of"):
-        many: object = guard.many(lambda: _keys_by_file(adapter, records))
+        if type(adapter) is ConfiguredAdapter:
+            many: object = guard.many(lambda: _keys_by_file(records, adapter.primary_keys_of))
+        else:
+            many = _keys_by_file(
+                records, lambda some, file: guard.many(lambda own: adapter.primary_keys_of(own, file), some)
+            )
         if isinstance(many, list) and len(many) == len(records):
             return many
 
@@ -163,15 +270,18 @@ def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | 
     return guard.each(records.rows(), ask)
 
 
-def _keys_by_file(adapter: Adapter, records: Records) -> list[bytes | None]:
+def _keys_by_file(records: Records, ask: Callable[[Sequence[bytes], LogFile], object]) -> object:
+    """The keys of all, or what ``ask`` gave in place of them for one of the files."""
     if len(records.files) == 1:
-        return adapter.primary_keys_of(records.records, records.files[0])
+        return ask(records.records, records.files[0])
     keys: list[bytes | None] = [None] * len(records)
     rows_of: dict[int, list[int]] = {}
     for row, number in enumerate(records.file_index.tolist()):
         rows_of.setdefault(number, []).append(row)
     for number, rows in rows_of.items():
-        its = adapter.primary_keys_of([records.records[row] for row in rows], records.files[number])
+        its = ask([records.records[row] for row in rows], records.files[number])
+        if not isinstance(its, list) or len(its) != len(rows):
+            return its
         for row, key in zip(rows, its, strict=True):
             keys[row] = key
     return keys
@@ -292,7 +402,17 @@ _WATCHER = _Watcher()
 _timers: list[_Timer] = []
 
 
-os.register_at_fork(after_in_child=_timers.clear)  # none of ours forks, Spark's daemon does: timers are not inherited
+_inside: set[int] = set()  # threads that are in user code
+_forked: list[bool] = []  # not empty in a process that user code forked
+
+
+def _after_fork() -> None:
+    _timers.clear()  # not inherited: none of ours forks, Spark's daemon does
+    if threading.get_ident() in _inside:
+        _forked.append(True)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _main_alarm() -> _Timer:

@@ -14,12 +14,15 @@ from abc import ABC, abstractmethod
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
 from photon.batch.files import LogFile as LogFile
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
+
+if TYPE_CHECKING:
+    from photon.adapters.crumbs import Crumbs
 
 API_VERSION = 1
 """Raised when the contract changes incompatibly; an adapter names the one it was written for."""
@@ -132,6 +135,11 @@ class BadRecord(Exception):
     reason: str
 
 
+class Retry(PhotonError):
+    """The machine cannot answer now, as when a service that is looked up is away. The record is asked again, with
+    back-off, until it has an answer; its text is one short line. Any other exception rejects the record."""
+
+
 class Skipped(BadRecord):
     """This line is no event at all, as a comment is none: ``foreign_header`` raises it. It is neither rejected nor
     counted, so nothing that somebody is paid for may be skipped; filter that (``Filtered``)."""
@@ -235,6 +243,7 @@ class Adapter(ABC):
     """The version of this contract that it is written for. One that names none is taken for the first."""
     time_limit_s: float = TIME_LIMIT_S
     """Seconds within which each call comes back; Photon sets it from ``limits.adapter_timeout``. 0: for ever."""
+    crumbs: Crumbs | None = None  # set by Photon where what kills the process is to cost one record only
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from opcode import opmap
 from types import FrameType
 
 import orjson
@@ -11,18 +12,46 @@ from photon.adapters.contract import Adapter, BadRecord, Joined
 
 MODULE_PREFIX = "photon_adapter_"
 """Names of modules that are made of one-file adapters begin with it."""
+UNPRINTABLE = "which cannot be printed"
+PRINTED_MAX = 2000  # characters
+KEY_BYTES_MAX = 4 << 20
 _INT64 = 2**63
 
 
 def describe(error: BaseException, adapter: Adapter | None = None) -> str:
     """What an adapter raised and the innermost line of its own files, on one line."""
     if isinstance(error, BadRecord):
-        return str(error.reason)
+        return printed(error.reason)
     frames = list(traceback.walk_tb(error.__traceback__))
     own = [at for at in frames if is_own(at[0], adapter)]
     place = (own or frames)[-1:]
     where = "".join(f" ({frame.f_code.co_filename}:{line})" for frame, line in place)
-    return f"the adapter raised {type(error).__name__}: {error}{where}".replace("\n", " ")
+    text = printed(error)
+    said = f": {text}" if text != UNPRINTABLE else f", {UNPRINTABLE}"
+    return f"the adapter raised {type(error).__name__}{said}{where}".replace("\n", " ")
+
+
+def printed(value: object) -> str:
+    """``str(value)``, at most ``PRINTED_MAX`` characters; ``UNPRINTABLE`` if that raises: it is user code, too."""
+    try:
+        return str(value)[:PRINTED_MAX]
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        return UNPRINTABLE
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """True for a KeyboardInterrupt that Ctrl-C raised, False for one that user code raises itself."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is None or at.tb_frame.f_globals.get("__name__") == "asyncio.runners":  # its handler of the signal
+        return True
+    # A signal's handler runs between instructions or in a call: neither is a ``raise``.
+    return at.tb_frame.f_code.co_code[at.tb_lasti] != opmap["RAISE_VARARGS"]
 
 
 def is_own(frame: FrameType, adapter: Adapter | None) -> bool:
@@ -38,8 +67,10 @@ def is_own(frame: FrameType, adapter: Adapter | None) -> bool:
 
 def key_fault(key: object) -> str:
     """Why this cannot be a key; empty when it can."""
-    if type(key) is bytes and key:
+    if type(key) is bytes and 0 < len(key) <= KEY_BYTES_MAX:
         return ""
+    if type(key) is bytes and key:
+        return f"the adapter's key has {len(key):,} bytes; at most {KEY_BYTES_MAX:,} are possible"
     return f"the adapter's key is {'empty' if key == b'' else type(key).__name__}; it must be bytes"
 
 

@@ -2,7 +2,8 @@
 
 Where nothing is redacted that is the record as it stands in its log. Where something is, the adapter says what is
 left of it (``Adapter.shown_record``); of a record that it cannot take apart nothing is, since nobody can tell where
-in it the redacted fields stand. A reason may quote the record: what it quotes and is not left of it is masked.
+in it the redacted fields stand. A reason may quote the record, or tell a value of it: what it has of the record and
+is not left of it is masked.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from photon.adapters.contract import Adapter, BadRecord, LogFile
 
 MASK = "****"
 _QUOTED = re.compile(r"""(?<!\w)(['"])(.+?)\1(?!\w)""", re.DOTALL)
+_PLACE = re.compile(r" \([^()\s]+\.py:\d+\)$")
+"""The line of code at the end of a reason."""
+_NUMBERED = re.compile(rb"[\w.+@-]*\d[\w.+@-]*")
+_PIECE_BYTES = 5  # what a reason has in common with the record by chance is shorter, unless there is a digit in it
 _CUT = "….\\"
 """A quotation that was cut ends so."""
 
@@ -37,7 +42,8 @@ def shown(adapter: Adapter | None, rows: Sequence[tuple[bytes, LogFile, str]]) -
     out = []
     for (record, _, reason), found in zip(rows, left, strict=True):
         kept = found if isinstance(found, bytes) else None  # a Fault: it did not come to an answer
-        out.append(ShownRecord(kept, _without_quotations(reason, record, kept or b"")))
+        reason = _without_quotations(reason, record, kept or b"")
+        out.append(ShownRecord(kept, _without_pieces(reason, record, kept or b"")))
     return out
 
 
@@ -61,6 +67,28 @@ def _without_quotations(reason: str, record: bytes, kept: bytes) -> str:
         return f"{quote}{MASK}{quote}" if hidden else found[0]
 
     return _QUOTED.sub(masked, reason)
+
+
+def _without_pieces(reason: str, record: bytes, kept: bytes) -> str:
+    place = _PLACE.search(reason)
+    end = len(reason) if place is None else place.start()
+    text, mask, out, at = reason[:end].encode("utf-8", "surrogatepass"), MASK.encode(), bytearray(), 0
+
+    def masked(found: re.Match[bytes]) -> bytes:
+        return mask if found[0] in record and found[0] not in kept else found[0]
+
+    text = _NUMBERED.sub(masked, text)
+    while at < len(text):
+        piece = text[at : at + _PIECE_BYTES]
+        while len(piece) >= _PIECE_BYTES and at + len(piece) < len(text) and text[at : at + len(piece) + 1] in record:
+            piece = text[at : at + len(piece) + 1]
+        if len(piece) >= _PIECE_BYTES and piece in record and piece not in kept:
+            out += mask
+            at += len(piece)
+        else:
+            out.append(text[at])
+            at += 1
+    return out.decode("utf-8", "replace") + reason[end:]
 
 
 def _readings(text: str) -> list[bytes]:

@@ -23,7 +23,7 @@ from itertools import count, islice, takewhile
 
 import numpy as np
 
-from photon.adapters.contract import Adapter
+from photon.adapters.contract import Adapter, Retry
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import ALIKE_MARK, numbered
@@ -125,6 +125,7 @@ class Core:
         self.read_past_ns = -(2**63)
         self._first_read = FirstRead(patience.slack_ns)
         self.followed = False  # whether the event store tells when a primary event comes (``arrivals``)
+        self.away = ""  # why the adapter cannot read the block of now; it is asked again
         self.placed = False  # lines without ids of their own were read: what two logs begin with counts once
         self.woken = 0  # events that were tried because their primary event had come
         self.given_up = 0  # events that wait for the next run because nobody could decide them in this one
@@ -213,9 +214,17 @@ class Core:
         step = self.limits.parse_records
         for at in range(0, len(records), step):
             some = slice(at, at + step)
-            events, unreadable, placed = events_of(
-                block, records[some], offsets[some], self.adapter, self.digester, self.patience.at_first_ns
-            )
+            while True:
+                try:
+                    events, unreadable, placed = events_of(
+                        block, records[some], offsets[some], self.adapter, self.digester, self.patience.at_first_ns
+                    )
+                except Retry as error:  # who steps through this waits, and comes back or leaves the block unread
+                    self.away = str(error)
+                    yield Events.of(())
+                else:
+                    self.away = ""
+                    break
             self.placed = self.placed or placed
             stretch.saw(events.times)
             if self.seen is not None:

@@ -59,7 +59,7 @@ Measure = Callable[[], Awaitable[float | None]]
 
 Begun = Callable[[Sequence[Block]], Awaitable[bool]]
 """Asked before blocks are worked on; False: they must not be, and the dispatcher ends."""
-
+AWAY_S, AWAY_MAX_S = 0.2, 30.0  # first and longest wait for an adapter that cannot read now
 POLL_BYTES = 1 << 20
 READ_SHARE_S = 0.05  # the follower is read for so long at a time before answers and commits have their turn
 QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
@@ -208,6 +208,7 @@ class DispatcherEngine:
             else rereading(self._core, state, self._look_ups, clock, rules, self._wake.set, sources)
         )
         self._stopping = False
+        self._away_s = 0.0  # the last wait for an adapter that cannot read now
         self._attempts: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._read_to_end = False  # once: the follower has handed out everything
@@ -439,6 +440,10 @@ class DispatcherEngine:
                 for _ in take(block, now_ns, self._clock.monotonic()):
                     self._send(self._clock.monotonic())
                     await asyncio.sleep(0)
+                    if not self._core.away:
+                        self._away_s = 0.0
+                    elif not await self._until_back():
+                        return  # the block is not whole, so it is read again
             if whole or again:
                 self._unsettled += 1
                 question = self._backlog.question()
@@ -459,6 +464,17 @@ class DispatcherEngine:
         except NotThere as error:
             why = str(error)
             self._log.warning("the first records were not compared with those of another process", why=why)
+
+    async def _until_back(self) -> bool:
+        """Waits before the adapter is asked again; returns False if the engine is to stop."""
+        if not self._away_s:
+            self._log.warning("the adapter cannot read records now and is asked again", why=self._core.away)
+        until = self._clock.monotonic() + self._away_s
+        self._away_s = min(2 * self._away_s or AWAY_S, AWAY_MAX_S)
+        while not self._stopping and self._clock.monotonic() < until:
+            await asyncio.sleep(AWAY_S)
+            self._send(self._clock.monotonic())
+        return not self._stopping
 
     async def _read_last(self) -> None:
         """Once: everything seen was read. Looks a last time, then takes last lines without end, of files at rest."""

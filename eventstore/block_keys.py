@@ -14,6 +14,7 @@ from photon.adapters.computed_twice import compare, rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile
+from photon.adapters.faults import key_fault
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.logs.api import Block
 from photon.config.errors import PhotonError
@@ -29,27 +30,49 @@ def record_at(data: bytes, start: int) -> bytes:
     return data[start:end]
 
 
-def key_of(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
-    """The record's key; None when it cannot be read: whatever the adapter raises makes this record a bad one."""
-    try:
-        return adapter.primary_key(record, file)
-    except (Exception, SystemExit):
-        return None
+Key = bytes | Fault | None
+"""A primary record's key; ``None``: it has none; ``Fault``: the adapter failed on it, so its key is not known."""
 
 
-def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> list[bytes | None]:
-    """The key of each record of a block (whole records, each ended by a newline)."""
+def key_of(adapter: Adapter, record: bytes, file: LogFile) -> Key:
+    """Returns one record's key."""
+    return _keys_alone(Guard(adapter), [record], file)[0]
+
+
+def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> Sequence[Key]:
+    """Returns the key of each record of a block (whole records, each ended by a newline)."""
     guard = Guard(adapter)
-    keys = guard.many(lambda: adapter.primary_keys(data, file))
-    if not isinstance(keys, Fault):
+
+    def lines() -> list[bytes]:
+        return [line.removesuffix(b"\r") for line in data.split(b"\n")[:-1]]
+
+    keys: object = None
+    if adapter.defines("primary_keys"):  # else it is the loop below
+        keys = guard.many(lambda: adapter.primary_keys(data, file), cut=lines)
+    if type(adapter) is ConfiguredAdapter and isinstance(keys, list):  # gives them right by construction
         return keys
-    # One record that the adapter raises on, or does not come back from, must not take the others with it.
-    lines = data.split(b"\n")[:-1]
-    alone = guard.each(lines, lambda line: adapter.primary_key(line.removesuffix(b"\r"), file))
-    return [None if isinstance(each, Fault) else each for each in alone]
+    if isinstance(keys, list | tuple) and len(keys) == data.count(b"\n") and not any(map(_key_fault, keys)):
+        return [key or None for key in keys]  # an empty key names nothing
+    # One record that the adapter fails on must not take the others with it.
+    return _keys_alone(guard, lines(), file)
 
 
-def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple[list[bytes | None], I64]:
+def _keys_alone(guard: Guard, records: Sequence[bytes], file: LogFile) -> Sequence[Key]:
+    def ask(record: bytes) -> Key:
+        try:
+            key: object = guard.adapter.primary_key(record, file)
+        except BadRecord:
+            return None
+        return Fault(fault) if (fault := _key_fault(key)) else cast(bytes, key) or None
+
+    return guard.each(records, ask)
+
+
+def _key_fault(key: object) -> str:
+    return "" if key is None or key == b"" else key_fault(key)
+
+
+def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple[Sequence[Key], I64]:
     """The keys of a block, and where each line begins: found in one scan where adapter and format allow it."""
     if type(adapter) is ConfiguredAdapter:  # another class may mean something else by its keys
         found = Guard(adapter).many(lambda: adapter.located_primary_keys(data, file))
@@ -60,72 +83,49 @@ def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple
 
 
 class AdapterBroken(PhotonError):
-    """The adapter breaks its contract in a way that would lose primary events. One line."""
+    """The adapter's answers for the same bytes differ, so primary events would be lost. One line."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockKeys:
-    """The n records of a block that have a key. ``bad``: how many have none."""
+    """The n records of a block that have a key. ``bad``: the number of those without one, ``failed`` included."""
 
     keys: Sequence[bytes]  # in block order
     starts: I64  # in block order: where they begin in the block
     hashes: U64  # ascending
     order: I64  # hashes[i] is of keys[order[i]]
     bad: int
+    failed: Sequence[tuple[int, str]] = ()  # (where a record begins in the block, why its key is not known)
 
 
 def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
     """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterBroken."""
     keys, starts = located_keys_of_block(adapter, data, file)
-    _check_keys(adapter, keys, len(starts), file)
     if type(adapter) is not ConfiguredAdapter:
         _compare_forms(adapter, keys, starts, data, file)
-    bad = 0
+    bad, failed = 0, list[tuple[int, str]]()
     try:
         hashes = hash_keys(cast(Sequence[bytes], keys))
-    except TypeError:  # a None: some record is bad
-        rows = [row for row, key in enumerate(keys) if key is not None]
+    except TypeError:  # some record has no key
+        rows = [row for row, key in enumerate(keys) if isinstance(key, bytes)]
+        failed = [(int(starts[row]), key.reason) for row, key in enumerate(keys) if isinstance(key, Fault)]
         bad = len(keys) - len(rows)
-        keys, starts = [key for key in keys if key is not None], starts[rows]
+        keys, starts = [keys[row] for row in rows], starts[rows]
         hashes = hash_keys(cast(Sequence[bytes], keys))
     order = ascending(hashes)
-    return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad)
+    return BlockKeys(cast(Sequence[bytes], keys), starts, hashes[order], order, bad, failed)
 
 
-def _compare_forms(adapter: Adapter, keys: Sequence[bytes | None], starts: I64, data: bytes, file: LogFile) -> None:
+def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: bytes, file: LogFile) -> None:
     """Raises AdapterBroken where a record's key differs when it is asked for alone."""
-    rows = rows_due(adapter, "primary", len(keys))
-    records = [record_at(data, int(starts[at])) for at in rows]
-    alone = Guard(adapter).each(records, lambda record: _alone(adapter, record, file))
+    rows = [at for at in rows_due(adapter, "primary", len(keys)) if not isinstance(keys[at], Fault)]
+    alone = _keys_alone(Guard(adapter), [record_at(data, int(starts[at])) for at in rows], file)
     try:
         for at, key in zip(rows, alone, strict=True):
             if not isinstance(key, Fault):
                 compare(adapter, file, "primary_keys", keys[at], key)
     except AdapterError as error:
         raise AdapterBroken(str(error)) from None
-
-
-def _alone(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
-    try:
-        return adapter.primary_key(record, file)
-    except BadRecord:
-        return None
-
-
-def _check_keys(adapter: Adapter, keys: object, records: int, file: LogFile) -> None:
-    name = type(adapter).__name__
-    if not isinstance(keys, list | tuple) or len(keys) != records:
-        given = len(keys) if isinstance(keys, list | tuple) else f"a {type(keys).__name__} in place of"
-        raise AdapterBroken(
-            f"{name}.primary_keys gave {given} keys for {records} records of {file.path}; "
-            "it must give a list with one for each, None for a bad record"
-        )
-    if type(adapter) is ConfiguredAdapter:  # gives bytes by construction
-        return
-    wrong = set(map(type, keys)) - {bytes, type(None)}
-    if wrong:
-        kinds = ", ".join(sorted(kind.__name__ for kind in wrong))
-        raise AdapterBroken(f"{name} gave {kinds} for a key of {file.path}; a key is bytes, None for a bad record")
 
 
 class KeyFinder(Protocol):
@@ -136,7 +136,7 @@ class KeyFinder(Protocol):
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
         """Blocks in the order they were given, each once, with their keys; ``everything``: all that were given, else
-        a few of the last may stay for the next call. Raises AdapterBroken."""
+        a few of the last may stay for the next call."""
 
     def close(self) -> None:
         """May be called again; nothing may be given afterwards."""

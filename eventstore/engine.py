@@ -32,7 +32,16 @@ from photon.config.errors import UsageError
 from photon.config.stopping import until
 from photon.config.telemetry.spans import span
 from photon.config.tls import Towards
-from photon.eventstore.api import SET_MAX, Details, EventLookUps, Forgotten, KeyArrivals, LookUpCode, Progress
+from photon.eventstore.api import (
+    SET_MAX,
+    Details,
+    EventLookUps,
+    Forgotten,
+    KeyArrivals,
+    LookUpCode,
+    Progress,
+    UnavailableLog,
+)
 from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
 from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFinder
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache, HedgedLookUps
@@ -54,6 +63,7 @@ from photon.eventstore.file_map import (
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.key_finding.process_finder import ProcessKeyFinder, can_use_process
+from photon.eventstore.keyless import KeylessRecords
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
@@ -151,6 +161,7 @@ class EventStoreEngine:
             self._unavailable = UnavailableLogs(
                 config.state, clock, disk, report=tell, forget_missing=config.forget_missing, once=config.once
             )
+            self._keyless = KeylessRecords(config.state, clock, disk, tell, fresh=bool(rebuilt))
             self._open_logs()
         except BaseException:
             self._map.close()
@@ -206,6 +217,7 @@ class EventStoreEngine:
             finder=self._finder,
             arrived=self._arrived,
             begun=self._begun,
+            keyless=self._keyless,
             written_ns=_written_ns(config),
         )
         self._sources = PublishedSources(
@@ -423,6 +435,8 @@ class EventStoreEngine:
         counts = self._cache.counts()
         read, known = reader.backlog
         missing_logs, missing_keys = self._unavailable.counts()
+        missing_logs += len({each.identity for each in self._keyless.listed})
+        missing_keys += self._keyless.count
         reads = self._logs.counts()
         return Progress(
             read_past_ns=read_past_ns,
@@ -451,7 +465,11 @@ class EventStoreEngine:
     async def details(self) -> Details:
         progress = await self.progress()
         sources = await asyncio.to_thread(self._sources.progress, 0.0 if self._over() else SOURCES_SECONDS)
-        return Details(progress, sources, self._unavailable.listed())
+        keyless = [
+            UnavailableLog(each.path, each.identity, f"offset {each.offset}: {each.reason}", 1, each.since_ns, True)
+            for each in self._keyless.listed
+        ]
+        return Details(progress, sources, (*self._unavailable.listed(), *keyless))
 
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
         """See api.OperatedStore. Raises OSError when it cannot be made durable."""

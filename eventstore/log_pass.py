@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from photon.adapters.containment import Guard, primary_keys_of
+from photon.adapters.containment import Fault, Guard, primary_keys_of
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.framings import Lines
 from photon.adapters.logs.zeek_framing import HeaderScan
@@ -162,15 +162,18 @@ class LogPass:
         return NoRecord.UNAVAILABLE
 
     def key(self, record: bytes) -> bytes | None:
-        """None for a bad record."""
-        return key_of(self.adapter, record, self.file)
+        """``None`` for a record without one, or whose key is not known."""
+        key = key_of(self.adapter, record, self.file)
+        return key if isinstance(key, bytes) else None
 
     def _explains(self, record: bytes, key: bytes) -> bool:
         """Whether the map was right to name this record, though it is not the asked one.
 
         It has another key of the same hash; or it is malformed, and the scan took it for one with the key.
         """
-        there = self.key(record)
+        there = key_of(self.adapter, record, self.file)
+        if isinstance(there, Fault):
+            return False
         if there is None:
             return keys_of_block(self.adapter, record + b"\n", self.file) == [key]
         hashes = hash_keys([there, key])

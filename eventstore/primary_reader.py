@@ -20,9 +20,10 @@ from photon.adapters.logs.tail import Tail
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
 from photon.eventstore.api import ALL_BUT_ENDS_NS
-from photon.eventstore.block_keys import InlineKeyFinder, KeyFinder
+from photon.eventstore.block_keys import BlockKeys, InlineKeyFinder, KeyFinder
 from photon.eventstore.file_map import FileMap, MappedBlock
 from photon.eventstore.index import I64, U64
+from photon.eventstore.keyless import KeylessRecord, KeylessRecords
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 POLL_BYTES = 4 << 20  # asked of the follower at a time
@@ -65,6 +66,7 @@ class PrimaryReader:
     arrived: Callable[[Sequence[bytes], U64, I64], None] = lambda keys, hashes, order: None
     begun: Callable[[Sequence[Block]], None] = lambda blocks: None
     """Told of blocks before they are worked on; what it raises ends the reading."""
+    keyless: KeylessRecords | None = None
     written_ns: Callable[[], int] | None = None
     """Up to when all that is to be in the logs stands there, where they are made of what is elsewhere."""
 
@@ -89,7 +91,7 @@ class PrimaryReader:
     def step(self) -> bool:
         """Reads the next blocks; scans for new ones first when nothing was left. False: nothing to do just now.
 
-        Raises PrimaryLogsIncomplete (``once``), AdapterBroken, OSError and FileMapError from the map.
+        Raises PrimaryLogsIncomplete (``once``), OSError and FileMapError from the map.
         """
         if self.done:
             return False
@@ -99,13 +101,15 @@ class PrimaryReader:
                 self._scanned_at -= (self.scanned_ns - written) / 1e9 if written > 0 else 0.0
                 self.scanned_ns = written
             self.source.scan()
+        if self.keyless is not None:
+            self.keyless.again(self.adapter, self._take_key)
         blocks = self.source.poll(POLL_BYTES)
         self._take(blocks, everything=self.source.caught_up())
         self.backlog = self.source.backlog()
         if self.source.caught_up():
             if self.once:
                 self._finish()
-            elif not self.source.unread(HOLDING):
+            elif not (self.source.unread(HOLDING) or self._unknown()):
                 self.file_map.all_read()
                 self.read_past = self.scanned_ns, self._scanned_at
         self._commit_when_due()
@@ -117,8 +121,11 @@ class PrimaryReader:
         for block in blocks:
             self._finder.give(block)
         for block, found in self._finder.found(everything=everything):
-            if found.bad and self._named_bad < NAMED:
+            if found.bad > len(found.failed) and self._named_bad < NAMED:
                 self._name_bad(block)
+            if self.keyless is not None:
+                for at, reason in found.failed:
+                    self.keyless.add(block.identity, block.file, at, block.data, block.offset + at, reason)
             starts = found.starts[found.order]
             # Before the map: what the map names is then in the cache, and what only the cache has counts for nothing.
             self.cache.put(block.identity, block.file, block.offset, block.data, found.hashes, starts)
@@ -140,6 +147,20 @@ class PrimaryReader:
             self._dirty_bytes += block.end - block.offset
             self._dirty = True
 
+    def _unknown(self) -> int:
+        return 0 if self.keyless is None else self.keyless.count
+
+    def _take_key(self, record: KeylessRecord, found: BlockKeys) -> None:
+        """Puts into the map what is known now of a record that was read long ago."""
+        log = next((each for each in self.file_map.logs() if each.identity == record.identity), None)
+        if log is None or not len(found.keys):
+            return
+        starts = found.starts + record.offset
+        block = (log.identity, log.file, log.end, log.end, found.keys, starts, found.hashes, found.order)
+        self.file_map.add(MappedBlock(*block, bad=-1, proof=log.proof))
+        self.commit()
+        self.arrived(found.keys, found.hashes, found.order)
+
     def _name_bad(self, block: Block) -> None:
         """Reports the place of a block's first bad record, and why it is bad."""
         at = 0
@@ -156,6 +177,8 @@ class PrimaryReader:
     def _finish(self) -> None:
         while blocks := self.source.poll(POLL_BYTES, final=True):
             self._take(blocks, everything=True)
+        if self.keyless is not None:
+            self.keyless.again(self.adapter, self._take_key, now=True)
         self.commit()
         if unread := self.source.unread(UNREAD):
             named = ", ".join(map(str, unread[:NAMED])) + (", …" if len(unread) > NAMED else "")
@@ -165,7 +188,10 @@ class PrimaryReader:
             )
         waiting = self.source.unread((ProblemKind.UNENDED,))
         self.unended = "; ".join(map(str, waiting[:NAMED])) + (", …" if len(waiting) > NAMED else "")
-        if not (self.may_be_empty or waiting) and not (totals := self.file_map.totals(exact=False)).events:
+        if (
+            not (self.may_be_empty or waiting or self._unknown())
+            and not (totals := self.file_map.totals(exact=False)).events
+        ):
             raise PrimaryLogsIncomplete(
                 f"there is no primary record that can be read ({totals.bad_records} cannot), so every foreign event "
                 "would be called unmatched for good; correct the logs or the configuration, or use --keep-pending"
@@ -173,7 +199,7 @@ class PrimaryReader:
         self.backlog = self.source.backlog()
         self.file_map.all_read()
         self.done = True
-        self.read_past = ALL_BUT_ENDS_NS if waiting else NEVER_NS, self.clock.monotonic()
+        self.read_past = ALL_BUT_ENDS_NS if waiting or self._unknown() else NEVER_NS, self.clock.monotonic()
 
     def _commit_when_due(self) -> None:
         due = self._dirty_bytes >= COMMIT_BYTES or self.clock.monotonic() - self._committed >= COMMIT_SECONDS

@@ -15,7 +15,8 @@ import numpy as np
 from photon.adapters.computed_twice import compare, rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile, Skipped
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile, Retry, Skipped
+from photon.adapters.faults import key_fault, printed
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.place_ids import place_ids
 from photon.batch.events import Events
@@ -58,8 +59,9 @@ def records_of(block: Block) -> tuple[list[bytes], list[int]]:
 def events_of(
     block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester, as_of_ns: int = 0
 ) -> EventsRead:
-    """Some records of a block. Never raises for a record: what cannot be read is listed with its reason.
-    Raises AdapterError for an adapter whose answers for the same bytes differ (``adapters.computed_twice``).
+    """Some records of a block. Never raises for a record: what cannot be read is listed with its reason. Raises Retry
+    where the machine cannot answer now, and AdapterError for an adapter whose answers for the same bytes differ
+    (``adapters.computed_twice``).
 
     ``as_of_ns``: of all of them (``Events.as_of``).
     """
@@ -92,7 +94,8 @@ def events_of(
 
 
 def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers:
-    """Keys, times and ids as the adapter reads them; what the contract does not allow is among ``others``."""
+    """Keys, times and ids as the adapter reads them; what the contract does not allow is among ``others``. Raises
+    Retry."""
     headers = _headers(adapter, records, file)
     if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
         headers = _checked(headers)
@@ -120,7 +123,11 @@ def _with_places(
 
 def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
     guard, count = Guard(adapter), len(records)
-    columns: object = guard.many(lambda: adapter.header_columns(records, file))
+    columns: object = None
+    if type(adapter) is ConfiguredAdapter:
+        columns = guard.many(lambda: adapter.header_columns(records, file))
+    elif adapter.defines("header_columns"):  # else it is the loop below
+        columns = guard.many(lambda own: adapter.header_columns(own, file), records)
     if isinstance(columns, Headers) and _fits(columns, count):
         if type(adapter) is not ConfiguredAdapter:
             _compare_forms(guard, adapter, records, file, columns)
@@ -128,6 +135,8 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
 
     alone = guard.each(records, lambda record: _alone(adapter, record, file))  # tells which record it was
     late = [at for at, each in enumerate(alone) if isinstance(each, Fault) and each.hung]
+    if away := next((each.reason for each in alone if isinstance(each, Fault) and each.retry), ""):
+        raise Retry(away)
     # A slow machine must not cost an event.
     again = guard.each([records[at] for at in late], lambda record: _alone(adapter, record, file))
     for at, answer in zip(late, again, strict=True):
@@ -174,14 +183,14 @@ def _fits(headers: Headers, count: int) -> bool:
 def _checked(headers: Headers) -> Headers:
     """What an adapter gave, without the records for which it is not what the contract says: those are rejected."""
     keys, times, ids, others = headers
-    right = set(map(type, keys)) <= {bytes} and set(map(type, times)) <= {int}
+    right = set(map(type, keys)) <= {bytes} and b"" not in keys and set(map(type, times)) <= {int}
     if right and not others and set(map(type, ids)) <= {bytes, type(None)} and b"" not in ids:
         return headers
     found = {}
     for at, header in enumerate(zip(keys, times, ids, strict=True)):
         if at in others:
             bad = others[at]
-            found[at] = bad if isinstance(bad, Skipped) else BadRecord(str(bad.reason))
+            found[at] = bad if isinstance(bad, Skipped) else BadRecord(printed(bad.reason))
         elif fault := _fault(*header):
             found[at] = BadRecord(fault)
     times = [0 if at in found else time_ns for at, time_ns in enumerate(times)]
@@ -189,9 +198,11 @@ def _checked(headers: Headers) -> Headers:
 
 
 def _fault(key: object, event_time_ns: object, event_id: object) -> str:
+    if fault := key_fault(key):
+        return fault
     own = b"-" if event_id is None else event_id
     fields: tuple[tuple[str, object, type], ...]
-    fields = (("key", key, bytes), ("event_time_ns", event_time_ns, int), ("event_id", own, bytes))
+    fields = (("event_time_ns", event_time_ns, int), ("event_id", own, bytes))
     for name, value, kind in fields:
         if type(value) is not kind:
             return f"the adapter's {name} is {type(value).__name__}, not {kind.__name__}"

@@ -13,6 +13,7 @@ import numpy as np
 
 from photon.adapters.containment import Fault, Guard, primary_keys_of
 from photon.adapters.contract import BadRecord, Matching
+from photon.adapters.faults import printed
 from photon.batch.events import Events
 from photon.batch.records import PrimaryRecord, Records
 from photon.eventstore.api import SET_BYTES_MAX, SET_MAX, EventLookUps, LookUpCode
@@ -95,7 +96,7 @@ def _times(matching: Matching, guard: Guard, records: Records) -> Sequence[int |
         try:
             time = guard.adapter.primary_time(each.record, each.file)
         except BadRecord as bad:
-            return Fault(f"the event time of its primary event cannot be read: {bad.reason}")
+            return Fault(f"the event time of its primary event cannot be read: {printed(bad.reason)}")
         return time if isinstance(time, int) else Fault("the adapter's primary_time gives no integer")
 
     return guard.each(records.rows(), ask)

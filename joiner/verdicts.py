@@ -15,7 +15,7 @@ import xxhash
 from photon.adapters.containment import Fault, Guard, primary_keys_of
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pairs, Payloads, Unpaired
 from photon.adapters.envelope import Envelope
-from photon.adapters.faults import joined_fault, payload_fault
+from photon.adapters.faults import joined_fault, payload_fault, printed
 from photon.adapters.logs.identity import log_name
 from photon.batch.columns import U32, Mask, RowIndexes, split_digests
 from photon.batch.events import Events, ForeignEvent
@@ -270,7 +270,7 @@ class Judge:
         """All at once where the adapter can, one by one where that goes wrong."""
         adapter, n = self._adapter, len(pairs.foreign)
         if adapter.defines("join_columns"):
-            made: object = guard.many(lambda: adapter.join_columns(pairs))
+            made: object = guard.many(lambda *own: adapter.join_columns(Pairs(*own)), *pairs)
             if isinstance(made, Payloads) and len(made.foreign) == len(made.primary) == n:
                 return made
         alone = list(zip(*pairs, strict=True))
@@ -280,14 +280,16 @@ class Judge:
         self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord | None, result: object
     ) -> None:
         if isinstance(result, Filtered):
-            decided.add_undone(row, Kind.FILTERED, str(result.reason), primary)
+            decided.add_undone(row, Kind.FILTERED, printed(result.reason), primary)
         elif isinstance(result, Unpaired):
             decided.unpaired.append(row)
-            decided.add_undone(row, Kind.UNMATCHED, str(result.reason), primary)
+            decided.add_undone(row, Kind.UNMATCHED, printed(result.reason), primary)
+        elif isinstance(result, Fault) and result.retry:
+            decided.reasons[row] = result.reason[:REASON_CHARS_MAX]  # RETRY
         elif isinstance(result, Fault) and result.hung and (times := self._times_hung(digest)) < HUNG_TIMES:
             decided.reasons[row] = f"{result.reason}: time {times} of {HUNG_TIMES}"[:REASON_CHARS_MAX]  # RETRY
         elif isinstance(result, Fault | BadRecord):
-            decided.add_undone(row, Kind.REJECTED, str(result.reason), primary)
+            decided.add_undone(row, Kind.REJECTED, printed(result.reason), primary)
         else:
             reason = f"the adapter returned {type(result).__name__}, not Joined, Filtered or Unpaired"
             decided.add_undone(row, Kind.REJECTED, reason, primary)

@@ -382,11 +382,8 @@ def primary_rows(
     from photon.spark.arrow_columns import batch, bigints, binary, same
 
     keys, starts = located_keys_of_block(adapter, block.data, block.file)
-    if len(keys) != len(starts):
-        what = f"primary_keys gave {len(keys)} keys for {len(starts)} records of {block.file.path}"
-        raise LogUnreadable(Path(block.file.path), block.offset, what)
-    if None in keys:
-        named = np.array([row for row, key in enumerate(keys) if key is not None], np.intp)
+    if set(map(type, keys)) != {bytes}:
+        named = np.array([row for row, key in enumerate(keys) if isinstance(key, bytes)], np.intp)
         keys, starts = [keys[row] for row in named.tolist()], starts[named]
     good = seen.wanted(cast(list[bytes], keys), starts + block.offset)
     if good is not None:
@@ -407,7 +404,7 @@ def primary_rows(
         "name": same(log_name(log), len(keys)),
         "identity": same(block.identity, len(keys)),
         "offset": bigints(starts + block.offset),
-        "key": binary(keys),
+        "key": binary(cast(list[bytes], keys)),
     }
     if "record" in names:
         rows["record"] = binary(records)

@@ -151,20 +151,34 @@ def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
     """Neither the options nor the lists that it is handed are changed."""
     before = repr(adapter.options)
     found = []
-    for group in by_file(samples.foreign):
-        records = [each.record for each in group]
-        handed = list(records)
-        try:
-            adapter.header_columns(handed, group[0].file)
-        except (Exception, SystemExit):  # another check tells
-            continue
-        if handed != records:
-            found.append("header_columns changes the list of records that it is given")
-            break
+    forms = [
+        ("header_columns", samples.foreign, adapter.header_columns),
+        ("primary_keys_of", samples.primary, adapter.primary_keys_of),
+        ("primary_times", samples.primary, adapter.primary_times),
+    ]
+    for name, side, form in forms:
+        for group in by_file(side):
+            if _is_changed(adapter, partial(form, file=group[0].file), [each.record for each in group]):
+                found.append(f"{name} changes the list of records that it is given")
+                break
+    together = list(zip(*((*_placed(one), *_placed(other)) for one, other in pairs(adapter, samples)), strict=True))
+    if together and _is_changed(adapter, lambda *columns: adapter.join_columns(Pairs(*columns)), *together):
+        found.append("join_columns changes the lists that it is given")
     answers(adapter, samples)
     if repr(adapter.options) != before:
         found.append("its options have changed while it read records")
     return found
+
+
+def _placed(sample: Sample) -> tuple[bytes, LogFile]:
+    return sample.record, sample.file
+
+
+def _is_changed(adapter: Adapter, form: Callable[..., object], *columns: Sequence[object]) -> bool:
+    """True if a form for many records changes what it is handed, whether it answers or not."""
+    handed = [list(column) for column in columns]
+    Guard(adapter).many(lambda: form(*handed))
+    return handed != [list(column) for column in columns]
 
 
 def check_batches(adapter: Adapter, samples: Samples) -> list[str]:

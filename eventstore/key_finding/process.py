@@ -21,7 +21,7 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.side import SideConfig
 from photon.config.allocator import keep_what_is_freed
-from photon.eventstore.block_keys import AdapterBroken, BlockKeys, block_keys
+from photon.eventstore.block_keys import BlockKeys, block_keys
 
 SLOTS = 8
 DATA_BYTES = 8 << 20  # Of a block. Larger ones do not fit.
@@ -107,11 +107,8 @@ def framed(message: JoinFormats | FindKeys | KeysFound) -> bytes:
 
 def answer(asked: FindKeys, adapter: ConfiguredAdapter, slots: SharedSlots) -> KeysFound:
     data = slots.data(asked.slot, asked.length)
-    try:
-        found = block_keys(adapter, data, LogFile(asked.path, asked.header))
-    except AdapterBroken:  # the reader meets it, too, and says so
-        return KeysFound(-1, 0)
-    if not slots.put_found(asked.slot, found):
+    found = block_keys(adapter, data, LogFile(asked.path, asked.header))
+    if found.failed or not slots.put_found(asked.slot, found):  # the reader meets the failure, too, and says so
         return KeysFound(-1, 0)
     return KeysFound(len(found.hashes), found.bad)
 

@@ -147,8 +147,9 @@ async def serve_dispatcher(
             return await samples.keep(samples.began("foreign", blocks), room.stop)
 
         def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
+            adapter = room.adapter("dispatcher" if worker is None else f"dispatcher-{worker}")
             return open_dispatcher(
-                settings, replace(plan, worker=worker), room.adapter(), room.digester, joiners=joiners,
+                settings, replace(plan, worker=worker), adapter, room.digester, joiners=joiners,
                 progress=store.progress, registry=registry, disk=room.disk, clock=room.clock,
                 measure=lambda: _commit_s(registry), discovery=discovery(), waking=store,
                 begun=begun,

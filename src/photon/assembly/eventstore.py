@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from photon.adapters.containment import keep_crumbs
+from photon.adapters.crumbs import DIRECTORY
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.watching import Watch
@@ -93,7 +95,7 @@ async def serve_store(
             if place.datacentre is None
             else "primary" in settings.relayed(place.datacentre),
         ),
-        adapter_of(settings, name, room.base),
+        keep_crumbs(adapter_of(settings, name, room.base), place.state / DIRECTORY, room.disk),
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, room.reload),
         None if place.datacentre is None else towards(place.tls, identity(Role.CACHE, place.datacentre)),
     )

@@ -101,8 +101,9 @@ def _engine(
     from photon.assembly.engines import joiner_engine
     from photon.joiner.slot.slot import SlotPaths
 
+    adapter, paths = room.adapter(f"joiner-{slot.name}"), SlotPaths(room.state / "slots" / slot.name, room.output)
     return joiner_engine(
-        room.settings, room.adapter(), slot, SlotPaths(room.state / "slots" / slot.name, room.output),
+        room.settings, adapter, slot, paths,
         registry=registry, store=store, disk=room.disk, clock=room.clock,
         copying=copying_of(room.settings, room.datacentre, tls), **more,
     )  # fmt: skip

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from photon.adapters.containment import keep_crumbs
+from photon.adapters.crumbs import DIRECTORY
 from photon.adapters.join_adapters import adapter_of
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -113,8 +115,10 @@ class Room:
             directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def adapter(self) -> Adapter:
-        return adapter_of(self.settings, self.pipeline.join, self.base)
+    def adapter(self, process: str | None = None) -> Adapter:
+        """``process``: the one that calls it for record after record, and keeps crumbs under this name."""
+        adapter = adapter_of(self.settings, self.pipeline.join, self.base)
+        return adapter if process is None else keep_crumbs(adapter, self.state / DIRECTORY / process, self.disk)
 
     @property
     def digester(self) -> Digester:

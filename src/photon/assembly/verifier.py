@@ -103,7 +103,7 @@ async def serve_verifier(room: Room) -> None:
     settings, pipeline = room.settings, room.pipeline
     _, own = pipeline_of(settings, room.base, room.datacentre)
     tls = room.tls(Role.VERIFIER)
-    adapter = room.adapter()
+    adapter = room.adapter("verifier")
     async with contextlib.AsyncExitStack() as closing:
         registry = await closing.enter_async_context(room.registry(tls))
         if not await admitted(room, registry):

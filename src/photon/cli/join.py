@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,9 @@ def join(
     options_told = [name for name, value in told.items() if value]
     if named["config"] is not None and options_told:
         raise UsageError(f"--config and {', '.join(options_told)} say the same; write all of it in one of them")
+    ended = _in_a_child(named)
+    if ended is not None:
+        return ended
     made = click.get_current_context().with_resource(zygote(STORE))
     # While it imports, so do we.
     import logging
@@ -91,6 +94,7 @@ def join(
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
     from photon.local_join.children import JoinOptions
+    from photon.local_join.watched import end
     from photon.local_join.words import words_of
 
     log.configure(json=False, level=logging.WARNING)
@@ -109,7 +113,20 @@ def join(
     code, said = _verdict(result, options, max_rejected)
     if said:
         tables.say(said)
-    return code
+    return end(code, tables.say)
+
+
+def _in_a_child(named: Mapping[str, Any]) -> int | None:
+    """The exit code where the work was done in a child process, ``None`` in who is to do it."""
+    if named["config"] is None and not named["overrides"]:
+        return None
+    from photon.adapters.crumbs import DIRECTORY
+    from photon.local_join.site import Site
+    from photon.local_join.watched import in_a_child, is_user_code
+
+    if not is_user_code(named["config"], named["overrides"]):
+        return None
+    return in_a_child(Site(named["output"]).state / DIRECTORY, tables.say)
 
 
 def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_parent: bool) -> JoinResult:
@@ -159,6 +176,9 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         many = "1 record" if result.rejected == 1 else f"{result.rejected} records"
         more = f"more than --max-rejected {max_rejected}"
         return ATTENTION, f"{many} rejected in this run, see {options.output / 'rejected'} ({more})"
+    if result.missing:
+        many = "1 primary log has" if result.missing == 1 else f"{result.missing} primary logs have"
+        return ATTENTION, f"{many} records that cannot be read, as said above; correct this and run this again"
     if result.ambiguous:
         many = "1 key has" if result.ambiguous == 1 else f"{result.ambiguous} keys have"
         doubt = f"{many} several different primary events, so the key that was found may be wrong"

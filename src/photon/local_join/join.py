@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from photon.adapters.containment import Fault, Guard
+from photon.adapters.containment import Fault, Guard, keep_crumbs
 from photon.adapters.contract import Adapter, ForeignHeader, Framing, LogFile, Skipped
+from photon.adapters.crumbs import DIRECTORY
 from photon.adapters.inference.moments import odd_times
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.api import Block
@@ -84,6 +85,8 @@ class JoinResult:
     """Primary keys, of those that were inferred, that turned out to have several different primary events."""
     unowned: int
     """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
+    missing: int
+    """Primary logs with records that could not be read, or whose keys are not known."""
     stopped: bool = False
     """Ended by ``stop``, before all had a verdict."""
 
@@ -133,6 +136,7 @@ async def run(
         settings, name, adapter = _configured(options, config)  # again: which files are read is a setting
         site.check_links(settings, config.parent, name, adapter, options.sides())
         options = _relayed(options, settings, name, site, disk, relays)
+        keep_crumbs(adapter, site.state / DIRECTORY, disk)
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options, say)
         if not options.once and not is_final(options.primary):
@@ -177,10 +181,19 @@ async def run(
         ambiguous = primary.ambiguous if guessed else 0
         rejected = ledger["rejected"] - before
         return JoinResult(
-            ledger, rejected, seen.unread, seen.alike, seen.unended, conflicting, ambiguous, unowned, stopped
+            ledger,
+            rejected,
+            seen.unread,
+            seen.alike,
+            seen.unended,
+            conflicting,
+            ambiguous,
+            unowned,
+            primary.missing_logs,
+            stopped,
         )
     except Stopped:  # while the parts were starting
-        return JoinResult(read_ledger(site.state), 0, (), (), (), 0, 0, 0, True)
+        return JoinResult(read_ledger(site.state), 0, (), (), (), 0, 0, 0, 0, True)
     finally:
         for each in relays:
             each.close()
@@ -194,7 +207,7 @@ async def _say_missing(store: EventStoreClient, join: str, say: Callable[[str], 
     if len(logs) > NAMED:
         say(f"{len(logs):,} primary logs cannot be read; the first {NAMED}:")
     for each in logs[:NAMED]:
-        todo = "make it readable"
+        todo = "make it readable, or correct the adapter"
         if not each.present:
             todo = (
                 "put its file back, or call the events unmatched: run this again with "

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from photon.adapters.crumbs import ENDED, ended_words
 from photon.config.errors import PhotonError
 from photon.config.tls import Towards
 from photon.supervision.health import Answers, Health, ask_health, listens, turns_of, used_s
@@ -305,13 +306,15 @@ class Supervisor:
             self._signal(running, signal.SIGKILL, told=True)
 
     async def _begin(self, running: _Running, log: BinaryIO) -> Child:
+        ended = "" if running.code is None else ended_words(running.code)
         if self._zygote is not None:
             try:
-                return await self._zygote.begin(running.service.arguments, log)
+                return await self._zygote.begin(running.service.arguments, log, ended)
             except ZygoteGone as error:
                 self._zygote = None
                 self._tell("photon", f"{error}; from now on processes are started afresh")
-        return await begin(running.service.arguments, log, running.environment)
+        told = {ENDED: ended} if ended else {}
+        return await begin(running.service.arguments, log, {**running.environment, **told})
 
     async def _keep(self, running: _Running) -> None:
         loop = asyncio.get_running_loop()

@@ -108,6 +108,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Become ``photon ARGUMENTS``; with it come two descriptors: standard input, and the log."""
 
     arguments: list[str]
+    ended: str = ""  # how its predecessor did, see ``photon.adapters.crumbs``
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -160,9 +161,10 @@ class Zygote:
         """The same one, for the event loop that comes after this one's."""
         return Zygote(self._process, self._requests)
 
-    async def begin(self, arguments: Sequence[str], log: BinaryIO) -> Child:
-        """A copy that becomes ``photon ARGUMENTS``; its standard input ends with this process. Raises ZygoteGone."""
-        data = msgspec.json.encode(Request(list(arguments)))
+    async def begin(self, arguments: Sequence[str], log: BinaryIO, ended: str = "") -> Child:
+        """A copy that becomes ``photon ARGUMENTS``; its standard input ends with this process. ``ended``: how its
+        predecessor did, if there was one. Raises ZygoteGone."""
+        data = msgspec.json.encode(Request(list(arguments), ended))
         theirs, ours = os.pipe()
         try:
             async with self._turn:

@@ -18,6 +18,7 @@ from typing import NoReturn
 import msgspec
 import setproctitle
 
+from photon.adapters.crumbs import ENDED
 from photon.supervision.zygote import MESSAGE_BYTES, Reply, Request
 
 DESCRIPTORS = 2
@@ -30,12 +31,14 @@ def serve(requests: socket.socket) -> list[str] | None:
         if not data:
             return None
         try:
-            arguments = msgspec.json.decode(data, type=Request).arguments
+            asked = msgspec.json.decode(data, type=Request)
             pid = fork_for_another()
             if pid == 0:
                 requests.close()
-                _take_up(arguments, *descriptors)
-                return arguments
+                if asked.ended:
+                    os.environ[ENDED] = asked.ended
+                _take_up(asked.arguments, *descriptors)
+                return asked.arguments
             reply = Reply(pid)
         except (OSError, msgspec.DecodeError) as error:
             reply = Reply(problem=str(error))

@@ -48,10 +48,7 @@ class SourceRecord:
 
 def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
     """What the adapter reads in a foreign record; None when it cannot."""
-    try:
-        header = adapter.foreign_header(source.record, source.file)
-    except (Exception, SystemExit):  # whatever a user's code raises is about this record only
-        return None
+    (header,) = Guard(adapter).each([source.record], lambda record: adapter.foreign_header(record, source.file))
     return header if isinstance(header, ForeignHeader) else None
 
 
@@ -66,10 +63,8 @@ def is_foreign(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> b
 
 
 def is_primary(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> bool:
-    try:
-        return adapter.primary_key(source.record, source.file) == line.key
-    except (Exception, SystemExit):
-        return False
+    (key,) = Guard(adapter).each([source.record], lambda record: adapter.primary_key(record, source.file))
+    return key == line.key
 
 
 def differences(

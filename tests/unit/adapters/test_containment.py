@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -193,3 +195,83 @@ def test_who_profiles_after_a_call_was_ended_goes_on() -> None:
 def test_without_a_limit_nothing_is_watched(adapter: Adapter) -> None:
     adapter.time_limit_s = 0.0
     assert Guard(adapter).each([1], lambda item: time.sleep(0.05) or item) == [1]
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Own(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, SystemExit, Own, Unprintable, StopIteration]
+)
+def test_each_kind_of_exception_is_the_fault_of_its_record(adapter: Adapter, error: type[BaseException]) -> None:
+    def ask(item: int) -> int:
+        if item == 1:
+            raise error
+        return item
+
+    first, fault, last = Guard(adapter).each(range(3), ask)
+    assert (first, last) == (0, 2)
+    assert isinstance(fault, Fault)
+    assert f"raised {error.__name__}" in fault.reason
+    assert ("which cannot be printed" in fault.reason) == (error is Unprintable)
+    assert isinstance(Guard(adapter).many(lambda: ask(1)), Fault)
+
+
+def test_ctrl_c_ends_more_than_the_record(adapter: Adapter) -> None:
+    def interrupted(_: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        Guard(adapter).each([1], interrupted)
+
+
+@pytest.mark.parametrize("change", [list.clear, list.reverse])
+def test_an_answer_for_lists_that_were_changed_is_not_taken(
+    adapter: Adapter, change: Callable[[list[bytes]], None]
+) -> None:
+    records = [b"a", b"b"]
+
+    def ask(own: list[bytes]) -> list[bytes]:
+        change(own)
+        return list(own)
+
+    assert isinstance(Guard(adapter).many(ask, records), Fault)
+    assert records == [b"a", b"b"]
+    assert Guard(adapter).many(list, records) == records
+
+
+FORKS = """
+import os, sys
+from photon.adapters.containment import Guard
+from photon.adapters.contract import Adapter
+Adapter.__abstractmethods__ = frozenset()
+assert Guard(Adapter({})).each([1, 2], lambda item: os.fork() and item)
+print("here", flush=True)
+"""
+
+
+def test_a_copy_that_user_code_forked_does_not_come_back() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout == "here\n"
+
+
+def test_a_recursion_limit_that_is_lowered_costs_no_other_record(adapter: Adapter) -> None:
+    def deep(depth: int) -> int:
+        return depth and 1 + deep(depth - 1)
+
+    limit = sys.getrecursionlimit()
+
+    def ask(item: int) -> int:
+        if item == 1:
+            sys.setrecursionlimit(limit - 300)
+        return deep(limit - 350)
+
+    found = Guard(adapter).each(range(4), ask)
+    assert found == [limit - 350] * 4
+    assert sys.getrecursionlimit() == limit

@@ -97,3 +97,17 @@ def test_an_adapter_that_fails_shows_nothing(how: str) -> None:
     adapter.time_limit_s = 0.1
     rows = [(RECORD, FILE, "why"), (b"{}", FILE, "why")]
     assert shown(adapter, rows) == [(None, "why"), (None, "why")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "left"),
+    [
+        ("the adapter raised ValueError: card 4111111111111234 is no number (/a/b.py:12)",
+         "the adapter raised ValueError: card **** is no number (/a/b.py:12)"),
+        (f"cannot send to<{SECRET}>", "cannot send to<****>"),
+        ("q1 at 1 has no user", "q1 at 1 has no user"),
+    ],
+)  # fmt: skip
+def test_a_reason_tells_no_value_that_is_redacted(reason: str, left: str) -> None:
+    ((_, said),) = shown(redacting(), [(RECORD, FILE, reason)])
+    assert said == left

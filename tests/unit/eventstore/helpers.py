@@ -21,6 +21,7 @@ from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.file_map import FileMap, MapKind, MappedBlock, MapSettings
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import hash_keys
+from photon.eventstore.keyless import KeylessRecords
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import PrimaryReader
 from photon.eventstore.segments import CacheEventStore
@@ -146,7 +147,10 @@ class Store:
             self.logs, has_header=False, max_record=max_record, positions=self.map.positions(), rest=rest
         )
         self.cache = CacheEventStore(self.adapter, cache_bytes)
-        self.reader = PrimaryReader(self.follower, self.adapter, self.cache, self.map, self.clock, once=once)
+        self.keyless = KeylessRecords(base / "map", self.clock, RealDisk(), self.told.append)
+        self.reader = PrimaryReader(
+            self.follower, self.adapter, self.cache, self.map, self.clock, once=once, keyless=self.keyless
+        )
         self.reads = LogsEventStore(self.logs, self.adapter, self.resolve)
         self.tiers = TieredEventStore(
             self.cache, self.map, self.reads, log_name, lambda: self.reader.read_past_ns, shared=self.shared

@@ -15,6 +15,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from photon.adapters.contract import BadRecord
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.serving import CannotListen, HealthyServer
@@ -151,18 +152,20 @@ async def test_a_map_of_another_rule_is_rebuilt_and_reported(tmp_path: Path) -> 
 
 
 class BrokenAdapter(LineAdapter):
-    def primary_keys(self, block: bytes, file: object) -> list[bytes | None]:
-        return []
+    """Reads no primary record."""
+
+    def primary_key(self, record: bytes, file: object) -> bytes:
+        raise BadRecord("no key")
 
 
 async def test_a_failed_reader_makes_everything_unavailable(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a.log").write_bytes(b"k,1\n")
-    config = EventStoreConfig("clicks", tmp_path / "logs", tmp_path / "map", once=True)
+    config = EventStoreConfig("clicks", tmp_path / "logs", tmp_path / "map", once=True, may_be_empty=False)
     store = EventStoreEngine(config, BrokenAdapter({}), SystemClock(), RealDisk())
     store.start()
     await asyncio.to_thread(store.ended.wait)
-    assert "one for each" in store.failure
+    assert "no primary record that can be read" in store.failure
     assert (await store.look_up([b"no"], [NEVER_NS])).answers == [LookUpCode.UNAVAILABLE]
     await store.close()
 

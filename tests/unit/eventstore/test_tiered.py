@@ -11,12 +11,13 @@ import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
+from photon.adapters.faults import KEY_BYTES_MAX
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.eventstore.api import ALL_BUT_ENDS_NS, LookUpCode
-from photon.eventstore.block_keys import AdapterBroken, block_keys
+from photon.eventstore.block_keys import block_keys
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete
 from photon.eventstore.tiered import NOTHING_READ_NS
@@ -274,27 +275,28 @@ class _Nonsense(LineAdapter):
         return self._keys  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        (None, "gave a NoneType in place of keys for 2 records"),
-        ([b"k"], "gave 1 keys for 2 records"),
-        (["k", b"x"], "gave str for a key of a.log"),
-        ([None, 7], "gave int for a key of a.log"),
-    ],
-)
-def test_an_adapter_whose_keys_are_nonsense_is_named(keys: object, said: str) -> None:
-    with pytest.raises(AdapterBroken, match=said):
-        block_keys(_Nonsense(keys), b"k,1\nx,1\n", LogFile("a.log"))
+@pytest.mark.parametrize("keys", [None, [b"k"], ["k", b"x"], [None, 7]])
+def test_where_the_keys_of_a_block_are_nonsense_each_record_is_asked_alone(keys: object) -> None:
+    found = block_keys(_Nonsense(keys), b"k,1\nx,1\n", LogFile("a.log"))
+    assert sorted(found.keys) == [b"k", b"x"]
+    assert not found.failed
 
 
-class ShortAdapter(LineAdapter):
-    def primary_keys(self, block: bytes, file: object) -> list[bytes | None]:
-        return []
+class FailingAdapter(LineAdapter):
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        key = super().primary_key(record, file)
+        made: dict[bytes, object] = {b"text": "text", b"empty": b"", b"long": b"k" * (KEY_BYTES_MAX + 1)}
+        if key == b"interrupt":
+            raise KeyboardInterrupt
+        return made.get(key, key)  # type: ignore[return-value]
 
 
-def test_an_adapter_that_leaves_keys_out_is_refused(filled: Filled) -> None:
-    store = filled(adapter=ShortAdapter({}))
-    store.write("a.log", b"k,1\n")
-    with pytest.raises(AdapterBroken, match=r"0 keys for 1 records of a\.log"):
-        store.read_all()
+def test_a_key_that_the_adapter_fails_on_is_not_taken_for_none() -> None:
+    block = b"k,1\ntext,1\nempty,1\ninterrupt,1\nlong,1\n"
+    found = block_keys(FailingAdapter({}), block, LogFile("a.log"))
+    assert list(found.keys) == [b"k"]
+    assert found.bad == 4
+    assert [start for start, _ in found.failed] == [4, 19, 31]
+    assert "str" in found.failed[0][1]
+    assert "KeyboardInterrupt" in found.failed[1][1]
+    assert "bytes" in found.failed[2][1]

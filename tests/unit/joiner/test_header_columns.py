@@ -77,7 +77,7 @@ def test_columns_that_do_not_fit_together_cost_nothing_but_the_time(change: obje
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"keys": [b"k1", "k2", b""]}, "the adapter's key is str, not bytes"),
+        ({"keys": [b"k1", "k2", b""]}, "the adapter's key is str; it must be bytes"),
         ({"times": [HOUR, 2.5, None]}, "the adapter's event_time_ns is float, not int"),
         ({"times": [HOUR, True, 0]}, "the adapter's event_time_ns is bool, not int"),
         ({"times": [HOUR, 2**63, 2**70]}, "the event time is out of range"),

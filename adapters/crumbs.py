@@ -1,0 +1,206 @@
+"""Remembers across a process's death that user code was running, and on which record.
+
+A guard notes each batch in a small mapped file before user code runs, which costs one byte; the kernel keeps it when
+the process dies by a signal or ``os._exit``. A start that finds such a note is suspicious: user code is then called
+record by record, each record's digest noted first, so that a second death names the record. From then on user code is
+not called for that record any more; it is on the poison list next to the file.
+
+A death that somebody else may have caused (SIGKILL, SIGTERM, or a death whose cause nobody told) counts for less:
+a record is only set aside when the process ended in it ``DEATHS_MAX`` times in a row.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import orjson
+import xxhash
+
+from photon.config.disk import Disk
+
+ENDED = "PHOTON_PREDECESSOR_ENDED"
+"""Environment variable in which a supervisor says how the process before ended: ``signal 11``, ``exit 0``."""
+DIRECTORY = "user-code"
+"""Name of the directory in a process's state."""
+CRUMBS_NAME = "calls"
+POISON_NAME = "poison-records"
+MAGIC = b"PHCR 1\n\0"
+POISON_MAGIC = b"PHPR 1 "
+FILE_BYTES = 4096
+DEATHS_MAX = 3
+FIRST_BUDGET = 4096  # records, at least, that are passed one by one after a death; doubled by each further one
+BUDGET_MAX = 1 << 24
+POISON_MAX = 1000
+_OUTSIDE, _BATCH, _RECORD = 0, 1, 2
+_BUDGET_AT, _CAUSE_AT, _CAUSE_BYTES, _SLOTS_AT, _SLOT_BYTES = 8, 16, 256, 512, 32
+_SLOTS = (FILE_BYTES - _SLOTS_AT) // _SLOT_BYTES
+_FOREIGN_ENDS = ("", "signal 9", "signal 15", "signal 2", "signal 1")
+
+
+def _say(line: str, **fields: object) -> None:
+    from photon.config.structured import get_logger  # each of Spark's workers imports this module, and none logs
+
+    get_logger(__name__).warning(line, **fields)
+
+
+def digest_of(item: object) -> bytes:
+    """The digest of the record or records of a call: bytes, an object with a ``record``, or a tuple with bytes."""
+    if isinstance(item, bytes):
+        return xxhash.xxh3_128_digest(item)
+    record = getattr(item, "record", None)
+    parts: Iterable[object] = (record,) if isinstance(record, bytes) else item if isinstance(item, tuple) else ()
+    whole = [each for each in parts if isinstance(each, bytes)]
+    if len(whole) == 1:
+        return xxhash.xxh3_128_digest(whole[0])
+    return xxhash.xxh3_128_digest(b"".join(b"%d:%b" % (len(each), each) for each in whole))
+
+
+def died_in_user_code(directory: Path) -> bool:
+    """True if the last process that used ``directory`` ended while user code ran."""
+    try:
+        raw = (directory / CRUMBS_NAME).read_bytes()
+    except OSError:
+        return False
+    return raw[: len(MAGIC)] == MAGIC and any(raw[_SLOTS_AT::_SLOT_BYTES])
+
+
+_told: list[str] = []
+
+
+def predecessor(told: str | None = None) -> str:
+    """Returns how this process's predecessor ended, as in ``ENDED``; empty if nobody told. ``told``: to be returned
+    from now on. Children of this process are not told the same."""
+    ended = os.environ.pop(ENDED, "")
+    if told is not None or not _told:
+        _told[:] = [ended if told is None else told]
+    return _told[0]
+
+
+def ended_words(code: int) -> str:
+    """Returns an exit code, or minus a signal's number, as ``ENDED`` has it."""
+    return f"signal {-code}" if code < 0 else f"exit {code}"
+
+
+class CrumbsBusy(OSError):
+    """Another process keeps them."""
+
+
+class Crumbs:
+    """One process's notes. Thread-safe."""
+
+    def __init__(self, directory: Path, disk: Disk, ended: str) -> None:
+        """``ended``: how the predecessor ended, as in ``ENDED``. Raises OSError, CrumbsBusy."""
+        self._disk = disk
+        self._poison_file = directory / POISON_NAME
+        disk.make_dir(directory)
+        self.lock = threading.Lock()  # held in user code while suspicious: one record at a time
+        descriptor = os.open(directory / CRUMBS_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with this process, and no copy of it has it
+            os.ftruncate(descriptor, FILE_BYTES)
+            self._map = mmap.mmap(descriptor, FILE_BYTES)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise CrumbsBusy(f"{directory}: another process uses it") from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._free = list(range(_SLOTS))
+        self._deaths: dict[bytes, int] = {}
+        self.poison: dict[bytes, str] = {}
+        """Digest -> why user code is not called for such a record."""
+        self._load()
+        self._left = 0
+        self._begin(ended)
+
+    @property
+    def suspicious(self) -> bool:
+        """True while records are passed one by one."""
+        return self._left > 0
+
+    # -- a guard's calls ---------------------------------------------------------------------------------------------
+    def enter(self) -> int:
+        """User code runs from now on: the number to give to ``on`` and ``leave``."""
+        try:
+            slot = self._free.pop()
+        except IndexError:  # too many threads: one that is not noted
+            return -1
+        self._map[_SLOTS_AT + slot * _SLOT_BYTES] = _BATCH
+        return slot
+
+    def on(self, slot: int, digest: bytes) -> None:
+        """The next call is about this record."""
+        self._left -= 1
+        if slot >= 0:
+            at = _SLOTS_AT + slot * _SLOT_BYTES
+            self._map[at + 8 : at + 24] = digest
+            self._map[at] = _RECORD
+
+    def leave(self, slot: int) -> None:
+        """User code has come back."""
+        if slot >= 0:
+            self._map[_SLOTS_AT + slot * _SLOT_BYTES] = _OUTSIDE
+            self._free.append(slot)
+
+    def blame(self, cause: str) -> None:
+        """Says before the process ends itself why: the record that is noted is the reason."""
+        raw = cause.encode()[:_CAUSE_BYTES]
+        self._map[_CAUSE_AT : _CAUSE_AT + _CAUSE_BYTES] = raw.ljust(_CAUSE_BYTES, b"\0")
+
+    # -- the start ---------------------------------------------------------------------------------------------------
+    def _begin(self, ended: str) -> None:
+        raw = bytes(self._map)
+        own = raw[_CAUSE_AT : _CAUSE_AT + _CAUSE_BYTES].rstrip(b"\0").decode("utf-8", "replace")
+        states = raw[_SLOTS_AT::_SLOT_BYTES]
+        known, inside = raw[: len(MAGIC)] == MAGIC, any(states)
+        budget = int.from_bytes(raw[_BUDGET_AT : _BUDGET_AT + 8], "little") if known else 0
+        if known and inside:
+            at = [_SLOTS_AT + slot * _SLOT_BYTES for slot, state in enumerate(states) if state == _RECORD]
+            foreign = not own and ended in _FOREIGN_ENDS
+            self._accuse([raw[each + 8 : each + 24] for each in at], own or ended, foreign=foreign)
+            self._left = budget = min(max(FIRST_BUDGET, 2 * budget), BUDGET_MAX)
+        self._map[:] = (MAGIC + budget.to_bytes(8, "little")).ljust(FILE_BYTES, b"\0")
+
+    def _accuse(self, digests: list[bytes], how: str, *, foreign: bool) -> None:
+        said = how or "the process ended in this record"
+        if len(digests) != 1:
+            _say("the process before ended in an adapter's code; records are passed one by one", ended=how)
+            return
+        (digest,) = digests
+        deaths = self._deaths.get(digest, 0) + 1
+        if (foreign and deaths < DEATHS_MAX) or len(self.poison) >= POISON_MAX:
+            self._store(self.poison, {digest: deaths})
+            _say("the process before ended in an adapter's code, in one record", ended=how, times=deaths)
+            return
+        reason = f"crashed: {said}"
+        self._store({**self.poison, digest: reason}, {})
+        _say("a record that ended the process is set aside", reason=reason, digest=digest.hex())
+
+    def _store(self, poison: dict[bytes, str], deaths: dict[bytes, int]) -> None:
+        made = {
+            "poison": {digest.hex(): reason for digest, reason in poison.items()},
+            "deaths": {digest.hex(): count for digest, count in deaths.items()},
+        }
+        raw = orjson.dumps(made)
+        self._disk.replace(self._poison_file, POISON_MAGIC + b"%08x\n" % zlib.crc32(raw) + raw)
+        self.poison, self._deaths = poison, deaths
+
+    def _load(self) -> None:
+        if not self._disk.exists(self._poison_file):
+            return
+        head, _, raw = self._disk.read(self._poison_file).partition(b"\n")
+        if head != POISON_MAGIC + b"%08x" % zlib.crc32(raw):
+            _say(
+                "is damaged or of another version, and begun again: records that end the process do so again",
+                file=str(self._poison_file),
+            )
+            return
+        found = orjson.loads(raw)
+        self.poison = {bytes.fromhex(digest): reason for digest, reason in found["poison"].items()}
+        self._deaths = {bytes.fromhex(digest): count for digest, count in found["deaths"].items()}

@@ -1,0 +1,134 @@
+"""Primary records whose key is not known, because the adapter failed on them: any key may be theirs.
+
+While there is one no missing key is called absent. They are kept, durably before the position behind them, and asked
+again with back-off: a look-up service may come back, and a new version of the adapter may read them. An answer goes
+into the file map like any other.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from photon.adapters.contract import Adapter, LogFile
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.eventstore.block_keys import BlockKeys, block_keys
+
+FILE_NAME = "keyless-records"
+MAGIC = b"PHKR 1 "
+KEPT_MAX = 1000
+"""Records that can be asked again; of more the number is known, and the file map has to be rebuilt."""
+AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_REASON_CHARS_MAX = 500
+
+
+class KeylessRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    identity: str
+    path: str
+    header: str  # base64; of the log
+    offset: int
+    record: str  # base64
+    reason: str
+    since_ns: int
+
+    @property
+    def file(self) -> LogFile:
+        return LogFile(self.path, base64.b64decode(self.header))
+
+    def found(self, adapter: Adapter) -> BlockKeys:
+        return block_keys(adapter, base64.b64decode(self.record) + b"\n", self.file)
+
+    def __str__(self) -> str:
+        return f"{self.path}, offset {self.offset}: {self.reason}"
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    records: list[KeylessRecord] = []
+    more: int = 0
+
+
+@dataclass(eq=False)
+class KeylessRecords:
+    """One thread changes it; ``listed`` and ``count`` may be read from any.
+
+    ``state``: the file map's directory. ``fresh``: the map is a new one, so all is read again. Raises OSError.
+    """
+
+    state: Path
+    clock: Clock
+    disk: Disk
+    report: Callable[[str], None] = lambda line: None
+    fresh: bool = False
+    _kept: _Kept = field(default_factory=_Kept, init=False)
+
+    def __post_init__(self) -> None:
+        self._file = self.state / FILE_NAME
+        self._tries = 0
+        self._due = self.clock.monotonic()
+        if self.disk.exists(self._file):
+            if self.fresh:
+                self.disk.remove(self._file)
+            else:
+                self._load()
+
+    @property
+    def listed(self) -> tuple[KeylessRecord, ...]:
+        return tuple(self._kept.records)
+
+    @property
+    def count(self) -> int:
+        return len(self._kept.records) + self._kept.more
+
+    def add(self, identity: str, file: LogFile, at: int, data: bytes, offset: int, reason: str) -> None:
+        """The record at ``at`` of ``data``, which is at ``offset`` of its log."""
+        kept = self._kept
+        if any(each.identity == identity and each.offset == offset for each in kept.records):
+            return  # read again after a crash
+        if len(kept.records) >= KEPT_MAX:
+            self._store(_Kept(kept.records, kept.more + 1))
+            return
+        header, record = (base64.b64encode(each).decode() for each in (file.header, data[at : data.index(b"\n", at)]))
+        reason = reason[:_REASON_CHARS_MAX]
+        made = KeylessRecord(identity, file.path, header, offset, record, reason, self.clock.now_ns())
+        self._store(_Kept([*kept.records, made], kept.more))
+        self._tries, self._due = 0, self.clock.monotonic() + AGAIN_S[0]
+        self.report(f"{made}; its key is not known, so no event is called unmatched until it is")
+
+    def again(self, adapter: Adapter, take: Callable[[KeylessRecord, BlockKeys], None], *, now: bool = False) -> None:
+        """Asks for the keys that are due (``now``: for all); ``take`` makes the answers durable. Raises as that."""
+        if not self._kept.records or (not now and self.clock.monotonic() < self._due):
+            return
+        left = []
+        for each in self._kept.records:
+            found = each.found(adapter)
+            if found.failed:
+                left.append(each)
+            else:
+                take(each, found)
+        if len(left) < len(self._kept.records):
+            self._store(_Kept(left, self._kept.more))
+            self.report("keys of primary records that were not known are known now")
+        self._due = self.clock.monotonic() + AGAIN_S[min(self._tries, len(AGAIN_S) - 1)]
+        self._tries += 1
+
+    def _store(self, kept: _Kept) -> None:
+        raw = msgspec.json.encode(kept)
+        self.disk.replace(self._file, MAGIC + b"%08x\n" % zlib.crc32(raw) + raw)
+        self._kept = kept
+
+    def _load(self) -> None:
+        head, _, raw = self.disk.read(self._file).partition(b"\n")
+        if head != MAGIC + b"%08x" % zlib.crc32(raw):
+            self._kept = _Kept(more=1)
+            self.report(
+                f"{self._file}: is damaged or of another version, so keys of some primary records are not known and "
+                "no event is called unmatched; remove it together with the file map, which is then rebuilt"
+            )
+            return
+        self._kept = msgspec.json.decode(raw, type=_Kept)

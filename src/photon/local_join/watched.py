@@ -1,0 +1,128 @@
+"""Runs ``photon join`` in a child process where an adapter of the user's takes part: what kills the child is found in
+its crumbs, and the next child goes on without the record. Without such an adapter nothing is forked."""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures.thread
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor
+
+DEATHS_MAX = 50
+"""Two of one record; a join whose adapter kills more than half of these is given up."""
+THREADS_S = 1.0  # what an adapter's threads have for their end
+_PR_SET_PDEATHSIG = 1
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+_done: list[Callable[[], None]] = []
+
+
+def is_user_code(config: Path | None, overrides: Sequence[str]) -> bool:
+    """True if a join of the configuration has an adapter of the user's. Of a file that cannot be read the command
+    says what is wrong."""
+    if any(".adapter=" in each for each in overrides):
+        return True
+    try:
+        joins = {} if config is None else tomllib.loads(config.read_text()).get("join", {})
+        return any(each.get("adapter", "configured") != "configured" for each in joins.values())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def in_a_child(crumbs: Path, say: Callable[[str], None]) -> int | None:
+    """Returns ``None`` in a child, which does the work, and in this process the exit code once that is done.
+
+    A child that user code kills is followed by another one; what else kills it ends this process in the same way.
+    """
+    own, ended = os.getpid(), ""
+    for _ in range(DEATHS_MAX):
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            _begin(own, write, ended)
+            return None
+        os.close(write)
+        code = _code_of(child)
+        os.set_blocking(read, False)
+        with contextlib.suppress(BlockingIOError):
+            if os.read(read, 1):
+                return code if code >= 0 else _as_it_ended(code)
+        os.close(read)
+        if code < 0 and not died_in_user_code(crumbs):
+            return _as_it_ended(code)
+        ended = ended_words(code)
+        if not died_in_user_code(crumbs):
+            say(f"the process ended before it was done, by code that is not Photon's ({ended})")
+            return 1
+        say(f"the adapter's code ended the process ({ended}); it is started again, and goes on")
+    say(f"the adapter's code ended the process {DEATHS_MAX} times; correct it and run this again")
+    return 1
+
+
+def end(code: int, say: Callable[[str], None]) -> int:
+    """The exit code, in a child: threads that an adapter has left do not keep it. Elsewhere nothing else happens."""
+    if not _done:
+        return code
+    until = time.monotonic() + THREADS_S
+    left = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    left = [each for each in left if each not in concurrent.futures.thread._threads_queues]
+    for each in left:
+        each.join(max(0.0, until - time.monotonic()))
+    if names := sorted(each.name for each in left if each.is_alive()):
+        many = "a thread" if len(names) == 1 else f"{len(names)} threads"
+        say(f"the adapter left {many} running ({', '.join(names[:3])}), which this process does not wait for")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        _done[0]()
+        os._exit(code)
+    return code
+
+
+def _begin(parent: int, write: int, ended: str) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it was killed before
+        os._exit(1)
+    os.setpgid(0, 0)  # Ctrl-C reaches the parent, which passes it on
+    for number in _FORWARDED:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    predecessor(ended)
+
+    def done() -> None:
+        os.write(write, b".")
+
+    _done[:] = [done]
+    atexit.register(done)
+
+
+def _code_of(child: int) -> int:
+    """Waits for its end, and passes signals on."""
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in _FORWARDED:
+        signal.signal(number, forward)
+    _, status = os.waitpid(child, 0)
+    for number in _FORWARDED:
+        signal.signal(number, signal.SIG_DFL)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _as_it_ended(code: int) -> int:
+    """Ends this process by the same signal."""
+    if -code != signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+    return 1

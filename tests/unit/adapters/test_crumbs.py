@@ -1,0 +1,146 @@
+"""A record that kills the process does so twice; then user code is not called for it any more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from photon.adapters.crumbs import FIRST_BUDGET, POISON_NAME, Crumbs, CrumbsBusy, died_in_user_code, digest_of
+from photon.config.disk import RealDisk
+
+RUN = """
+import ctypes, os, signal, sys
+from pathlib import Path
+from photon.adapters.containment import Guard, keep_crumbs
+from photon.adapters.contract import Adapter
+from photon.adapters import crumbs
+from photon.config.disk import RealDisk
+
+class Own(Adapter):
+    time_limit_s = 0.1
+Own.__abstractmethods__ = frozenset()
+directory, how, ended = sys.argv[1:]
+crumbs.predecessor(ended)
+adapter = keep_crumbs(Own({}), Path(directory), RealDisk())
+
+def ask(record):
+    if record == b"BAD":
+        if how == "segv":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "exit":
+            os._exit(0)
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException:
+                pass
+    return record
+records = [b"a", b"BAD", b"c"]
+guard = Guard(adapter)
+many = guard.many(lambda own: [ask(each) for each in own], records)
+for each in many if isinstance(many, list) else guard.each(records, ask):
+    print("=", each)
+"""
+
+
+def run(directory: Path, how: str, ended: str) -> list[str]:
+    """The answers, if it lived to give them."""
+    command = [sys.executable, "-c", RUN, str(directory), how, ended]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return [line.removeprefix("= ") for line in done.stdout.splitlines() if line.startswith("= ")]
+
+
+@pytest.mark.parametrize(
+    ("how", "ended", "reason"),
+    [
+        ("segv", "signal 11", "crashed: signal 11"),
+        ("exit", "exit 0", "crashed: exit 0"),
+        ("hang", "", "crashed: the adapter did not come back within 0.1 s, and catches what ends it"),
+    ],
+)
+def test_the_third_start_goes_on_without_the_record(tmp_path: Path, how: str, ended: str, reason: str) -> None:
+    for _ in range(2):
+        assert run(tmp_path, how, ended) == []
+        assert died_in_user_code(tmp_path)
+    for _ in range(2):  # and so does each later one
+        fault = f"Fault(reason={reason!r}, hung=False, retry=False)"
+        assert run(tmp_path, how, ended) == ["b'a'", fault, "b'c'"]
+        assert not died_in_user_code(tmp_path)
+
+
+def test_kills_from_outside_accuse_a_record_only_when_it_is_always_the_same(tmp_path: Path) -> None:
+    for _ in range(4):
+        assert run(tmp_path, "kill", "signal 9") == []
+    assert "crashed: signal 9" in run(tmp_path, "kill", "signal 9")[1]
+
+
+def died_on(directory: Path, record: bytes, ended: str) -> Crumbs:
+    """A process that died on this record, and the next one."""
+    first = Crumbs(directory, RealDisk(), "")
+    first.on(first.enter(), digest_of(record))
+    return Crumbs(directory, RealDisk(), ended)
+
+
+def test_kills_in_different_records_accuse_none(tmp_path: Path) -> None:
+    for record in (b"a", b"b") * 4:
+        assert died_on(tmp_path, record, "signal 9").poison == {}
+
+
+def test_an_end_outside_of_user_code_is_not_suspicious(tmp_path: Path) -> None:
+    first = Crumbs(tmp_path, RealDisk(), "")
+    first.leave(first.enter())
+    assert not died_in_user_code(tmp_path)
+    assert not Crumbs(tmp_path, RealDisk(), "signal 11").suspicious
+
+
+def test_suspicion_passes_and_lasts_longer_the_next_time(tmp_path: Path) -> None:
+    for budget in (FIRST_BUDGET, 2 * FIRST_BUDGET):
+        first = Crumbs(tmp_path, RealDisk(), "")
+        first.enter()
+        second = Crumbs(tmp_path, RealDisk(), "signal 11")
+        assert second.poison == {}  # a batch says nothing of a record
+        slot = second.enter()
+        for number in range(budget):
+            assert second.suspicious
+            second.on(slot, digest_of(b"%d" % number))
+        assert not second.suspicious
+        second.leave(slot)
+
+
+def test_a_damaged_list_is_begun_again(tmp_path: Path) -> None:
+    assert died_on(tmp_path, b"a", "signal 11").poison == {digest_of(b"a"): "crashed: signal 11"}
+    (tmp_path / POISON_NAME).write_bytes(b"PHPR 2 00000000\n{}")
+    assert Crumbs(tmp_path, RealDisk(), "").poison == {}
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from photon.adapters.crumbs import Crumbs
+from photon.config.disk import RealDisk
+kept = Crumbs(Path(sys.argv[1]), RealDisk(), "")
+print("kept", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_do_not_share_them(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"kept\n"
+        with pytest.raises(CrumbsBusy):
+            Crumbs(tmp_path, RealDisk(), "")
+        other.communicate()
+
+
+def test_a_pair_is_no_other_pair_with_the_same_bytes() -> None:
+    assert digest_of((b"ab", None, b"c", None)) != digest_of((b"a", None, b"bc", None))
+    assert digest_of((b"ab", None)) == digest_of(b"ab")
