@@ -89,7 +89,7 @@ class Day:
         self._names = {
             (site, kind, block): max(
                 (name for where, name in self.files if where == site and name.startswith(kind + "/")),
-                key=lambda name: sum(line.hour // HOURS == block for line in self.files[site, name]),  # noqa: B023
+                key=lambda name: sum(line.hour // HOURS == block for line in self.files[site, name]),
             )
             for site in SITES for kind in ("joined", "unmatched") for block in range(BLOCKS)
         }  # fmt: skip

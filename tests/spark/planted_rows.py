@@ -23,6 +23,7 @@ class Row:
     name: str
     plant: Plant
     repaired: bool = False
+    put_back: bool = False  # not by a repair: by the report's command, or from a copy
 
 
 def _found(kind: Class, event: str, *places: Line | str) -> Found:
@@ -343,13 +344,13 @@ FILES = [
     Row("file cut at a line", cut("east", "joined", 5, _without_last_lines), repaired=True),
     Row("file cut in a line", cut("west", "unmatched", 5, lambda data: data[:-30]), repaired=True),
     Row(".gz cut at half", cut("west", "joined", 4, lambda data: data[: len(data) // 2], packed=True), repaired=True),
-    Row(".gz with a wrong checksum", checksum),
-    Row("manifest without its last entry", stale_manifest),
-    Row("file that no manifest names", copied),
+    Row(".gz with a wrong checksum", checksum, put_back=True),
+    Row("manifest without its last entry", stale_manifest, put_back=True),
+    Row("file that no manifest names", copied, put_back=True),
     Row("manifest names a file that never was", never_there, repaired=True),
     Row("foreign log deleted everywhere", log_gone("clicks", 6 * HOURS, SITES)),
     Row("foreign log deleted in one datacentre", log_gone("clicks", 6 * HOURS + 1, ("east",))),
     Row("primary log deleted everywhere", log_gone("queries", 6 * HOURS + 2, SITES)),
-    Row("foreign .gz with a wrong checksum", foreign_checksum),
+    Row("foreign .gz with a wrong checksum", foreign_checksum, put_back=True),
 ]
 """Planted after the files were written."""
