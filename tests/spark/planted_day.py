@@ -15,6 +15,8 @@ SITES = ("east", "west")
 BLOCKS = 8
 """Hours of the day that are joined together, and stand in one output file of each kind and datacentre."""
 HOURS = 24 // BLOCKS
+LOGS = 6
+"""The block whose raw logs are deleted."""
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.spark.classes import Class
-from tests.spark.planted_day import BLOCKS, HOURS, SITES, Day, Effect, Found, Line, text
+from tests.spark.planted_day import BLOCKS, HOURS, LOGS, SITES, Day, Effect, Found, Line, text
 
 Plant = Callable[[Day], Effect]
 
@@ -77,8 +77,8 @@ def _later(by_ns: int) -> Callable[[Line], None]:
     return lambda line: line.change(event_time_ns=line.said["event_time_ns"] + by_ns)
 
 
-def _source(side: str, **members: object) -> Callable[[Line], None]:
-    return lambda line: line.change(**{side: line.said[side] | members})
+def _file(line: Line) -> None:
+    line.change(source=line.said["source"] | {"file": "clicks-none.log"})
 
 
 def _offset(side: str) -> Callable[[Line], None]:
@@ -91,6 +91,14 @@ def _reordered(line: Line) -> None:
 
 def _payload_reordered(line: Line) -> None:
     line.change(foreign=dict(reversed(line.said["foreign"].items())))
+
+
+def source_gone(day: Day) -> Effect:
+    """Names a log that never was."""
+    line = day.take()
+    name = "queries-none.log"
+    line.change(primary_source=line.said["primary_source"] | {"file": name})
+    return Effect([_found(Class.LOG_GONE, line.event, line)], ("log-gone", name, 1))
 
 
 def doubled(elsewhere: bool = False, of: str = "joined") -> Plant:
@@ -202,7 +210,7 @@ def wrong_checksum(path: Path) -> None:
 def checksum(day: Day) -> Effect:
     name = day.of("west", "joined", 5)[0].file
     wrong_checksum(day.path("west", name))
-    return Effect(cause=("checksum-wrong", f"{name}.gz", 0))
+    return Effect([_found(Class.TORN, "")], ("checksum-wrong", f"{name}.gz", 0))
 
 
 def stale_manifest(day: Day) -> Effect:
@@ -309,9 +317,9 @@ ROWS = [
     Row("time three days later", changed(_later(72 * HOUR_NS))),
     Row("another key", changed(lambda line: line.change(key=line.said["key"] + "0"))),
     Row("offset of the source", changed(_offset("source"))),
-    Row("file of the source", changed(_source("source", file="clicks-none.log"), Class.WRONGLY_JOINED)),
+    Row("file of the source", changed(_file)),
     Row("offset of the primary", changed(_offset("primary_source"))),
-    Row("file of the primary", changed(_source("primary_source", file="queries-none.log"))),
+    Row("file of the primary, which is none", source_gone),
     Row("bad UTF-8 in a payload", changed(lambda line: line.replace(b'"country":"', b'"country":"\xff'))),
     Row("a blank in a payload", changed(lambda line: line.replace(b'"position":', b'"position": '))),
     Row("another form of a number", changed(lambda line: line.replace(b'"position":', b'"position":0.0e0,"p":'))),
@@ -348,9 +356,9 @@ FILES = [
     Row("manifest without its last entry", stale_manifest, put_back=True),
     Row("file that no manifest names", copied, put_back=True),
     Row("manifest names a file that never was", never_there, repaired=True),
-    Row("foreign log deleted everywhere", log_gone("clicks", 6 * HOURS, SITES)),
-    Row("foreign log deleted in one datacentre", log_gone("clicks", 6 * HOURS + 1, ("east",))),
-    Row("primary log deleted everywhere", log_gone("queries", 6 * HOURS + 2, SITES)),
+    Row("foreign log deleted everywhere", log_gone("clicks", LOGS * HOURS, SITES)),
+    Row("foreign log deleted in one datacentre", log_gone("clicks", LOGS * HOURS + 1, ("east",))),
+    Row("primary log deleted everywhere", log_gone("queries", LOGS * HOURS + 2, SITES)),
     Row("foreign .gz with a wrong checksum", foreign_checksum, put_back=True),
 ]
 """Planted after the files were written."""
