@@ -124,8 +124,8 @@ def said_by_spark(error: Exception) -> str | None:
         return f"a disk is full{next(named, '')}: make room for spark.local.dir and the working directory"
     if any(word in line for line in lines for word in NO_MEMORY):
         return (
-            "a process of Spark ran out of memory: give it more with --spark spark.executor.memory=4g, or with a local "
-            "master --spark spark.driver.memory=4g"
+            "a process of Spark ran out of memory: give it more with --spark spark.executor.memory=4g, or with a "
+            "local master --spark spark.driver.memory=4g"
         )
     ours = [line for line in lines if line.startswith("photon.")]
     ours += [found[1] for line in lines if (found := OS_ERROR.fullmatch(line))]

@@ -57,7 +57,7 @@ def test_a_full_disk_is_one_line() -> None:
     "why",
     [
         "Caused by: java.lang.OutOfMemoryError: Java heap space",
-        "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 52",
+        "ExecutorLostFailure (executor 1 exited caused by a running task) Reason: Command exited with code 52",
         "The executor with id 3 exited with exit code 137(SIGKILL, possible container OOM).",
         "Reason: Container killed by YARN for exceeding physical memory limits. 5.1 GB of 5 GB used.",
     ],

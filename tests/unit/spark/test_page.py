@@ -77,7 +77,7 @@ def test_commands_to_copy() -> None:
     commands = CommandLine("/etc/photon.toml", "/reports/a day", "2026-11-20T00", "2026-11-21T00", "clicks", "/work")
     lost, late = ClassCount(HOUR, "east", Class.LOST_CLEARED, 2), ClassCount(HOUR, "east", Class.PRIMARY_EXISTS, 1)
     report = "--config /etc/photon.toml --report '/reports/a day'"
-    again = (f"photon spark verify --config /etc/photon.toml --from 2026-11-20T00 --to 2026-11-21T00 "
+    again = ("photon spark verify --config /etc/photon.toml --from 2026-11-20T00 --to 2026-11-21T00 "
              "--report '/reports/a day' --join clicks --work /work")  # fmt: skip
     accept = (
         "photon spark acknowledge '/reports/a day' --work /work --event EVENT --class CLASS --who NAME --why TEXT"
