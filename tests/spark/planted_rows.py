@@ -78,7 +78,9 @@ def _later(by_ns: int) -> Callable[[Line], None]:
 
 
 def _file(line: Line) -> None:
-    line.change(source=line.said["source"] | {"file": "clicks-none.log"})
+    """Of the hour before noon, which has other events."""
+    other = f"{line.log.rpartition('T')[0]}T11.log"
+    line.change(source=line.said["source"] | {"file": other})
 
 
 def _offset(side: str) -> Callable[[Line], None]:

@@ -21,6 +21,7 @@ from photon.cli.heads import Deployed
 from photon.cli.spark.verify import _export
 from photon.config.loader import load
 from photon.fleet.access import output_here
+from photon.fleet.ledger import read_ledger
 from photon.lab.demo.deployment import DemoDeployment, Shape
 from photon.library import Output
 from photon.operations.spark_verify import Wish, nightly
@@ -129,9 +130,12 @@ async def test_every_kind_of_defect_is_found_repaired_or_accepted(spark: SparkSe
                 del effects[row.name]
         report = ("--report", tmp_path / "reports" / "planted", "--config", here.file)
         done = await asyncio.to_thread(photon, "spark", "recover", *report, "--yes", "-o", "json")
-        assert done.code == 0, done.out + done.err
+        assert (done.code, done.json["attention"]) == (3, {"unmarked": 1}), "the file that was compressed again"
         lost = {each.event for each in repaired if each.kind.startswith("lost")}
         await soon(lambda: lost <= set(here.final_events()), 90, "what was lost is joined again")
+        states = [tmp_path / site / "state" for site in SITES]
+        back = sum(each.kind == "lost-cleared" for each in repaired)
+        await soon(lambda: sum(read_ledger(state)["reread"] for state in states) >= back, 60, "all is counted")
         await only_registry(supervisor, here.made.deployment)
         _check(await here.verify("repaired"), here.problems("repaired"), day, effects)
 
