@@ -7,7 +7,7 @@ was done that nobody noted.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,6 +19,8 @@ from photon.spark.verify.narrow_rows import LINE, RECORD
 LOST = (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.LOST_UNREADABLE)
 MORE = (Class.DUPLICATED, Class.DUPLICATED_ACROSS, Class.INVENTED)
 VERDICTS = ("joined", "unmatched", "filtered", "late", "rejected")
+OTHERWISE = (Class.WRONGLY_JOINED, Class.PRIMARY_EXISTS, Class.SHOULD_BE_UNMATCHED, Class.REGISTRY_DIFFERS)
+"""Records that may stand under another verdict, and wrongly joined ones in another hour, than they were written."""
 Cell = tuple[int | None, str]
 """Hour since 1970, None: of records without a time; datacentre."""
 
@@ -47,6 +49,10 @@ class Explanations(NamedTuple):
     lost: int
     more: int
     reread: int
+    otherwise: int
+    """Records of the hour that stand as something else."""
+    moved: int
+    """The same of other hours."""
 
 
 def compare(
@@ -55,7 +61,7 @@ def compare(
     """Every count that differs, of the hours that were counted in datacentres that have a ledger."""
     lines = {(each.hour, each.datacentre): each.counts for each in ledger}
     known = {datacentre for _, datacentre in lines}
-    lost, more = _by_hour(findings)
+    lost, more, otherwise = _by_hour(findings)
     # Given back and dispatched again, an event may have got its verdict from another datacentre than the first time,
     # and before that one read it again.
     reread: Counter[int | None] = Counter()
@@ -69,7 +75,9 @@ def compare(
         said = lines.get(cell, {})
         found += _balance(hour, datacentre, said)
         found += _read(hour, datacentre, said, own)
-        why = Explanations(lost.get(hour, 0), more.get(hour, 0), reread[hour])
+        own_otherwise = otherwise[hour].total()
+        moved = sum(each[Class.WRONGLY_JOINED] for at, each in otherwise.items() if at != hour)
+        why = Explanations(lost[hour], more[hour], reread[hour], own_otherwise, moved)
         found += _written(hour, datacentre, said, own, why)
     return found
 
@@ -79,15 +87,21 @@ def unexplained(differences: Iterable[LedgerDifference]) -> list[LedgerDifferenc
     return [each for each in differences if each.unexplained]
 
 
-def _by_hour(findings: Iterable[ClassCount]) -> tuple[dict[int | None, int], dict[int | None, int]]:
-    """Findings that leave outputs with less, and with more. Of an hour, for whose record it is nobody knows."""
-    lost: dict[int | None, int] = {}
-    more: dict[int | None, int] = {}
+def _by_hour(
+    findings: Iterable[ClassCount],
+) -> tuple[Counter[int | None], Counter[int | None], dict[int | None, Counter[Class]]]:
+    """Findings that leave outputs with less, with more, and with something else. Of an hour, for whose record it is
+    nobody knows."""
+    lost, more = Counter[int | None](), Counter[int | None]()
+    otherwise: dict[int | None, Counter[Class]] = defaultdict(Counter)
     for each in findings:
-        into = lost if each.kind in LOST or each.kind is Class.PENDING else more if each.kind in MORE else None
-        if into is not None:
-            into[each.hour] = into.get(each.hour, 0) + each.count
-    return lost, more
+        if each.kind in LOST or each.kind is Class.PENDING:
+            lost[each.hour] += each.count
+        elif each.kind in MORE:
+            more[each.hour] += each.count
+        elif each.kind in OTHERWISE:
+            otherwise[each.hour][each.kind] += each.count
+    return lost, more, otherwise
 
 
 def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list[LedgerDifference]:
@@ -117,7 +131,11 @@ def _written(
         if there < told:
             if name == "filtered":  # by the foreign side alone: counted, and no line
                 continue
-            explained = {"lost or pending": why.lost, "read again": why.reread}
+            explained = {
+                "lost or pending": why.lost,
+                "read again": why.reread,
+                "written otherwise": why.otherwise,
+            }
         else:
             explained = {
                 "written since": own.fresh,
@@ -127,6 +145,7 @@ def _written(
                 "not read yet": own.unread,
                 "read again": why.reread,
                 "duplicated or invented": why.more,
+                "written otherwise": why.otherwise + why.moved,
             }
         found += _difference(hour, datacentre, name, told, there, explained)
     return found

@@ -18,7 +18,7 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.links import log_path
-from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.problems import Problem, ProblemKind
 from photon.adapters.logs.slices import (
     READ_BYTES,
     LogUnreadable,
@@ -32,6 +32,7 @@ from photon.adapters.logs.slices import (
 from photon.batch.columns import I64, RowIndexes
 from photon.batch.events import Events
 from photon.batch.records import Records
+from photon.config.errors import PhotonError
 from photon.eventstore.block_keys import located_keys_of_block, record_at
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
@@ -169,16 +170,25 @@ def _logs(
     return frame(spark, run, msgspec.msgpack.encode(shared), groups, ", ".join(columns))
 
 
+class LogNotRead(PhotonError):
+    """A log, or a directory of logs, cannot be read at all. One line."""
+
+
 def list_logs(
     adapter: Adapter, sources: Sequence[LogSource], report: Report, *, is_foreign: bool
 ) -> list[tuple[int, StandingLog]]:
-    """(number of the source, log) of all that is to be read."""
+    """(number of the source, log) of all that is to be read. Raises LogNotRead: a day of which a log cannot be looked
+    at is not judged."""
     found: list[tuple[int, StandingLog]] = []
     for number, source in enumerate(sources):
         directory = placed(Path(), source.directory)
         reading = reading_of(source, adapter, foreign=is_foreign)
 
         def tell(problem: Problem, source: LogSource = source) -> None:
+            if problem.kind is ProblemKind.UNREADABLE:
+                raise LogNotRead(
+                    f"{source.datacentre}: {source.directory}/{problem}; make it readable, or move it away"
+                )
             report(f"{source.datacentre}: {problem}")
 
         oldest = _oldest_write(source.window)

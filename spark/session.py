@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,10 @@ PARTITIONS_A_CORE = 2
 PARTITIONS_MIN = 4
 SAID_CHARS_MAX = 400
 FULL = "No space left on device"
+NO_MEMORY = ("OutOfMemoryError", "MemoryError", "exited with code 52", "exited with code 137", "exit code 137",
+             "exceeding physical memory")  # fmt: skip
+"""So Spark, Java and cluster managers say that a process ran out of memory, or was killed for what it took."""
+OS_ERROR = re.compile(r"[A-Za-z]*Error: \[Errno \d+\] (.+)")
 # Failed tasks are left out: of one that fails for good the error is raised, and said in one line.
 LOG4J = """\
 rootLogger.level = error
@@ -113,8 +118,8 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
 
 
 def said_by_spark(error: Exception) -> str | None:
-    """Returns one line of an error that came through Spark: of a full disk, our own, or Spark's; `None` means that it
-    is not Spark's."""
+    """Returns one line of an error that came through Spark: of a full disk, too little memory, a file, our own, or
+    Spark's; `None` means that it is not Spark's."""
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return None
     lines = [line.strip() for line in str(error).splitlines()]
@@ -122,7 +127,13 @@ def said_by_spark(error: Exception) -> str | None:
         # Spark names no file; a task's own error does.
         named = (f" ({line})" for line in lines if FULL in line and line.startswith("OSError"))
         return f"a disk is full{next(named, '')}: make room for spark.local.dir and the working directory"
+    if any(word in line for line in lines for word in NO_MEMORY):
+        return (
+            "a process of Spark ran out of memory: give it more with --spark spark.executor.memory=4g, or with a "
+            "local master --spark spark.driver.memory=4g"
+        )
     ours = [line for line in lines if line.startswith("photon.")]
+    ours += [found[1] for line in lines if (found := OS_ERROR.fullmatch(line))]
     raised = [line for line in lines if "SparkException" in line or "Error:" in line]
     return " ".join((ours or raised or lines or ["Spark failed"])[0].split())[:SAID_CHARS_MAX]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from photon.spark.classes import Class
+from photon.spark.verify.causes import CommandLine
 
 MEANING = {
     Class.CORRECT: "written once, as a fresh join has it",
@@ -53,3 +56,25 @@ TO_DO = {
 """Of problems. A command that repairs is named exactly where a repair dispatches events of the class."""
 GOOD = (Class.CORRECT, Class.LATE, Class.PENDING)
 PROBLEMS = tuple(kind for kind in Class if kind not in GOOD)
+REPAIRED = (Class.LOST_UNREGISTERED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.TORN)
+"""Classes that ``photon spark recover --yes`` puts right."""
+NextCommand = tuple[str, str]  # what it is for, and the command
+
+
+def next_commands(problems: Collection[Class], *, unjudged: bool, commands: CommandLine) -> list[NextCommand]:
+    """Returns the commands to run next, in their order. ``problems``: classes of findings that nobody has accepted;
+    ``unjudged``: there is something else to look at."""
+    found = []
+    if problems:
+        found.append(("list the findings", commands.problems()))
+    if not set(REPAIRED).isdisjoint(problems):
+        found.append(("show what a repair would do", commands.recover()))
+        found.append(("repair", commands.recover("--yes")))
+    if Class.PRIMARY_EXISTS in problems:
+        how = "--also-unmatched --dry-run"
+        found.append(("show what a second, joined line for unmatched events would be", commands.recover(how)))
+    if problems:
+        found.append(("accept a finding that was looked at", commands.acknowledge()))
+    if unjudged:
+        found.append(("see how far the dispatchers are", commands.status()))
+    return [*found, ("verify again", commands.verify())] if problems or unjudged else []

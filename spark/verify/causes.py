@@ -116,13 +116,30 @@ class CommandLine:
     report: str = "report"
     begin: str = "yesterday"
     end: str = "today"
+    join: str | None = None
+    work: str | None = None
 
     def verify(self) -> str:
+        more = ["--join", self.join] if self.join else []
         return _shell("photon spark verify --config", self.config, "--from", self.begin, "--to", self.end, "--report",
-                      self.report)  # fmt: skip
+                      self.report, *more, *self._work())  # fmt: skip
 
-    def recover(self) -> str:
-        return _shell("photon spark recover --config", self.config, "--report", self.report) + " --dry-run"
+    def recover(self, how: str = "--dry-run") -> str:
+        return _shell("photon spark recover --config", self.config, "--report", self.report) + f" {how}"
+
+    def problems(self) -> str:
+        return _shell("photon spark problems", self.report)
+
+    def acknowledge(self) -> str:
+        return _shell("photon spark acknowledge", self.report, *self._work()) + (
+            " --event EVENT --class CLASS --who NAME --why TEXT"
+        )
+
+    def status(self) -> str:
+        return _shell("photon status --config", self.config)
+
+    def _work(self) -> list[str]:
+        return ["--work", self.work] if self.work else []
 
     def slot(self, name: str) -> str:
         return _shell("photon status slots", name, "--config", self.config)

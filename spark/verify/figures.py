@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from photon.spark.classes import Class
-from photon.spark.verify.advice import GOOD
-from photon.spark.verify.causes import Cause
+from photon.spark.verify.advice import GOOD, NextCommand, next_commands
+from photon.spark.verify.causes import Cause, CommandLine
 
 HOURS_A_DAY = 24
 RIGHT, WRONG, UNJUDGED = "right", "problems", "not-judged"
@@ -111,6 +111,7 @@ class Figures:
     acknowledged: Mapping[Class, int] = field(default_factory=dict)
     """Findings of ``counts`` that somebody has accepted as they are."""
     causes: list[Cause] = field(default_factory=list)
+    commands: CommandLine = field(default_factory=CommandLine)
     coverage: list[CoverageRow] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)  # why the range counts as not judged
     unlooked: list[str] = field(default_factory=list)  # what was not looked at
@@ -132,6 +133,13 @@ class Figures:
     def unexplained(self) -> list[LedgerDifference]:
         """Differences of the ledger that are findings."""
         return [each for each in self.differences if each.unexplained]
+
+    def next_commands(self) -> list[NextCommand]:
+        """Returns the commands to run next; none where all is right."""
+        totals = self.totals()
+        left = [kind for kind in totals if kind not in GOOD and totals[kind] > self.acknowledged.get(kind, 0)]
+        return next_commands(left, unjudged=self.verdict() == UNJUDGED or (self.verdict() == WRONG and not left),
+                             commands=self.commands)  # fmt: skip
 
     def verdict(self) -> str:
         """Returns ``RIGHT``, ``WRONG`` or ``UNJUDGED``. Problems win."""

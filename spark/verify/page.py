@@ -51,6 +51,7 @@ def page(figures: Figures) -> str:
         _tiles(figures),
         _coverage(figures),
         _causes(figures.causes),
+        _next(figures),
         _classes(figures),
         _charts(figures),
         _examples(figures.examples),
@@ -128,6 +129,17 @@ def _causes(causes: Sequence[Cause]) -> str:
         '<tr><th>cause</th><th>datacentre</th><th class="n">events</th><th>what happened, what to run next</th></tr>'
     )
     return f'<h2>Causes</h2><div class="card wide"><table>{head}{rows}</table></div>'
+
+
+def _next(figures: Figures) -> str:
+    """The commands to copy."""
+    rows = "".join(
+        f'<tr><td class="name">{escape(why)}</td><td><code class="run">{escape(command)}</code></td></tr>'
+        for why, command in figures.next_commands()
+    )
+    if not rows:
+        return ""
+    return f'<h2>What to run next</h2><div class="card wide"><table>{rows}</table></div>'
 
 
 def _classes(figures: Figures) -> str:

@@ -380,7 +380,7 @@ def _lies_in(hour: int, parts: Iterable[Hours]) -> bool:
 def _figures(task: VerifyTask, files: Sequence[InputFile]) -> Figures:
     names = [source.datacentre for source in task.sources.outputs]
     return Figures(task.sources.join.join, task.from_hour, task.to_hour, names, task.made_at, task.exported_at, [],
-                   ledger=task.ledger, notes=list(task.notes))  # fmt: skip
+                   ledger=task.ledger, notes=list(task.notes), commands=task.commands)  # fmt: skip
 
 
 def _overdue(task: VerifyTask, files: Sequence[InputFile]) -> list[str]:

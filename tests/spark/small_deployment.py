@@ -309,6 +309,18 @@ def invented(deployment: Deployment, at: Written, rnd: random.Random) -> None:
     _expect(deployment, Class.INVENTED, event)
 
 
+def source_gone(deployment: Deployment, at: Written, rnd: random.Random) -> None:
+    """A record of an event whose raw log is not there."""
+    invented(deployment, at, rnd)
+    added = deployment.lines[-1]
+    said = json.loads(added.line)
+    said["source"]["file"] = "gone.log"
+    added.line = json.dumps(said, separators=(",", ":")).encode() + b"\n"
+    event = event_of(added)
+    deployment.expected[str(Class.INVENTED), event] -= 1
+    _expect(deployment, Class.LOG_GONE, event)
+
+
 def torn(deployment: Deployment, at: Written, rnd: random.Random) -> None:
     """Half of a record, with a line end: its event is lost, as far as anybody can tell."""
     _expect(deployment, Class.LOST_CLEARED, event_of(at))
@@ -375,8 +387,8 @@ def _untouched(deployment: Deployment, written: Written) -> bool:
 DEFECTS: tuple[Defect, ...] = (
     removed(Class.LOST_CLEARED, "cleared"), removed(Class.LOST_OWNED, "owned"),
     removed(Class.LOST_RETIRED, "owned", retired=True), removed(Class.LOST_RETIRED, "reopened"),
-    removed(Class.LOST_UNREGISTERED), unrejected, doubled, doubled_across, corrupted, invented, torn, made_joined,
-    made_unmatched, entry_dropped, entry_altered,
+    removed(Class.LOST_UNREGISTERED), unrejected, doubled, doubled_across, corrupted, invented, source_gone, torn,
+    made_joined, made_unmatched, entry_dropped, entry_altered,
 )  # fmt: skip
 ALL = {str(each) for each in Class} - {str(Class.CORRECT), str(Class.LATE), str(Class.PENDING)}
 """The classes of which they are."""

@@ -39,6 +39,11 @@ eventstore = "127.0.0.1:1"
 [datacentre.east.joiners.s0]
 address = "127.0.0.1:2"
 """
+SPECULATION = (
+    "--spark spark.speculation=true --spark spark.speculation.interval=100ms --spark spark.speculation.quantile=0.1 "
+    "--spark spark.speculation.multiplier=1.01 --spark spark.speculation.minTaskRuntime=100ms"
+)
+"""Most tasks run twice; what comes out is the same."""
 ADAPTER = """\
 from photon.adapters.configured import ConfiguredAdapter
 class Mine(ConfiguredAdapter):
@@ -110,7 +115,7 @@ def test_the_command_line_runs_as_it_is(cluster: Cluster, deployment: Path, tmp_
         script = script.replace(said, here)
     path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-uc", f"{script.rstrip()} --without-registry"],
+        ["bash", "-uc", f"{script.rstrip()} --without-registry {SPECULATION}"],
         env=environment(python_without(tmp_path / "venv")) | path, capture_output=True, text=True, timeout=1500,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr[-6000:]

@@ -158,7 +158,9 @@ def _alone(working: Path, report: Path | None, join: str) -> Iterator[None]:
 
 def _commands(wish: Wish, from_hour: int, to_hour: int) -> CommandLine:
     begin, end = (datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H") for hour in (from_hour, to_hour))
-    return CommandLine(str(wish.config), str(wish.report), begin, end)
+    report = wish.report if isinstance(wish.report, ObjectPath) else wish.report.absolute()
+    work = None if wish.work is None else str(wish.work.absolute())
+    return CommandLine(str(wish.config.absolute()), str(report), begin, end, wish.join, work)
 
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:

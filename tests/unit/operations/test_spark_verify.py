@@ -1,4 +1,4 @@
-"""Two verifications at once, and what Spark says of a full disk."""
+"""Two verifications at once, and one line of what Spark says of disks, memory and files."""
 
 from __future__ import annotations
 
@@ -51,3 +51,24 @@ def test_a_full_disk_is_one_line() -> None:
     assert said_by_spark(OSError(28, "No space left on device")) is None
     (other,) = [line for line in FULL.splitlines() if "SparkException" in line]
     assert said_by_spark(Py4JError(FULL.replace("No space left on device", "-"))) == other.lstrip()
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Caused by: java.lang.OutOfMemoryError: Java heap space",
+        "ExecutorLostFailure (executor 1 exited caused by a running task) Reason: Command exited with code 52",
+        "The executor with id 3 exited with exit code 137(SIGKILL, possible container OOM).",
+        "Reason: Container killed by YARN for exceeding physical memory limits. 5.1 GB of 5 GB used.",
+    ],
+)
+def test_too_little_memory_is_one_line_that_says_what_to_set(why: str) -> None:
+    said = said_by_spark(Py4JError(FULL.replace("Caused by: java.io.IOException: No space left on device", why)))
+    assert said is not None
+    assert "ran out of memory: give it more with --spark spark.executor.memory=4g" in said
+
+
+def test_a_file_that_a_task_may_not_read_is_named() -> None:
+    why = "PermissionError: [Errno 13] Permission denied: '/logs/c-1.log'"
+    text = FULL.replace("Caused by: java.io.IOException: No space left on device", why)
+    assert said_by_spark(Py4JError(text)) == "Permission denied: '/logs/c-1.log'"

@@ -12,7 +12,7 @@ from photon.idregistry.api import Answer
 from photon.spark.classes import Class
 from photon.spark.recover.planning import DISPATCHED, EarlierRepairs, ways
 from photon.spark.recover.repairing import CLASSES
-from photon.spark.verify.advice import MEANING, TO_DO
+from photon.spark.verify.advice import MEANING, REPAIRED, TO_DO
 from tests.unit.spark.recover.rows import lost
 
 DOCS = Path(__file__).parents[3] / "docs" / "verification.md"
@@ -36,6 +36,7 @@ def test_a_repair_is_advised_exactly_where_it_dispatches(kind: Class) -> None:
     assert ("--also-unmatched" in advice) == (
         _dispatched(kind, also_unmatched=True) and not _dispatched(kind, also_unmatched=False)
     )
+    assert (kind in REPAIRED) == (_dispatched(kind, also_unmatched=False) or kind is Class.TORN)
 
 
 def _dispatched(kind: Class, *, also_unmatched: bool) -> bool:

@@ -54,6 +54,16 @@ def test_more_records_than_the_ledger_has(counted: CountedHour, ledger: dict[str
     assert differing(more, **ledger)[0][4] >= 3
 
 
+def test_a_record_that_somebody_changed_stands_in_another_hour_or_log() -> None:
+    fewer, more = (CountedHour(100, 0, RECORDS | {"joined": count}) for count in (59, 61))
+    here = ClassCount(5, "east", Class.WRONGLY_JOINED, 1), ClassCount(5, "east", Class.PRIMARY_EXISTS, 1)
+    for changed in (*here, ClassCount(6, "east", Class.WRONGLY_JOINED, 1)):
+        [(_, _, _, explained, left)] = differing(more, changed)
+        assert (explained, left) == ({"written otherwise": 1}, 0)
+        assert differing(fewer, changed)[0][4] == (0 if changed in here else 1)
+    assert differing(more, ClassCount(6, "east", Class.PRIMARY_EXISTS, 1))[0][4] == 1
+
+
 def test_what_was_given_back_may_be_joined_elsewhere() -> None:
     """East lost three records that west has joined again; only west has read them again."""
     ledger = [LedgerLine(5, "east", RIGHT), LedgerLine(5, "west", RIGHT | {"reread": 3})]

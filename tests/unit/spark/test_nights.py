@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from photon.cli.units import given_ns
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.spark.verify.figures import HOURS_A_DAY
+from photon.spark.verify.days import pieces_of
+from photon.spark.verify.figures import HOURS_A_DAY, piece_text
 from photon.spark.verify.nights import FIRST_DAYS_MAX, Night, Nights, chosen, files_by_side, latest_hour
 
 DAY = 20_600
@@ -127,3 +131,20 @@ def test_nights_are_kept(tmp_path: Path) -> None:
 def test_files_are_counted_by_side() -> None:
     found = files_by_side([("foreign", "east"), ("foreign", "east"), ("registry", ""), ("output", "gone")], ["east"])
     assert found == {"east": {"foreign": 2, "primary": 0, "output": 0}}
+
+
+@pytest.mark.parametrize("days", [
+    ["2026-03-28", "2026-03-29", "2026-03-30"], ["2026-10-24", "2026-10-25", "2026-10-26"],
+    ["2028-02-28", "2028-02-29", "2028-03-01"], ["2027-02-28", "2027-03-01"],
+])  # fmt: skip
+def test_days_have_24_hours_wherever_it_runs(monkeypatch: pytest.MonkeyPatch, days: list[str]) -> None:
+    """Clocks change on two of them, and one is a leap day."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        hours = [given_ns("--from", day, 1 << 62) // 3_600_000_000_000 for day in days]
+        assert pieces_of(hours[0], hours[-1]) == list(pairwise(hours))
+        assert [piece_text(*at) for at in pairwise(hours)] == days[:-1]
+    finally:
+        monkeypatch.undo()
+        time.tzset()

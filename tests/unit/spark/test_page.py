@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD, MEANING, PROBLEMS, TO_DO
-from photon.spark.verify.causes import Cause, CauseKind
+from photon.spark.verify.causes import Cause, CauseKind, CommandLine
 from photon.spark.verify.figures import (
     ClassCount,
     CoverageRow,
@@ -69,6 +70,33 @@ def test_a_good_day() -> None:
     assert "12,345" in text
     assert '"verdict right"' in text
     assert checked(text).seen.count("svg") == 1
+
+
+def test_commands_to_copy() -> None:
+    """With the paths of this run, and none where all is right."""
+    commands = CommandLine("/etc/photon.toml", "/reports/a day", "2026-11-20T00", "2026-11-21T00", "clicks", "/work")
+    lost, late = ClassCount(HOUR, "east", Class.LOST_CLEARED, 2), ClassCount(HOUR, "east", Class.PRIMARY_EXISTS, 1)
+    report = "--config /etc/photon.toml --report '/reports/a day'"
+    again = ("photon spark verify --config /etc/photon.toml --from 2026-11-20T00 --to 2026-11-21T00 "
+             "--report '/reports/a day' --join clicks --work /work")  # fmt: skip
+    accept = (
+        "photon spark acknowledge '/reports/a day' --work /work --event EVENT --class CLASS --who NAME --why TEXT"
+    )
+    assert _commands(figures([lost, late], commands=commands)) == [
+        "photon spark problems '/reports/a day'",
+        f"photon spark recover {report} --dry-run", f"photon spark recover {report} --yes",
+        f"photon spark recover {report} --also-unmatched --dry-run", accept, again,
+    ]  # fmt: skip
+    assert _commands(figures([late], acknowledged={Class.PRIMARY_EXISTS: 1}, commands=commands)) == []
+    unjudged = figures([], unjudged=["east: 0 events"], commands=commands)
+    assert _commands(unjudged) == ["photon status --config /etc/photon.toml", again]
+    assert _commands(figures([ClassCount(HOUR, "east", Class.CORRECT, 2)], commands=commands)) == []
+
+
+def _commands(shown: Figures) -> list[str]:
+    text = page(shown)
+    checked(text)
+    return [unescape(each) for each in re.findall('<code class="run">(.*?)</code>', text)]
 
 
 def test_nothing_there() -> None:

@@ -1,0 +1,213 @@
+"""Every kind of defect at once in a joined day: each is named with its place, repaired or accepted, and read over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from photon.cli.heads import Deployed
+from photon.cli.spark.verify import _export
+from photon.config.loader import load
+from photon.fleet.access import output_here
+from photon.fleet.ledger import read_ledger
+from photon.lab.demo.deployment import DemoDeployment, Shape
+from photon.library import Output
+from photon.operations.spark_verify import Wish, nightly
+from photon.spark import register
+from photon.spark.verify.run import VerifyOutcome
+from tests.integration.commands import photon, soon
+from tests.integration.supervised import only_registry, supervised
+from tests.spark.planted_day import BLOCKS, HOURS, LOGS, SITES, Day, Effect, Line
+from tests.spark.planted_rows import FILES, ROWS, stale_manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLICKS = 1_200
+FED = (*(block for block in range(BLOCKS) if block != LOGS), LOGS)
+"""The order of the blocks. The newest files stay as they are: a joiner does not start where they are shorter than the
+registry has witnessed."""
+LACKING = 3
+"""Clicks of each hour whose queries are not there."""
+_EVENT = re.compile(rb'(?m)^.*?"event_id" ?: ?"([^"]+)"')
+_OUTPUT = """
+[output]
+roll_age = "2s"
+"""
+
+
+class Pipelines:
+    """Two datacentres that have joined a day, and its nights."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.made = DemoDeployment(root, Shape(joiners=1, round_trip_s=None, together=True))
+        self.file = self.made.deployment.file
+        self.file.write_text(self.file.read_text() + _OUTPUT)
+        self.settings = load(self.file, environment={})
+        self.day = datetime.now(UTC).date() - timedelta(days=1)
+        self.logs, self.events = _logs(root, self.day)
+
+    async def join(self) -> None:
+        """A block of hours after the other, so that each has a file of its own."""
+        fed = 0
+        for block in FED:
+            for side in ("queries", "clicks"):
+                for path in self.logs[side][block * HOURS : (block + 1) * HOURS]:
+                    for site in SITES:
+                        shutil.copy(path, self.root / site / side / path.name)
+            fed += sum(self.events[block * HOURS : (block + 1) * HOURS])
+            await soon(lambda fed=fed: len(set(self.final_events())) == fed, 60, f"block {block} is final")
+
+    def final_events(self) -> list[str]:
+        """Of each whole line in a final file that can be decompressed."""
+        found = []
+        for path in self.root.glob("*/output/*/*-1-*.jsonl.gz"):
+            whole = zlib.decompressobj(31).decompress(path.read_bytes())
+            found += _EVENT.findall(whole[: whole.rfind(b"\n") + 1])
+        return [each.decode() for each in found]
+
+    async def verify(self, name: str) -> VerifyOutcome:
+        begin = int(datetime.combine(self.day, datetime.min.time(), UTC).timestamp()) * 10**9
+        wish = Wish(self.root / "reports" / name, begin, begin + 86_400 * 10**9, config=self.file)
+        export = partial(_export, Deployed(self.file, (), None, "table"))
+        return await asyncio.to_thread(nightly, self.settings, self.root, wish, export, print)
+
+    def problems(self, name: str) -> list[dict[str, Any]]:
+        rows = ds.dataset(self.root / "reports" / name / "problems", format="parquet", partitioning="hive").to_table()
+        return [row | {"event": (row["event_id"] or b"").decode("utf-8", "replace")} for row in rows.to_pylist()]
+
+
+def _logs(root: Path, day: date) -> tuple[dict[str, list[Path]], list[int]]:
+    """Logs by side, an hour each, and the number of events of each hour. The queries of some clicks are left out."""
+    done = photon("feed", "day", "--into", root / "feed", "--day", str(day), "--clicks", str(CLICKS))
+    assert done.code == 0, done.err
+    logs = {side: sorted((root / "feed" / side).glob("*.log")) for side in ("queries", "clicks")}
+    clicks = [[json.loads(line) for line in path.read_bytes().splitlines()] for path in logs["clicks"]]
+    lacking = {each["query_id"] for hour in clicks for each in hour[5 : 5 + LACKING]}
+    for path in logs["queries"]:
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(line for line in lines if json.loads(line)["query_id"] not in lacking))
+    return logs, [len({each["click_id"] for each in hour}) for hour in clicks]
+
+
+@pytest.mark.timeout(900)
+async def test_every_kind_of_defect_is_found_repaired_or_accepted(spark: SparkSession, tmp_path: Path) -> None:
+    here = Pipelines(tmp_path)
+    services = here.made.deployment.services()
+    async with supervised(here.made.deployment) as supervisor:
+        await supervisor.start(services)
+        await here.join()
+        await only_registry(supervisor, here.made.deployment)
+        day = Day(tmp_path)
+        kept = tmp_path / "kept"
+        shutil.copytree(tmp_path / "west" / "clicks", kept)
+        shutil.copy(day.manifest("west"), kept)
+        effects = {row.name: row.plant(day) for row in ROWS}
+        day.write()
+        effects |= {row.name: row.plant(day) for row in FILES}
+        _check(await here.verify("planted"), here.problems("planted"), day, effects)
+
+        _put_back(here, kept, effects)
+        for name in (each.name for each in services if not each.name.startswith("registry")):
+            supervisor.release(name)
+        await supervisor.ready(60)
+        repaired = [each for row in [*ROWS, *FILES] if row.repaired for each in effects.pop(row.name).found]
+        for row in FILES:
+            if effects.get(row.name) and row.put_back:
+                del effects[row.name]
+        report = ("--report", tmp_path / "reports" / "planted", "--config", here.file)
+        done = await asyncio.to_thread(photon, "spark", "recover", *report, "--yes", "-o", "json")
+        assert (done.code, done.json["attention"]) == (3, {"unmarked": 1}), "the file that was compressed again"
+        lost = {each.event for each in repaired if each.kind.startswith("lost")}
+        await soon(lambda: lost <= set(here.final_events()), 90, "what was lost is joined again")
+        states = [tmp_path / site / "state" for site in SITES]
+        back = sum(each.kind == "lost-cleared" for each in repaired)
+        await soon(lambda: sum(read_ledger(state)["reread"] for state in states) >= back, 60, "all is counted")
+        await only_registry(supervisor, here.made.deployment)
+        _check(await here.verify("repaired"), here.problems("repaired"), day, effects)
+
+        accepted = ("--who", "ana", "--why", "planted")
+        for kind in sorted({each.kind for effect in effects.values() for each in effect.found}):
+            done = photon("spark", "acknowledge", tmp_path / "reports" / "repaired", "--all-of", kind, *accepted)
+            assert done.code == 0, done.err
+        last = (await here.verify("accepted")).verdict
+        assert (last.exit, last.problems) == (0, 0)
+        _every_reader_reads_on(spark, here)
+
+
+def _every_reader_reads_on(spark: SparkSession, here: Pipelines) -> None:
+    """All of them the same records."""
+    register(spark)
+    frame = spark.read.format("photon").option("path", str(here.file))
+    by_site = {row["datacentre"]: row["count"] for row in frame.load().groupBy("datacentre").count().collect()}
+    for site in SITES:
+        where = ("--config", here.file, "--datacentre", site)
+        read = [sys.executable, "-m", "photon", "read", *map(str, where)]  # of bytes that are no UTF-8, too
+        lines = subprocess.run(read, check=True, timeout=120, capture_output=True).stdout.count(b"\n")
+        place = output_here(here.settings, here.root, site)
+        assert sum(batch.data.count(b"\n") for batch in Output(place).batches()) == lines
+        sunk = photon("sink", "parquet", *where, "--into", here.root / f"sink-{site}", "-o", "json")
+        assert sunk.code == 0, sunk.err
+        assert sunk.json["records"] == lines
+        assert by_site[site] == lines
+
+
+def _put_back(here: Pipelines, kept: Path, effects: dict[str, Effect]) -> None:
+    """What no repair of events puts right: by the commands of the report, or from a copy."""
+    verdict = json.loads((here.root / "reports" / "planted" / "verdict.json").read_bytes())
+    run = {effects[name].cause[:2] for name in (".gz with a wrong checksum", "file that no manifest names")}  # type: ignore[index]
+    for each in verdict["causes"]:
+        if (each["kind"], each["what"]) in run:
+            subprocess.run(["bash", "-c", each["command"]], check=True, timeout=60)
+    manifest = here.root / "west" / "state" / "slots" / "west-1" / "manifest.jsonl"
+    (name,) = (effects[row.name].cause[1] for row in FILES if row.plant is stale_manifest)  # type: ignore[index]
+    entries = (kept / "manifest.jsonl").read_bytes().splitlines(keepends=True)
+    with manifest.open("ab") as file:
+        file.writelines(each for each in entries if name.encode() in each)
+    (packed,) = (here.root / "west" / "clicks").glob("*.log.gz")
+    packed.unlink()
+    shutil.copy2(kept / packed.name.removesuffix(".gz"), packed.parent)
+
+
+def _check(found: VerifyOutcome, rows: list[dict[str, Any]], day: Day, effects: dict[str, Effect]) -> None:
+    """All that the defects lead to, and nothing else."""
+    wanted = Counter((each.kind, each.event) for effect in effects.values() for each in effect.found)
+    told = Counter((row["class"], row["event"]) for row in rows)
+    by_row: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_row.setdefault((row["class"], row["event"]), []).append(row)
+    wrong = {}
+    for name, effect in effects.items():
+        for each in effect.found:
+            own = by_row.get((each.kind, each.event), [])
+            if not any(all(_is_told(day, place, row) for place in each.places) for row in own):
+                wrong.setdefault(name, []).append(
+                    (each.kind, each.event, [row for row in rows if row["event"] == each.event])
+                )
+    assert not wrong, json.dumps(wrong, indent=1, default=str)
+    assert told == wanted, (told - wanted, wanted - told)
+    causes = Counter[tuple[str, str]]()
+    for cause in found.figures.causes:
+        causes[str(cause.kind), cause.what] += cause.events
+    assert causes == {effect.cause[:2]: effect.cause[2] for effect in effects.values() if effect.cause}
+    assert found.figures.unexplained() == []
+
+
+def _is_told(day: Day, place: Line | str, row: dict[str, Any]) -> bool:
+    text = day.place(place) if isinstance(place, Line) else place
+    own = (f"{row['output_file']}:{row['output_offset']}", f"{row['log']}:{row['offset']}")
+    return text in own or text in row["evidence"].replace(".gz:", ":")
