@@ -130,7 +130,7 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
         columns = guard.many(lambda own: adapter.header_columns(own, file), records)
     if isinstance(columns, Headers) and _fits(columns, count):
         if type(adapter) is not ConfiguredAdapter:
-            _compare_forms(guard, adapter, records, file, columns)
+            _compare_forms(guard, adapter, records, file, "header_columns", columns)
         return columns
 
     alone = guard.each(records, lambda record: _alone(adapter, record, file))  # tells which record it was
@@ -141,17 +141,22 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
     again = guard.each([records[at] for at in late], lambda record: _alone(adapter, record, file))
     for at, answer in zip(late, again, strict=True):
         alone[at] = answer
-    return _in_columns([BadRecord(each.reason) if isinstance(each, Fault) else each for each in alone])
+    made = _in_columns([BadRecord(each.reason) if isinstance(each, Fault) else each for each in alone])
+    if type(adapter) is not ConfiguredAdapter and not any(isinstance(each, Fault) for each in alone):
+        _compare_forms(guard, adapter, records, file, "foreign_header", made)
+    return made
 
 
-def _compare_forms(guard: Guard, adapter: Adapter, records: list[bytes], file: LogFile, columns: Headers) -> None:
+def _compare_forms(
+    guard: Guard, adapter: Adapter, records: list[bytes], file: LogFile, form: str, columns: Headers
+) -> None:
     """Raises AdapterError where a record's header differs when it is asked for alone."""
     rows = rows_due(adapter, "foreign", len(records))
     alone = guard.each([records[at] for at in rows], lambda record: _alone(adapter, record, file))
     for at, answer in zip(rows, alone, strict=True):
         if not isinstance(answer, Fault):
             one = columns.others.get(at) or ForeignHeader(columns.keys[at], columns.times[at], columns.ids[at])
-            compare(adapter, file, "header_columns", one, answer)
+            compare(adapter, file, form, one, answer)
 
 
 def _alone(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | BadRecord:

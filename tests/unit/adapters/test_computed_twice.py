@@ -72,7 +72,7 @@ def test_right_answers_and_rejections_pass() -> None:
 
 
 def test_ids_and_keys_that_differ_when_asked_again_are_refused() -> None:
-    with pytest.raises(AdapterError, match=r"Counting: header_columns gave ForeignHeader\(.*event_id=b'1'\) for a"):
+    with pytest.raises(AdapterError, match=r"Counting: foreign_header gave ForeignHeader\(.*event_id=b'1'\) for a"):
         headers_of(RECORDS[:3], FILE, Counting({}))
     with pytest.raises(AdapterBroken, match=r"primary_keys gave b'1' for a record of a.log, and b'4' when asked for"):
         block_keys(Counting({}), b"a\nb\nc\n", FILE)
