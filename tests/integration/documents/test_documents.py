@@ -24,6 +24,7 @@ ELSEWHERE = {
     "docs/tables.md": "tests/integration/test_tutorial.py",
     "docs/computations.md": "tests/integration/test_tutorial.py",
     "docs/inference.md": "tests/integration/test_join_inputs.py",
+    "docs/write-an-adapter.md": "tests/docs/test_write_an_adapter.py",
     "docs/kafka.md": "tests/kafka/test_logs.py",
     "docs/kubernetes.md": "tests/kubernetes/test_chart.py",
     "docs/opentelemetry.md": "tests/otlp/test_deployment.py",

@@ -124,7 +124,7 @@ def ages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ages]:
         (("output", "slot"), (), "this directory is an older copy of slot local-1"),
         (("output", "registry"), (), "it was put back from an older copy than slot local-1"),
         ((), ("slot",), "of which there is no state: it was lost"),
-        ((), ("registry",), "this registry never opened it"),
+        ((), ("registry",), "readers were shown"),
         ((), ("slot", "registry", "output"), "the dispatcher has counted events"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
