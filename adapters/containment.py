@@ -71,7 +71,7 @@ class Guard:
         self.count = 0
         self.where = ""
         self.fired = False
-        self._crumbs = adapter.crumbs
+        self._crumbs = getattr(adapter, "crumbs", None)  # observers and computations are guarded too, and have none
         self._slot = -1
         self._careful = False
         self._depth = sys.getrecursionlimit()
