@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from photon.adapters.computed_twice import TODO
-from photon.adapters.contract import Adapter, AdapterError, LogFile
-from photon.adapters.testkit.answers import answers, place
+from photon.adapters.containment import Guard
+from photon.adapters.contract import Adapter, AdapterError, BadRecord, ForeignHeader, LogFile
+from photon.adapters.faults import header_fault
+from photon.adapters.testkit.answers import place
 from photon.adapters.testkit.other_process import answers_elsewhere
 from photon.adapters.testkit.samples import Sample, Samples
 
@@ -17,13 +19,31 @@ class FirstRecords:
     """The first foreign records of a run, asked for here and in another process."""
 
     def __init__(self, adapter: Adapter, records: Sequence[tuple[int, bytes]], file: LogFile) -> None:
-        """``records``: offset and bytes of each; asks for them here."""
+        """``records``: offset and bytes of each; asks for them here. Only those that have a header are compared: what
+        fails costs its record, here or there."""
+        first = records[:FIRST]
+
+        def ask(record: bytes) -> ForeignHeader | BadRecord:
+            try:
+                return adapter.foreign_header(record, file)
+            except BadRecord as bad:
+                return bad
+
+        made: list[object] = [*Guard(adapter).each([record for _, record in first], ask)]
         self._adapter = adapter
-        self._samples = [Sample(record, file, offset) for offset, record in records[:FIRST]]
-        self._here = answers(adapter, Samples(foreign=self._samples))
+        self._samples: list[Sample] = []
+        self._here: dict[str, str] = {}
+        for (offset, record), header in zip(first, made, strict=True):
+            if isinstance(header, ForeignHeader) and not header_fault(header):
+                sample = Sample(record, file, offset)
+                self._samples.append(sample)
+                begin = f"{place('foreign', sample)}: foreign_header"
+                self._here |= {f"{begin}.{name}": repr(value) for name, value in header._asdict().items()}
 
     def compare(self) -> None:
         """Blocks until the other process has answered. Raises AdapterError, and NotThere where it cannot answer."""
+        if not self._samples:
+            return
         there = answers_elsewhere(self._adapter, Samples(foreign=self._samples), strange=False)
         for each in self._samples:
             begin = f"{place('foreign', each)}: foreign_header"
