@@ -154,7 +154,7 @@ def _compare_forms(
     rows = rows_due(adapter, "foreign", len(records))
     alone = guard.each([records[at] for at in rows], lambda record: _alone(adapter, record, file))
     for at, answer in zip(rows, alone, strict=True):
-        if not isinstance(answer, Fault):
+        if isinstance(answer, ForeignHeader | BadRecord):  # others are no answers, and were rejected as such
             one = columns.others.get(at) or ForeignHeader(columns.keys[at], columns.times[at], columns.ids[at])
             compare(adapter, file, form, one, answer)
 

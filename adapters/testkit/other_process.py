@@ -142,6 +142,8 @@ def main() -> None:
     sys.stdout = sys.stderr  # an adapter may print
     given = answers(_made(task), Samples(primary, foreign))
     out.write("\n" + msgspec.json.encode(given).decode() + "\n")
+    out.flush()
+    os._exit(0)  # a thread that an adapter left behind must not keep the process
 
 
 if __name__ == "__main__":

@@ -99,8 +99,8 @@ def joined(base: Path, name: str = "Buggy", *more: str) -> tuple[int, str, list[
 def test_what_an_adapter_raises_costs_its_record(tmp_path: Path) -> None:
     kinds = ("own", "interrupt", "no text", "type")
     logs(tmp_path, foreign=[{place: kind} for place in ("header", "join") for kind in kinds])
-    code, _, pairs, rejected = joined(tmp_path)
-    assert code == 3
+    code, said, pairs, rejected = joined(tmp_path)
+    assert code == 3, said
     assert pairs == list(range(2 * len(kinds), RECORDS))
     assert len(rejected) == 2 * len(kinds)
     assert [why for why in rejected if "which cannot be printed" in why] != []
@@ -119,7 +119,7 @@ def test_a_record_that_kills_the_process_is_set_aside(tmp_path: Path, place: str
 def test_while_a_primary_key_is_not_known_its_events_wait(tmp_path: Path, kind: str) -> None:
     logs(tmp_path, primary=[{}, {"key": kind}])
     code, said, pairs, rejected = joined(tmp_path)
-    assert code == 3
+    assert code == 3, said
     assert pairs == [0, *range(2, RECORDS)]
     assert rejected == []
     assert not list((tmp_path / "out" / "unmatched").glob("*"))
