@@ -84,8 +84,8 @@ class Odd(Words):
     ("answer", "reason"),
     [
         (None, "the adapter's foreign_header gave a NoneType, not a ForeignHeader"),
-        (ForeignHeader("k", 1, b"i"), "the adapter's key is str, not bytes"),  # type: ignore[arg-type]
-        (ForeignHeader(bytearray(b"k"), 1, b"i"), "the adapter's key is bytearray, not bytes"),  # type: ignore[arg-type]
+        (ForeignHeader("k", 1, b"i"), "the adapter's key is str; it must be bytes"),  # type: ignore[arg-type]
+        (ForeignHeader(bytearray(b"k"), 1, b"i"), "the adapter's key is bytearray; it must be bytes"),  # type: ignore[arg-type]
         (ForeignHeader(b"k", 1.5, b"i"), "the adapter's event_time_ns is float, not int"),  # type: ignore[arg-type]
         (ForeignHeader(b"k", None, b"i"), "the adapter's event_time_ns is NoneType, not int"),  # type: ignore[arg-type]
         (ForeignHeader(b"k", 1, "i"), "the adapter's event_id is str, not bytes"),  # type: ignore[arg-type]
