@@ -35,7 +35,8 @@ def test_the_first_report_shows_the_lost_file_and_what_it_says_repairs_it(tmp_pa
         (deleted,) = re.findall(r"^\$ rm (\S+)$", done.stdout, re.M)
         assert (site / "reports").is_dir()
         assert not (site / deleted).exists()
-        told = [shlex.split(line)[1:] for line in re.findall(r"^  (photon .*)$", done.stdout, re.M)]
+        last = done.stdout.partition("To repair it")[2]
+        told = [shlex.split(line)[1:] for line in re.findall(r"^  (photon .*)$", last, re.M)]
         dry, recover, verify, down = told
         assert photon(site, *dry).returncode == 0
         repaired = photon(site, *recover)
