@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from photon.adapters.entry_points import installed
-from photon.adapters.join_adapters import adapter_of, join_named
-from photon.adapters.scaffold import make_package
-from photon.adapters.side import FORMATS
-from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file, unpaired
-from photon.adapters.times import rfc3339_us
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
-from photon.config.loader import load
-from photon.eventstore.shared_keys import DOES
 
 if TYPE_CHECKING:
     from photon.adapters.testkit import Report
@@ -57,6 +49,10 @@ def test(
     Exit codes: 0 every record was read, 3 some were rejected, 1 not one record of a file could be read, or the
     adapter breaks the contract.
     """
+    from photon.adapters.join_adapters import adapter_of, join_named
+    from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file, unpaired
+    from photon.config.loader import load
+    from photon.eventstore.shared_keys import DOES
 
     if primary is None and foreign is None:
         raise click.UsageError("name a file with --primary, --foreign, or both")
@@ -110,6 +106,8 @@ def show(out: Printed) -> int:
       photon adapter show -o json
     Exit codes: 0 done, 3 an installed adapter cannot be used.
     """
+    from photon.adapters.entry_points import installed
+    from photon.adapters.side import FORMATS
 
     found = installed()
     rows = [
@@ -147,6 +145,8 @@ def init(out: Printed, name: str, directory: Path) -> int:
     Example:
       photon adapter init acme_billing
     """
+    from photon.adapters.scaffold import make_package
+
     folder = make_package(name, directory)
     made = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
     people = f"{folder}: {', '.join(made)}\nnext: cd {folder} && pip install -e '.[dev]' && pytest"
@@ -168,6 +168,8 @@ def _print_report(report: Report | None) -> None:
 
 
 def _print(side: str, trial: Trial) -> None:
+    from photon.adapters.times import rfc3339_us
+
     click.echo(f"{side} {trial.path}: {len(trial.read)} records read, {len(trial.rejected)} rejected")
     rows = [("line", "key", *(("id", "time") if side == "foreign" else ()))]
     for each in trial.read:

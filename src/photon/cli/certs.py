@@ -12,7 +12,6 @@ from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
 from photon.config.errors import UsageError
-from photon.fleet.processes import identities
 
 if TYPE_CHECKING:
     from photon.config.certificates import Facts
@@ -90,6 +89,7 @@ def certs_for(
     """
     from photon.config.certificate_files import AUTHORITY, begin, issue_missing
     from photon.config.certificates import AUTHORITY_DAYS
+    from photon.fleet.processes import identities
 
     settings = at.settings
     if settings.tls is None:

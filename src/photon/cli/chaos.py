@@ -16,13 +16,12 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, added, deployed, formatted, run_option
 from photon.cli.units import DURATION
 from photon.config.errors import UsageError
-from photon.lab.chaos.command import Where, Wishes, as_json, carry_out, heal_all, one_fault, planned
-from photon.lab.chaos.scenario import load, names
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from photon.lab.chaos.api import Step
+    from photon.lab.chaos.command import Where
     from photon.lab.chaos.report import Report, Spread
     from photon.lab.chaos.scenario import Scenario
 
@@ -49,6 +48,8 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def headed(at: Deployed, run: Path | None, project: str | None, compose: Path, **given: Any) -> Any:
+        from photon.lab.chaos.command import Where
+
         return command(at=at, where=Where(at.config, run, project, compose), **given)
 
     head = deployed(sets=False, help="The deployment file that photon up runs.")(headed)
@@ -96,6 +97,8 @@ def run(
       photon chaos run --random --minutes 5 --project photon --config deploy/compose/photon.toml
     Exit codes: 0 every event has exactly one verdict, 3 something is wrong, 1 failed, 2 wrong usage.
     """
+    from photon.lab.chaos.command import Wishes, carry_out, planned
+
     if (scenario is not None) + drawn + listing != 1:
         raise UsageError("name a SCENARIO or say --random, one of them; photon chaos run --list shows the scenarios")
     if listing:
@@ -147,6 +150,8 @@ def fault(
       photon chaos fault away west --for 5m --config photon.toml
       photon chaos fault heal --config photon.toml
     """
+    from photon.lab.chaos.command import heal_all, one_fault
+
     both = False if one_way else None
     options = {"fault": fault, "both": both, "delay": delay, "skew": skew, "shards": shards}
     if do != HEAL:
@@ -160,6 +165,8 @@ def fault(
 
 # -- how scenarios, plans and reports look ---------------------------------------------------------------------------
 def _show_scenarios(out: Printed) -> None:
+    from photon.lab.chaos.scenario import load, names
+
     found = [load(name) for name in names()]
     rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
     cells = [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found]
@@ -178,6 +185,8 @@ def _show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: in
 
 def _show_report(out: Printed, report: Report, kept: Path) -> None:
     if out.json:
+        from photon.lab.chaos.command import as_json
+
         tables.print_json(as_json(report))
         return
     from rich.table import Table

@@ -13,32 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.assembly.computing import (
-    LEFT_S,
-    Running,
-    Site,
-    default_state,
-    keep_in_hbase,
-    load_topology,
-    say_watermarks,
-    statuses,
-)
-from photon.assembly.rescaling import carry_out, make, settled
-from photon.assembly.rescaling import reload as reloaded
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, dry_run, formatted, taken
-from photon.cli.spark.backfill import pairs
 from photon.cli.tables import picked, print_table, say
-from photon.computing.intervals import merge_of, split_of, toward
-from photon.computing.journal import PublishedWatermark, put_status, read_status
-from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.clock import utc
 from photon.config.errors import PhotonError, UsageError
-from photon.config.stopping import stop_flag
-from photon.operations.compute_on_spark import run as run_on_spark
-from photon.status.http import serve_metrics
 
 if TYPE_CHECKING:
+    from photon.assembly.computing import Site
     from photon.computing.intervals import Move
     from photon.computing.journal import Status
 
@@ -90,6 +72,8 @@ def init(
       photon compute init spend.py --hbase 127.0.0.1:9091 --not-durable
     Exit codes: 0 done, 1 failed, 2 wrong usage, or nobody says whether HBase is durable.
     """
+    from photon.assembly.computing import Site, default_state, keep_in_hbase, load_topology
+
     if durable is None:
         raise UsageError(
             f"HBase at {thrift[0]} keeps what it acknowledged only on HDFS: say --durable if it stands there; with "
@@ -145,6 +129,11 @@ def run(
     Exit codes: 0 done, or ended by SIGTERM; 3 the same, and records were put aside because a computation failed on
     them, as said; 1 failed, 2 wrong usage.
     """
+    from photon.assembly.computing import Site, default_state, load_topology
+    from photon.assembly.rescaling import carry_out
+    from photon.computing.journal import put_status
+    from photon.config.stopping import stop_flag
+    from photon.status.http import serve_metrics
 
     stop = stop_flag(with_parent=stop_with_parent)
     taken(
@@ -154,6 +143,9 @@ def run(
         {},
     )
     if on == "spark":
+        from photon.cli.spark.backfill import pairs
+        from photon.operations.compute_on_spark import run as run_on_spark
+
         said = run_on_spark(
             file, state, once=once, master=master, settings=pairs(spark_settings), partitions=partitions,
             records=records, stop=stop, tell=say,
@@ -194,6 +186,8 @@ def _here(
     site: Site, only: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
 ) -> tuple[list[Status], bool]:
     """How it stands at the end, and whether that is the end: not where the interval is to be split."""
+    from photon.assembly.computing import LEFT_S, Running
+
     found: list[Status] = []
 
     def look(now: list[Status]) -> None:
@@ -213,6 +207,9 @@ def _apart(
 ) -> list[Status]:
     """A process for each interval here. One that is killed is started again; where one fails, all end. Those of
     intervals that are to be split or merged end before."""
+    from photon.assembly.computing import say_watermarks
+    from photon.assembly.rescaling import carry_out
+    from photon.computing.journal import PublishedWatermark, read_status
 
     known, here = site.table.look(), site.here()
     command = [sys.executable, "-m", "photon", "compute", "run", *arguments, "--stop-with-parent", "--quiet"]
@@ -307,6 +304,8 @@ def _held(each: Status) -> str:
 
 
 def _time(time_ns: int | None) -> str:
+    from photon.computing.wire import ENDED_NS, NEVER_NS
+
     if time_ns is None or time_ns == NEVER_NS:
         return "-"
     return "end" if time_ns == ENDED_NS else utc(time_ns)
@@ -316,6 +315,8 @@ def _time(time_ns: int | None) -> str:
 def status(at: Deployed, name: str | None = None) -> int:
     """``name``: the file, or the directory of its state. Exit code 3: records were put aside, or a process is silent.
     Raises UsageError."""
+    from photon.assembly.computing import default_state, load_topology, statuses
+
     if name is None:
         raise UsageError("name the FILE of the computations, or the directory of their state")
     path = Path(name)
@@ -393,6 +394,9 @@ def rescale(
       photon compute rescale spend.py --processes 2 --dry-run
     Exit codes: 0 done, 1 refused, or not in time, 2 wrong usage.
     """
+    from photon.assembly.computing import Site, default_state, load_topology
+    from photon.assembly.rescaling import make, settled
+    from photon.computing.intervals import merge_of, split_of, toward
 
     asked = [each for each in (processes, split, merge) if each is not None]
     if len(asked) > 1 or (at is not None and split is None):
@@ -446,6 +450,8 @@ def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
       photon compute reload spend.py
     Exit codes: 0 all processes run it, or none runs; 1 not in time, 2 wrong usage or a mistake in FILE.
     """
+    from photon.assembly.computing import Site, default_state, load_topology
+    from photon.assembly.rescaling import reload as reloaded
 
     topology = load_topology(file)
     site = Site(topology, file.resolve().parent, state or default_state(file, topology))

@@ -6,15 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from photon.adapters.join_adapters import adapter_of
 from photon.cli.errors import DONE
-from photon.config.extras import check_extras
 from photon.config.loader import load
 from photon.config.settings import SIDES
-from photon.fleet import hbase
-from photon.fleet.access import tls_of
-from photon.fleet.processes import identities, survives
-from photon.idregistry.client.deployment_key import key_path, read_key
 from photon.objects.paths import placed
 
 if TYPE_CHECKING:
@@ -46,6 +40,10 @@ class Checked(NamedTuple):
 
 def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
     """Loads and checks a deployment file and its adapters. Raises PhotonError."""
+    from photon.adapters.join_adapters import adapter_of
+    from photon.config.extras import check_extras
+    from photon.fleet import hbase
+    from photon.fleet.processes import survives
 
     settings = load(file, environment=os.environ, flags=overrides)
     check_extras(settings)
@@ -57,6 +55,8 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
 def _missing(settings: Settings, base: Path) -> list[str]:
     """What must still be made before the services start. Raises UsageError for a key or certificate that cannot be
     used."""
+    from photon.idregistry.client.deployment_key import key_path, read_key
+
     notes = _certificates(settings, base)
     notes += [
         f"still to be made: the program {base / each.file} of observe.{name}"
@@ -81,6 +81,8 @@ def _missing(settings: Settings, base: Path) -> list[str]:
 
 def _certificates(settings: Settings, base: Path) -> list[str]:
     """Certificates still to be made. Raises UsageError for one that cannot be used."""
+    from photon.fleet.access import tls_of
+    from photon.fleet.processes import identities
 
     if settings.tls is None:
         return []

@@ -18,11 +18,8 @@ from photon.cli.errors import DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
 from photon.cli.looking import LiveView
 from photon.cli.tables import table_of
-from photon.config import runtime
 from photon.config.errors import UsageError
 from photon.config.words import size
-from photon.lab.demo.run import DemoOptions, run
-from photon.supervision.zygote import ALL, zygote
 
 if TYPE_CHECKING:
     from photon.lab.demo.observe import Observation
@@ -56,9 +53,14 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     Example:
       photon demo --seconds 30 --rate 1000 --seed 2 --keep /tmp/demo
     """
+    from photon.supervision.zygote import ALL, zygote
+
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"{keep}: is not empty; name a new directory for --keep")
     made = click.get_current_context().with_resource(zygote(ALL))
+
+    from photon.config import runtime
+    from photon.lab.demo.run import DemoOptions, run
 
     directory = (keep or Path(os.environ.get("TMPDIR", "/tmp")) / f"photon-demo-{os.getpid()}").absolute()
     view = DemoView()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.adapters.join_adapters import adapter_of
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, ask, deployed, dry_run, must_be_said, sure
@@ -17,13 +16,6 @@ from photon.cli.tables import print_table, say, time_of, words
 from photon.cli.units import NOW, given_ns
 from photon.config.errors import PhotonError, UsageError
 from photon.config.words import duration, joiners_failing, many
-from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.replay import requests
-from photon.dispatcher.replay.requests import Step
-from photon.fleet.numbers import Numbers, oldest_lag
-from photon.fleet.polling import ask_dispatchers
-from photon.objects.paths import placed
-from photon.operations.skip import skip as planned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +63,8 @@ def _show_lag(sums: dict[str, Any]) -> None:
 
 def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
     """Each worker sees all logs, and reads its own; they share one retry store. Pure."""
+    from photon.fleet.numbers import Numbers, oldest_lag
+
     now, prefix = Numbers(up), "photon_dispatcher"
     return {
         "logs": int(now.max(f"{prefix}_logs")),
@@ -88,6 +82,8 @@ def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
 
 
 def _heard(at: Deployed) -> list[Heard]:
+    from photon.fleet.polling import ask_dispatchers
+
     name, _ = at.pipeline
     heard = asyncio.run(ask_dispatchers(at.settings, at.base, name, at.tls, ASK_S))
     if not heard:
@@ -122,6 +118,8 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
       photon dispatcher skip --config photon.toml --datacentre east --to 2h --yes
     Exit codes: 0 done, 1 refused: the dispatcher runs, or nobody else reads the logs, 2 wrong usage.
     """
+    from photon.operations.skip import skip as planned
+
     settings, datacentre = at.settings, at.datacentre or ""
     to_ns = None if to == NOW else given_ns("--to", to, time.time_ns())
     must_be_said(f"what datacentre {datacentre} leaves out", dry_run=dry_run, yes=yes)
@@ -213,6 +211,10 @@ def replay(
       photon dispatcher replay --config photon.toml --datacentre east --status
     Exit codes: 0 done or asked for, 3 with --wait: a log could not be read again, or somebody cancelled it.
     """
+    from photon.adapters.join_adapters import adapter_of
+    from photon.dispatcher.database import STATE_NAME
+    from photon.dispatcher.replay import requests
+    from photon.objects.paths import placed
 
     times = since is not None or until is not None
     if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
@@ -249,6 +251,8 @@ def replay(
 
 
 def _cancel(at: Deployed, state: Path, number: int, *, dry_run: bool) -> int:
+    from photon.dispatcher.replay import requests
+    from photon.dispatcher.replay.requests import Step
 
     if dry_run:
         open_ones = [each.request for each in requests.progress(state) if each.request.step < Step.DONE]
@@ -264,6 +268,8 @@ def _cancel(at: Deployed, state: Path, number: int, *, dry_run: bool) -> int:
 
 def _wait(state: Path, number: int) -> int:
     """Waits until a request is done; progress goes to standard error."""
+    from photon.dispatcher.replay import requests
+    from photon.dispatcher.replay.requests import Step
 
     told = ""
     while True:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli.config import check
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
-from photon.cli.registry.status import findings_of
 from photon.cli.tables import picked, print_table
 from photon.config.errors import PhotonError, UsageError
 from photon.config.words import many
-from photon.fleet.doctor.checks import Level, findings, worst
-from photon.fleet.doctor.facts import Facts, Registry
-from photon.fleet.processes import listening, survives
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
     from photon.fleet.doctor.checks import Finding
+    from photon.fleet.doctor.facts import Facts
 
 UNCERTAINTY_S = 5.0
 """clock.uncertainty where no file says so."""
@@ -51,13 +46,21 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
       photon doctor registry --config photon.toml
     Exit codes: 0 nothing found, 3 a warning or a problem was found (registry: 1), 2 wrong usage or configuration.
     """
+    from datetime import UTC, datetime
+
+    from photon.fleet.doctor.checks import Level, findings
+
     if here and (part or at.given is None):
         raise UsageError("--datacentre goes with --config, and with no PART")
     if at.given is None and at.overrides:
         raise UsageError("--set goes with --config")
     if part == "config":
+        from photon.cli.config import check
+
         return check(at)
     if part == "registry":
+        from photon.cli.registry.status import findings_of
+
         return findings_of(at)
     if at.given is not None and not at.given.exists():
         raise UsageError(f"{at.given}: no such file; name the deployment file")
@@ -69,6 +72,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
 def _facts(at: Deployed, here: tuple[str, ...]) -> Facts:
     """Everything that can be gathered: a mistake in the file leaves only this machine."""
+    from photon.fleet.doctor.facts import Facts
     from photon.fleet.doctor.gathering import machine
 
     _tell("this machine")
@@ -88,6 +92,8 @@ def _facts(at: Deployed, here: tuple[str, ...]) -> Facts:
 
 def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str, ...]) -> Facts:
     from photon.fleet.doctor import gathering
+    from photon.fleet.doctor.facts import Facts, Registry
+    from photon.fleet.processes import listening, survives
 
     base, now = config.parent, gathering.now_utc()
     here = list(named) or gathering.datacentres_here(settings, base)
@@ -118,6 +124,8 @@ def _tell(what: str) -> None:
 
 
 def _show(facts: Facts, said: list[Finding]) -> None:
+    from photon.fleet.doctor.checks import Level
+
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
     print_table(
@@ -131,5 +139,7 @@ def _show(facts: Facts, said: list[Finding]) -> None:
 
 
 def _as_json(facts: Facts, said: list[Finding]) -> dict[str, Any]:
+    from photon.fleet.doctor.checks import worst
+
     found = [picked(each, "area level where what do") for each in said]
     return {"level": worst(said), **picked(facts, "file here running"), "findings": found}

@@ -17,18 +17,11 @@ from photon.cli.looking import through
 from photon.cli.tables import moment, print_table, say
 from photon.config.clock import NEVER_NS
 from photon.config.errors import UsageError
-from photon.config.roles import Role, identity
-from photon.config.tls import towards
 from photon.config.words import duration, many, missing_keys, size
-from photon.eventstore.api import ALL_BUT_ENDS_NS
-from photon.eventstore.client import EventStoreClient
-from photon.fleet import hbase
-from photon.fleet.numbers import Numbers
-from photon.fleet.polling import gathered
-from photon.fleet.processes import asked_of
 
 if TYPE_CHECKING:
     from photon.eventstore.api import Details, Forgotten, SourceProgress, UnavailableLog
+    from photon.eventstore.client import EventStoreClient
     from photon.fleet.polling import Heard
 
 T = TypeVar("T")
@@ -49,6 +42,8 @@ def init(at: Deployed) -> int:
       photon eventstore init --config photon.toml --datacentre east
     Exit codes: 0 it exists, 1 failed, 3 it exists, but differs.
     """
+    from photon.fleet import hbase
+
     made = hbase.init(at.settings, at.datacentre)
     lives = "for ever" if made.ttl_s is None else f"{made.ttl_s} s"
     done = "made" if made.made else "there already"
@@ -59,6 +54,9 @@ def init(at: Deployed) -> int:
 
 
 def _ask(at: Deployed, what: Callable[[EventStoreClient], Awaitable[T]]) -> T:
+    from photon.config.roles import Role, identity
+    from photon.config.tls import towards
+    from photon.eventstore.client import EventStoreClient
 
     name, pipeline = at.pipeline
     to = towards(at.tls, identity(Role.EVENTSTORE, name))
@@ -110,6 +108,8 @@ def _source(each: SourceProgress, now_ns: int) -> list[str]:
 
 
 def _age(read_past_ns: int, now_ns: int) -> str:
+    from photon.eventstore.api import ALL_BUT_ENDS_NS
+
     if read_past_ns == ALL_BUT_ENDS_NS:
         return "all but last lines without end"
     if read_past_ns == NEVER_NS:
@@ -182,6 +182,8 @@ COLUMNS = "node, address, >held, >of, >entries, >evictions, >asked, >found, >tak
 
 def caches(at: Deployed) -> int:
     """Exit code 3: not all nodes answer; look-ups then read the logs."""
+    from photon.fleet.polling import gathered
+    from photon.fleet.processes import asked_of
 
     name, _ = at.pipeline
     nodes = [each for each in asked_of(at.settings, name) if each.kind == "cache"]
@@ -191,6 +193,8 @@ def caches(at: Deployed) -> int:
 
 
 def _row(heard: Heard) -> dict[str, Any]:
+    from photon.fleet.numbers import Numbers
+
     row: dict[str, Any] = {"node": heard.process.name, "address": heard.process.address, "answers": heard.up}
     if not heard.up:
         return row | {"error": heard.problem}

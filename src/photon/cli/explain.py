@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from photon.adapters.times import rfc3339_us
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
 from photon.cli.tables import print_table
 from photon.config.errors import UsageError
-from photon.fleet.explain.inquiry import Asking
-from photon.fleet.explain.inquiry import explain as ask
-from photon.fleet.explain.question import Budget, question_of, shown
-from photon.fleet.explain.service import look
-from photon.fleet.explain.story import Heard, tell
-from photon.outputs import OutputPlace
 
 if TYPE_CHECKING:
     from photon.fleet.explain.question import Question
@@ -56,6 +49,8 @@ def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout
     Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 not a possible id, 3 something could not be
     asked or searched, and is named.
     """
+    from photon.fleet.explain.question import question_of
+
     question = question_of(event_id, raw=raw)
     if (output is None) == (at.given is None):
         raise UsageError("name an output of photon join, or the deployment file with --config")
@@ -69,12 +64,18 @@ def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout
 
 
 def _of_deployment(at: Deployed, question: Question, seconds: float, progress: Progress) -> Story:
+    from photon.fleet.explain.inquiry import Asking
+    from photon.fleet.explain.inquiry import explain as ask
 
     asking = Asking(at.with_registry, at.base, at.tls, seconds, progress, operator=True)
     return asyncio.run(ask(asking, question))
 
 
 def _of_join(output: Path, question: Question, seconds: float, progress: Progress) -> Story:
+    from photon.fleet.explain.question import Budget
+    from photon.fleet.explain.service import look
+    from photon.fleet.explain.story import Heard, tell
+    from photon.outputs import OutputPlace
 
     place = OutputPlace.of_join(output)
     evidence = look(place, question, Budget(seconds, time.monotonic, progress))
@@ -105,6 +106,8 @@ def _progress() -> Iterator[Progress]:
 
 
 def _show(story: Story) -> None:
+    from photon.adapters.times import rfc3339_us
+    from photon.fleet.explain.question import shown
 
     if story.upstream:
         click.echo(f"join     {story.join}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,11 +10,7 @@ import click
 from photon.cli.errors import DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
 from photon.cli.units import DURATION, SIZE
-from photon.config import runtime
 from photon.config.errors import UsageError
-from photon.config.stopping import stop_event
-from photon.lab.demo.check import check as compare
-from photon.lab.demo.endless import DayOptions, FeedOptions, feed, truth_of, write_day
 
 POLL_S = 2.0
 
@@ -39,6 +34,9 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
     Example:
       photon feed serve --into east/logs --into west/logs --rate 50 --keep 512MiB
     """
+    from photon.config import runtime
+    from photon.config.stopping import stop_event
+    from photon.lab.demo.endless import FeedOptions, feed
 
     options = FeedOptions(directories, rate, seed, keep, stop_at)
 
@@ -67,6 +65,8 @@ def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: 
       photon feed day --into logs --day 2026-11-20 --clicks 100000
     Exit codes: 0 written, 1 not written, 2 wrong usage.
     """
+    from photon.lab.demo.endless import DayOptions, write_day
+
     today = datetime.now(UTC).date()
     which = today - timedelta(days=1) if day is None else day.date()
     if which >= today:
@@ -92,6 +92,10 @@ def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed)
       photon feed check --of east/logs --output east/output --output west/output --wait 60s
     Exit codes: 0 every click came out exactly once over all outputs and rightly joined, 1 not.
     """
+    import time
+
+    from photon.lab.demo.check import check as compare
+    from photon.lab.demo.endless import truth_of
 
     truth = truth_of(directory)
     deadline = time.monotonic() + wait

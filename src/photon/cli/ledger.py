@@ -16,9 +16,6 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.looking import again
 from photon.cli.tables import print_json, say
 from photon.config.errors import UsageError
-from photon.dispatcher.database import read_ledger
-from photon.fleet.ledger import accounts, all_as_json, as_json, by_join, hour_name, ledger_file, named, together
-from photon.local_join.site import OWN_DIRECTORIES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -70,6 +67,8 @@ def _tell(seen: _Seen) -> int:
 
 def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
     """A function that reads the ledgers asked for. Raises UsageError."""
+    from photon.dispatcher.database import read_ledger
+    from photon.fleet.ledger import as_json, hour_name
 
     if output is None and at.given is not None:
         if at.datacentre is None and len(at.settings.datacentre) > 1:
@@ -86,6 +85,8 @@ def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
 
 
 def _all(at: Deployed) -> _Seen:
+    from photon.fleet.ledger import accounts, all_as_json
+
     found = accounts(at.settings, at.base)
     missing = [f"datacentre {each.datacentre}: {each.missing}" for each in found if each.total is None]
     if len(missing) == len(found):
@@ -151,6 +152,8 @@ def _print(seen: _Seen) -> None:
 
 # -- where it lies -----------------------------------------------------------------------------------------------
 def _of_directory(output: Path | None) -> Path:
+    from photon.fleet.ledger import ledger_file
+    from photon.local_join.site import OWN_DIRECTORIES
 
     if output is None:
         raise UsageError("name an output of photon join or a pipeline's state directory, or --config FILE")
@@ -166,6 +169,8 @@ def _of_directory(output: Path | None) -> Path:
 
 
 def _of_deployment(at: Deployed) -> Path:
+    from photon.fleet.ledger import ledger_file
+
     name, pipeline = at.pipeline
     path = ledger_file(at.base / pipeline.state)
     if not path.exists():
@@ -175,6 +180,8 @@ def _of_deployment(at: Deployed) -> Path:
 
 # -- as tables -------------------------------------------------------------------------------------------------------
 def _table_of(read: Ledger) -> Table:
+    from photon.fleet.ledger import hour_name
+
     table = _table(["hour (UTC)"], read.total)
     for hour, each in read.hours.items():
         table.add_row(hour_name(hour), *_counts(each))
@@ -185,6 +192,8 @@ def _table_of(read: Ledger) -> Table:
 
 def _table_of_all(found: Sequence[Account]) -> Table:
     """Each hour: a line for each datacentre, and what those of each join made together."""
+    from photon.fleet.ledger import by_join, hour_name, named, together
+
     known = [each for each in found if each.total is not None]
     first = known[0].total
     assert first is not None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-import time
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,20 +18,6 @@ from photon.cli.units import DURATION, SIZE
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
-from photon.config.passwords import check_password
-from photon.config.stopping import stop_flag
-from photon.config.topic_address import client_settings, topic_address
-from photon.library import Output
-from photon.objects.costs import said
-from photon.objects.directory import counts
-from photon.objects.paths import ObjectPath
-from photon.sinks.kafka import KafkaTarget
-from photon.sinks.objects import ObjectSink
-from photon.sinks.objects import follow as follow_output
-from photon.sinks.parquet import Form, ParquetSink, pour
-from photon.sinks.postgres import PostgresTarget
-from photon.sinks.rolling import RollLimits
-from photon.sinks.transactions import COMMIT_BYTES, pour_into
 
 if TYPE_CHECKING:
     from photon.library import Batch
@@ -62,6 +45,8 @@ class _Published:
     stop: threading.Event
 
     def batches(self, cursor: bytes | None, sleep: Callable[[float], object]) -> Iterator[Batch]:
+        from photon.library import Output
+
         return Output(named_place(self.output, self.at.given, self.at.datacentre)).batches(
             kinds=self.kinds, cursor=cursor, follow=self.follow, cleared_only=self.cleared_only,
             until=self.stop.is_set, sleep=sleep,
@@ -70,10 +55,12 @@ class _Published:
 
 def _published(command: Callable[..., Any]) -> Callable[..., Any]:
     """What every sink reads: the command gets ``source``, a _Published that SIGTERM and SIGINT stop."""
+    import functools
 
     @functools.wraps(command)
     def headed(output: Path | None, kinds: tuple[str, ...], follow: bool, cleared_only: bool, at: Deployed,
                **given: Any) -> Any:  # fmt: skip
+        from photon.config.stopping import stop_flag
 
         return command(source=_Published(at, output, kinds, follow, cleared_only, stop_flag()), **given)
 
@@ -126,6 +113,10 @@ def parquet(
       photon sink parquet --config photon.toml --datacentre east --into lake/east --follow --roll-age 1min
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
+    import time
+
+    from photon.sinks.parquet import Form, ParquetSink, pour
+    from photon.sinks.rolling import RollLimits
 
     limits = RollLimits(roll_size, roll_age)
     form = Form(columns, partition, None if schema_file is None else _schema(schema_file))
@@ -161,6 +152,8 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
       photon sink postgres --config photon.toml --datacentre east --into service=shop --table clicks --follow
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
+    from photon.config.passwords import check_password
+    from photon.sinks.postgres import PostgresTarget
 
     check_password("--into", into)
     return _poured(source, lambda: PostgresTarget(into, table, name, source.kinds), commit_age, f"into {table}")
@@ -185,6 +178,8 @@ def kafka(source: _Published, into: str, client: Path | None, name: str, commit_
       photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092,k2:9092/joined --follow
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
+    from photon.config.topic_address import client_settings, topic_address
+    from photon.sinks.kafka import KafkaTarget
 
     topic, settings = topic_address(into, "--into"), client_settings(client)
     return _poured(
@@ -199,6 +194,10 @@ def _say(problem: str) -> None:
 
 
 def _poured(source: _Published, connect: Callable[[], Target], commit_age: float, where: str) -> int:
+    import time
+
+    from photon.sinks.rolling import RollLimits
+    from photon.sinks.transactions import COMMIT_BYTES, pour_into
 
     limits = RollLimits(COMMIT_BYTES, commit_age)
     records = pour_into(connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=_say)
@@ -232,6 +231,14 @@ def objects(
       photon sink objects out/ --into s3://lake/clicks --removable | xargs -r rm
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
+    import time
+
+    from photon.config.stopping import stop_flag
+    from photon.objects.costs import said
+    from photon.objects.directory import counts
+    from photon.objects.paths import ObjectPath
+    from photon.sinks.objects import ObjectSink
+    from photon.sinks.objects import follow as follow_output
 
     if not isinstance(into, ObjectPath):
         raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
@@ -259,6 +266,8 @@ def objects(
 
 
 def _schema(path: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon import __version__
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, PLACE, Deployed, deployed
-from photon.cli.registry.reshard import verify_shards
 from photon.cli.tables import moment, print_table
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.idregistry.operate.backup import MANIFEST, Source, check_backup, read_manifest, write_backup
-from photon.idregistry.operate.fingerprints import differences, fingerprint
-from photon.idregistry.operate.id_columns import write_columns
-from photon.idregistry.operate.inspection import groups_of
-from photon.idregistry.operate.seeding import GroupSeed
-from photon.objects.paths import ObjectPath
-from photon.objects.transfer import uploaded
 
 if TYPE_CHECKING:
+    from photon.idregistry.operate.backup import Source
     from photon.idregistry.operate.fingerprints import Fingerprint
     from photon.idregistry.operate.operator_client import OperatorClient
 
@@ -47,6 +37,11 @@ def backup(at: Deployed, directory: Path) -> None:
       photon registry backup --config photon.toml s3://backups/2026-11-21
     Exit codes: 0 written and verified, 1 not written.
     """
+    from contextlib import nullcontext
+
+    from photon.idregistry.operate.backup import MANIFEST
+    from photon.objects.paths import ObjectPath
+    from photon.objects.transfer import uploaded
 
     with uploaded(directory, MANIFEST) if isinstance(directory, ObjectPath) else nullcontext(directory) as local:
         made_at, rows = write(at, local)
@@ -60,6 +55,10 @@ def backup(at: Deployed, directory: Path) -> None:
 
 def write(at: Deployed, directory: Path) -> tuple[str, list[dict[str, int]]]:
     """A backup of the running registry: when it was made, and a row a group. Raises PhotonError."""
+    from datetime import UTC, datetime
+
+    from photon import __version__
+    from photon.idregistry.operate.backup import write_backup
 
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     members = list(at.with_registry.registry.replicas)
@@ -74,6 +73,9 @@ def write(at: Deployed, directory: Path) -> tuple[str, list[dict[str, int]]]:
 
 def _sources(client: OperatorClient) -> Iterator[Source]:
     """Shards first, the config group last."""
+    from photon.idregistry.operate.backup import Source
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.seeding import GroupSeed
 
     client.leader(0)
     for group in sorted(groups_of(client.inspect_all().values()), reverse=True):
@@ -96,6 +98,8 @@ def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
       photon registry export --config photon.toml --shard 1 --output shard-1.ids
     Exit codes: 0 written, 1 not written.
     """
+    from photon.idregistry.operate.id_columns import write_columns
+
     settings = at.with_registry
     if replica is not None and replica not in settings.registry.replicas:
         raise UsageError(f"--replica {replica}: there are: {', '.join(sorted(settings.registry.replicas))}")
@@ -134,6 +138,8 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
         _verify_backup(at, backup)
         return DONE
     if shards:
+        from photon.cli.registry.reshard import verify_shards
+
         return verify_shards(at, timeout)
     with at.registry() as client:
         compared, problems, silent = _compare(client)
@@ -150,6 +156,8 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
 
 
 def _verify_backup(at: Deployed, backup: Path) -> None:
+    from photon.idregistry.operate.backup import check_backup, read_manifest
+
     disk = RealDisk()
     found = check_backup(disk, backup)
     made_at = read_manifest(disk, backup).made_at
@@ -167,6 +175,8 @@ def _verify_backup(at: Deployed, backup: Path) -> None:
 
 
 def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    from photon.idregistry.operate.fingerprints import differences
+    from photon.idregistry.operate.inspection import groups_of
 
     client.leader(0)
     inspected = client.inspect_all()
@@ -184,6 +194,8 @@ def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], l
 
 
 def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[str, Fingerprint]:
+    from photon.idregistry.operate.fingerprints import fingerprint
+
     mark = client.marked(group)
     exports = {name: client.export(name, mark) for name in replicas}  # all begun: each keeps what it has
     return {name: fingerprint(group, export) for name, export in exports.items()}

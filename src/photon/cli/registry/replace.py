@@ -12,23 +12,11 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
-from photon.config.disk import RealDisk
-from photon.config.errors import UsageError
-from photon.idregistry.client.export_stream import ExportFailed
-from photon.idregistry.operate.inspection import epoch_of, groups_of
-from photon.idregistry.operate.operator_client import OperatorClient
-from photon.idregistry.operate.replacing import (
-    ReplaceRefused,
-    behind,
-    check_survivors,
-    exchange,
-    not_there_yet,
-    survivors,
-)
-from photon.idregistry.operate.seeding import GroupSeed, Member, check_free, seed_directory
 
 if TYPE_CHECKING:
+    from photon.idregistry.operate.operator_client import OperatorClient
     from photon.idregistry.operate.replacing import Exchange
+    from photon.idregistry.operate.seeding import GroupSeed
 
 BARRIER_SECONDS = 30.0
 PAUSE = 0.1
@@ -59,6 +47,9 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
       photon registry replace r3 r4 --config photon.toml --yes
     Exit codes: 0 done, 1 refused or not done in time, 2 wrong usage.
     """
+    from photon.config.errors import UsageError
+    from photon.idregistry.operate.operator_client import OperatorClient
+    from photon.idregistry.operate.replacing import survivors
 
     if wait and (dry_run or yes):
         raise UsageError("--wait comes after the restarts: a call of its own")
@@ -79,6 +70,9 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
 
 
 def _plan(at: Deployed, client: OperatorClient, old: str, new: str) -> tuple[Exchange, list[str]]:
+    from photon.idregistry.operate.operator_client import OperatorClient
+    from photon.idregistry.operate.replacing import ReplaceRefused, check_survivors, exchange
+    from photon.idregistry.operate.seeding import check_free
 
     directory = _directory(at, new)
     check_free(directory)
@@ -102,6 +96,8 @@ def _directory(at: Deployed, new: str) -> Path:
 
 
 def _apply(at: Deployed, client: OperatorClient, wanted: Exchange) -> None:
+    from photon.config.disk import RealDisk
+    from photon.idregistry.operate.seeding import Member, seed_directory
 
     _barriers(client)
     for name in sorted(client.addresses):  # two operators ask the same one first, which refuses the second
@@ -112,6 +108,8 @@ def _apply(at: Deployed, client: OperatorClient, wanted: Exchange) -> None:
 
 def _barriers(client: OperatorClient) -> None:
     """Waits until every survivor has applied what was acknowledged before."""
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.replacing import ReplaceRefused, behind
 
     found = client.inspect_all()
     barriers = {group: client.barrier(group) for group in groups_of(found.values())}
@@ -126,6 +124,9 @@ def _barriers(client: OperatorClient) -> None:
 
 def _seeds(client: OperatorClient) -> Iterator[GroupSeed]:
     """The state of each group, past the barrier, with the term of its last entry."""
+    from photon.idregistry.client.export_stream import ExportFailed
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.seeding import GroupSeed
 
     for group in groups_of(client.inspect_all().values()):
         mark = client.marked(group)
@@ -136,6 +137,8 @@ def _seeds(client: OperatorClient) -> Iterator[GroupSeed]:
 
 
 def _wait(at: Deployed, timeout: float) -> None:
+    from photon.idregistry.operate.inspection import epoch_of
+    from photon.idregistry.operate.replacing import ReplaceRefused, not_there_yet
 
     replicas = at.settings.registry.replicas
     deadline = time.monotonic() + timeout

@@ -11,19 +11,14 @@ from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, deployed, dry_run
 from photon.cli.looking import through
-from photon.cli.registry import reshard_view as view
 from photon.cli.tables import say
 from photon.cli.units import DURATION
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
-from photon.idregistry.client.grpc_client import RegistryClient
-from photon.idregistry.core.outcomes import Refusal
-from photon.idregistry.core.resharding import Action, Ask, Stage
-from photon.idregistry.operate import resharding as applying
-from photon.idregistry.operate.resharding import asked, verified
 
 if TYPE_CHECKING:
-    from photon.idregistry.core.resharding import Resharding
+    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.core.resharding import Ask, Resharding
 
 T = TypeVar("T")
 TRY_SECONDS = 10.0
@@ -60,6 +55,8 @@ def reshard(
     Exit codes: 0 the change is settled (with --no-wait: begun), or aborted; 1 refused, aborted or nobody answers,
     with --abort: there is none, or it is activated; 2 wrong usage; 3 it was begun and has not settled in time.
     """
+    from photon.idregistry.core.resharding import Action, Ask, Stage
+
     if abort == (count is not None) or (change is not None and not abort):
         raise UsageError("say --shards N or --abort, one of them; --change goes with --abort")
     if count is not None:
@@ -75,6 +72,8 @@ def reshard(
 def _applied(
     count: int, lead: float | None, tries: int, limit: float | None, *, dry_run: bool, at_once: bool
 ) -> Callable[[RegistryClient], Awaitable[Resharding]]:
+    from photon.idregistry.core.resharding import Action, Ask
+    from photon.idregistry.operate import resharding as applying
 
     if at_once:
         return _answered(Ask(Action.APPLY, count, dry_run, lead), TRY_SECONDS)
@@ -87,6 +86,8 @@ def _applied(
 def shards(at: Deployed, replica: str | None = None, timeout: float = TRY_SECONDS) -> int:
     """``photon status shards``: which event times each holds, and the change under way or the last one. Exit code 3:
     a change is under way, or is not known to every shard yet."""
+    from photon.idregistry.core.resharding import Action, Ask, Stage
+
     known = at.with_registry.registry.replicas
     if replica is not None and replica not in known:
         raise UsageError(f"--replica {replica}: there are {', '.join(sorted(known))}")
@@ -96,6 +97,9 @@ def shards(at: Deployed, replica: str | None = None, timeout: float = TRY_SECOND
 
 def verify_shards(at: Deployed, timeout: float) -> int:
     """``photon registry verify --shards``. Exit code 3: a replica did not answer."""
+    from photon.cli.registry import reshard_view as view
+    from photon.idregistry.core.outcomes import Refusal
+    from photon.idregistry.operate.resharding import verified
 
     names = list(at.with_registry.registry.replicas)
     found = _of_registry(at, lambda registry: verified(registry, names, timeout=timeout))
@@ -111,22 +115,30 @@ def verify_shards(at: Deployed, timeout: float) -> int:
 # -- inside ----------------------------------------------------------------------------------------------------------
 def _of_registry(at: Deployed, what: Callable[[RegistryClient], Awaitable[T]]) -> T:
     """Connects to the registry as its operator, and does one thing."""
+    from photon.idregistry.client.grpc_client import RegistryClient
+
     addresses = {name: replica.address for name, replica in at.with_registry.registry.replicas.items()}
     tls = at.tls
     return through(lambda: RegistryClient(addresses, tls=tls), what)
 
 
 def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[RegistryClient], Awaitable[Resharding]]:
+    from photon.idregistry.operate.resharding import asked
+
     return lambda registry: asked(registry, ask, replica=replica, timeout=timeout)
 
 
 def _asked(at: Deployed, what: Callable[[RegistryClient], Awaitable[Resharding]]) -> Resharding:
+    from photon.cli.registry import reshard_view as view
+
     found = _of_registry(at, what)
     at.show(view.as_json(found), lambda: view.show(found))
     return found
 
 
 def _how_it_ended(found: Resharding) -> int:
+    from photon.idregistry.core.resharding import Stage
+
     change = found.change
     if change is None or change.stage is Stage.ABORTED:
         say("there is no change" if change is None else "the change was aborted")
@@ -144,6 +156,8 @@ class _Progress:
         self._last = ""
 
     def tell(self, found: Resharding) -> None:
+        from photon.cli.registry import reshard_view as view
+
         line = view.sentence(found)
         key = line.partition("(")[0] + line.partition(")")[2]  # without the time that is left
         if found.change is not None and key != self._last:

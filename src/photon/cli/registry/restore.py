@@ -6,13 +6,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.assembly.registry import rules_of
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
@@ -20,16 +18,6 @@ from photon.cli.tables import moment, picked, print_table
 from photon.cli.units import NOW, given_ns
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
-from photon.idregistry.api import Digester
-from photon.idregistry.client.deployment_key import key_path, read_key
-from photon.idregistry.core import commands as c
-from photon.idregistry.core.sharding import single_range
-from photon.idregistry.operate.backup import MANIFEST, check_backup, config_of, read_manifest, restore_replica
-from photon.idregistry.operate.inspection import group_rows
-from photon.idregistry.operate.seeding import Member, check_free
-from photon.objects.paths import ObjectPath
-from photon.objects.transfer import fetched
-from photon.operations.register import Registered, cleared_lengths, counted, output_files, register_file
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -77,6 +65,11 @@ def restore(
     Exit codes: 0 done, 1 damaged backup, directory not empty, no answer, or an output that cannot be read, 2 wrong
     usage, 3 some ids of outputs have another owner in the backup or no token: their records may be there twice.
     """
+    from contextlib import nullcontext
+
+    from photon.idregistry.operate.backup import MANIFEST
+    from photon.objects.paths import ObjectPath
+    from photon.objects.transfer import fetched
 
     settings = at.with_registry
     if (backup is not None) + again + open_ + (accept_boundary is not None) != 1:
@@ -99,6 +92,8 @@ def restore(
 
 
 def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: bool, yes: bool) -> None:
+    from photon.idregistry.operate.backup import check_backup, read_manifest, restore_replica
+    from photon.idregistry.operate.seeding import Member, check_free
 
     settings, base = at.settings, at.base
     known = settings.registry.replicas
@@ -127,6 +122,10 @@ def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: 
 
 def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
     """Raises UsageError when the replicas would refuse to serve what they were given."""
+    from photon.assembly.registry import rules_of
+    from photon.idregistry.core import commands as c
+    from photon.idregistry.core.sharding import single_range
+    from photon.idregistry.operate.backup import config_of
 
     machine = config_of(RealDisk(), backup, manifest)
     conflict = machine.conflict(c.SetUp(single_range(settings.registry.shards), rules_of(settings, base)))
@@ -135,6 +134,8 @@ def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manife
 
 
 def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) -> None:
+    from photon.idregistry.operate.inspection import group_rows
+
     with at.registry() as client:
         client.leader(0)
         closed = [row.group for row in group_rows(client.inspect_all()) if row.closed]
@@ -188,6 +189,8 @@ def _table(columns: str, rows: Sequence[dict[str, Any]]) -> None:
 
 def _would_register(at: Deployed, client: OperatorClient, names: Sequence[str]) -> int:
     """Shows what would be registered. Raises PhotonError if it would be refused."""
+    from photon.idregistry.operate.inspection import group_rows
+    from photon.operations.register import counted, output_files
 
     if not any(row.closed for row in group_rows(client.inspect_all())):
         raise PhotonError("no shard is closed: outputs are registered again only in a registry that was restored")
@@ -207,6 +210,9 @@ def _would_register(at: Deployed, client: OperatorClient, names: Sequence[str]) 
 
 
 def _registered(at: Deployed, client: OperatorClient, name: str) -> dict[str, Any]:
+    from photon.idregistry.api import Digester
+    from photon.idregistry.client.deployment_key import key_path, read_key
+    from photon.operations.register import Registered, cleared_lengths, output_files, register_file
 
     pipeline = at.settings.datacentre[name]
     digester = Digester(read_key(key_path(at.settings, at.base)), pipeline.join)

@@ -14,12 +14,10 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed
 from photon.cli.tables import moment, picked, print_table
 from photon.config.errors import PhotonError
-from photon.fleet.processes import identities
-from photon.idregistry.operate.findings import CertificateEnd, Expected, findings
-from photon.idregistry.operate.inspection import epoch_of, group_rows
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
+    from photon.idregistry.operate.findings import CertificateEnd
     from photon.idregistry.operate.inspection import GroupRow, Inspection
 
 
@@ -32,6 +30,8 @@ WAIT_S = 120.0
 def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
     """``photon status registry``: a line a group. ``wait``: until each group is led and each replica answers and has
     caught up. Raises PhotonError when no replica answers. Exit code 3: not so."""
+    from photon.idregistry.operate.inspection import group_rows
+
     with at.registry() as client:
         found = client.inspect_all()
         deadline = time.monotonic() + timeout
@@ -55,6 +55,8 @@ def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
 
 def _all_is_well(found: Mapping[str, Inspection]) -> bool:
     """Whether a further replica may be restarted: nothing is silent, leaderless or far behind."""
+    from photon.idregistry.operate.inspection import group_rows
+
     rows = group_rows(found)
     lags = [each.behind for row in rows for each in row.lags]
     answer = all(each.reply is not None for each in found.values())
@@ -103,6 +105,8 @@ def _cells(row: GroupRow) -> list[str]:
 def members(at: Deployed) -> int:
     """``photon status members``: addresses, datacentres, regions, membership epoch. Exit code 3: not all answer and
     agree on the membership."""
+    from photon.idregistry.operate.inspection import epoch_of
+
     settings = at.with_registry
     with at.registry() as client:
         found = client.measure_all()
@@ -148,6 +152,8 @@ def _member_cells(row: dict[str, Any]) -> list[str]:
 # -- photon doctor registry ------------------------------------------------------------------------------------------
 def findings_of(at: Deployed) -> int:
     """Exit code 1: something is wrong."""
+    from photon.idregistry.operate.findings import Expected, findings
+
     settings = at.with_registry
     with at.registry() as client:
         found = client.measure_all()
@@ -168,6 +174,8 @@ def findings_of(at: Deployed) -> int:
 def _certificates(settings: Settings, base: Path) -> list[CertificateEnd]:
     """Those that lie in this machine's directory."""
     from photon.config.certificates import CertificateError, facts, read_certificate
+    from photon.fleet.processes import identities
+    from photon.idregistry.operate.findings import CertificateEnd
 
     if settings.tls is None:
         return []

@@ -9,7 +9,6 @@ import click
 from photon.cli.audited import audited
 from photon.cli.heads import Deployed, deployed, dry_run
 from photon.config.errors import PhotonError, UsageError
-from photon.idregistry.operate.inspection import groups_of, leader_of
 
 if TYPE_CHECKING:
     from photon.idregistry.operate.operator_client import OperatorClient
@@ -50,6 +49,8 @@ def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, t
 
 
 def _led_by(client: OperatorClient, source: str) -> list[int]:
+    from photon.idregistry.operate.inspection import groups_of, leader_of
+
     found = client.inspect_all()
     return [group for group in groups_of(found.values()) if leader_of(found.values(), group) == source]
 

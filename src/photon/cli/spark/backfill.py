@@ -13,7 +13,6 @@ from photon.cli.heads import PLACE, Deployed, deployed
 from photon.cli.tables import print_table, say
 from photon.cli.units import DURATION, given_ns
 from photon.config.errors import UsageError
-from photon.objects.paths import ObjectPath
 
 if TYPE_CHECKING:
     from photon.spark.backfill.run import BackfillOutcome
@@ -104,6 +103,8 @@ def _as_json(done: BackfillOutcome) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], output: Path) -> None:
+    from photon.objects.paths import ObjectPath
+
     rows = [[f"{count:,}", WORDS.get(name, name)] for name, count in found["events"].items() if count]
     print_table(">events, what became of them", rows)
     size = found["bytes"] / 1e6

@@ -16,7 +16,6 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH
 from photon.config.errors import PhotonError, UsageError
-from photon.lab.demo.deployment import DemoDeployment, Shape
 
 FINAL_S = 60.0
 """How long a finished output file may take to be compressed."""
@@ -39,6 +38,8 @@ def demo(directory: Path, clicks: int, master: str) -> int:
       photon spark demo --into /tmp/first-report
     Exit codes: 0 the verification found the lost file, 1 it did not, or something failed, 2 wrong usage.
     """
+    from photon.lab.demo.deployment import DemoDeployment, Shape
+
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory}: is not empty; name a new directory for --into")
     directory = directory.absolute()

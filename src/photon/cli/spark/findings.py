@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
-import orjson
 
 from photon.cli.errors import DONE
 from photon.cli.heads import PATH, PLACE, Printed, dry_run, formatted
 from photon.cli.tables import moment, print_json, print_table, time_of
-from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.objects.paths import ObjectPath
 from photon.spark.classes import Class
-from photon.spark.verify.acknowledged import (
-    Acknowledged,
-    add_acknowledged,
-    finding_key,
-    kept_below,
-    read_acknowledged,
-)
+
+if TYPE_CHECKING:
+    from photon.spark.verify.acknowledged import Acknowledged
 
 SHOWN = 50
 EVIDENCE_CHARS = 160
@@ -91,6 +82,10 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
     """Bytes as text, or as base64 in a member of another name where they are not UTF-8."""
+    import base64
+
+    import orjson
+
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, bytes) and name != "digest":
@@ -140,7 +135,10 @@ def acknowledge(
       photon spark acknowledge reports/2026-11-20 --list
     Exit codes: 0 done, 2 wrong usage, or REPORT has no such finding.
     """
+    from photon.config.disk import RealDisk
+    from photon.objects.paths import ObjectPath
     from photon.spark.problems import ProblemFilter, opened, rows
+    from photon.spark.verify.acknowledged import add_acknowledged, finding_key, kept_below, read_acknowledged
 
     if work is None and isinstance(report, ObjectPath):
         raise UsageError(f"{report}: name the directory of the deployment file, or verify's --work, with --work")
@@ -176,6 +174,7 @@ def acknowledge(
 
 def _new(key: str, row: dict[str, Any], who: str | None, why: str | None) -> Acknowledged:
     from photon.spark.problems import event_text, place_text
+    from photon.spark.verify.acknowledged import Acknowledged
 
     at = time_of(time.time_ns()) or ""
     output = place_text(row["output_file"], row["output_offset"])
@@ -183,6 +182,8 @@ def _new(key: str, row: dict[str, Any], who: str | None, why: str | None) -> Ack
 
 
 def _told(each: Acknowledged) -> dict[str, Any]:
+    import msgspec
+
     told: dict[str, Any] = msgspec.to_builtins(each)
     return told
 

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import to_builtins as builtins
 
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
 from photon.cli.tables import print_table, time_of
-from photon.config.words import many
-from photon.spark.recover.unseen import line_of
 
 if TYPE_CHECKING:
     from photon.operations.spark_recover import Recovery
@@ -127,6 +124,8 @@ class _Told:
 
 
 def _as_json(done: Recovery) -> dict[str, Any]:
+    from msgspec import to_builtins as builtins
+
     return {
         "report": str(done.report.directory),
         "verdict": done.report.name,
@@ -187,6 +186,8 @@ def _show(done: Recovery, config: Path) -> None:
 
 def _refusals(done: Recovery, config: Path) -> Iterator[str]:
     """One line for each group of slots that was not looked at, and for each file that holds lost events."""
+    from photon.config.words import many
+    from photon.spark.recover.unseen import line_of
 
     for refused in chain(*done.progress.unseen.values()):
         yield line_of(refused, str(config))
