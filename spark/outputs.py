@@ -29,6 +29,7 @@ from photon.outputs.published import (
     PLAIN_SUFFIX,
     OutputFile,
     SlotOutput,
+    slot_of,
 )
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas
@@ -166,11 +167,6 @@ def _is_next(file: FoundFile, newest: dict[tuple[str, str], int]) -> bool:
     """True if it is the file that a slot has begun and not published any line of."""
     number = newest.get((slot_of(file.name), file.kind))
     return number is not None and file.path.name == f"{slot_of(file.name)}-{number + 1:06d}{PLAIN_SUFFIX}"
-
-
-def slot_of(name: str) -> str:
-    """The slot in a file's plain name."""
-    return name.rpartition("/")[2].removesuffix(PLAIN_SUFFIX).rpartition("-")[0]
 
 
 def _work(datacentre: str, part: FileRange) -> RangeWork:

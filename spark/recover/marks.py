@@ -18,6 +18,7 @@ from photon.outputs.output_places import OutputPlace, is_kept, kept_directory
 from photon.outputs.published import (
     PLAIN_SUFFIX,
     read_damaged,
+    slot_of,
 )
 from photon.spark.output_lines import NoRecord, read_output_line
 from photon.spark.recover.journal import MarkedRanges
@@ -56,7 +57,8 @@ class SlotMarks:
         ways = [RepairWay.MARKED if apply else RepairWay.MARK] * len(damages)
         by_slot: dict[tuple[str, str], list[int]] = defaultdict(list)
         for row, each in enumerate(damages):
-            slot, datacentre = _slot_of(each.file or ""), each.datacentre or ""
+            file, datacentre = each.file or "", each.datacentre or ""
+            slot = slot_of(file) if file.endswith(PLAIN_SUFFIX) else ""
             if slot and each.offset is not None and datacentre in self.places:
                 by_slot[datacentre, slot].append(row)
             else:
@@ -108,10 +110,6 @@ class SlotMarks:
         if apply and self.disk.exists(root):
             self._copies.add(name)
         return self.disk.exists(root)
-
-
-def _slot_of(file: str) -> str:
-    return file.rpartition("/")[2].rpartition("-")[0] if file.endswith(PLAIN_SUFFIX) else ""
 
 
 def _no_record(line: bytes, kind: str) -> str | None:

@@ -21,6 +21,7 @@ from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.api import I64, Answer
+from photon.outputs.published import slot_of
 from photon.spark.classes import Class
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, WrittenFile, read_journal, write_journal
 from photon.spark.recover.marks import DamageMarks
@@ -38,7 +39,7 @@ from photon.spark.recover.repairs import ASKED as JUST_ASKED
 from photon.spark.recover.repairs import CHANGED, REOPENED, UNANSWERED, RepairBatchName, Repairs
 from photon.spark.recover.replays import ReplayHours
 from photon.spark.recover.report import BATCH_ROWS, Damage, VerifyReport, damages, event_ids, findings
-from photon.spark.recover.unseen import GONE, SeenOutputs, Why, grouped, slot_of_file
+from photon.spark.recover.unseen import GONE, SeenOutputs, Why, grouped
 from photon.spark.recover.written import Places, WrittenAt, elsewhere, names_of, search
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Repairing:
         """Returns why events of the file were not given back, so that its range is not marked; ``None`` if they
         were. A backfill's file is of no slot that publishes."""
         name = each.file or ""
-        why = self._seen.why(each.datacentre or "", slot_of_file(name))
+        why = self._seen.why(each.datacentre or "", slot_of(name))
         if why is not None and why.gone == GONE:
             return RepairWay.NOT_LOOKED_AT
         return RepairWay.WRITTEN if name in spared else None

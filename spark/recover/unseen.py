@@ -127,11 +127,6 @@ def line_of(each: UnseenSlots, config: str) -> str:
     )
 
 
-def slot_of_file(name: str) -> str:
-    """The slot that an output file's name tells: ``joined/SLOT-000003.jsonl``."""
-    return name.rpartition("/")[2].rpartition("-")[0]
-
-
 def grouped(refused: Mapping[tuple[str, Why, bool], Mapping[str, int]]) -> Sequence[UnseenSlots]:
     """``refused``: (datacentre, why, whether that is uncertain) -> slot -> events."""
     return [

@@ -25,6 +25,7 @@ from photon.config.disk import RealDisk
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
 from photon.outputs.output_places import KINDS
+from photon.outputs.published import slot_of
 from photon.spark import logs, outputs
 from photon.spark import problems as problem_files
 from photon.spark.classes import Class
@@ -319,7 +320,7 @@ class _Night:
     def _trouble(self, datacentre: str, name: str, why: str) -> FileTrouble:
         work = self._works.get((datacentre, name))
         if work is None:  # of a backfill
-            return FileTrouble(datacentre, outputs.slot_of(name), name, name, why)
+            return FileTrouble(datacentre, slot_of(name), name, name, why)
         more = ".gz" if work.final else ""
         first, last = (None if each is None else each // HOUR_NS for each in (work.first_ns, work.last_ns))
         return FileTrouble(datacentre, work.slot, name + more, work.path + more, why, first, last)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from photon.computing.publisher import LATE_NAME, slot_of
+from photon.computing.publisher import LATE_NAME
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 from photon.config.clock import NS_PER_S
 from photon.config.decoding import DECODE_ERRORS
@@ -22,6 +22,7 @@ from photon.config.metrics.readings import Readings
 from photon.config.versioned_file import decoded
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
+from photon.outputs.published import slot_of
 from photon.outputs.watermarks import Journal, Late, Pair, decode, pairs_of
 
 STATUS_SUFFIX = ".status.json"

@@ -51,11 +51,6 @@ def _state(directory: Path, sender: str) -> Path:
     return directory / EMBEDDED_STATE / SLOTS_DIRECTORY / sender
 
 
-def slot_of(file: str) -> str:
-    """Of a published file."""
-    return file.rpartition("/")[2].rpartition("-")[0]
-
-
 class NotOfThisState(UsageError):
     """Published files and the state of who publishes them do not belong together."""
 

@@ -132,6 +132,11 @@ def name_of(kind: str, slot: str, number: int) -> str:
     return f"{kind}/{slot}-{number:06d}{PLAIN_SUFFIX}"
 
 
+def slot_of(name: str) -> str:
+    """The slot in an output file's name, plain or final."""
+    return name.rpartition("/")[2].rpartition("-")[0]
+
+
 def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str]) -> bytes:
     """The content of ``durable.json`` for those who publish and are no slot of a joiner."""
     return msgspec.json.encode(Durable(slot, files, sorted(rolled)))

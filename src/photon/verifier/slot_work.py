@@ -15,6 +15,7 @@ from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
+from photon.outputs.published import slot_of
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
 from photon.verifier.owned_ids import OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.seen_ids import SeenIds
@@ -61,7 +62,7 @@ class LineFindings:
             # Whichever is read first: of the two places it is always the same one that the alarm stands at.
             first, (name, offset) = sorted([twin, (file, offsets[row])])
             what = f"event {shown(ids[row])} stands in {first[0]} at {first[1]} as well"
-            alarms = self.alarms.get(_slot_of(name)) or self.alarms[self.slot]
+            alarms = self.alarms.get(slot_of(name)) or self.alarms[self.slot]
             alarms.tell(AlarmKind.DOUBLED, what, self.clock.now_ns(), file=name, offset=offset, event_id=ids[row])
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None:
@@ -144,7 +145,3 @@ class OwnedStep:
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
     """The last whole count of a slot; empty where nobody has counted yet. Raises VerifierDamaged."""
     return read_versioned(disk, path, OwnedFile, VerifierDamaged) or OwnedFile()
-
-
-def _slot_of(file: str) -> str:
-    return file.rpartition("/")[2].rpartition("-")[0]

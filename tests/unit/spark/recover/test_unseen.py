@@ -11,6 +11,7 @@ import pytest
 from photon.config.disk import RealDisk
 from photon.idregistry.witness import KnownSlot, WitnessLog
 from photon.outputs.output_places import OutputPlace
+from photon.outputs.published import slot_of
 from photon.spark.recover.journal import UnseenSlots
 from photon.spark.recover.unseen import (
     GONE,
@@ -20,7 +21,6 @@ from photon.spark.recover.unseen import (
     grouped,
     line_of,
     seen_slots,
-    slot_of_file,
 )
 from photon.spark.sources import EVER, TimeRange
 
@@ -128,4 +128,4 @@ def test_one_line_names_all_slots_of_a_datacentre() -> None:
 
 
 def test_the_slot_of_a_file() -> None:
-    assert slot_of_file("joined/east-1-000003.jsonl") == "east-1"
+    assert slot_of("joined/east-1-000003.jsonl") == "east-1"
