@@ -15,7 +15,6 @@ import fcntl
 import mmap
 import os
 import threading
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +22,7 @@ import orjson
 import xxhash
 
 from photon.config.disk import Disk
+from photon.config.versioned_file import sealed, unsealed
 
 ENDED = "PHOTON_PREDECESSOR_ENDED"
 """Environment variable in which a supervisor says how the process before ended: ``signal 11``, ``exit 0``."""
@@ -187,15 +187,14 @@ class Crumbs:
             "poison": {digest.hex(): reason for digest, reason in poison.items()},
             "deaths": {digest.hex(): count for digest, count in deaths.items()},
         }
-        raw = orjson.dumps(made)
-        self._disk.replace(self._poison_file, POISON_MAGIC + b"%08x\n" % zlib.crc32(raw) + raw)
+        self._disk.replace(self._poison_file, sealed(POISON_MAGIC, orjson.dumps(made)))
         self.poison, self._deaths = poison, deaths
 
     def _load(self) -> None:
         if not self._disk.exists(self._poison_file):
             return
-        head, _, raw = self._disk.read(self._poison_file).partition(b"\n")
-        if head != POISON_MAGIC + b"%08x" % zlib.crc32(raw):
+        raw = unsealed(POISON_MAGIC, self._disk.read(self._poison_file))
+        if raw is None:
             _say(
                 "is damaged or of another version, and begun again: records that end the process do so again",
                 file=str(self._poison_file),

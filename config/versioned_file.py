@@ -6,6 +6,7 @@ A format of JSON or MessagePack is a struct whose tag is its version, so that it
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,17 @@ def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.jso
         raise msgspec.ValidationError(other_version(found, known))
     value: V = decode(data, type=kind)
     return value
+
+
+def sealed(magic: bytes, body: bytes) -> bytes:
+    """A file's content: one line of ``magic``, which ends with the version and a blank, and the body's CRC-32."""
+    return magic + b"%08x\n" % zlib.crc32(body) + body
+
+
+def unsealed(magic: bytes, data: bytes) -> bytes | None:
+    """The body of ``sealed``; `None` means that it is damaged, or of another version."""
+    head, _, body = data.partition(b"\n")
+    return body if head == magic + b"%08x" % zlib.crc32(body) else None
 
 
 def read_present(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path, str], Exception]) -> V:

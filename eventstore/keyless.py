@@ -8,7 +8,6 @@ into the file map like any other.
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 from photon.adapters.contract import Adapter, LogFile
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.versioned_file import sealed, unsealed
 from photon.eventstore.block_keys import BlockKeys, block_keys
 
 FILE_NAME = "keyless-records"
@@ -118,13 +118,12 @@ class KeylessRecords:
         self._tries += 1
 
     def _store(self, kept: _Kept) -> None:
-        raw = msgspec.json.encode(kept)
-        self.disk.replace(self._file, MAGIC + b"%08x\n" % zlib.crc32(raw) + raw)
+        self.disk.replace(self._file, sealed(MAGIC, msgspec.json.encode(kept)))
         self._kept = kept
 
     def _load(self) -> None:
-        head, _, raw = self.disk.read(self._file).partition(b"\n")
-        if head != MAGIC + b"%08x" % zlib.crc32(raw):
+        raw = unsealed(MAGIC, self.disk.read(self._file))
+        if raw is None:
             self._kept = _Kept(more=1)
             self.report(
                 f"{self._file}: is damaged or of another version, so keys of some primary records are not known and "

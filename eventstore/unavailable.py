@@ -16,7 +16,6 @@ The follower belongs to the reader's thread: where each log is and how far it wa
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.lag import LogReading
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.versioned_file import sealed, unsealed
 from photon.eventstore.api import Forgotten, SourceProgress, UnavailableLog
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.index import hash_keys
@@ -245,14 +245,14 @@ class UnavailableLogs(ReadTroubles):
             orjson.dumps({"identity": identity, "path": path, "at_ns": at_ns}) + b"\n"
             for identity, (path, at_ns) in sorted(forgotten.items())
         )
-        self.disk.replace(self._file, MAGIC + b"%08x\n" % zlib.crc32(lines) + lines)
+        self.disk.replace(self._file, sealed(MAGIC, lines))
         self._forgotten, self.given_up = forgotten, frozenset(forgotten)
 
     def _load(self) -> dict[str, tuple[str, int]]:
         if not self.disk.exists(self._file):
             return {}
-        head, _, lines = self.disk.read(self._file).partition(b"\n")
-        if head != MAGIC + b"%08x" % zlib.crc32(lines):
+        lines = unsealed(MAGIC, self.disk.read(self._file))
+        if lines is None:
             self.report(f"{self._file}: is damaged and left out; logs that were given up are waited for again")
             return {}
         parsed = map(orjson.loads, lines.splitlines())
