@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Guard
@@ -58,6 +58,24 @@ Keep = Callable[[Sequence[c.Sample]], Awaitable["tuple[c.Sample, ...] | Refusal"
 """Keeps samples; the answer is all that are kept."""
 
 log = get_logger(__name__)
+Answer = TypeVar("Answer")
+
+
+async def answered(
+    ask: Callable[[], Awaitable[Answer | Refusal]], stop: asyncio.Event, pause_s: float, *, patient: bool = True
+) -> Answer | None:
+    """Asks the registry until it answers, or, not ``patient``, once; `None`: it did not, or ``stop`` came first."""
+    said = ""
+    while not stop.is_set():
+        answer = await ask()
+        if not isinstance(answer, Refusal):
+            return answer
+        if answer.reason != said:
+            log.warning("waiting for the registry", problem=answer.reason)
+        said = answer.reason
+        if not patient or await until(stop, pause_s):
+            break
+    return None
 
 
 class Logs(NamedTuple):
@@ -174,17 +192,7 @@ class Samples:
     async def _asked(
         self, samples: Sequence[c.Sample], stop: asyncio.Event, *, patient: bool = True
     ) -> tuple[c.Sample, ...] | None:
-        said = ""
-        while not stop.is_set():
-            known = await self._keep(samples)
-            if not isinstance(known, Refusal):
-                return known
-            if known.reason != said:
-                log.warning("waiting for the registry", problem=known.reason)
-            said = known.reason
-            if not patient or await until(stop, ASK_S):
-                break
-        return None
+        return await answered(lambda: self._keep(samples), stop, ASK_S, patient=patient)
 
     def compare(self, known: Sequence[c.Sample]) -> None:
         """With what is made of the same records in the logs that are here. Raises UsageError."""

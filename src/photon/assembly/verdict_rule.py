@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from photon.assembly.room import Room
+from photon.assembly.samples import answered
 from photon.config.clock import Clock
 from photon.config.stopping import until
 from photon.config.structured import get_logger
@@ -99,16 +100,7 @@ class Unmatched:
 
     async def begin(self, stop: asyncio.Event) -> bool:
         """Announces the rule, as long as it takes; False if ``stop`` came first."""
-        said = ""
-        while not stop.is_set():
-            refusal = await self._ask()
-            if refusal is None:
-                return True
-            if refusal.reason != said:
-                log.warning("waiting for the registry", problem=refusal.reason)
-            said = refusal.reason
-            await until(stop, ASK_S)
-        return False
+        return await answered(self._ask, stop, ASK_S) is not None
 
     async def run(self, stop: asyncio.Event) -> None:
         said = ""
@@ -122,7 +114,7 @@ class Unmatched:
             await until(stop, ASK_S)
             await self._ask()
 
-    async def _ask(self) -> Refusal | None:
+    async def _ask(self) -> Literal[True] | Refusal:
         asked = self._clock.monotonic()
         known = await self._registry.recovery.judge_by(
             self._join, self._datacentre, self._process, self._rule, timeout=ANSWER_S
@@ -131,7 +123,7 @@ class Unmatched:
             return known
         self._heard = asked
         self._waits = "; ".join(behind(known, self._process, self._rule, self._others))
-        return None
+        return True
 
 
 def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[str]) -> Iterator[str]:
