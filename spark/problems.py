@@ -6,20 +6,21 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from photon.config.decoding import DECODE_ERRORS
-from photon.config.disk import RealDisk
+from photon.config.disk import Disk, RealDisk
 from photon.config.versioned_file import decoded
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched
 from photon.spark.recover.journal import ReportRefused
 from photon.spark.schemas import PROBLEM
 
+V = TypeVar("V", bound=msgspec.Struct)
 VERDICT_NAME = "verdict.json"
 PROBLEMS = "problems"
 """Directory of the Parquet files, below the report."""
@@ -73,14 +74,21 @@ def opened(directory: Path) -> Iterator[ReadReport]:
 
 
 def _read(named: Path, local: Path) -> ReadReport:
-    path = named / VERDICT_NAME
+    _, verdict = read_verdict(RealDisk(), local, _Verdict, named)
+    return ReadReport(verdict.join, local / PROBLEMS)
+
+
+def read_verdict(disk: Disk, report: Path, kind: type[V], named: Path | None = None) -> tuple[bytes, V]:
+    """The verdict of a report as it stands there, and decoded. ``named``: what errors call the report, if not
+    ``report``. Raises ReportRefused."""
+    path = (named or report) / VERDICT_NAME
     try:
-        verdict = decoded(RealDisk().read(local / VERDICT_NAME), _Verdict)
+        data = disk.read(report / VERDICT_NAME)
+        return data, decoded(data, kind)
     except OSError as error:
         raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
     except DECODE_ERRORS as error:
         raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
-    return ReadReport(verdict.join, local / PROBLEMS)
 
 
 def rows(report: ReadReport, wanted: ProblemFilter) -> Iterator[dict[str, Any]]:

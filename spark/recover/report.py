@@ -20,12 +20,11 @@ import pyarrow.compute as pc
 
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
-from photon.config.versioned_file import decoded
 from photon.idregistry.api import DIGEST_BYTES
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched
 from photon.spark.classes import Class
-from photon.spark.problems import PROBLEMS, VERDICT_NAME, VERSION, record_batches
+from photon.spark.problems import PROBLEMS, VERDICT_NAME, VERSION, read_verdict, record_batches
 from photon.spark.recover.journal import ReportRefused
 from photon.spark.recover.planning import ReportedProblem
 from photon.spark.sources import TimeRange
@@ -101,14 +100,7 @@ def opened(disk: Disk, directory: Path, deployment: str) -> Iterator[VerifyRepor
 def open_report(disk: Disk, directory: Path, deployment: str) -> VerifyReport:
     """Raises ReportRefused: the report is missing, or belongs to a deployment with another fingerprint."""
     path = directory / VERDICT_NAME
-    try:
-        data = disk.read(path)
-    except OSError as error:
-        raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
-    try:
-        verdict = decoded(data, ReportVerdict)
-    except DECODE_ERRORS as error:
-        raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
+    data, verdict = read_verdict(disk, directory, ReportVerdict)
     if verdict.deployment != deployment:
         raise ReportRefused(
             f"{path}: the deployment has changed since this report, or is another one; verify again, then recover"
