@@ -20,12 +20,13 @@ from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath, placed
 from photon.outputs.content import OutputMissing
 from photon.outputs.cursor import Cursor
-from photon.outputs.every_file import CHECKSUM_WRONG, GONE, FoundFile, files_below, whole_lines
+from photon.outputs.every_file import CHECKSUM_WRONG, FoundFile, files_below, whole_lines
 from photon.outputs.formats import DamagedRange
 from photon.outputs.mirrored import MirroredPlace
 from photon.outputs.output_places import KINDS, OutputPlace
 from photon.outputs.published import (
     FINAL_SUFFIX,
+    GONE,
     PLAIN_SUFFIX,
     OutputFile,
     SlotOutput,

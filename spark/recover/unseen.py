@@ -91,7 +91,7 @@ def seen_slots(disk: Disk, place: OutputPlace, window: TimeRange) -> dict[str, S
         root = slot.output or place.output
         names = listed.setdefault(root, {kind: set(disk.names(root / kind)) for kind in KINDS})
         files = _of_range(slot, window)
-        missing = sum(1 for file in files if not _is_there(disk, root, names, file))
+        missing = sum(1 for file in files if not _is_there(names[file.kind], Path(file.path).name))
         found[slot.slot] = SeenSlot(len(files), missing, str(root), not any(names.values()))
     return found
 
@@ -105,11 +105,8 @@ def _of_range(slot: SlotOutput, window: TimeRange) -> list[OutputFile]:
     ]
 
 
-def _is_there(disk: Disk, root: Path, names: Mapping[str, Collection[str]], file: OutputFile) -> bool:
-    stored = root / file.path
-    forms = {stored.name, stored.name + ".gz"}
-    # A file that was moved into a bucket is in no directory here.
-    return not forms.isdisjoint(names[file.kind]) or disk.exists(stored.with_name(stored.name + ".gz"))
+def _is_there(names: Collection[str], stored: str) -> bool:
+    return stored in names or f"{stored}.gz" in names
 
 
 def line_of(each: UnseenSlots, config: str) -> str:

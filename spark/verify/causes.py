@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from photon.outputs.every_file import CHECKSUM_WRONG, GONE
+from photon.outputs.every_file import CHECKSUM_WRONG
+from photon.outputs.published import GONE
 from photon.spark.verify.classify import FOREIGN, LogName
 
 

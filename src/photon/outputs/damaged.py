@@ -19,6 +19,7 @@ from photon.outputs.formats import DamagedRange
 from photon.outputs.published import (
     DAMAGED_NAME,
     FINAL_SUFFIX,
+    GONE,
     PLAIN_SUFFIX,
     OutputFile,
     SlotListing,
@@ -31,7 +32,6 @@ from photon.outputs.published import (
 READ_BYTES = 64 << 10
 FILL_BYTES = 1 << 20
 TOLD_MAX = 10_000
-GONE = "is gone"
 NoRecord = Callable[[bytes, str], str | None]
 """Why a line without its newline is no output record of a kind; ``None`` if it is one."""
 

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import Disk
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
+from photon.outputs.published import FINAL_SUFFIX, GONE, PLAIN_SUFFIX
 from photon.outputs.ranges import BLOCK_BYTES, Lines
 
 _GZIP = 31
 CHECKSUM_WRONG = "checksum wrong"  # as ``trouble``; every line was given all the same
-GONE = "is gone"  # as ``trouble``
 _CHECKS = {"incorrect data check": 4, "incorrect length check": 0}
 # zlib's words for a wrong trailer -> bytes of the trailer that follow the place where zlib stops
 

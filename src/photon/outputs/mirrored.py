@@ -33,6 +33,7 @@ from photon.outputs.published import (
     PublishedDamaged,
     SlotOutput,
     ordered,
+    slot_of,
 )
 
 MANIFEST = "manifest.jsonl"
@@ -73,7 +74,7 @@ class MirroredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def slot(self) -> str:
-        return self.plain.partition("/")[2].rpartition("-")[0]
+        return slot_of(self.plain)
 
 
 _LINES = msgspec.json.Decoder(MirroredFile)

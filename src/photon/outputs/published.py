@@ -30,6 +30,7 @@ COPY_NAME = "copy.json"
 """Of a copy; the files themselves stand in OUTPUT_NAME in the same directory."""
 OUTPUT_NAME = "output"
 DAMAGED_NAME = "damaged.json"
+GONE = "is gone"  # why a published file cannot be read: it is not there
 PLAIN_SUFFIX = ".jsonl"
 FINAL_SUFFIX = ".jsonl.gz"
 _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")

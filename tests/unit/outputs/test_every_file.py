@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
-from photon.outputs.every_file import CHECKSUM_WRONG, GONE, files_below, whole_lines
+from photon.outputs.every_file import CHECKSUM_WRONG, files_below, whole_lines
+from photon.outputs.published import GONE
 
 DATA = b"".join(b'{"line":%d}\n' % (n * n) for n in range(3000))
 PACKED = gzip.compress(DATA)

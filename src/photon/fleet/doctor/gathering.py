@@ -71,7 +71,8 @@ from photon.idregistry.operate.inspection import Inspection
 from photon.idregistry.operate.operator_client import OperatorClient
 from photon.objects.paths import ObjectPath, placed
 from photon.outputs import OutputPlace, SlotOutput, read_slot
-from photon.outputs.damaged import GONE, unreadable
+from photon.outputs.damaged import unreadable
+from photon.outputs.published import GONE
 from photon.tables.configured import open_tables
 from photon.tables.standing import look, old_locks
 from photon.tables.tables import Tables
