@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TypeVar
 
 from photon.adapters.configured import ConfiguredAdapter
@@ -62,26 +62,86 @@ class Fault:
     retry: bool = False  # asked again until there is an answer
 
 
-class Guard:
-    """Calls an adapter for records of one batch. For one thread at a time, and not within itself."""
+class Watched:
+    """A stretch of user code: one that does not come back within ``limit_s`` seconds is broken off by ``Hung``.
 
-    def __init__(self, adapter: Adapter) -> None:
-        self.adapter = adapter
-        self.limit_s = adapter.time_limit_s
+    For one thread at a time, and not within itself. ``owner``: the user's object, whose files ``where`` names.
+    """
+
+    def __init__(self, owner: object, limit_s: float) -> None:
+        self.limit_s = limit_s
         self.count = 0
         self.where = ""
         self.fired = False
-        self._crumbs = getattr(adapter, "crumbs", None)  # observers and computations are guarded too, and have none
-        self._slot = -1
-        self._careful = False
+        self.lock = threading.Lock()
+        self._owner = owner
         self._depth = sys.getrecursionlimit()
         self._was_lowered = False
         self._raised = 0
-        self.lock = threading.Lock()
         self._seen = -1
         self._ticks = 0
         self._armed = False
         self._alarm = _main_alarm() if threading.get_ident() == _MAIN else _WATCHER
+
+    def __enter__(self) -> None:
+        _inside.add(threading.get_ident())
+        if self.limit_s > 0:
+            self._seen, self._ticks, self._raised, self.fired = -1, 0, 0, False
+            self._armed = True
+            self._alarm.watch(self)
+
+    def __exit__(self, *error: object) -> None:
+        self.disarm()
+        self._was_lowered = sys.getrecursionlimit() != self._depth
+        if self._was_lowered:
+            sys.setrecursionlimit(self._depth)
+        _inside.discard(threading.get_ident())
+        if _forked:  # user code forked, and both come back here: only one may go on
+            os._exit(0)
+
+    def disarm(self) -> None:
+        """From here on nothing is raised. Again and again is fine."""
+        if self.limit_s > 0:
+            self._alarm.forget(self)
+            self._armed = False
+
+    def is_late(self) -> bool:
+        """Asked once a tick: whether the record of now has had its time."""
+        if not self._armed:
+            return False
+        if self.count != self._seen:
+            self._seen, self._ticks, self._raised = self.count, 0, 0
+            return False
+        self._ticks += 1
+        if self._ticks < TICKS:
+            return False
+        self._ticks = 0
+        self._raised += 1
+        if self._raised > SWALLOWED_MAX:
+            self._give_up()
+        return True
+
+    def _give_up(self) -> None:
+        """``Hung`` was caught by code that went on, more than once."""
+
+    def note(self, frame: FrameType | None) -> None:
+        innermost, own = frame, None
+        while frame is not None and own is None:
+            own = frame if is_own(frame, self._owner) else None
+            frame = frame.f_back
+        at = own or innermost
+        self.where = "" if at is None else f" ({at.f_code.co_filename}:{at.f_lineno})"
+
+
+class Guard(Watched):
+    """Calls an adapter for records of one batch."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__(adapter, adapter.time_limit_s)
+        self.adapter = adapter
+        self._crumbs = adapter.crumbs
+        self._slot = -1
+        self._careful = False
 
     def each(self, items: Sequence[_T], ask: Callable[[_T], _R]) -> list[_R | Fault]:
         """The answer for each item, or what went wrong with it."""
@@ -169,57 +229,19 @@ class Guard:
             if self._careful:
                 self._crumbs.lock.acquire()
             self._slot = self._crumbs.enter()
-        _inside.add(threading.get_ident())
-        if self.limit_s > 0:
-            self._seen, self._ticks, self._raised, self.fired = -1, 0, 0, False
-            self._armed = True
-            self._alarm.watch(self)
+        super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self.disarm()
-        self._was_lowered = sys.getrecursionlimit() != self._depth
-        if self._was_lowered:
-            sys.setrecursionlimit(self._depth)
-        _inside.discard(threading.get_ident())
-        if _forked:  # user code forked, and both come back here: only one may go on
-            os._exit(0)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         if self._crumbs is not None:
             self._crumbs.leave(self._slot)
             if self._careful:
                 self._crumbs.lock.release()
 
-    def disarm(self) -> None:
-        """From here on nothing is raised. Again and again is fine."""
-        if self.limit_s > 0:
-            self._alarm.forget(self)
-            self._armed = False
-
-    def is_late(self) -> bool:
-        """Asked once a tick: whether the record of now has had its time."""
-        if not self._armed:
-            return False
-        if self.count != self._seen:
-            self._seen, self._ticks, self._raised = self.count, 0, 0
-            return False
-        self._ticks += 1
-        if self._ticks < TICKS:
-            return False
-        self._ticks = 0
-        self._raised += 1
-        if self._raised > SWALLOWED_MAX and self._crumbs is not None:
+    def _give_up(self) -> None:
+        if self._crumbs is not None:
             self._crumbs.blame(f"the adapter did not come back within {self.limit_s:g} s, and catches what ends it")
             os._exit(SWALLOWED_EXIT)
-        return True
-
-    def note(self, frame: FrameType | None) -> None:
-        innermost, own = frame, None
-        while frame is not None and own is None:
-            own = frame if is_own(frame, self.adapter) else None
-            frame = frame.f_back
-        at = own or innermost
-        self.where = "" if at is None else f" ({at.f_code.co_filename}:{at.f_lineno})"
 
     def _late(self) -> Fault:
         reason = f"the adapter did not come back within {self.limit_s:g} s{self.where}"
@@ -290,10 +312,10 @@ def _keys_by_file(records: Records, ask: Callable[[Sequence[bytes], LogFile], ob
 class _Alarm:
     """Checks guards once a tick."""
 
-    def watch(self, guard: Guard) -> None:
+    def watch(self, guard: Watched) -> None:
         raise NotImplementedError
 
-    def forget(self, guard: Guard) -> None:
+    def forget(self, guard: Watched) -> None:
         raise NotImplementedError
 
 
@@ -315,7 +337,7 @@ class _Timer(_Alarm):
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._guard: Guard | None = None
+        self._guard: Watched | None = None
         self._timer = ctypes.c_void_p()
         event = _Event(None, int(SIGNAL), _SIGEV_THREAD_ID, threading.get_native_id())
         if self._libc.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)):
@@ -324,7 +346,7 @@ class _Timer(_Alarm):
         self._specs: dict[float, _Spec] = {}
         signal.signal(SIGNAL, self._ticked)
 
-    def watch(self, guard: Guard) -> None:
+    def watch(self, guard: Watched) -> None:
         spec = self._specs.get(guard.limit_s)
         if spec is None:
             tick_ns = max(1_000_000, int(guard.limit_s / TICKS * 1e9))
@@ -333,7 +355,7 @@ class _Timer(_Alarm):
         self._guard = guard
         self._libc.timer_settime(self._timer, 0, ctypes.byref(spec), None)
 
-    def forget(self, guard: Guard) -> None:
+    def forget(self, guard: Watched) -> None:
         self._guard = None
         self._libc.timer_settime(self._timer, 0, ctypes.byref(self._off), None)
 
@@ -348,18 +370,18 @@ class _Watcher(_Alarm):
     """Looks at guards of other threads from a thread of its own, which ends when there is nothing to watch."""
 
     def __init__(self) -> None:
-        self._guards: dict[int, Guard] = {}
+        self._guards: dict[int, Watched] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def watch(self, guard: Guard) -> None:
+    def watch(self, guard: Watched) -> None:
         with self._lock:
             self._guards[threading.get_ident()] = guard
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="adapter-watch", daemon=True)
                 self._thread.start()
 
-    def forget(self, guard: Guard) -> None:
+    def forget(self, guard: Watched) -> None:
         own = threading.get_ident()
         with guard.lock:
             self._guards.pop(own, None)

@@ -54,14 +54,14 @@ def is_interrupt(error: BaseException) -> bool:
     return at.tb_frame.f_code.co_code[at.tb_lasti] != opmap["RAISE_VARARGS"]
 
 
-def is_own(frame: FrameType, adapter: Adapter | None) -> bool:
-    """Whether a frame runs code of the adapter's own file or package, not of Photon or a library."""
+def is_own(frame: FrameType, owner: object | None) -> bool:
+    """True if a frame runs code of the owner's own file or package, not of Photon or a library."""
     name = str(frame.f_globals.get("__name__"))
     if name.startswith(MODULE_PREFIX):
         return True
-    if adapter is None:
+    if owner is None:
         return False
-    home = type(adapter).__module__.partition(".")[0]
+    home = type(owner).__module__.partition(".")[0]
     return home != "photon" and (name == home or name.startswith(home + "."))
 
 

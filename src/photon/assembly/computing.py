@@ -14,10 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
-from photon.adapters.containment import Guard
-from photon.adapters.contract import Adapter
+from photon.adapters.containment import Watched
 from photon.assembly.computing_hbase import Place as HBasePlace
 from photon.assembly.computing_hbase import Shared, machine_id, read_place, write_place
 from photon.computing import guarding, standing
@@ -295,8 +293,7 @@ def keep_in_hbase(
 
 
 def guard_of(computation: Computation) -> guarding.Guard:
-    """As of an adapter, of which it asks for the time limit only."""
-    return cast("guarding.Guard", Guard(cast("Adapter", computation)))
+    return Watched(computation, computation.time_limit_s)
 
 
 class Running:

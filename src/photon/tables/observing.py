@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 import orjson
 import structlog
 
-from photon.adapters.containment import Guard, Hung
-from photon.adapters.contract import Adapter
+from photon.adapters.containment import Hung, Watched
 from photon.computing.guarding import failed
 from photon.tables.api import (
     AdvisoryLocks,
@@ -106,7 +105,7 @@ class ObserverFailed(TablesError):
 class _Guarded(Transaction):
     """The transaction of one run: the store's time is not the observer's, and its calls are never broken off."""
 
-    guard: Guard | None = None
+    guard: Watched | None = None
 
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
@@ -373,10 +372,10 @@ class Worker:
 
     def _call(self, observer: Observer, raw: _Guarded, face: TransactionFace, row: Row) -> None:
         """Raises ObserverFailed, and what the tables raise."""
-        guards: dict[str, Guard] = self._guards.__dict__.setdefault("by_name", {})
+        guards: dict[str, Watched] = self._guards.__dict__.setdefault("by_name", {})
         guard = guards.get(observer.name)
         if guard is None:  # each thread has its own
-            guard = guards[observer.name] = Guard(cast("Adapter", observer))
+            guard = guards[observer.name] = Watched(observer, observer.time_limit_s)
         raw.guard = guard
         try:
             with guard:

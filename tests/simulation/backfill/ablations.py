@@ -88,7 +88,7 @@ class TidiedBeforeManifest(Driver):
         await super()._check_newest()
         batches = [str(batch) for batch in self._staged()]
         await self.clear_batches(batches)
-        await self.tidy(Manifest(1, "", 0, [], {}))
+        await self.tidy(Manifest("", 0, [], {}))
 
     def _staged(self) -> list[BatchName]:
         return staged_batches(self._disk, self._places)
