@@ -138,7 +138,7 @@ def _more(rig: CopyRig, before: int) -> bool:
 
 async def test_a_stopped_joiner_hides_nothing(tmp_path: Path) -> None:
     """Three orderly stops under traffic: each time readers see all that its output holds, and its copy has it."""
-    rig = CopyRig(tmp_path, drawn_seed(), wait="600s", seconds=5 * SECONDS)
+    rig = CopyRig(tmp_path, drawn_seed(), wait="600s", seconds=12 * SECONDS)  # on a busy machine a stop takes many
     async with rig.started():
         feeding = asyncio.create_task(rig.feed.run())
         for _ in range(3):

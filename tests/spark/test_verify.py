@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.logs.identity import log_name
 from photon.spark import logs, outputs, schemas
 from photon.spark.classes import LOST_REGISTERED
+from photon.spark.verify.classify import KnownLogs
 from photon.spark.verify.job import Verification, VerifyInputs, VerifyQuestion, pairs, verify
 from tests.spark.small_deployment import FOREIGN, HOUR_NS, PRIMARY, SITES, Deployment, make, plant
 
@@ -44,8 +46,21 @@ def verified(spark: SparkSession, deployment: Deployment) -> Verification:
         partial(logs.primary, spark, source, deployment.logs("queries")),
         outputs.outputs(spark, deployment.outputs(), source),
         spark.createDataFrame(entries, schemas.REGISTRY),
+        logs=partial(standing, deployment),
     )
     return verify(inputs, question(deployment))
+
+
+def standing(deployment: Deployment) -> KnownLogs:
+    """All logs of the deployment; none was ever removed."""
+    names = frozenset(
+        (side, site, log_name(str(path.relative_to(deployment.root / site / directory))))
+        for side, directory in (("foreign", "clicks"), ("primary", "queries"))
+        for site in SITES
+        for path in (deployment.root / site / directory).rglob("*")
+        if path.is_file()
+    )
+    return KnownLogs(names, {}, {})
 
 
 def test_a_deployment_without_fault_is_right(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ CANDIDATES_MAX = 256  # logs of one name that are tried for a record
 CHUNK_BYTES = 1 << 18  # read at a time for ids by place
 PAGES_BYTES = 32 << 20  # inflated pages of compressed logs that stay in memory
 
+ANY_KEY = b"any"  # an empty one would say that the record has no key
 LOG_NAMES_MAX = 65_536  # file names whose log name is remembered
 
 name_of = lru_cache(maxsize=LOG_NAMES_MAX)(log_name)
@@ -58,7 +59,7 @@ class _WhatStandsThere(Adapter):
         self.primary_framing, self.primary_links = side.framing, side.links
 
     def primary_key(self, record: bytes, file: LogFile) -> bytes:
-        return b""
+        return ANY_KEY
 
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
         return None
@@ -211,7 +212,7 @@ class SourceLogs:
         found = self._logs[identity]
         file = LogFile(found.file.path, found.head.header)
         log = MappedLog(self._numbers[identity], identity, file, max(places[row].offset for row in rows))
-        read, _ = self._opened().read([PlaceToRead(b"", log, places[row].offset, 0, 0) for row in rows]).told()
+        read, _ = self._opened().read([PlaceToRead(ANY_KEY, log, places[row].offset, 0, 0) for row in rows]).told()
         for at, (record, file, _) in zip(read.rows.tolist(), read.records.rows(), strict=True):
             row = rows[at]
             place, named = places[row], LogFile(places[row].file, file.header)

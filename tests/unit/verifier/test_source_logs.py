@@ -93,6 +93,14 @@ def test_places_that_are_no_record_s_begin_or_behind_the_end(tmp_path: Path) -> 
     logs.close()
 
 
+def test_the_last_line_may_have_no_line_end(tmp_path: Path) -> None:
+    records = [foreign_record(n) for n in range(5)]
+    (tmp_path / "clicks.log").write_bytes(log_of(records).removesuffix(b"\n"))
+    logs = SourceLogs(side(tmp_path))
+    assert found(logs, "clicks.log", records, [4, 0]) == [records[4], records[0]]
+    logs.close()
+
+
 def test_headers_and_records_over_several_lines(tmp_path: Path) -> None:
     header, first, second = b"id,q,text", b'c1,q1,"two\nlines"', b"c2,q2,plain"
     (tmp_path / "clicks.csv").write_bytes(b"\r\n".join([header, first, second]) + b"\r\n")
