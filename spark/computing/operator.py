@@ -21,8 +21,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from photon.adapters.containment import Guard
-from photon.adapters.contract import Adapter
+from photon.adapters.containment import Watched
 from photon.computing import guarding
 from photon.computing.errors import ComputingError
 from photon.computing.model import Computation, Record
@@ -81,7 +80,7 @@ def guard_of(computation: Computation) -> guarding.Guard:
     """The time limit needs the main thread, in which Spark's workers run."""
     if threading.current_thread() is not threading.main_thread():
         return guarding.Unguarded(computation)
-    return cast("guarding.Guard", Guard(cast("Adapter", computation)))
+    return Watched(computation, computation.time_limit_s)
 
 
 def stages_of(topology: Topology, store: Any = None) -> list[Stage]:

@@ -101,7 +101,7 @@ def test_a_joiner_that_is_stopped_three_times_hides_nothing(stack: Stack) -> Non
     for stops in (1, 2, 3):
         stack.wait_for_joins("east")
         stack.run("stop", "joiner-east")
-        written = int(stack.operator("east", "sh", "-euc", "cat /output/joined/*.jsonl | wc -l"))
+        written = int(stack.operator("east", "sh", "-euc", "zcat -f /output/joined/*.jsonl* | wc -l"))
         assert len(read_ids(stack, "east")) == written > 0
         said = stack.run("logs", "--no-color", "joiner-east")
         assert said.count("everything it took is decided and published") == stops

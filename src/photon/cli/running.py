@@ -51,16 +51,23 @@ def wait_for(
     directory: Path, name: str, timeout: float, is_so: Callable[[ServiceState], bool] | str, *, telling: bool = False
 ) -> ServiceState:
     """Until a process is so (a state, or what looks at it). ``telling``: says now and then on standard error what it
-    waits for. Raises PhotonError."""
+    waits for. Raises PhotonError, also for one that started meanwhile and refused to run."""
     from photon.config.errors import PhotonError
+    from photon.supervision.states import USAGE_EXIT
 
     began = told = time.monotonic()
+    starts: int | None = None
     while True:
         state = tell(directory, "ps", [name])[0]
         if state.state == is_so if isinstance(is_so, str) else is_so(state):
             return state
         now = time.monotonic()
         said = _words(state)
+        failing = state.state == "failing"
+        if starts is None:
+            starts = state.restarts if failing else -1  # before, it may have failed for another reason
+        if failing and state.pid is None and state.exit_code == USAGE_EXIT and state.restarts != starts:
+            raise PhotonError(f"{name}: {said}")
         if now - began > timeout:
             raise PhotonError(f"{name}: after {timeout:g} s it is {said}; photon status processes shows all")
         if telling and now - told > TELL_S:

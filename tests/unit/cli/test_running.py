@@ -122,6 +122,18 @@ async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:
     assert [line.partition(":")[0] for line in some.output.splitlines()] == ["joiner west-1"]
 
 
+async def test_one_that_refuses_to_run_is_not_waited_for(site: Site) -> None:
+    routes = site.load().routes_file
+    routes.unlink()
+    refused = await site.photon("restart", "joiner-east-1", "--timeout", str(10 * WAIT_S))
+    assert refused.exit_code == FAILED
+    assert "joiner east-1: failing" in refused.output
+    assert "no such file" in refused.output
+    write_routes(routes, [])
+    mended = await site.photon("restart", "joiner-east-1")
+    assert mended.exit_code == 0, mended.output
+
+
 async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
     held = await site.photon("hold", "--datacentre", "east")
     assert (held.exit_code, held.output) == (0, "held: registry r1, joiner east-1\n")
