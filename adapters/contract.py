@@ -231,7 +231,7 @@ class Payloads(NamedTuple):
         return Payloads([each.foreign for each in joined], [each.primary for each in joined], others)
 
     def rows(self) -> list[Joined | Filtered | Unpaired | BadRecord]:
-        """What becomes of each pair."""
+        """The outcome of each pair."""
         joined = zip(self.foreign, self.primary, strict=True)
         return [self.others.get(row) or Joined(*each) for row, each in enumerate(joined)]
 

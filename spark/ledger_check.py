@@ -52,7 +52,7 @@ class Explanations(NamedTuple):
     otherwise: int
     """Records of the hour that stand as something else."""
     moved: int
-    """The same of other hours."""
+    """Wrongly joined records of other hours: their time may be wrong, and this hour their own."""
 
 
 def compare(

@@ -30,12 +30,12 @@ RISING_SHARE = 0.95
 
 
 def is_moment(text: str) -> bool:
-    """Whether it can hardly be anything but a time written as text."""
+    """True if it can hardly be anything but a time written as text."""
     return _TEXT.fullmatch(text) is not None and format_of([text]) != ()
 
 
 def time_like(values: Sequence[str]) -> bool:
-    """Whether all values can be read as times in a way that is known."""
+    """True if all values can be read as times in a known way."""
     return bool(values) and (unit_of(values) is not None or format_of(values) != ())
 
 

@@ -219,7 +219,7 @@ Shown = Annotated[bytes, msgspec.Meta(max_length=SHOWN_BYTES_MAX)]
 
 
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """What a join's rule makes of one record (``samples``). Digests are the deployment's keyed ones."""
+    """Id, key and time that a join's rule gives one record (``samples``). Digests are the deployment's keyed ones."""
 
     side: Literal["foreign", "primary"]
     log: Text  # its name, without what a rotation puts behind it

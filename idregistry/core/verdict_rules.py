@@ -24,7 +24,7 @@ PROCESSES_MAX = 1_024  # of a join: the one that announced its rule first is for
 
 
 class VerdictRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """What the processes of one join have announced."""
+    """The announcements of one join's processes."""
 
     rules: tuple[c.VerdictRule, ...] = ()  # in the order in which they became the newest
     brought: c.Text = ""  # the process that announced the newest first

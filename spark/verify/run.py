@@ -438,7 +438,7 @@ class _Inputs:
     files: list[InputFile]
     """Every file that there is, as it is now."""
     places: dict[Name, Path | LogPath]
-    """Where those stand whose growth is looked at."""
+    """Paths of the files whose growth is looked at."""
     works: dict[tuple[str, str], RangeWork]
     """(datacentre, name) -> an output file, be it named or not."""
 

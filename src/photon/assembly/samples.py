@@ -177,7 +177,7 @@ class Samples:
         return self._clock.monotonic() < self._next.get(side, float("-inf"))
 
     async def keep(self, found: Sequence[Found], stop: asyncio.Event, *, patient: bool = True) -> bool:
-        """Keeps these, as long as it takes or, not ``patient``, if the registry answers; False: it did not.
+        """Keeps these samples; unless ``patient``, returns False if the registry does not answer.
 
         Raises UsageError where another process made something else of one of them.
         """
@@ -283,7 +283,7 @@ class Samples:
 
 
 def difference(before: c.Sample, now: c.Sample) -> str:
-    """What differs, and both values; empty: nothing."""
+    """Names the difference, with both values; empty if there is none."""
     if before.id != now.id:
         was, now_is = (_value(each.id_shown, each.id, "its place") for each in (before, now))
         return f"id: {was} before and {now_is} now,"

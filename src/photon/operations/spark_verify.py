@@ -211,7 +211,7 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
 def _add_registry(
     task: VerifyTask, wish: Wish, work: Path, export: Export, say: Callable[[str], None]
 ) -> ConfigMachine:
-    """What the export says of slots and joins."""
+    """The slots and joins in the export."""
     directory = wish.export
     if directory is None:
         directory = wish.keep_export or work / "export"

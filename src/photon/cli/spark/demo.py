@@ -18,7 +18,7 @@ from photon.cli.heads import PATH
 from photon.config.errors import PhotonError, UsageError
 
 FINAL_S = 60.0
-"""How long a finished output file may take to be compressed."""
+"""Seconds that a finished output file may take to be compressed."""
 POLL_S = 0.5
 
 
