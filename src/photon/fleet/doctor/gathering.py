@@ -23,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 
 from photon import __version__
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.inference.rows import is_absent
@@ -295,9 +296,12 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
 
 
 def _absent_keys(settings: Settings, base: Path, join: str, side: Side, path: Path) -> dict[str, int]:
-    """Marks of absent values among the keys of a sample. What cannot be read is others' affair."""
+    """Marks of absent values among the keys of a sample. What cannot be read is others' affair, and a user's code is
+    not asked: a record may end the process that asks."""
     try:
         adapter = adapter_of(settings, join, base)
+        if type(adapter) is not ConfiguredAdapter:
+            return {}
         own = settings.join[join]
         files = own.primary_files if side == "primary" else own.foreign_files
         links = adapter.primary_links if side == "primary" else adapter.foreign_links

@@ -114,6 +114,23 @@ def test_marks_of_absent_values_among_the_keys_are_counted(tmp_path: Path) -> No
     assert [each.absent_keys for each in gathering.logs(settings, tmp_path, ["east"])] == [{}, {}]
 
 
+def test_code_of_the_user_is_not_asked(tmp_path: Path) -> None:
+    """A record that ends a joiner would end the doctor, too."""
+    code = "import os\nfrom photon.adapters.configured import ConfiguredAdapter\nclass Ends(ConfiguredAdapter):\n"
+    asked = ("primary_key", "primary_keys_of", "foreign_header", "header_columns")
+    (tmp_path / "ends.py").write_text(code + "".join(f"    def {name}(self, *_): os._exit(7)\n" for name in asked))
+    named = CONFIG.format(address="10.255.255.1:7003").replace("[join.clicks.", "[join.clicks.options.")
+    named = named.replace("[join.clicks]\n", '[join.clicks]\nadapter = "ends.py:Ends"\n')
+    (tmp_path / "photon.toml").write_text(named)
+    for side in ("clicks", "queries"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "a.log").write_text('{"q":"NULL","id":"i","t":1700000000}\n')
+    settings = load(tmp_path / "photon.toml", environment={}, flags=())
+    assert [(each.matched, each.absent_keys) for each in gathering.logs(settings, tmp_path, ["east"])] == [
+        (1, {})
+    ] * 2
+
+
 def test_ports() -> None:
     with socket.socket() as taken, socket.socket() as free:
         for each in (taken, free):
