@@ -7,7 +7,7 @@ goes when there are more ids than the window has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,8 +19,16 @@ FILES_MAX = 1 << 18  # output files that are numbered; then numbers restart and 
 
 
 class SeenIds:
-    def __init__(self, ids_max: int, recent_max: int = RECENT_MAX) -> None:
+    def __init__(
+        self,
+        ids_max: int,
+        recent_max: int = RECENT_MAX,
+        is_lost: Callable[[str, int], bool] = lambda file, offset: False,
+    ) -> None:
+        """``is_lost``: True if the line at this place of a file is in a damaged range. Its event was given back, so
+        the next line of it is no second one."""
         self._recent_max = min(recent_max, max(ids_max // 2, 1))
+        self._is_lost = is_lost
         self._columns_max = max(ids_max // self._recent_max - 1, 1)
         self._recent: dict[int, int] = {}
         self._columns: list[tuple[U64, U64]] = []  # newest last: (keys sorted, places)
@@ -40,10 +48,12 @@ class SeenIds:
         for row, (key, offset) in enumerate(zip(column.tolist(), offsets, strict=True)):
             place = number << OFFSET_BITS | offset
             twin = recent.setdefault(key, place)
-            if twin == place and row in older:
-                twin = older[row]
-            if twin != place:
-                out.append((row, self._place(twin)))
+            if twin != place or row in older:
+                twins = [self._place(each) for each in (twin, older.get(row, place)) if each != place]
+                if standing := [each for each in twins if not self._is_lost(*each)]:
+                    out.append((row, standing[0]))
+                elif twins:
+                    recent[key] = place
         if len(recent) >= self._recent_max:
             self._settle()
         return out

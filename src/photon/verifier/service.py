@@ -22,6 +22,7 @@ from photon.config.errors import PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Digester, Registry
+from photon.outputs.published import read_damaged, slot_of
 from photon.verifier import lock
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import NAME, CheckedSlice, Checker
@@ -265,7 +266,7 @@ class VerifierService:
     def __post_init__(self) -> None:
         self._slots: dict[str, _Slot] = {}
         self._alarms: dict[str, AlarmLog] = {}
-        self._seen = SeenIds(self.limits.window_ids)
+        self._seen = SeenIds(self.limits.window_ids, is_lost=self._is_lost)
         self._failed: dict[str, str] = {}
         self._names: set[str] = set(self.pipeline.joiners)
 
@@ -342,6 +343,11 @@ class VerifierService:
         self._alarms[name] = alarms
         log.info("slot found", slot=name, missing=missing)
         return _Slot(SlotPlace(name, state, own), steps, alarms, held, missing)
+
+    def _is_lost(self, file: str, offset: int) -> bool:
+        """Raises PublishedDamaged, OSError."""
+        damaged = read_damaged(self.world.disk, self.pipeline.slots / slot_of(file))
+        return any(each.file == file and each.start <= offset < each.end for each in damaged)
 
     def _steps(self, place: SlotPlace, alarms: AlarmLog, *, missing: bool) -> list[Step]:
         world, limits = self.world, self.limits

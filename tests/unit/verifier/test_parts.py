@@ -160,6 +160,16 @@ def test_an_id_that_stands_at_two_places(tmp_path: Path) -> None:
     assert seen.add("joined/s0-1", DIGESTER.digests([b"c"]), [30]) == [(0, ("joined/s0-1", 20))]
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_an_event_that_is_written_again_for_a_damaged_range_is_no_second_one(*, settled: bool) -> None:
+    seen = SeenIds(1000, 2 if settled else 1000, is_lost=lambda file, offset: (file, offset) == ("joined/s0-1", 0))
+    ids = DIGESTER.digests([b"a", b"b"])
+    assert seen.add("joined/s0-1", ids, [0, 10]) == []
+    assert seen.add("joined/s1-1", ids, [0, 10]) == [(1, ("joined/s0-1", 10))]
+    assert seen.add("joined/s1-1", ids[:16], [0]) == []  # read again after a crash
+    assert seen.add("joined/s1-1", ids[:16], [20]) == [(0, ("joined/s1-1", 0))]
+
+
 WINDOW_STEPS = 80
 """Ten ids each: what is in the columns that are kept for sure."""
 
