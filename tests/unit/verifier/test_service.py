@@ -17,6 +17,8 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import EntryPage
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
 from photon.verifier.alarms import Alarm, open_alarms
 from photon.verifier.lock import VerifierBusy
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
@@ -159,6 +161,21 @@ async def test_an_event_that_stands_in_two_slots(setup: Setup) -> None:
     async with setup.running(setup.service()):
         await until(lambda: setup.cleared(b"x"))
     assert (len(setup.alarms("s0")), len(setup.alarms("s1"))) == (0, 1)
+
+
+async def test_events_of_a_damaged_range_are_written_again_without_an_alarm(setup: Setup) -> None:
+    setup.write("s0", [b"x", b"a"])
+    async with setup.running(setup.service()):
+        await until(lambda: setup.cleared(b"a"))
+        name = "joined/s0-000001.jsonl"
+        size = (setup.path / "output" / name).stat().st_size
+        (setup.path / "output" / name).unlink()
+        add_damaged(RealDisk(), setup.pipeline.slots / "s0", "s0", [DamagedRange(name, 0, size, "gone", "")])
+        setup.write("s1", [b"a"], owned=False)
+        setup.write("s2", [b"y"])  # whose slot is looked at behind s1
+        setup.write("s3", [b"y"], owned=False)
+        await until(lambda: any(setup.alarms(slot) for slot in ("s2", "s3")))
+    assert (setup.alarms("s0"), setup.alarms("s1")) == ([], [])
 
 
 async def test_a_copy_of_a_slot_s_directory_makes_no_twins(setup: Setup) -> None:
