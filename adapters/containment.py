@@ -29,7 +29,7 @@ from functools import lru_cache
 from operator import is_
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, LogFile, Retry
@@ -62,14 +62,20 @@ class Fault:
     retry: bool = False  # asked again until there is an answer
 
 
+class HasTimeLimit(Protocol):
+    @property
+    def time_limit_s(self) -> float:
+        """Seconds for one call; 0 means no limit."""
+
+
 class Watched:
     """A stretch of user code: one that does not come back within ``limit_s`` seconds is broken off by ``Hung``.
 
     For one thread at a time, and not within itself. ``owner``: the user's object, whose files ``where`` names.
     """
 
-    def __init__(self, owner: object, limit_s: float) -> None:
-        self.limit_s = limit_s
+    def __init__(self, owner: HasTimeLimit) -> None:
+        self.limit_s = owner.time_limit_s
         self.count = 0
         self.where = ""
         self.fired = False
@@ -137,7 +143,7 @@ class Guard(Watched):
     """Calls an adapter for records of one batch."""
 
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter, adapter.time_limit_s)
+        super().__init__(adapter)
         self.adapter = adapter
         self._crumbs = adapter.crumbs
         self._slot = -1

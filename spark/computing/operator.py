@@ -80,7 +80,7 @@ def guard_of(computation: Computation) -> guarding.Guard:
     """The time limit needs the main thread, in which Spark's workers run."""
     if threading.current_thread() is not threading.main_thread():
         return guarding.Unguarded(computation)
-    return Watched(computation, computation.time_limit_s)
+    return Watched(computation)
 
 
 def stages_of(topology: Topology, store: Any = None) -> list[Stage]:

@@ -18,14 +18,13 @@ from pathlib import Path
 from photon.adapters.containment import Watched
 from photon.assembly.computing_hbase import Place as HBasePlace
 from photon.assembly.computing_hbase import Shared, machine_id, read_place, write_place
-from photon.computing import guarding, standing
+from photon.computing import standing
 from photon.computing.engine import Engine
 from photon.computing.errors import ComputingError
 from photon.computing.injector import Injector, Said, furthest, position_of
 from photon.computing.intervals import Interval, Intervals
 from photon.computing.journal import PublishedWatermark, Status, read_status, streams_said, write_status
 from photon.computing.links import Links
-from photon.computing.model import Computation
 from photon.computing.owner import Owner
 from photon.computing.sqlite_store import SqliteStore
 from photon.computing.store import Commit, Store
@@ -292,10 +291,6 @@ def keep_in_hbase(
         site.close()
 
 
-def guard_of(computation: Computation) -> guarding.Guard:
-    return Watched(computation, computation.time_limit_s)
-
-
 class Running:
     def __init__(
         self,
@@ -342,7 +337,7 @@ class Running:
         store = site.store(interval)
         self._closing.callback(store.close)
         engine = Engine(
-            site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=guard_of
+            site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=Watched
         )
         injectors = self._injectors(interval, engine)
         owner = Owner(

@@ -56,17 +56,17 @@ def wait_for(
     from photon.supervision.states import USAGE_EXIT
 
     began = told = time.monotonic()
-    starts: int | None = None
+    refused_before: int | None = None  # restarts until then
     while True:
         state = tell(directory, "ps", [name])[0]
         if state.state == is_so if isinstance(is_so, str) else is_so(state):
             return state
         now = time.monotonic()
         said = _words(state)
-        failing = state.state == "failing"
-        if starts is None:
-            starts = state.restarts if failing else -1  # before, it may have failed for another reason
-        if failing and state.pid is None and state.exit_code == USAGE_EXIT and state.restarts != starts:
+        refuses = state.state == "failing" and state.pid is None and state.exit_code == USAGE_EXIT
+        if refused_before is None:
+            refused_before = state.restarts if refuses else -1
+        if refuses and state.restarts != refused_before:
             raise PhotonError(f"{name}: {said}")
         if now - began > timeout:
             raise PhotonError(f"{name}: after {timeout:g} s it is {said}; photon status processes shows all")

@@ -24,6 +24,7 @@ from photon.outputs.published import (
     OutputFile,
     SlotListing,
     SlotOutput,
+    covering,
     damaged_bytes,
     read_damaged,
     readable,
@@ -52,16 +53,16 @@ def mark_damaged(
     ranges = list(read_damaged(disk, state))
     looked: dict[tuple[str, int], DamagedRange | str] = {}
     for name, offset in sorted(set(places)):
-        covering = _covering(ranges, name, offset)
-        if covering is None and name not in files:
+        there = covering(ranges, name, offset)
+        if there is None and name not in files:
             looked[name, offset] = f"{name}: is not published, so nobody reads it"
-        elif covering is None:
+        elif there is None:
             found = _damage(disk, (slot.output or output) / files[name].path, files[name], offset, at, no_record)
             looked[name, offset] = found
             if isinstance(found, DamagedRange):
                 ranges = _merged([*ranges, found])
     add_damaged(disk, state, slot.slot, ranges)
-    return [_covering(ranges, *place) or looked[place] for place in places]
+    return [covering(ranges, *place) or looked[place] for place in places]
 
 
 def add_damaged(disk: Disk, state: Path, slot: str, ranges: Sequence[DamagedRange]) -> None:
@@ -73,10 +74,6 @@ def add_damaged(disk: Disk, state: Path, slot: str, ranges: Sequence[DamagedRang
     after = tuple(_merged([*before, *ranges]))
     if after != before:
         disk.replace(state / DAMAGED_NAME, damaged_bytes(slot, after))
-
-
-def _covering(ranges: Iterable[DamagedRange], name: str, offset: int) -> DamagedRange | None:
-    return next((each for each in ranges if each.file == name and each.start <= offset < each.end), None)
 
 
 def _damage(

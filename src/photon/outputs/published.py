@@ -113,6 +113,11 @@ def readable(damaged: Iterable[DamagedRange], at: int, end: int) -> tuple[int, i
     return (at, stop) if at < stop else (end, end)
 
 
+def covering(damaged: Iterable[DamagedRange], name: str, offset: int) -> DamagedRange | None:
+    """Returns the range that holds this byte of a file; ``None`` if none does."""
+    return next((each for each in damaged if each.file == name and each.start <= offset < each.end), None)
+
+
 def read_slot(disk: Disk, state: Path) -> SlotOutput:
     """What the slot in this state directory has published; no files where it has published nothing yet.
 

@@ -375,7 +375,7 @@ class Worker:
         guards: dict[str, Watched] = self._guards.__dict__.setdefault("by_name", {})
         guard = guards.get(observer.name)
         if guard is None:  # each thread has its own
-            guard = guards[observer.name] = Watched(observer, observer.time_limit_s)
+            guard = guards[observer.name] = Watched(observer)
         raw.guard = guard
         try:
             with guard:

@@ -19,26 +19,26 @@ FILES_MAX = 1 << 18  # output files that are numbered; then numbers restart and 
 
 
 class SeenIds:
-    def __init__(
-        self,
-        ids_max: int,
-        recent_max: int = RECENT_MAX,
-        is_lost: Callable[[str, int], bool] = lambda file, offset: False,
-    ) -> None:
-        """``is_lost``: True if the line at this place of a file is in a damaged range. Its event was given back, so
-        the next line of it is no second one."""
+    def __init__(self, ids_max: int, recent_max: int = RECENT_MAX) -> None:
         self._recent_max = min(recent_max, max(ids_max // 2, 1))
-        self._is_lost = is_lost
         self._columns_max = max(ids_max // self._recent_max - 1, 1)
         self._recent: dict[int, int] = {}
         self._columns: list[tuple[U64, U64]] = []  # newest last: (keys sorted, places)
         self._files: dict[str, int] = {}
         self._names: list[str] = []
 
-    def add(self, file: str, digests: bytes, offsets: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
+    def add(
+        self,
+        file: str,
+        digests: bytes,
+        offsets: Sequence[int],
+        is_lost: Callable[[str, int], bool] = lambda file, offset: False,
+    ) -> list[tuple[int, tuple[str, int]]]:
         """Lines of one file, in order. (row, (file, offset) of its twin) for each that stands elsewhere too.
 
         Slots of a pipeline share its output, so a file's name is enough: the directory of a slot may have a copy.
+        ``is_lost``: True if the line at this place is in a damaged range. Its event was given back, so the next line
+        of it is no second one.
         """
         number = self._number(file)
         column = np.frombuffer(digests, "<u8")[::2]
@@ -50,7 +50,7 @@ class SeenIds:
             twin = recent.setdefault(key, place)
             if twin != place or row in older:
                 twins = [self._place(each) for each in (twin, older.get(row, place)) if each != place]
-                if standing := [each for each in twins if not self._is_lost(*each)]:
+                if standing := [each for each in twins if not is_lost(*each)]:
                     out.append((row, standing[0]))
                 elif twins:
                     recent[key] = place

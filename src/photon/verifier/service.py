@@ -22,7 +22,8 @@ from photon.config.errors import PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Digester, Registry
-from photon.outputs.published import read_damaged, slot_of
+from photon.outputs.formats import DamagedRange
+from photon.outputs.published import read_damaged
 from photon.verifier import lock
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import NAME, CheckedSlice, Checker
@@ -266,7 +267,7 @@ class VerifierService:
     def __post_init__(self) -> None:
         self._slots: dict[str, _Slot] = {}
         self._alarms: dict[str, AlarmLog] = {}
-        self._seen = SeenIds(self.limits.window_ids, is_lost=self._is_lost)
+        self._seen = SeenIds(self.limits.window_ids)
         self._failed: dict[str, str] = {}
         self._names: set[str] = set(self.pipeline.joiners)
 
@@ -344,10 +345,9 @@ class VerifierService:
         log.info("slot found", slot=name, missing=missing)
         return _Slot(SlotPlace(name, state, own), steps, alarms, held, missing)
 
-    def _is_lost(self, file: str, offset: int) -> bool:
+    def _damaged(self, slot: str) -> Sequence[DamagedRange]:
         """Raises PublishedDamaged, OSError."""
-        damaged = read_damaged(self.world.disk, self.pipeline.slots / slot_of(file))
-        return any(each.file == file and each.start <= offset < each.end for each in damaged)
+        return read_damaged(self.world.disk, self.pipeline.slots / slot)
 
     def _steps(self, place: SlotPlace, alarms: AlarmLog, *, missing: bool) -> list[Step]:
         world, limits = self.world, self.limits
@@ -357,7 +357,7 @@ class VerifierService:
         )  # fmt: skip
         if missing:
             return [owned.pass_]
-        findings = LineFindings(place.name, self._alarms, self._seen, world.clock)
+        findings = LineFindings(place.name, self._alarms, self._seen, world.clock, damaged=self._damaged)
         if self.watermarks is not None:
             findings.cleared = self.watermarks.published
         verifier = Verifier(

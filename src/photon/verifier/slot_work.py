@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
-from photon.outputs.published import slot_of
+from photon.outputs.formats import DamagedRange
+from photon.outputs.published import covering, slot_of
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
 from photon.verifier.owned_ids import OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.seen_ids import SeenIds
@@ -56,9 +58,15 @@ class LineFindings:
     seen: SeenIds
     clock: Clock
     cleared: Callable[[str, Sequence[int], Sequence[int]], None] = lambda file, offsets, times_ns: None
+    damaged: Callable[[str], Sequence[DamagedRange]] = lambda slot: ()  # of a slot, as they are now
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
-        for row, twin in self.seen.add(file, digests, offsets):
+        damaged = cache(self.damaged)  # each slot's are read once for these lines, if one of its lines is a twin
+
+        def is_lost(name: str, offset: int) -> bool:
+            return covering(damaged(slot_of(name)), name, offset) is not None
+
+        for row, twin in self.seen.add(file, digests, offsets, is_lost):
             # Whichever is read first: of the two places it is always the same one that the alarm stands at.
             first, (name, offset) = sorted([twin, (file, offsets[row])])
             what = f"event {shown(ids[row])} stands in {first[0]} at {first[1]} as well"

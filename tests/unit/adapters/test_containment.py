@@ -227,7 +227,7 @@ def test_ctrl_c_ends_more_than_the_record(adapter: Adapter) -> None:
     def interrupted(_: int) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever runs the tests may have its own
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the test runner may have its own
     try:
         with pytest.raises(KeyboardInterrupt):
             Guard(adapter).each([1], interrupted)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from photon.assembly.computing import guard_of
+from photon.adapters.containment import Watched
 from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, standing
 from photon.computing.engine import Engine, Limits
 from photon.computing.errors import ComputingError, Fenced, TopologyError
@@ -314,7 +314,7 @@ def test_a_computation_that_hangs_is_ended() -> None:
                 pass
             super().process_record(ctx, record)
 
-    engine = Engine(topology(Hangs()), MemoryStore(ONE.all[0]), ONE, guards=guard_of)
+    engine = Engine(topology(Hangs()), MemoryStore(ONE.all[0]), ONE, guards=Watched)
     commit(engine, ["a", "b", "c"], 11)
     assert values(engine) == [["a", 11, 1], ["c", 11, 1]]
     (fault,) = engine.faults()

@@ -162,12 +162,16 @@ def test_an_id_that_stands_at_two_places(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("settled", [False, True])
 def test_an_event_that_is_written_again_for_a_damaged_range_is_no_second_one(*, settled: bool) -> None:
-    seen = SeenIds(1000, 2 if settled else 1000, is_lost=lambda file, offset: (file, offset) == ("joined/s0-1", 0))
+    seen = SeenIds(1000, 2 if settled else 1000)
+
+    def is_lost(file: str, offset: int) -> bool:
+        return (file, offset) == ("joined/s0-1", 0)
+
     ids = DIGESTER.digests([b"a", b"b"])
-    assert seen.add("joined/s0-1", ids, [0, 10]) == []
-    assert seen.add("joined/s1-1", ids, [0, 10]) == [(1, ("joined/s0-1", 10))]
-    assert seen.add("joined/s1-1", ids[:16], [0]) == []  # read again after a crash
-    assert seen.add("joined/s1-1", ids[:16], [20]) == [(0, ("joined/s1-1", 0))]
+    assert seen.add("joined/s0-1", ids, [0, 10], is_lost) == []
+    assert seen.add("joined/s1-1", ids, [0, 10], is_lost) == [(1, ("joined/s0-1", 10))]
+    assert seen.add("joined/s1-1", ids[:16], [0], is_lost) == []  # read again after a crash
+    assert seen.add("joined/s1-1", ids[:16], [20], is_lost) == [(0, ("joined/s1-1", 0))]
 
 
 WINDOW_STEPS = 80
