@@ -1,7 +1,7 @@
 """The Raft driver under power cuts, bad disks, bad networks, partitions and pauses: seeded schedules.
 
-`make sim SEED=123` replays one and tells its story. What a schedule without one of the protections loses stands in
-``raft/test_ablations.py``, what stock pysyncobj loses in ``raft/test_stock_library.py``.
+`make sim SEED=123` replays one and tells its story. ``raft/test_ablations.py`` has what a schedule without
+one of the protections loses.
 """
 
 from __future__ import annotations

@@ -188,20 +188,13 @@ def run(
     story: list[str] | None = None,
     kinds: Sequence[faults.Fault] = faults.RAFT_FAULTS,
     options: Callable[[Random], RaftOptions] = draw_options,
-    plan: Callable[[World], object] | None = None,
 ) -> World:
-    """One schedule: boot, propose under faults, heal, converge, check. Raises Violation.
-
-    ``plan`` plans what happens, in place of faults of some of the ``kinds``.
-    """
+    """One schedule: boot, propose under faults, heal, converge, check. Raises Violation."""
     world = World(seed, replicas=replicas, lies_about=lies_about, options=options)
     world.story = story
     for node in world.nodes.values():
         world.later(world.random.uniform(0, 0.2), node.boot)
-    if plan is None:
-        faults.plan(world, seconds, kinds)
-    else:
-        plan(world)
+    faults.plan(world, seconds, kinds)
     world.later(0.3, lambda: setattr(world, "stormy", True))
 
     def client() -> None:
