@@ -152,23 +152,6 @@ def test_what_foreign_header_raises_or_returns_ends_its_record_only(tmp_path: Pa
     assert site.clicks("joined") == rest(*reasons)
 
 
-def test_a_primary_record_that_an_adapter_raises_on_is_told_and_its_event_waits(tmp_path: Path) -> None:
-    site = Site(
-        tmp_path,
-        """
-    def primary_key(self, record, file):
-        if b'"q3"' in record:
-            raise ZeroDivisionError("ouch")
-        return super().primary_key(record, file)
-""",
-    )
-    result = site.once()
-    assert result.code == ATTENTION
-    assert "ZeroDivisionError: ouch" in result.err
-    assert site.clicks("unmatched") == set(), "its key is not known, so its event waits"
-    assert site.clicks("joined") == rest("c3")
-
-
 def test_while_no_key_is_known_there_is_no_verdict(tmp_path: Path) -> None:
     site = Site(tmp_path, "    def primary_key(self, record, file):\n        return 'text'\n")
     result = site.once()

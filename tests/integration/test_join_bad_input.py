@@ -120,16 +120,6 @@ def _unknown_key(logs: Logs) -> tuple[str, ...]:
     return ("ids", "join.clicks.foreign", "did you mean 'id'?")
 
 
-def _unknown_limit(logs: Logs) -> tuple[str, ...]:
-    logs.config.write_text(CONFIG + "[limits]\nrecrod = 3\n")
-    return ("limits.recrod: unknown key; did you mean 'record'?",)
-
-
-def _wrong_size(logs: Logs) -> tuple[str, ...]:
-    logs.config.write_text(CONFIG + '[limits]\nrecord = "large"\n')
-    return ("limits.record = 'large': a size is",)
-
-
 def _two_joins(logs: Logs) -> tuple[str, ...]:
     logs.config.write_text(CONFIG + CONFIG.replace("join.clicks", "join.views"))
     return ("the configuration has 2 joins (clicks, views); name one with --join",)
@@ -159,15 +149,8 @@ CASES = {
     "config is a directory": _config_is_a_directory,
     "wrong TOML": _wrong_toml,
     "unknown key": _unknown_key,
-    "unknown limit": _unknown_limit,
-    "wrong size": _wrong_size,
     "two joins": _two_joins,
     "no adapter file": _adapter(None, ": there is no such file; correct the adapter's path"),
-    "adapter with syntax error": _adapter(
-        "class Mine(\n", ":1: syntax error: '(' was never closed; correct the file"
-    ),
-    "adapter without class": _adapter("x = 1\n", ": has no class Mine; write one that derives from Adapter"),
-    "adapter cannot be imported": _adapter("import not_there\n", ":1: cannot be imported: ModuleNotFoundError"),
     "adapter is incomplete": _adapter(MINE.format("pass"), ":2: Mine does not define "),
 }
 

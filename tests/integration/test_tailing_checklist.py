@@ -5,20 +5,14 @@ The clicks of all tests go through one pipeline, and each test checks the output
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
-from subprocess import DEVNULL
 
 import pytest
 
 from photon.dispatcher.previous import copy_state
-from tests.integration.commands import photon
-from tests.integration.forked import begin
 from tests.integration.tailing_site import HEADER, RECORD_BYTES, Site
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
@@ -51,39 +45,6 @@ def test_inode_reuse(site: Site) -> None:
         again = site.append(f"b{number}.log", site.clicks(3))
         if again.stat().st_ino == inode:
             break
-        site.beat()
-    site.finish()
-
-
-def test_many_files_share_a_long_header(site: Site) -> None:
-    for part in range(3):
-        for number in range(30):
-            site.append(f"host{number % 5}/app{number}.log", site.clicks(2))
-        site.beat()
-        assert part < 3
-    site.finish()
-
-
-def test_copytruncate(site: Site) -> None:
-    log = site.append("a.log", site.clicks(50))
-    for number in range(3):
-        site.beat()
-        shutil.copy(log, log.with_name(f"a.log.{number + 1}"))
-        log.write_bytes(b"")
-        site.append("a.log", site.clicks(10 + number))
-    site.finish()
-
-
-def test_rename(site: Site) -> None:
-    log = site.append("a.log", site.clicks(50))
-    for _ in range(3):
-        for number in (3, 2, 1):
-            old = log.with_name(f"a.log.{number}")
-            if old.exists():
-                old.rename(log.with_name(f"a.log.{number + 1}"))
-        site.append("a.log", site.clicks(5))
-        log.rename(log.with_name("a.log.1"))
-        site.append("a.log", site.clicks(5))
         site.beat()
     site.finish()
 
@@ -122,37 +83,6 @@ def test_glob_changes(site: Site) -> None:
     site.finish()
 
 
-def test_gz_files(site: Site) -> None:
-    log = site.append("a.log", site.clicks(50))
-    site.beat()
-    log.rename(log.with_name("a.log.1"))
-    site.append("a.log", site.clicks(5))
-    packed = log.with_name("a.log.1.gz")
-    packed.write_bytes(gzip.compress(log.with_name("a.log.1").read_bytes()))
-    log.with_name("a.log.1").unlink()
-    site.beat()
-    whole = gzip.compress(HEADER + site.clicks(20)) + gzip.compress(site.clicks(20))
-    (site.directory / "b.log.gz").write_bytes(whole[:300])
-    site.beat()
-    with (site.directory / "b.log.gz").open("ab") as rest:
-        rest.write(whole[300:])
-    site.finish()
-
-
-def test_last_line_without_newline(site: Site) -> None:
-    line = site.clicks(1, expected=False)
-    site.append("a.log", site.clicks(5) + line[:9])
-    site.beat()
-    site.settle()  # the others
-    site.beat()
-    site.append("a.log", line[9:-1])
-    site.beat()
-    site.settle()
-    site.expected[line.split(b",")[0].decode()] += 1
-    site.append("a.log", b"\n" + site.clicks(1))
-    site.finish()
-
-
 def test_line_longer_than_the_buffer(site: Site) -> None:
     long = site.clicks(1, b"y" * (RECORD_BYTES - 100))
     site.append("a.log", site.clicks(2) + long[: RECORD_BYTES // 2])
@@ -165,16 +95,6 @@ def test_line_longer_than_the_buffer(site: Site) -> None:
     site.append("a.log", too_long[RECORD_BYTES * 2 :] + site.clicks(2))
     site.finish()
     assert site.dead_letters(1) == [(f"{site.directory.name}/a.log", offset)]
-
-
-def test_crlf(site: Site) -> None:
-    site.append("a.log", HEADER.replace(b"\n", b"\r\n") + site.clicks(20).replace(b"\n", b"\r\n"), header=False)
-    site.beat()
-    half = site.clicks(1).replace(b"\n", b"\r\n")
-    site.append("a.log", half[:-1])  # between \r and \n
-    site.beat()
-    site.append("a.log", half[-1:] + site.clicks(3))
-    site.finish()
 
 
 def test_bom(site: Site) -> None:
@@ -196,15 +116,6 @@ def test_nul_bytes(site: Site) -> None:
     site.append("a.log", b"\n" + site.clicks(5) + site.clicks(1, b"nul \0 here"))
     site.finish()
     assert site.dead_letters(1) == [(f"{site.directory.name}/a.log", at)]
-
-
-def test_invalid_utf8(site: Site) -> None:
-    """Payloads are bytes: such a record is joined like any other. An id may be no UTF-8 either."""
-    site.append("a.log", site.clicks(5))
-    site.append("a.log", site.clicks(1, b"caf\xe9") + site.clicks(5))
-    site.beat()
-    site.append("a.log", site.clicks(5))
-    site.finish()
 
 
 def test_checkpoint_only_after_downstream_accepted(site: Site) -> None:
@@ -260,41 +171,6 @@ def test_read_from(site: Site, read_from: str) -> None:
     site.finish()
 
 
-def test_once(site: Site, tmp_path: Path) -> None:
-    """``photon join --once``, killed and run again, is complete and exact."""
-    queries, clicks = tmp_path / "queries", tmp_path / "clicks"
-    queries.mkdir()
-    clicks.mkdir()
-    shutil.copy(site.base / "queries" / "q.log", queries / "q.log")
-    data = site.clicks(5000, expected=False)
-    (clicks / "a.log").write_bytes(HEADER + data.removesuffix(b"\n"))
-    os.utime(clicks / "a.log", (0, 0))  # nobody writes to it: a last line without newline is whole
-    config = tmp_path / "join.toml"
-    config.write_text(site.config.read_text().split("[registry")[0].replace('key_file = "key"', ""))
-    arguments = ["join", "--once", "-o", "json", "--config", str(config), "--output", str(tmp_path / "out"),
-                 "--primary", str(queries), "--foreign", str(clicks)]  # fmt: skip
-    first = begin(*arguments, stdout=DEVNULL, stderr=DEVNULL)
-    site.until(lambda: (tmp_path / "out" / "joined").exists() or first.poll() is not None, "it has begun")
-    first.kill()
-    first.wait()
-    result = photon(*arguments)
-    assert result.code == 0, result.err
-    assert result.json["joined"] == 5000
-    assert result.json["read"] == 5000
-    site.finish()
-
-
-def test_dead_letters_name_file_and_offset(site: Site) -> None:
-    path = site.append("x/a.log", site.clicks(3))
-    places = []
-    for number in range(3):
-        places.append(path.stat().st_size)
-        site.append("x/a.log", b"not a click %d\n" % number + site.clicks(2))
-        site.beat()
-    site.finish()
-    assert site.dead_letters(3) == [(f"{site.directory.name}/x/a.log", place) for place in places]
-
-
 def test_bounded_disk_for_retries(site: Site) -> None:
     """While nothing can be joined, reading stops when the retry store is full; then everything comes."""
     site.append("a.log", site.clicks(10))
@@ -335,19 +211,3 @@ def test_lag_per_file(site: Site) -> None:
     site.start("joiner")
     site.finish()
     site.until(lambda: json.loads(site.lag().out or "{}").get("bytes") == 0, "nothing is behind")
-
-
-def test_when_in_doubt_reread(site: Site) -> None:
-    """A log that is written anew with the same first record, and one that is copied over another."""
-    path = site.append("a.log", site.clicks(20))
-    site.settle()
-    site.beat()
-    kept = path.read_bytes().splitlines(keepends=True)[:5]
-    path.write_bytes(b"".join(kept) + site.clicks(5))
-    site.beat()
-    other = site.append("b.log", site.clicks(5))
-    site.settle()
-    shutil.copy(path, other)
-    site.beat()
-    site.append("b.log", site.clicks(5))
-    site.finish()

@@ -12,7 +12,6 @@ import pytest
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.side import SideConfig, TimeConfig
-from photon.eventstore.block_keys import block_keys
 from photon.eventstore.key_finding import process as layout
 from photon.eventstore.key_finding.process import (
     DATA_BYTES,
@@ -26,7 +25,6 @@ from photon.eventstore.key_finding.process import (
     framed,
     run,
 )
-from tests.unit.eventstore.helpers import same_keys
 
 PRIMARY = SideConfig(format="csv", key="k")
 FOREIGN = SideConfig(format="csv", key="k", time=TimeConfig(field="t", unit="s"))
@@ -54,19 +52,6 @@ def ask(fd: int, asked: list[FindKeys]) -> list[KeysFound]:
         told.append(msgspec.msgpack.decode(raw[4:end], type=KeysFound))
         raw = raw[end:]
     return told
-
-
-def test_what_is_found_is_what_the_reader_finds(shared: int) -> None:
-    slots = SharedSlots(shared)
-    assert slots.put_data(2, DATA)
-    assert slots.put_data(0, b"")
-    wanted = block_keys(ADAPTER, DATA, FILE)
-    assert wanted.bad == 1
-    told = ask(shared, [FindKeys(2, len(DATA), FILE.path, FILE.header), FindKeys(0, 0, FILE.path, FILE.header)])
-    assert told == [KeysFound(3, 1), KeysFound(0, 0)]
-    assert same_keys(slots.found(2, 3, 1), wanted)
-    assert same_keys(slots.found(0, 0, 0), block_keys(ADAPTER, b"", FILE))
-    slots.close()
 
 
 def test_what_does_not_fit_is_left_to_the_reader(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
