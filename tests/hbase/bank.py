@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
-from photon.tables.locks import StoreLocks
 from photon.tables.observing import Worker, observer
 from photon.tables.store.hbase import HBaseRows
 from photon.tables.tables import Tables, TransactionFace
@@ -27,9 +26,7 @@ EACH = 100
 def opened(thrift: Sequence[str], replicas: Mapping[str, str]) -> Tables:
     rows = HBaseRows(thrift, "bank")
     tables = Tables(rows, RegistryOracle(replicas))
-    around = tables.around
-    around.limits.grace_s = 0.5
-    around.locks = StoreLocks(rows, around.liveness, around.clock, around.limits.lock_age_s)
+    tables.around.limits.grace_s = 0.5
 
     @observer(tables, table=MOVED, column="amount")
     def count(transaction: TransactionFace, moved: Any) -> None:

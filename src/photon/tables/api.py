@@ -6,7 +6,7 @@ A store knows nothing of transactions: metas and versions are opaque bytes to it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from photon.config.errors import PhotonError, UsageError
@@ -91,7 +91,17 @@ class Notification(NamedTuple):
     start: int
 
 
-class RowStore(Protocol):
+class Claims(Protocol):
+    """A note for each row, of who works on it (``locks.py``). All raise StoreFailed."""
+
+    def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]: ...
+
+    def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None: ...
+
+    def unclaim(self, table: str, rows: Sequence[str]) -> None: ...
+
+
+class RowStore(Claims, Protocol):
     """A sorted map of rows, each read and changed atomically. Safe for many threads and processes.
 
     What was acknowledged stays, through any crash that the store survives. All methods raise StoreFailed where the
@@ -189,18 +199,3 @@ class Liveness(Protocol):
     def dead(self, token: str) -> bool:
         """The client surely lives no more. False: it may live."""
         ...
-
-
-class AdvisoryLocks(Protocol):
-    """So that two observers' threads or processes do not work on one row. Nothing that is right depends on them."""
-
-    def acquire(self, table: str, rows: Iterable[str], most: int) -> list[str]:
-        """The first of ``rows``, ``most`` at the most, that nobody else has: locked now. Does not wait. Raises
-        StoreFailed."""
-        ...
-
-    def release(self, table: str, rows: Sequence[str]) -> None:
-        """Raises StoreFailed."""
-        ...
-
-    def close(self) -> None: ...

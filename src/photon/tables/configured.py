@@ -12,7 +12,6 @@ from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
-from photon.tables.locks import StoreLocks
 from photon.tables.store.hbase import HBaseRows
 from photon.tables.tables import Tables
 from photon.tables.timestamps.client import RegistryOracle
@@ -45,11 +44,7 @@ def _opened(settings: Settings, base: Path) -> Tables:
     if not replicas:
         raise UsageError("tables.thrift: needs [registry.replicas.NAME], which hand out the timestamps")
     addresses = {name: replica.address for name, replica in replicas.items()}
-    rows = HBaseRows(tables.thrift, tables.table)
-    opened = Tables(rows, RegistryOracle(addresses, _tls(settings, base)))
-    around = opened.around
-    around.locks = StoreLocks(rows, around.liveness, around.clock, around.limits.lock_age_s)
-    return opened
+    return Tables(HBaseRows(tables.thrift, tables.table), RegistryOracle(addresses, _tls(settings, base)))
 
 
 def _tls(settings: Settings, base: Path) -> Tls | None:

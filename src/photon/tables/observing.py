@@ -16,7 +16,6 @@ import structlog
 from photon.adapters.containment import Hung, Watched
 from photon.computing.guarding import failed
 from photon.tables.api import (
-    AdvisoryLocks,
     Conflict,
     Held,
     Notification,
@@ -26,6 +25,7 @@ from photon.tables.api import (
     TooOld,
 )
 from photon.tables.cell import is_lock, read_meta
+from photon.tables.locks import RowLocks
 from photon.tables.surroundings import BackOff
 from photon.tables.system import State, with_observer
 from photon.tables.tables import TRIES_S, Row, Tables, TransactionFace, name_of
@@ -143,7 +143,7 @@ class _Guarded(Transaction):
 class Worker:
     """Runs the observers of a program, in as many threads and processes as there are."""
 
-    def __init__(self, tables: Tables, *, locks: AdvisoryLocks | None = None) -> None:
+    def __init__(self, tables: Tables, *, locks: RowLocks | None = None) -> None:
         """``locks``: those of ``tables``."""
         self._tables = tables
         self._around = tables.around

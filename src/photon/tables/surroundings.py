@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.clock import Clock, SystemClock
-from photon.tables.api import AdvisoryLocks, Cell, Held, Liveness, Oracle, Read, RowRead, RowStore, StoreFailed
-from photon.tables.locks import ThreadLocks
+from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, RowStore, StoreFailed
+from photon.tables.locks import RowLocks
 
 LOCK_AGE_S = 10.0  # a lock that is older is taken for one of a dead client
 GRACE_S = 4.0  # between what is published in the system's table and what relies on everybody's having seen it
@@ -88,11 +88,14 @@ class Surroundings:
     sleep: Callable[[float], object] = time.sleep
     random: Callable[[], float] = random.random  # from 0 on, below 1
     liveness: Liveness = field(default_factory=ProcessLiveness)
-    locks: AdvisoryLocks = field(default_factory=ThreadLocks)
     limits: Limits = field(default_factory=Limits)
+    locks: RowLocks = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     habits: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     """Table and column that was read first of a row -> those that transactions went on to read there."""
+
+    def __post_init__(self) -> None:
+        self.locks = RowLocks(self.store, self.liveness, self.clock, self.limits.lock_age_s)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
         """As the store's, asked again while it fails. Raises StoreFailed after all."""

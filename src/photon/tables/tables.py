@@ -23,7 +23,6 @@ import orjson
 from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, RowStore, StoreFailed, TooOld
 from photon.tables.collecting import collect
 from photon.tables.loading import Source, load
-from photon.tables.locks import FileLocks
 from photon.tables.oracle import MemoryOracle
 from photon.tables.resolving import Resolver
 from photon.tables.store.memory import MemoryRows
@@ -174,10 +173,7 @@ class Tables:
             made: Tables = import_module("photon.tables.configured").open_configured(Path(place))
             return made
         store = SqliteRows(place)
-        tables = cls(store, store.oracle)
-        with suppress(OSError):  # then only the threads of each process share the work well
-            tables.around.locks = FileLocks(f"{place}-locks")
-        return tables
+        return cls(store, store.oracle)
 
     @property
     def counts(self) -> Counter[str]:
@@ -248,7 +244,6 @@ class Tables:
         """After ``flush``."""
         self.around.oracle.close()
         self.around.store.close()
-        self.around.locks.close()
 
     def __enter__(self) -> Tables:
         return self

@@ -18,11 +18,11 @@ from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
 from photon.tables.cell import value_of
 from photon.tables.collecting import Collector
 from photon.tables.loading import load
-from photon.tables.locks import ThreadLocks
+from photon.tables.locks import RowLocks
 from photon.tables.observing import Worker, observer
 from photon.tables.tables import Snapshot, Tables, TransactionFace
 from photon.tables.transaction import Transaction
-from tests.simulation.tables.world import Variant, World
+from tests.simulation.tables.world import Variant, World, thread_locks
 from tests.simulation.world.violation import Violation
 
 RECORDS = 14
@@ -92,7 +92,7 @@ class Chain(World):
             except TROUBLE:
                 self.wait(0.1)
 
-    def worker(self, locks: ThreadLocks) -> Callable[[str], None]:
+    def worker(self, locks: RowLocks) -> Callable[[str], None]:
         def work(name: str) -> None:
             tables = self.tables(name)
             observe(tables)
@@ -155,7 +155,7 @@ class Chain(World):
             self.close()
 
     def _phases(self) -> None:
-        locks = ThreadLocks()
+        locks = thread_locks()
         self.kept("client-loader", self.loader)
         for n in range(2):
             self.kept(f"client-worker-{n}", self.worker(locks))
@@ -176,7 +176,7 @@ class Chain(World):
     def _end(self) -> None:
         tables = self.tables("end")
         observe(tables)
-        worker = Worker(tables)
+        worker = Worker(tables, locks=thread_locks())
         worker.publish()
         worker.drain()
         with tables.snapshot() as now:  # resolves what is locked still

@@ -11,12 +11,12 @@ import orjson
 
 from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
 from photon.tables.cell import is_lock, value_of
-from photon.tables.locks import StoreLocks, ThreadLocks
+from photon.tables.locks import RowLocks
 from photon.tables.observing import Worker, observer
 from photon.tables.tables import Tables, TransactionFace
 from tests.simulation.tables.chains import Chain
 from tests.simulation.tables.history import Ran, check
-from tests.simulation.tables.world import LIMITS, Faults, SimulatedStore, Variant, World
+from tests.simulation.tables.world import LIMITS, Faults, SimulatedStore, Variant, World, thread_locks
 from tests.simulation.world.violation import Violation, of_seed
 
 ACCOUNTS = 6
@@ -194,7 +194,7 @@ class Schedule(World):
             copy.set("state", row.get("state"))
             copy.set("runs", int(copy.get("runs") or 0) + 1)
 
-    def worker(self, name: str, locks: ThreadLocks | None) -> None:
+    def worker(self, name: str, locks: RowLocks | None) -> None:
         """``locks`` None: those in the store."""
 
         def work() -> None:
@@ -202,7 +202,7 @@ class Schedule(World):
                 tables = self.tables(name)
                 self.observed(tables, worker=True)
                 around = tables.around
-                noted = StoreLocks(SimulatedStore(self, name), around.liveness, around.clock, LIMITS.lock_age_s)
+                noted = RowLocks(SimulatedStore(self, name), around.liveness, around.clock, LIMITS.lock_age_s)
                 worker = Worker(tables, locks=locks or noted)
                 try:
                     worker.publish()
@@ -229,7 +229,7 @@ class Schedule(World):
         self.stormy = storm
         for name in self.names:
             self.client(name)
-        locks = ThreadLocks() if self.random.random() < 0.5 else None
+        locks = thread_locks() if self.random.random() < 0.5 else None
         for n in range(2):
             self.worker(f"client-worker-{n}", locks)
         if self.random.random() < 0.5:
@@ -260,7 +260,7 @@ class Schedule(World):
         """All that was left is resolved, and observed."""
         tables = self.tables("end")
         self.observed(tables, worker=True)
-        worker = Worker(tables)
+        worker = Worker(tables, locks=thread_locks())
         worker.publish()
         worker.drain()
         with tables.snapshot() as now:

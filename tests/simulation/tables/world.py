@@ -16,7 +16,17 @@ from typing import Any
 
 from photon.tables.api import Cell, Mutation, Notification, Read, RowRead, StoreFailed
 from photon.tables.cell import Commit, read_meta, start_of
-from photon.tables.oracle import Allocate, Answer, Confirm, OracleLeader, OracleMachine, Refuse, allocate
+from photon.tables.locks import RowLocks
+from photon.tables.oracle import (
+    Allocate,
+    Answer,
+    Confirm,
+    MemoryOracle,
+    OracleLeader,
+    OracleMachine,
+    Refuse,
+    allocate,
+)
 from photon.tables.store.memory import MemoryRows
 from photon.tables.surroundings import Limits, Surroundings
 from photon.tables.tables import Tables
@@ -191,6 +201,11 @@ class World:
             Tokens(self, name), limits=LIMITS,
         )  # fmt: skip
         return Tables(around.store, around.oracle, around)
+
+
+def thread_locks() -> RowLocks:
+    """Of the threads of one process; without notes in the simulated store."""
+    return Surroundings(MemoryRows(), MemoryOracle()).locks
 
 
 class ClientClock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,43 +11,36 @@ from pathlib import Path
 import pytest
 
 from photon.tables.api import StoreFailed
-from photon.tables.locks import FileLocks, StoreLocks
+from photon.tables.locks import RowLocks
+from photon.tables.tables import Tables
 
 HOLDS = """
 import sys
-from photon.tables.locks import FileLocks
-locks = FileLocks(sys.argv[1])
+from photon.tables.tables import Tables
+locks = Tables.open(sys.argv[1]).around.locks
 print(locks.acquire("t", ["one"], 1), flush=True)
 sys.stdin.read()
 """
 
 
-def test_what_another_process_holds_is_free_once_that_is_dead(tmp_path: Path) -> None:
-    path = tmp_path / "locks"
-    locks = FileLocks(path)
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout.readline() == "['one']\n"
-        assert locks.acquire("t", ["one", "two", "three"], 1) == ["two"]
-        assert locks.acquire("t", ["two"], 1) == []
-        locks.release("t", ["two"])
-        assert locks.acquire("t", ["two"], 1) == ["two"]
-        other.kill()
-        other.wait(30)
-    assert locks.acquire("t", ["one"], 1) == ["one"]
-    locks.close()
+def test_what_another_process_of_a_file_holds_is_free_once_that_is_dead(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with Tables.open(path) as tables:
+        locks = tables.around.locks
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout.readline() == "['one']\n"
+            assert locks.acquire("t", ["one", "two", "three"], 1) == []
+            assert locks.acquire("t", ["two", "three"], 1) == ["two"]
+            assert locks.acquire("t", ["two"], 1) == []
+            locks.release("t", ["two"])
+            assert locks.acquire("t", ["two"], 1) == ["two"]
+            other.kill()
+            other.wait(30)
+        assert locks.acquire("t", ["one"], 1) == ["one"]
 
 
-def test_a_file_of_locks_is_closed(tmp_path: Path) -> None:
-    locks = FileLocks(tmp_path / "locks")
-    before = set(os.listdir("/proc/self/fd"))
-    locks.close()
-    locks.close()
-    assert len(before - set(os.listdir("/proc/self/fd"))) == 1
-
-
-# -- notes in the store ----------------------------------------------------------------------------------------------
 @dataclass
 class Notes:
     """A store's, its clock's, and who is dead."""
@@ -83,8 +75,8 @@ class Notes:
     def monotonic(self) -> float:
         return self.now_s
 
-    def locks(self, token: str) -> StoreLocks:
-        return StoreLocks(self, Client(self, token), self, 10.0)
+    def locks(self, token: str) -> RowLocks:
+        return RowLocks(self, Client(self, token), self, 10.0)
 
 
 @dataclass

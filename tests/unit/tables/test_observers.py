@@ -13,7 +13,6 @@ import pytest
 from photon.tables import Conflict, Tables, TablesError, Worker, observer, observing, retrying
 from photon.tables.api import Cell, Mutation
 from photon.tables.cell import lock_meta, primary_line, read_meta, rolled_back
-from photon.tables.locks import ThreadLocks
 from photon.tables.observing import BATCH, ObserverFailed
 from photon.tables.oracle import MemoryOracle
 from photon.tables.store.memory import MemoryRows
@@ -75,7 +74,8 @@ def test_of_two_runs_for_one_change_one_commits(tables: Tables) -> None:
         t.table("runs").row(str(t.start)).set("x", 1)
 
     click(tables, "k", "c")
-    workers = [threading.Thread(target=Worker(tables, locks=ThreadLocks()).step) for _ in range(2)]
+    locks = (each.around.locks for each in (tables, program_beside(tables)))
+    workers = [threading.Thread(target=Worker(tables, locks=each).step) for each in locks]
     for each in workers:
         each.start()
     for each in workers:

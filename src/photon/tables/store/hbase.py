@@ -207,7 +207,7 @@ class HBaseRows:
         self._pool.shutdown(wait=True)
         self._hbase.close()
 
-    # -- locks.Claims -------------------------------------------------------------------------------------------
+    # -- Claims -------------------------------------------------------------------------------------------------
     def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
         column = [self._types.TColumn(family=NOTIFY, qualifier=CLAIM)]
         gets = [self._types.TGet(row=_key(table, row), columns=column, maxVersions=1) for row in rows]

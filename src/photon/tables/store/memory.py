@@ -140,6 +140,14 @@ class MemoryRows:
             at += limit
             return removed, found.keys[at] if at < len(found.keys) else None
 
+    def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
+        """No other process has this store."""
+        return [None] * len(rows)
+
+    def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None: ...
+
+    def unclaim(self, table: str, rows: Sequence[str]) -> None: ...
+
     def tables(self) -> list[str]:
         with self._lock:
             return sorted(name for name, table in self._tables.items() if name != SYSTEM and table.rows)

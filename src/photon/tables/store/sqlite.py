@@ -16,7 +16,7 @@ from photon.config.versioned_file import other_version
 from photon.tables.api import SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 from photon.tables.oracle import BatchedOracle
 
-FORMAT = 1
+FORMAT = 2
 BUSY_S = 10.0  # another process that writes is waited for
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS cells (
@@ -28,6 +28,8 @@ CREATE TABLE IF NOT EXISTS older (
 CREATE TABLE IF NOT EXISTS notifications (
   tbl TEXT NOT NULL, row TEXT NOT NULL, col TEXT NOT NULL, start INTEGER NOT NULL,
   PRIMARY KEY (tbl, row, col, start)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS claims (
+  tbl TEXT NOT NULL, row TEXT NOT NULL, claim BLOB NOT NULL, PRIMARY KEY (tbl, row)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS oracle (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL);
 INSERT OR IGNORE INTO oracle VALUES (1, 1);
 """
@@ -261,6 +263,24 @@ class SqliteRows:
 
         found: tuple[int, str | None] = self._guarded(self._written, collected)
         return found
+
+    def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
+        select = "SELECT claim FROM claims WHERE tbl = ? AND row = ?"
+
+        def noted() -> list[bytes | None]:
+            found = [self._reader.execute(select, (table, row)).fetchone() for row in rows]
+            return [each[0] if each else None for each in found]
+
+        answers: list[bytes | None] = self._guarded(noted)
+        return answers
+
+    def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None:
+        insert, notes = "INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(table, row, claim) for row in rows]
+        self._guarded(self._written, lambda: self._writer.executemany(insert, notes))
+
+    def unclaim(self, table: str, rows: Sequence[str]) -> None:
+        delete, notes = "DELETE FROM claims WHERE tbl = ? AND row = ?", [(table, row) for row in rows]
+        self._guarded(self._written, lambda: self._writer.executemany(delete, notes))
 
     def _allocate(self, timestamps: int) -> int:
         update = "UPDATE oracle SET next = next + ? RETURNING next - ?"
