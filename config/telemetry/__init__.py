@@ -1,5 +1,4 @@
 """OpenTelemetry: spans of sampled batches, metrics and log lines, sent by OTLP where ``[telemetry]`` says so.
 
-Rooms see ``spans`` alone, which imports no library; ``otlp`` and ``points`` need the extra. ``sender`` stands between
-them and the network.
+Rooms see ``spans`` alone, which imports no library; ``otlp`` and ``points`` need the extra.
 """
