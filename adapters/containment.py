@@ -42,7 +42,7 @@ TICKS = 4
 """So many ticks without progress are a time-out: it comes after the time limit, at most a quarter later."""
 SIGNAL = signal.SIGURG
 SWALLOWED_MAX = 2  # times that ``Hung`` may be caught by an adapter that goes on; then the process ends
-SWALLOWED_EXIT = 70
+ENDED_EXIT = 70
 _SIGEV_THREAD_ID = 4
 _CLOCK_MONOTONIC = 1
 _T = TypeVar("_T")
@@ -148,6 +148,7 @@ class Guard(Watched):
         self._crumbs = adapter.crumbs
         self._slot = -1
         self._careful = False
+        self._harmed = ""
 
     def each(self, items: Sequence[_T], ask: Callable[[_T], _R]) -> list[_R | Fault]:
         """The answer for each item, or what went wrong with it."""
@@ -224,9 +225,14 @@ class Guard(Watched):
             digest = digest_of(item)
             if (reason := crumbs.poison.get(digest)) is not None:
                 return Fault(reason)
-            if self._careful:
-                crumbs.on(self._slot, digest)
-            return ask(item)
+            if not self._careful:
+                return ask(item)
+            crumbs.on(self._slot, digest)
+            self._harmed = crumbs.harm()
+            try:
+                return ask(item)
+            finally:
+                self._end_if_harmed(crumbs)
 
         return noted
 
@@ -235,19 +241,27 @@ class Guard(Watched):
             if self._careful:
                 self._crumbs.lock.acquire()
             self._slot = self._crumbs.enter()
+            self._harmed = self._crumbs.harm()
         super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if self._crumbs is not None:
+            self._end_if_harmed(self._crumbs)
             self._crumbs.leave(self._slot)
             if self._careful:
                 self._crumbs.lock.release()
 
+    def _end_if_harmed(self, crumbs: Crumbs) -> None:
+        """Ends the process if its open files were all right when user code began, and no longer are."""
+        if not self._harmed and (harm := crumbs.harm()):
+            crumbs.blame(harm)
+            os._exit(ENDED_EXIT)
+
     def _give_up(self) -> None:
         if self._crumbs is not None:
             self._crumbs.blame(f"the adapter did not come back within {self.limit_s:g} s, and catches what ends it")
-            os._exit(SWALLOWED_EXIT)
+            os._exit(ENDED_EXIT)
 
     def _late(self) -> Fault:
         reason = f"the adapter did not come back within {self.limit_s:g} s{self.where}"

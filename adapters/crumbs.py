@@ -11,9 +11,11 @@ a record is only set aside when the process ended in it ``DEATHS_MAX`` times in 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
+import resource
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,6 +42,9 @@ POISON_MAX = 1000
 _OUTSIDE, _BATCH, _RECORD = 0, 1, 2
 _BUDGET_AT, _CAUSE_AT, _CAUSE_BYTES, _SLOTS_AT, _SLOT_BYTES = 8, 16, 256, 512, 32
 _SLOTS = (FILE_BYTES - _SLOTS_AT) // _SLOT_BYTES
+CLOSED = "the adapter closed files that are not its own"
+FULL = "the adapter left no file that the process may still open"
+FILES_MIN = 16  # that the process may still open
 _FOREIGN_ENDS = ("", "signal 9", "signal 15", "signal 2", "signal 1")
 
 
@@ -59,6 +64,14 @@ def digest_of(item: object) -> bytes:
     if len(whole) == 1:
         return xxhash.xxh3_128_digest(whole[0])
     return xxhash.xxh3_128_digest(b"".join(b"%d:%b" % (len(each), each) for each in whole))
+
+
+_began: list[bool] = []
+
+
+def runs_user_code() -> bool:
+    """True in a process that has kept crumbs."""
+    return bool(_began)
 
 
 def died_in_user_code(directory: Path) -> bool:
@@ -111,6 +124,9 @@ class Crumbs:
         except OSError:
             os.close(descriptor)
             raise
+        self._canary = os.memfd_create("photon-user-code")  # is closed by what closes all files
+        self._canary_is = os.fstat(self._canary)
+        self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_MIN
         self._free = list(range(_SLOTS))
         self._deaths: dict[bytes, int] = {}
         self.poison: dict[bytes, str] = {}
@@ -118,6 +134,7 @@ class Crumbs:
         self._load()
         self._left = 0
         self._begin(ended)
+        _began.append(True)
 
     @property
     def suspicious(self) -> bool:
@@ -147,6 +164,20 @@ class Crumbs:
         if slot >= 0:
             self._map[_SLOTS_AT + slot * _SLOT_BYTES] = _OUTSIDE
             self._free.append(slot)
+
+    def harm(self) -> str:
+        """Says what user code has done to this process's open files; empty if they are as they should be."""
+        try:
+            copy = os.dup(self._canary)
+        except OSError as error:
+            return CLOSED if error.errno == errno.EBADF else FULL
+        try:
+            found = os.fstat(copy)
+        finally:
+            os.close(copy)
+        if not os.path.samestat(found, self._canary_is):
+            return CLOSED
+        return FULL if copy >= self._files_max else ""
 
     def blame(self, cause: str) -> None:
         """Says before the process ends itself why: the record that is noted is the reason."""

@@ -16,7 +16,7 @@ from photon.adapters.computed_twice import compare, rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile, Retry, Skipped
-from photon.adapters.faults import key_fault, printed
+from photon.adapters.faults import KEY_BYTES_MAX, key_fault, printed
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.place_ids import place_ids
 from photon.batch.events import Events
@@ -189,6 +189,7 @@ def _checked(headers: Headers) -> Headers:
     """What an adapter gave, without the records for which it is not what the contract says: those are rejected."""
     keys, times, ids, others = headers
     right = set(map(type, keys)) <= {bytes} and b"" not in keys and set(map(type, times)) <= {int}
+    right = right and max(map(len, keys), default=0) <= KEY_BYTES_MAX
     if right and not others and set(map(type, ids)) <= {bytes, type(None)} and b"" not in ids:
         return headers
     found = {}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from photon.adapters.crumbs import CLOSED
+from photon.supervision.supervisor import STOP_S
 from tests.integration.commands import photon
 
 RECORDS = 60
@@ -36,6 +39,8 @@ def act(place, record):
         signal.raise_signal(signal.SIGSEGV)  # to this thread, as a real one: with another one it would go on
     if kind == "exit":
         os._exit(0)
+    if kind == "close":
+        os.closerange(3, 256)
     if kind == "fork":
         os.fork()
     if kind == "thread":
@@ -62,7 +67,7 @@ class Reverses(Buggy):
         records.reverse()
         return Headers.of([self.foreign_header(each, file) for each in records])
 """
-CONFIG = '[join.j]\nadapter = "buggy.py:{name}"\nunmatched_after = "1h"\n'
+CONFIG = '[join.j]\nadapter = "{code}:{name}"\nunmatched_after = "1h"\n'
 
 
 def logs(base: Path, foreign: Sequence[dict[str, str]] = (), primary: Sequence[dict[str, str]] = ()) -> None:
@@ -75,10 +80,12 @@ def logs(base: Path, foreign: Sequence[dict[str, str]] = (), primary: Sequence[d
                 log.write(json.dumps(own | (more[at] if at < len(more) else {})) + "\n")
 
 
-def joined(base: Path, name: str = "Buggy", *more: str) -> tuple[int, str, list[int], list[str]]:
+def joined(
+    base: Path, name: str = "Buggy", *more: str, code: str = "buggy.py"
+) -> tuple[int, str, list[int], list[str]]:
     """Exit code, standard error, which were joined (and with their own), and why others were rejected."""
     (base / "buggy.py").write_text(ADAPTER)
-    (base / "photon.toml").write_text(CONFIG.format(name=name))
+    (base / "photon.toml").write_text(CONFIG.format(code=code, name=name))
     done = photon(
         "join", "--config", base / "photon.toml", "--primary", base / "p", "--foreign", base / "f",
         "--output", base / "out", "--once", "--quiet", *more,
@@ -108,14 +115,14 @@ def test_what_an_adapter_raises_costs_its_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["header", "join"])
 def test_a_record_that_kills_the_process_is_set_aside(tmp_path: Path, place: str) -> None:
-    logs(tmp_path, foreign=[{place: "exit"}, {place: "signal"}])
+    logs(tmp_path, foreign=[{place: kind} for kind in ("exit", "signal", "close")])
     code, said, pairs, rejected = joined(tmp_path)
     assert code == 3, said
-    assert pairs == list(range(2, RECORDS))
-    assert rejected == ["crashed: exit 0", "crashed: signal 11"]
+    assert pairs == list(range(3, RECORDS))
+    assert rejected == ["crashed: exit 0", "crashed: signal 11", f"crashed: {CLOSED}"]
 
 
-@pytest.mark.parametrize("kind", ["own", "type", "signal"])
+@pytest.mark.parametrize("kind", ["own", "type", "signal", "close"])
 def test_while_a_primary_key_is_not_known_its_events_wait(tmp_path: Path, kind: str) -> None:
     logs(tmp_path, primary=[{}, {"key": kind}])
     code, said, pairs, rejected = joined(tmp_path)
@@ -136,10 +143,20 @@ def test_what_is_to_be_tried_again_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_threads_and_copies_do_not_keep_the_command(tmp_path: Path) -> None:
-    logs(tmp_path, foreign=[{"header": "thread"}, {"join": "fork"}])
+    logs(tmp_path, foreign=[{"header": "thread"}, {"join": "fork"}], primary=[{"key": "thread"}])
+    began = time.monotonic()
     code, said, pairs, rejected = joined(tmp_path)
     assert (code, pairs, rejected) == (0, list(range(RECORDS)), []), said
     assert " running (Thread" in said
+    assert time.monotonic() - began < STOP_S  # the event store's process ends by itself
+
+
+def test_an_adapter_that_ends_the_process_at_once_is_refused(tmp_path: Path) -> None:
+    logs(tmp_path)
+    (tmp_path / "ends.py").write_text("import os\nos._exit(0)\n")
+    code, said, pairs, _ = joined(tmp_path, code="ends.py")
+    assert (code, pairs) == (2, [])
+    assert said.endswith("by code that is not Photon's (exit 0); correct the adapter\n")
 
 
 def test_columns_in_another_order_join_no_wrong_pairs(tmp_path: Path) -> None:

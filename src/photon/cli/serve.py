@@ -104,6 +104,8 @@ def serve(
     from photon.config import log
     from photon.config.runtime import sampled
     from photon.config.settings_reload import SettingsReload
+    from photon.config.structured import get_logger
+    from photon.local_join.watched import end
 
     given = taken(f"serve {kind}", KINDS[kind].takes, COMMON, {"name": name, **options})
     log.configure(json=log_format != "text")
@@ -126,4 +128,4 @@ def serve(
             with_parent=stop_with_parent,
             prompt=not given.get("once"),
         )
-    return ATTENTION if drained is False else DONE
+    return end(ATTENTION if drained is False else DONE, get_logger(__name__).warning)

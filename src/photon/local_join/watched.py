@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
-from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor
+from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor, runs_user_code
 
 DEATHS_MAX = 50
 """Two of one record; a join whose adapter kills more than half of these is given up."""
@@ -63,16 +63,19 @@ def in_a_child(crumbs: Path, say: Callable[[str], None]) -> int | None:
             return _as_it_ended(code)
         ended = ended_words(code)
         if not died_in_user_code(crumbs):
-            say(f"the process ended before it was done, by code that is not Photon's ({ended})")
-            return 1
+            say(f"the process ended before it was done, by code that is not Photon's ({ended}); correct the adapter")
+            return 2
         say(f"the adapter's code ended the process ({ended}); it is started again, and goes on")
     say(f"the adapter's code ended the process {DEATHS_MAX} times; correct it and run this again")
     return 1
 
 
 def end(code: int, say: Callable[[str], None]) -> int:
-    """The exit code, in a child: threads that an adapter has left do not keep it. Elsewhere nothing else happens."""
-    if not _done:
+    """Returns the exit code. Where an adapter has left threads, which would keep the process, ends it with this code.
+
+    Of a process without user code the threads are Photon's own, and waited for.
+    """
+    if not runs_user_code():
         return code
     until = time.monotonic() + THREADS_S
     left = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
@@ -84,7 +87,8 @@ def end(code: int, say: Callable[[str], None]) -> int:
         say(f"the adapter left {many} running ({', '.join(names[:3])}), which this process does not wait for")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        _done[0]()
+        for done in _done:
+            done()
         os._exit(code)
     return code
 
@@ -97,9 +101,11 @@ def _begin(parent: int, write: int, ended: str) -> None:
     for number in _FORWARDED:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     predecessor(ended)
+    own = os.getpid()
 
     def done() -> None:
-        os.write(write, b".")
+        if os.getpid() == own:  # not in a copy
+            os.write(write, b".")
 
     _done[:] = [done]
     atexit.register(done)

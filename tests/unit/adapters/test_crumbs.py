@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from photon.adapters.crumbs import FIRST_BUDGET, POISON_NAME, Crumbs, CrumbsBusy, died_in_user_code, digest_of
+from photon.adapters.crumbs import (
+    CLOSED,
+    FIRST_BUDGET,
+    FULL,
+    POISON_NAME,
+    Crumbs,
+    CrumbsBusy,
+    died_in_user_code,
+    digest_of,
+)
 from photon.config.disk import RealDisk
 
 RUN = """
-import ctypes, os, signal, sys
+import ctypes, os, resource, signal, sys
 from pathlib import Path
 from photon.adapters.containment import Guard, keep_crumbs
 from photon.adapters.contract import Adapter
@@ -34,6 +43,15 @@ def ask(record):
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "exit":
             os._exit(0)
+        if how == "close":
+            os.closerange(3, 256)
+            return record
+        if how == "replace":
+            os.closerange(3, 256)
+            kept.extend(os.open("/dev/null", os.O_RDONLY) for _ in range(64))
+            return record
+        if how == "open":
+            kept.extend(os.open("/dev/null", os.O_RDONLY) for _ in range(1000))
         while True:
             try:
                 while True:
@@ -41,6 +59,8 @@ def ask(record):
             except BaseException:
                 pass
     return record
+kept = []
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 records = [b"a", b"BAD", b"c"]
 guard = Guard(adapter)
 many = guard.many(lambda own: [ask(each) for each in own], records)
@@ -62,6 +82,9 @@ def run(directory: Path, how: str, ended: str) -> list[str]:
         ("segv", "signal 11", "crashed: signal 11"),
         ("exit", "exit 0", "crashed: exit 0"),
         ("hang", "", "crashed: the adapter did not come back within 0.1 s, and catches what ends it"),
+        ("close", "exit 70", f"crashed: {CLOSED}"),
+        ("replace", "exit 70", f"crashed: {CLOSED}"),
+        ("open", "exit 70", f"crashed: {FULL}"),
     ],
 )
 def test_the_third_start_goes_on_without_the_record(tmp_path: Path, how: str, ended: str, reason: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from photon.adapters.computed_twice import rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile, Skipped
+from photon.adapters.faults import KEY_BYTES_MAX
 from photon.joiner.foreign_columns import events_of, records_of
 from tests.unit.dispatcher.world import DIGESTER, Words, block
 
@@ -78,6 +79,10 @@ def test_columns_that_do_not_fit_together_cost_nothing_but_the_time(change: obje
     ("change", "reason"),
     [
         ({"keys": [b"k1", "k2", b""]}, "the adapter's key is str; it must be bytes"),
+        (
+            {"keys": [b"k1", bytes(KEY_BYTES_MAX + 1), b"bad"]},
+            "the adapter's key has 4,194,305 bytes; at most 4,194,304 are possible",
+        ),
         ({"times": [HOUR, 2.5, None]}, "the adapter's event_time_ns is float, not int"),
         ({"times": [HOUR, True, 0]}, "the adapter's event_time_ns is bool, not int"),
         ({"times": [HOUR, 2**63, 2**70]}, "the event time is out of range"),
