@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 import threading
@@ -242,11 +243,13 @@ class Guard(Watched):
                 self._crumbs.lock.acquire()
             self._slot = self._crumbs.enter()
             self._harmed = self._crumbs.harm()
+            _MEMORY.limit(self.adapter.memory_limit)
         super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if self._crumbs is not None:
+            _MEMORY.free(self.adapter.memory_limit)
             self._end_if_harmed(self._crumbs)
             self._crumbs.leave(self._slot)
             if self._careful:
@@ -327,6 +330,42 @@ def _keys_by_file(records: Records, ask: Callable[[Sequence[bytes], LogFile], ob
         for row, key in zip(rows, its, strict=True):
             keys[row] = key
     return keys
+
+
+class _Memory:
+    """Limits by how much this process may grow while user code runs (RLIMIT_DATA), in any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = resource.getrlimit(resource.RLIMIT_DATA)
+
+    def limit(self, count: int) -> None:
+        """``count``: bytes; 0 means no limit."""
+        if not count:
+            return
+        with self._lock:
+            self._inside += 1
+            most = _data_bytes() + count
+            soft, hard = self._before
+            unlimited = resource.RLIM_INFINITY
+            resource.setrlimit(resource.RLIMIT_DATA, (most if soft == unlimited else min(most, soft), hard))
+
+    def free(self, count: int) -> None:
+        if not count:
+            return
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                resource.setrlimit(resource.RLIMIT_DATA, self._before)
+
+
+def _data_bytes() -> int:
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(200).split()[5]) * resource.getpagesize()
+
+
+_MEMORY = _Memory()
 
 
 class _Alarm:

@@ -29,6 +29,7 @@ API_VERSION = 1
 API_SPOKEN = (API_VERSION,)
 """Versions that adapters may be written for; docs/adapters.md says how long an old one is spoken."""
 TIME_LIMIT_S = 5.0
+MEMORY_LIMIT = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +244,8 @@ class Adapter(ABC):
     """The version of this contract that it is written for. One that names none is taken for the first."""
     time_limit_s: float = TIME_LIMIT_S
     """Seconds within which each call comes back; Photon sets it from ``limits.adapter_timeout``. 0: for ever."""
+    memory_limit: int = MEMORY_LIMIT
+    """Bytes by which its process may grow in a call; Photon sets it from ``limits.adapter_memory``. 0: no limit."""
     crumbs: Crumbs | None = None  # set by Photon where what kills the process is to cost one record only
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""

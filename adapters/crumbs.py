@@ -18,6 +18,7 @@ import os
 import resource
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -45,6 +46,7 @@ _SLOTS = (FILE_BYTES - _SLOTS_AT) // _SLOT_BYTES
 CLOSED = "the adapter closed files that are not its own"
 FULL = "the adapter left no file that the process may still open"
 FILES_MIN = 16  # that the process may still open
+OOM_SCORE = 500  # of -1000 to 1000
 _FOREIGN_ENDS = ("", "signal 9", "signal 15", "signal 2", "signal 1")
 
 
@@ -72,6 +74,13 @@ _began: list[bool] = []
 def runs_user_code() -> bool:
     """True in a process that has kept crumbs."""
     return bool(_began)
+
+
+def end_first() -> None:
+    """Lets the kernel end this process before others when memory runs out, unless somebody has set that already."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
+        if not int(file.read()):
+            file.write(f"{OOM_SCORE}")
 
 
 def died_in_user_code(directory: Path) -> bool:
@@ -135,6 +144,7 @@ class Crumbs:
         self._left = 0
         self._begin(ended)
         _began.append(True)
+        end_first()
 
     @property
     def suspicious(self) -> bool:

@@ -51,6 +51,7 @@ def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
             "leave registry.retention out: without an event time all ids are older than any retention",
         )
     adapter.time_limit_s = float(settings.limits.adapter_timeout)
+    adapter.memory_limit = settings.limits.adapter_memory
     return adapter
 
 

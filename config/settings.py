@@ -111,6 +111,8 @@ class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A longer record is rejected."""
     adapter_timeout: Duration = Duration(5.0)
     """An adapter that has not come back for so long is broken off, and the event rejected in the end; 0: never."""
+    adapter_memory: Size = Size(1 << 30)
+    """By how much its process may grow during one call of an adapter; beyond, the event is rejected; 0: any."""
     cache: Size = Size(256 << 20)
     read_ahead: Size = Size(64 << 20)
     redo_log: Size = Size(4 << 30)

@@ -12,6 +12,7 @@ from photon.adapters.crumbs import (
     CLOSED,
     FIRST_BUDGET,
     FULL,
+    OOM_SCORE,
     POISON_NAME,
     Crumbs,
     CrumbsBusy,
@@ -30,6 +31,7 @@ from photon.config.disk import RealDisk
 
 class Own(Adapter):
     time_limit_s = 0.1
+    memory_limit = 64 << 20
 Own.__abstractmethods__ = frozenset()
 directory, how, ended = sys.argv[1:]
 crumbs.predecessor(ended)
@@ -43,6 +45,9 @@ def ask(record):
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "exit":
             os._exit(0)
+        if how == "memory":
+            bytearray(LARGE)
+            return record
         if how == "close":
             os.closerange(3, 256)
             return record
@@ -60,20 +65,26 @@ def ask(record):
                 pass
     return record
 kept = []
+LARGE = 256 << 20
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 records = [b"a", b"BAD", b"c"]
 guard = Guard(adapter)
 many = guard.many(lambda own: [ask(each) for each in own], records)
 for each in many if isinstance(many, list) else guard.each(records, ask):
     print("=", each)
+bytearray(LARGE)
+print("score", Path("/proc/self/oom_score_adj").read_text())
 """
+
+
+def ran(directory: Path, how: str, ended: str) -> str:
+    command = [sys.executable, "-c", RUN, str(directory), how, ended]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
 def run(directory: Path, how: str, ended: str) -> list[str]:
     """The answers, if it lived to give them."""
-    command = [sys.executable, "-c", RUN, str(directory), how, ended]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return [line.removeprefix("= ") for line in done.stdout.splitlines() if line.startswith("= ")]
+    return [line.removeprefix("= ") for line in ran(directory, how, ended).splitlines() if line.startswith("= ")]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +106,14 @@ def test_the_third_start_goes_on_without_the_record(tmp_path: Path, how: str, en
         fault = f"Fault(reason={reason!r}, hung=False, retry=False)"
         assert run(tmp_path, how, ended) == ["b'a'", fault, "b'c'"]
         assert not died_in_user_code(tmp_path)
+
+
+def test_memory_is_limited_in_user_code_and_such_a_process_ends_before_others(tmp_path: Path) -> None:
+    said = ran(tmp_path, "memory", "")
+    assert f"score {OOM_SCORE}" in said
+    first, fault, last = (line for line in said.splitlines() if line.startswith("= "))
+    assert (first, last) == ("= b'a'", "= b'c'")
+    assert "the adapter raised MemoryError" in fault
 
 
 def test_kills_from_outside_accuse_a_record_only_when_it_is_always_the_same(tmp_path: Path) -> None:
