@@ -1,22 +1,28 @@
-"""An adapter whose new version gives other ids is refused before it asks for one: in two datacentres, and in
-``photon join``."""
+"""An adapter whose new version gives other ids is refused before it asks for one: in two datacentres, on Spark, and
+in ``photon join``."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from photon.config.loader import load
 from photon.fleet.ledger import read_ledger
 from photon.lab.demo.check import records
+from photon.spark.verify.verdict import fingerprint
 from tests.deployments import addresses, datacentre, replica, write
-from tests.integration.commands import photon, running, until
+from tests.integration.commands import Result, photon, running, until
 from tests.integration.forked import Process
+from tests.unit.spark.recover.rows import write_report
 
 CLICKS = 20
+KINDS = ("dispatcher", "joiner", "eventstore", "verifier")
 WAIT_S = 120.0
 REFUSED = "the adapter gives another id: 'c0' before and 'C0' now, of the record "
 JOIN = """
@@ -55,9 +61,9 @@ class Site:
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        free = addresses(7)
+        free = addresses(9)
         services = [
-            datacentre(free, "eventstore", "dispatcher", f"joiners.{name}-1", name=name, base=f"{name}/")
+            datacentre(free, "eventstore", "dispatcher", "verifier", f"joiners.{name}-1", name=name, base=f"{name}/")
             for name in ("east", "west")
         ]
         registry = replica(next(free))
@@ -70,9 +76,9 @@ class Site:
     def log(self, name: str) -> Path:
         return self.base / name / "log"
 
-    def command(self, name: str, number: int) -> tuple[str | Path, ...]:
+    def command(self, name: str, number: int, kind: str = "pipeline") -> tuple[str | Path, ...]:
         file = self.base / f"v{number}.toml"
-        return "serve", "pipeline", "--config", file, "--datacentre", name
+        return "serve", kind, "--config", file, "--datacentre", name
 
     @contextmanager
     def started(self, name: str) -> Iterator[Process]:
@@ -84,16 +90,24 @@ class Site:
     def served(self, name: str) -> int:
         return self.log(name).read_text().count("dispatcher serves") if self.log(name).exists() else 0
 
-    def refuses(self, name: str) -> None:
-        done = photon(*self.command(name, 2))
-        assert done.code == 2, done.err
-        assert REFUSED in done.err
+    def refuses(self, name: str, kind: str = "pipeline") -> None:
+        refused(photon(*self.command(name, 2, kind)))
+
+    def lose_position(self, name: str) -> None:
+        """All that is in the logs would be asked for again."""
+        for path in (self.base / name / "state").glob("dispatcher.db*"):
+            path.unlink()
 
     def joined(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for name in ("east", "west"):
             found.update(record["event_id"] for record in records(self.base / name / "output" / "joined"))
         return found
+
+
+def refused(done: Result) -> None:
+    assert done.code == 2, done.err
+    assert REFUSED in done.err
 
 
 def stop(process: Process) -> None:
@@ -112,13 +126,37 @@ def test_no_datacentre_takes_other_ids(tmp_path: Path, order: tuple[str, str]) -
         for name in order:
             stop(processes[name])
             site.refuses(name)
-        for path in (tmp_path / order[0] / "state").glob("dispatcher.db*"):
-            path.unlink()
-        site.refuses(order[0])  # all that is in the logs would be asked for again
+        site.lose_position(order[0])
+        site.refuses(order[0])
         processes = {name: start(site.started(name)) for name in order}
         until(lambda: not read_ledger(tmp_path / order[0] / "state")["pending"], WAIT_S, "it is decided")
         for process in processes.values():
             stop(process)
+    assert site.joined() == {f"c{n}": 1 for n in range(CLICKS)}
+
+
+def test_in_any_order_each_process_and_spark_refuse(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    hour = ("--from", "2025-10-09T08", "--to", "2025-10-09T09")
+    deployment = fingerprint(load(tmp_path / "v2.toml", environment={}), (tmp_path / "key").read_bytes())
+    report = write_report(tmp_path / "report", [], deployment=deployment)
+    with ExitStack() as running_now:
+        start = running_now.enter_context
+        start(running("serve", "registry", "r1", "--config", tmp_path / "v1.toml", log=tmp_path / "registry.log"))
+        processes = [start(site.started(name)) for name in ("east", "west")]
+        until(lambda: len(site.joined()) == CLICKS, WAIT_S, "all are joined")
+        stop(processes[1])
+        site.lose_position("west")
+        for kind in (*KINDS, *reversed(KINDS)):
+            site.refuses("west", kind)
+        with ThreadPoolExecutor(len(KINDS)) as at_once:
+            list(at_once.map(partial(site.refuses, "west"), KINDS))
+        for command, *more in (
+            ("verify", *hour, "--report", tmp_path / "verified"),
+            ("recover", "--report", report, "--yes"),
+            ("backfill", *hour, "--datacentre", "west", "--output", tmp_path / "backfilled"),
+        ):
+            refused(photon("spark", command, "--config", tmp_path / "v2.toml", *more))
     assert site.joined() == {f"c{n}": 1 for n in range(CLICKS)}
 
 
