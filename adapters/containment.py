@@ -34,9 +34,9 @@ from typing import Protocol, TypeVar
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, LogFile, Retry
-from photon.adapters.crumbs import Crumbs, CrumbsBusy, digest_of, predecessor
+from photon.adapters.crumbs import LIBC, Crumbs, CrumbsBusy, digest_of, predecessor
 from photon.adapters.faults import describe, is_interrupt, is_own
-from photon.batch.records import PrimaryRecord, Records
+from photon.batch.records import Records
 from photon.config.disk import Disk
 
 TICKS = 4
@@ -306,13 +306,13 @@ def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | 
         if isinstance(many, list) and len(many) == len(records):
             return many
 
-    def ask(each: PrimaryRecord) -> bytes | None:
+    def ask(each: tuple[bytes, LogFile]) -> bytes | None:
         try:
-            return adapter.primary_key(each.record, each.file)
+            return adapter.primary_key(*each)
         except BadRecord:
             return None
 
-    return guard.each(records.rows(), ask)
+    return guard.each(list(zip(records.records, records.of_file(), strict=True)), ask)
 
 
 def _keys_by_file(records: Records, ask: Callable[[Sequence[bytes], LogFile], object]) -> object:
@@ -338,6 +338,8 @@ class _Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
+        self._statm = -1
+        self._text = ctypes.create_string_buffer(256)
         self._before = resource.getrlimit(resource.RLIMIT_DATA)
 
     def limit(self, count: int) -> None:
@@ -346,7 +348,7 @@ class _Memory:
             return
         with self._lock:
             self._inside += 1
-            most = _data_bytes() + count
+            most = self._data_bytes() + count
             soft, hard = self._before
             unlimited = resource.RLIM_INFINITY
             resource.setrlimit(resource.RLIMIT_DATA, (most if soft == unlimited else min(most, soft), hard))
@@ -359,12 +361,14 @@ class _Memory:
             if not self._inside:
                 resource.setrlimit(resource.RLIMIT_DATA, self._before)
 
+    def _data_bytes(self) -> int:
+        if LIBC.pread(self._statm, self._text, 256, 0) <= 0:  # the first time, or closed by user code
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            os.preadv(self._statm, [self._text], 0)
+        return int(self._text.value.split()[5]) * _PAGE
 
-def _data_bytes() -> int:
-    with open("/proc/self/statm", "rb", buffering=0) as file:
-        return int(file.read(200).split()[5]) * resource.getpagesize()
 
-
+_PAGE = resource.getpagesize()
 _MEMORY = _Memory()
 
 

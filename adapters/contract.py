@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import msgspec
 
@@ -227,6 +227,9 @@ class Payloads(NamedTuple):
     @staticmethod
     def of(made: Sequence[Joined | Filtered | Unpaired | BadRecord]) -> Payloads:
         """Columns from what becomes of each pair."""
+        if set(map(type, made)) == {Joined}:
+            foreign, primary = zip(*cast("Sequence[Joined]", made), strict=True)
+            return Payloads(list(foreign), list(primary), {})
         others = {row: each for row, each in enumerate(made) if not isinstance(each, Joined)}
         joined = [each if isinstance(each, Joined) else Joined(None, None) for each in made]
         return Payloads([each.foreign for each in joined], [each.primary for each in joined], others)

@@ -11,7 +11,7 @@ a record is only set aside when the process ended in it ``DEATHS_MAX`` times in 
 
 from __future__ import annotations
 
-import errno
+import ctypes
 import fcntl
 import mmap
 import os
@@ -47,6 +47,9 @@ CLOSED = "the adapter closed files that are not its own"
 FULL = "the adapter left no file that the process may still open"
 FILES_MIN = 16  # that the process may still open
 OOM_SCORE = 500  # of -1000 to 1000
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+LIBC = ctypes.PyDLL(None, use_errno=True)
+"""Keeps the interpreter's lock: a thread that gives it up for a short call waits for the others' turns."""
 _FOREIGN_ENDS = ("", "signal 9", "signal 15", "signal 2", "signal 1")
 
 
@@ -133,8 +136,9 @@ class Crumbs:
         except OSError:
             os.close(descriptor)
             raise
-        self._canary = os.memfd_create("photon-user-code")  # is closed by what closes all files
-        self._canary_is = os.fstat(self._canary)
+        # What closes all files closes this one.
+        self._canary = os.memfd_create("photon-user-code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(self._canary, fcntl.F_ADD_SEALS, _SEALS)
         self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_MIN
         self._free = list(range(_SLOTS))
         self._deaths: dict[bytes, int] = {}
@@ -177,17 +181,12 @@ class Crumbs:
 
     def harm(self) -> str:
         """Says what user code has done to this process's open files; empty if they are as they should be."""
-        try:
-            copy = os.dup(self._canary)
-        except OSError as error:
-            return CLOSED if error.errno == errno.EBADF else FULL
-        try:
-            found = os.fstat(copy)
-        finally:
-            os.close(copy)
-        if not os.path.samestat(found, self._canary_is):
+        if LIBC.fcntl(self._canary, fcntl.F_GET_SEALS) != _SEALS:
             return CLOSED
-        return FULL if copy >= self._files_max else ""
+        copy = LIBC.fcntl(self._canary, fcntl.F_DUPFD_CLOEXEC, 0)  # the lowest number that is free
+        if copy >= 0:
+            LIBC.close(copy)
+        return "" if 0 <= copy < self._files_max else FULL
 
     def blame(self, cause: str) -> None:
         """Says before the process ends itself why: the record that is noted is the reason."""

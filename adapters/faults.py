@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from opcode import opmap
-from types import FrameType
+from types import FrameType, NoneType
+from typing import cast
 
 import orjson
 
 from photon.adapters.contract import Adapter, BadRecord, Joined
+from photon.adapters.formats.json_check import are_bare, is_json
 
 MODULE_PREFIX = "photon_adapter_"
 """Names of modules that are made of one-file adapters begin with it."""
@@ -96,11 +99,26 @@ def payload_fault(payload: object) -> str | None:
         return f"the adapter's payload is {type(payload).__name__}, not bytes or None"
     if b"\n" in payload or b"\r" in payload:
         return "the adapter's payload holds a line end"
+    return None if is_json(payload) else f"the adapter's payload is not JSON: {_said_by_parser(payload)}"
+
+
+def _said_by_parser(text: bytes) -> str:
     try:
-        orjson.loads(payload)
+        orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        return f"the adapter's payload is not JSON: {error}"
-    return None
+        return str(error)
+    return "a parser is less strict"
+
+
+def are_payloads(payloads: Sequence[object]) -> bool:
+    """True if ``payload_fault`` has nothing to say of any of them. False says nothing."""
+    if set(map(type, payloads)) <= {NoneType}:
+        return True
+    some = [each for each in payloads if each is not None]
+    if set(map(type, some)) != {bytes}:
+        return False
+    lines = cast("list[bytes]", some)
+    return b"\n".join(lines).count(b"\n") == len(lines) - 1 and are_bare(lines)
 
 
 def joined_fault(result: Joined) -> str | None:

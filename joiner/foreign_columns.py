@@ -134,15 +134,16 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
         return columns
 
     alone = guard.each(records, lambda record: _alone(adapter, record, file))  # tells which record it was
-    late = [at for at, each in enumerate(alone) if isinstance(each, Fault) and each.hung]
-    if away := next((each.reason for each in alone if isinstance(each, Fault) and each.retry), ""):
+    faults = {at: each for at, each in enumerate(alone) if isinstance(each, Fault)}
+    if away := next((each.reason for each in faults.values() if each.retry), ""):
         raise Retry(away)
     # A slow machine must not cost an event.
+    late = [at for at, each in faults.items() if each.hung]
     again = guard.each([records[at] for at in late], lambda record: _alone(adapter, record, file))
-    for at, answer in zip(late, again, strict=True):
-        alone[at] = answer
-    made = _in_columns([BadRecord(each.reason) if isinstance(each, Fault) else each for each in alone])
-    if type(adapter) is not ConfiguredAdapter and not any(isinstance(each, Fault) for each in alone):
+    for at, answer in (*faults.items(), *zip(late, again, strict=True)):
+        alone[at] = BadRecord(answer.reason) if isinstance(answer, Fault) else answer
+    made = _in_columns(alone)
+    if type(adapter) is not ConfiguredAdapter and not faults:
         _compare_forms(guard, adapter, records, file, "foreign_header", made)
     return made
 
@@ -166,8 +167,10 @@ def _alone(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | Ba
         return bad
 
 
-def _in_columns(made: list[object]) -> Headers:
+def _in_columns(made: Sequence[object]) -> Headers:
     """What is no answer at all says so in its place."""
+    if set(map(type, made)) == {ForeignHeader}:
+        return Headers.columns(cast("Sequence[ForeignHeader]", made), {})
     return Headers.of(
         [
             each

@@ -15,7 +15,7 @@ import xxhash
 from photon.adapters.containment import Fault, Guard, primary_keys_of
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pairs, Payloads, Unpaired
 from photon.adapters.envelope import Envelope
-from photon.adapters.faults import joined_fault, payload_fault, printed
+from photon.adapters.faults import are_payloads, joined_fault, payload_fault, printed
 from photon.adapters.logs.identity import log_name
 from photon.batch.columns import U32, Mask, RowIndexes, split_digests
 from photon.batch.events import Events, ForeignEvent
@@ -234,7 +234,7 @@ class Judge:
         events = taken(events, rows)
         made = self._payloads(guard, Pairs(events.records, events.of_file(), primaries.records, primaries.of_file()))
         others: dict[int, object] = dict(made.others)
-        if self._check:
+        if self._check and not (are_payloads(made.foreign) and are_payloads(made.primary)):
             for at, both in enumerate(zip(made.foreign, made.primary, strict=True)):
                 if at not in others and (fault := joined_fault(Joined(*both))) is not None:
                     others[at] = BadRecord(fault)

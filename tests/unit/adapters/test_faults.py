@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from photon.adapters.contract import BadRecord, LogFile
-from photon.adapters.faults import describe
+from photon.adapters.faults import are_payloads, describe, payload_fault
 from photon.adapters.loader import load_adapter
 
 SOURCE = """
@@ -48,3 +48,30 @@ def test_without_a_file_of_its_own_the_innermost_line_is_named() -> None:
 def test_a_bad_records_reason_is_said_as_it_is() -> None:
     assert describe(BadRecord("no key")) == "no key"
     assert describe(BadRecord(17)) == "17"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("payloads", [(), (None, None), (b"1",), (b'{"a":"\xc3\xbc"}', None, b"[1e999]", b'"\\n"')])
+def test_payloads_are_checked_together(payloads: tuple[object, ...]) -> None:
+    assert are_payloads(payloads)
+    assert set(map(payload_fault, payloads)) <= {None}
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        (b"[1", b"2]", b"3,4"),
+        (b"[1", b"2]", b"3\n4"),
+        (b"1 2",),
+        (b'{"a":\n1}',),
+        (b'{"a":\r1}',),
+        (b"",),
+        (b"1", b"", b"2\n3"),
+        (b"NaN",),
+        (b'"\xff"',),
+        (bytearray(b"1"),),
+        ("1",),
+    ],
+)
+def test_payloads_that_hide_in_each_other_are_found(payloads: tuple[object, ...]) -> None:
+    assert not are_payloads((b"0", None, *payloads, b"{}"))
+    assert set(map(payload_fault, payloads)) != {None}
