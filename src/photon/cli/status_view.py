@@ -50,6 +50,7 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
                       f"{many(int(flow['watermark_waiting']), 'event waits', 'events wait')}, "
                       f"{many(int(flow['late_records']), 'record was late', 'records were late')}"),
         *_copies(said.get("copies", [])),
+        *(("adapter", each) for each in said.get("adapters", ())),
         ("ledger", ", ".join(f"{name} {count:,}" for name, count in ledger.items()) or NONE),
     ]  # fmt: skip
     age = max(now_s - said["at_s"], 0.0)

@@ -115,6 +115,7 @@ class View:
             "at_s": now_s,
             "datacentre": self._datacentre,
             "version": self._version,
+            "adapters": sorted({each["adapter"] for each in details if each.get("adapter")}),
             "window_s": now_s - began_s,
             "alarms": alarms_of(heard, now),
             "flow": flow,

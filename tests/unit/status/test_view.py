@@ -46,6 +46,7 @@ def _heard(read: int, joined: int, times: Histogram) -> list[Heard]:
         {"slot": "e1", "state": "live", "problem": "", "alarms": [{"finding": "torn", "what": "w", "todo": "t"}]}
     ]
     details = {"total": LEDGER, "ledger": [], "unbalanced_hours": 1, "lag": [{"log": "a", "bytes": 1, "seconds": 3}]}
+    details["adapter"] = "clicks 2.0: Clicks 0123456789ab"
     return [
         said("dispatcher", "w1", _dispatcher(read, joined, times), details),
         said("dispatcher", "w2", _dispatcher(read, joined, Histogram())),
@@ -114,6 +115,7 @@ def test_the_terminal_shows_rates_queues_shards_and_alarms() -> None:
     shown = text([_twice()], 120.0)
     for words in ("east: 5 of 6 processes", "joined    100/s", "100 events pending", "shard 2    r2", "alarms: 3"):
         assert words in shown, shown
+    assert "adapter   clicks 2.0: Clicks 0123456789ab\n" in shown
 
 
 def _joiner(slot: str, behind: float, bypassed: bool) -> Any:
