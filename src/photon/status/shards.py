@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from photon.config.words import joiners_failing, many
+from photon.config.words import joiners_failing, many, missing_keys
 from photon.fleet.numbers import Change, Numbers
 from photon.fleet.polling import Heard
 
@@ -175,6 +175,9 @@ def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
     failing = now.max("photon_dispatcher_joiners_failing")
     if failing:
         found.append(_alarm("dispatcher", joiners_failing(int(failing)), "see their logs"))
+    if logs := int(now.max("photon_eventstore_missing_logs")):
+        waits = missing_keys(int(now.max("photon_eventstore_missing_keys")), logs, "primary log")
+        found.append(_alarm("event store", f"{waits} that cannot be read", "see photon status eventstore"))
     return found[:ALARMS_MAX]
 
 

@@ -40,6 +40,11 @@ def _replica(leads: int, *shards: tuple[int, int]) -> Any:
     return put
 
 
+def _without_a_log(into: Readings) -> None:
+    into.put("photon_eventstore_missing_logs", 1, join="j")
+    into.put("photon_eventstore_missing_keys", 2, join="j")
+
+
 def _heard(read: int, joined: int, times: Histogram) -> list[Heard]:
     shards = [{"shard": n, "leader": "", "ids": 0, "boundary_s": None} for n in (1, 2)]
     slots = [
@@ -53,6 +58,7 @@ def _heard(read: int, joined: int, times: Histogram) -> list[Heard]:
         said("verifier", "east", details={"slots": slots}),
         said("registry", "r1", _replica(1, (1, 10), (2, 20)), {"config": 2, "shards": shards}),
         said("registry", "r2", _replica(2, (1, 10), (2, 21)), {"config": 1, "shards": shards[:1]}),
+        said("eventstore", "east", _without_a_log),
         silent("joiner", "e1"),
     ]
 
@@ -95,6 +101,7 @@ def test_alarms_are_of_all_parts() -> None:
     found = {(alarm["where"], alarm["what"]) for alarm in _twice()["alarms"]}
     assert ("joiner e1", "does not answer: UNAVAILABLE") in found
     assert ("slot e1", "torn: w") in found
+    assert ("event store", "2 keys wait for 1 primary log that cannot be read") in found
     assert ("dispatcher w1", "the ledger of 1 hour does not balance") in found
 
 
@@ -113,7 +120,7 @@ def test_an_empty_deployment_is_no_error() -> None:
 
 def test_the_terminal_shows_rates_queues_shards_and_alarms() -> None:
     shown = text([_twice()], 120.0)
-    for words in ("east: 5 of 6 processes", "joined    100/s", "100 events pending", "shard 2    r2", "alarms: 3"):
+    for words in ("east: 6 of 7 processes", "joined    100/s", "100 events pending", "shard 2    r2", "alarms: 4"):
         assert words in shown, shown
     assert "adapter   clicks 2.0: Clicks 0123456789ab\n" in shown
 
