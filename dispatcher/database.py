@@ -17,7 +17,7 @@ from photon.dispatcher.ledger import HOUR_NS, Ledger, ledger_of
 
 STATE_NAME = "dispatcher.db"  # the database's file in a pipeline's state directory
 APPLICATION_ID = 0x50484F44  # "PHOD"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 CHECK_BYTES = 256 << 20  # a database up to this size is checked as a whole at start
 WAL_BYTES = 16 << 20  # the write-ahead log is cut back to so much after a big transaction
 MINUTE_NS = 60 * NS_PER_S
@@ -57,7 +57,7 @@ CREATE TABLE ledger (hour INTEGER NOT NULL, verdict INTEGER NOT NULL, count INTE
   PRIMARY KEY (hour, verdict)) WITHOUT ROWID;
 CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, log TEXT NOT NULL, line BLOB NOT NULL,
   worker TEXT NOT NULL);
-CREATE TABLE exports (log TEXT PRIMARY KEY, number INTEGER NOT NULL, length INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE exports (worker TEXT PRIMARY KEY, upto INTEGER NOT NULL) WITHOUT ROWID;
 -- See leases and shared_state. parts: of a huge log, whose own offset stands behind them.
 CREATE TABLE workers (incarnation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, pid INTEGER NOT NULL,
   started_ns INTEGER NOT NULL, beat INTEGER NOT NULL, beat_ns INTEGER NOT NULL, fenced INTEGER NOT NULL);

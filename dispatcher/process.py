@@ -65,14 +65,12 @@ def follower_for(state: State) -> Callable[..., Follower]:
     return partial(SharedFollower, parts=parts) if parts else Follower
 
 
-def open_exports(
-    output: Path, disk: Disk, state: State, warn: Callable[[str], None], published: Path | None = None
-) -> Exports:
-    """A dispatcher that is alone writes out also what workers left to export. Raises OSError, StateError."""
+def open_exports(output: Path, disk: Disk, state: State, published: Path, warn: Callable[[str], None]) -> Exports:
+    """A dispatcher that is alone writes out also what workers left to export. Raises as ``Exports`` does."""
     if not isinstance(state, SharedState):
         for worker in state.outbox_of_others():
-            Exports(output, disk, state, warn=warn, worker=worker, published=published).close()
-    return Exports(output, disk, state, warn=warn, worker=state.worker, published=published)
+            Exports(output, disk, state, published, warn=warn, worker=worker).close()
+    return Exports(output, disk, state, published, warn=warn, worker=state.worker)
 
 
 def log_leases_for(
@@ -158,8 +156,8 @@ def open_dispatcher(
             rest=RestRule(places.last_line_after_s, clock.now_ns),
             hurried=True,
         )
-        exports_of = partial(Exports, places.output, disk, state, warn=log.warning, published=places.state)
-        exports = open_exports(places.output, disk, state, log.warning, places.state)
+        exports_of = partial(Exports, places.output, disk, state, places.state, warn=log.warning)
+        exports = open_exports(places.output, disk, state, places.state, log.warning)
         files = LogFiles(places.foreign, **logs)
         alone = policy.options.look_ups is LookUpPolicy.NEVER  # and then nobody gives ids up
         recovery = registry.recovery if isinstance(registry, RoutedRegistry) and not alone else None

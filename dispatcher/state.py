@@ -277,14 +277,13 @@ class State:
         return rows[0][0] if rows else None
 
     def outbox(self, limit: int, worker: str = "") -> list[tuple[int, Export]]:
-        """Lines that may or may not stand in the export file behind its recorded length, in order."""
+        """Returns the first lines that are to be exported, by their number."""
         rows = self._all("SELECT id, log, line FROM outbox WHERE worker = ? ORDER BY id LIMIT ?", worker, limit)
         return [(row, Export(log, line)) for row, log, line in rows]
 
-    def export_place(self, log: str, worker: str = "") -> tuple[int, int]:
-        """(file number, durable length); (0, 0) when nothing was exported yet."""
-        rows = self._all("SELECT number, length FROM exports WHERE log = ?", _exported(log, worker))
-        return (rows[0][0], rows[0][1]) if rows else (0, 0)
+    def exported_upto(self, worker: str = "") -> int:
+        """Returns the number of the last line that was exported; -1 if there is none."""
+        return self._one("SELECT coalesce(max(upto), -1) FROM exports WHERE worker = ?", worker)
 
     def outbox_of_others(self) -> list[str]:
         """Other workers with lines to export; the empty name is that of a dispatcher that is alone."""
@@ -329,12 +328,21 @@ class State:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('reached', ?)", (b"%d %d" % reached,))
             self._reached = reached
 
-    def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int, worker: str = "") -> None:
-        """A worker's outbox up to this id is durable in its files, which end at these places."""
-        rows = [(_exported(log, worker), *place) for log, place in places.items()]
+    def exported(self, upto: int, worker: str = "") -> None:
+        """A worker's outbox up to this number is durable in its files."""
         with Transaction(self._db, self.path):
-            self._db.executemany("INSERT OR REPLACE INTO exports VALUES (?, ?, ?)", rows)
-            self._db.execute("DELETE FROM outbox WHERE id <= ? AND worker = ?", (up_to_id, worker))
+            self._db.execute("DELETE FROM outbox WHERE id <= ? AND worker = ?", (upto, worker))
+            self._db.execute("INSERT OR REPLACE INTO exports VALUES (?, ?)", (worker, upto))
+
+    def number_behind(self, upto: int) -> bool:
+        """Gives the lines to come numbers above ``upto``. Returns whether they would have had others."""
+        with Transaction(self._db, self.path):
+            given = self._one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'outbox'")
+            if upto <= given:
+                return False
+            self._db.execute("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
+            self._db.execute("INSERT INTO sqlite_sequence VALUES ('outbox', ?)", (upto,))
+            return True
 
     def _depart(self, identities: Iterable[str]) -> None:
         self._db.executemany("UPDATE logs SET high = 0 WHERE identity = ?", [(each,) for each in identities])
@@ -471,7 +479,3 @@ class State:
 
 def is_part(unit: str) -> bool:
     return PART_MARK in unit
-
-
-def _exported(log: str, worker: str) -> str:
-    return f"{log}@{worker}" if worker else log

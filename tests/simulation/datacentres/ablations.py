@@ -19,10 +19,10 @@ from photon.batch.verdicts import Verdicts
 from photon.config.interval_clock import Interval
 from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
+from photon.dispatcher import exports as dispatcher_exports
 from photon.dispatcher import progress as dispatcher_progress
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch, Stretch
-from photon.dispatcher.exports import Exports
 from photon.dispatcher.open_events import NO_ROWS, NOTHING_STORED
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
@@ -47,6 +47,7 @@ from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore
 from photon.joiner.verdicts import Decided, Judge
+from photon.outputs.log.writer import LogWriter
 from photon.verifier.watermark import Sample, Watermarks
 from tests.simulation.joiner import ablations as of_the_joiner
 from tests.simulation.world import model_raft, site_faults
@@ -127,11 +128,11 @@ class OffsetBeforeRetries(SimulatedState):
         super().commit(replace(changes, positions={}))
 
 
-class NotCutBack(Exports):
+class NotCutBack(LogWriter):
     """A start appends to the exported lines as it finds them."""
 
-    def _recover(self, log: str, warn: Any) -> None:
-        self._numbers[log] = max(1, self._state.export_place(log)[0])
+    def recover(self, kind: str, again: Any = None) -> bool:
+        return True
 
 
 def absent_is_a_verdict(core: Any, batch: Any, found: Any, *args: Any) -> Any:
@@ -349,7 +350,7 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((_DISPATCHER, "settle", absent_is_a_verdict),)), LOST
     ),
     "dispatcher: exports not cut back": Ablation(
-        Variant(patches=((processes, "Exports", NotCutBack),)), "unreadable"
+        Variant(patches=((dispatcher_exports, "LogWriter", NotCutBack),)), "unreadable"
     ),
     "reopened: generation not carried": Ablation(
         Variant(patches=((Reopened, "_ready", without_generation),)), REOPENED

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from photon.config.disk import RealDisk
+from photon.dispatcher import exports
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import LOGS, Exports
 from photon.dispatcher.previous import copy_state
 from photon.dispatcher.state import Changes, State
 from photon.outputs import OutputPlace
+from photon.outputs.log.writer import LogWriter, NotOfThisState
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import run_each
 from tests.simulation.world.violation import Violation, of_seed
@@ -27,17 +29,17 @@ STEPS = 12
 SEEDS_OF_THE_ABLATION = 50
 
 
-class CutWithoutAPlace(Exports):
-    """What stands behind the recorded place, or without one, is cut."""
+class CutWithoutAPlace(LogWriter):
+    """What stands behind the published length, or without one, is cut."""
 
-    def _writes_again(self, *_: Any) -> bool:
+    def _is_again(self, *_: Any) -> bool:
         return True
 
 
 class Schedule:
-    def __init__(self, directory: Path, seed: int, exports: type[Exports]) -> None:
-        self.random, self.exports = Random(seed), exports
-        self.directory, self.state = directory, directory / "s"
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.random = Random(seed)
+        self.directory, self.state, self.aside = directory, directory / "s", directory / "aside"
         self.shown: dict[tuple[str, str], bytes] = {}
         self.lines = 0
 
@@ -52,9 +54,11 @@ class Schedule:
         """One process: what it found, some lines, and its end, before or after they were written out."""
         state = State(self.state)
         roll = self.random.choice((1, 30, 1 << 20))
-        exports = self.exports(
-            self.directory, RealDisk(), state, warn=lambda _: None, roll_bytes=roll, published=self.directory / "p"
-        )
+        try:
+            exports = self._open(state, roll)
+        except NotOfThisState:
+            shutil.copytree(self.aside, self.directory / "p", dirs_exist_ok=True)
+            exports = self._open(state, roll)
         self._look()
         for _ in range(self.random.randrange(4)):
             self.lines += 1
@@ -66,6 +70,9 @@ class Schedule:
         exports.close()
         state.close()
 
+    def _open(self, state: State, roll: int) -> Exports:
+        return Exports(self.directory, RealDisk(), state, self.directory / "p", warn=lambda _: None, roll_bytes=roll)
+
     def _lose(self) -> None:
         what = self.random.random()
         previous = self.state.with_name("s.previous")
@@ -76,8 +83,9 @@ class Schedule:
             for path in self.directory.glob("s-*"):
                 path.unlink()
             shutil.copy(previous, self.state)
-        if what < 0.3 and self.random.random() < 0.5:
-            shutil.rmtree(self.directory / "p", ignore_errors=True)
+        if what < 0.3 and self.random.random() < 0.5 and (self.directory / "p").exists():
+            shutil.rmtree(self.aside, ignore_errors=True)
+            (self.directory / "p").rename(self.aside)
 
     def _look(self) -> None:
         found: dict[tuple[str, str], bytes] = {}
@@ -92,9 +100,10 @@ class Schedule:
         self.shown |= found
 
 
-def run_seed(seed: int, exports: type[Exports] = Exports) -> None:
-    with TemporaryDirectory() as directory, of_seed(seed):
-        Schedule(Path(directory), seed, exports).run()
+def run_seed(seed: int, writer: type[LogWriter] = LogWriter) -> None:
+    with TemporaryDirectory() as directory, of_seed(seed), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exports, "LogWriter", writer)
+        Schedule(Path(directory), seed).run()
 
 
 @pytest.mark.seeded

@@ -134,9 +134,7 @@ class Worker:
 
     def _exports(self, name: str) -> Exports:
         directory = self.sea.directory
-        return Exports(
-            directory, RealDisk(), self.state, warn=lambda line: None, worker=name, published=directory / STATE
-        )
+        return Exports(directory, RealDisk(), self.state, directory / STATE, warn=lambda line: None, worker=name)
 
     def _adopt(self, name: str) -> None:
         lock = lock_worker(self.state.path, name)

@@ -333,7 +333,7 @@ class DispatcherProcess(Process):
         disk = ProcessDisk(place.disks[self.name], self)
         state = SimulatedState(self)
         try:
-            exports = Exports(Path(f"/{self.name}/out"), disk, state, warn=world.say)
+            exports = Exports(Path(f"/{self.name}/out"), disk, state, Path(f"/{self.name}/state"), warn=world.say)
             follower = SimulatedFollower(world, place, state.positions(), self.random)
             store = SimulatedStoreClient(self.stub(f"{place.name}-store"), self.clock)
 

@@ -174,9 +174,9 @@ class SimulatedState(State):
                     f"{process.name}: {said} events before {time_ns} are said to have no verdict, {truth} have none"
                 )
 
-    def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int, worker: str = "") -> None:
+    def exported(self, upto: int, worker: str = "") -> None:
         self._may_end("before the outbox is emptied")
-        super().exported(places, up_to_id, worker)
+        super().exported(upto, worker)
         self._keep(synced=False)
 
     def _keep(self, *, synced: bool) -> None:

@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from photon.computing.journal import PublishedWatermark
-from photon.computing.publisher import NotOfThisState, Publisher
+from photon.computing.publisher import Publisher
 from photon.computing.wire import ENDED_NS, Item, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
 from photon.outputs import decode
+from photon.outputs.log.writer import NotOfThisState
 from photon.outputs.published import PublishedDamaged
 from photon.outputs.watermarks import Late, late_in, pairs_of, read_journal
 
@@ -164,7 +165,7 @@ def test_what_comes_after_the_watermark_is_counted_once(tmp_path: Path) -> None:
     publisher.publish(_items(1, 2, 3), 35)
     broken = RealDisk()
     broken.replace = lambda path, data: None if path.name == "durable.json" else DISK.replace(path, data)  # type: ignore[method-assign]
-    publisher._disk = broken
+    publisher._log._disk = broken
     publisher.publish([*_items(4), *(msgspec.structs.replace(item, time_ns=9) for item in _items(5, 6))], 35)
     publisher.close()
     again = Publisher(DISK, tmp_path, "i0")

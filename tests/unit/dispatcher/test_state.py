@@ -102,13 +102,17 @@ def test_a_failed_transaction_changes_nothing(state: State) -> None:
     state.commit(Changes(positions={"a": LogPosition("a", "p", 3)}))
 
 
-def test_outbox_leaves_with_the_length(state: State) -> None:
+def test_lines_leave_the_outbox_by_number(state: State) -> None:
     state.commit(Changes(exports=[Export("late", b"1\n"), Export("rejected", b"2\n")]))
     assert [e.line for _, e in state.outbox(10)] == [b"1\n", b"2\n"]
-    assert state.export_place("late") == (0, 0)
-    state.exported({"late": (1, 2)}, 1)
+    assert state.exported_upto() == -1
+    state.exported(1)
     assert [e.line for _, e in state.outbox(10)] == [b"2\n"]
-    assert state.export_place("late") == (1, 2)
+    assert state.exported_upto() == 1
+    assert not state.number_behind(2)
+    assert state.number_behind(7)
+    state.commit(Changes(exports=[Export("late", b"3\n")]))
+    assert [number for number, _ in state.outbox(10)] == [2, 8]
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

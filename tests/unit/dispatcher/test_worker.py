@@ -167,12 +167,12 @@ def test_what_a_dead_worker_left_to_export_is_written_by_another_one_and_never_t
     dead.commit(Changes(exports=[Export(REJECTED, b"1\n"), Export(REJECTED, b"2\n")]))
     dead.close()
     alone = State(tmp_path / "s.db")
-    exports = open_exports(tmp_path, RealDisk(), alone, lambda line: None)
+    exports = open_exports(tmp_path, RealDisk(), alone, tmp_path / "p", lambda line: None)
     exports.close()
     alone.close()
     assert (tmp_path / "rejected" / "dispatcher-w1-000001.jsonl").read_bytes() == b"1\n2\n"
     again = SharedState(tmp_path / "s.db", "w1", now_ns=0)
     again.commit(Changes(exports=[Export(REJECTED, b"3\n")]))
-    Exports(tmp_path, RealDisk(), again, warn=lambda line: None, worker="w1").close()
+    Exports(tmp_path, RealDisk(), again, tmp_path / "p", warn=lambda line: None, worker="w1").close()
     again.close()
     assert (tmp_path / "rejected" / "dispatcher-w1-000001.jsonl").read_bytes() == b"1\n2\n3\n"

@@ -145,7 +145,7 @@ def take(to: Core, what: Block, now_ns: int = 0, now: float = 0.0) -> None:
 
 
 def exports(output: Path, state: State) -> Exports:
-    return Exports(output, RealDisk(), state, warn=lambda line: None)
+    return Exports(output, RealDisk(), state, output / ".photon", warn=lambda line: None)
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""The published log: the output files of one slot, and how far they may be read."""

@@ -1,0 +1,1 @@
+"""The published log, under kills and power cuts."""
