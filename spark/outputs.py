@@ -55,7 +55,7 @@ class RangeWork(msgspec.Struct, frozen=True):
     name: str
     length: int
     closed: bool
-    final: bool
+    compressed: bool
     path: str
     start: int
     end: int
@@ -68,7 +68,9 @@ class RangeWork(msgspec.Struct, frozen=True):
 
     def part(self) -> FileRange:
         """The range as ``photon.outputs`` reads it."""
-        file = OutputFile(self.name, self.length, self.closed, self.final, damaged=self.damaged)
+        file = OutputFile(
+            self.name, self.length, self.closed, False, damaged=self.damaged, compressed=self.compressed
+        )
         return FileRange(self.slot, file, placed(Path(), self.path), self.start, self.end)
 
     def reaches(self, window: TimeRange) -> bool:
@@ -173,8 +175,8 @@ def _is_next(file: FoundFile, newest: dict[tuple[str, str], int]) -> bool:
 def _work(datacentre: str, part: FileRange) -> RangeWork:
     file = part.file
     return RangeWork(
-        datacentre, part.slot, file.name, file.length, file.closed, file.final, str(part.path), part.start, part.end,
-        file.first_ns, file.last_ns, damaged=file.damaged,
+        datacentre, part.slot, file.name, file.length, file.closed, file.compressed, str(part.path), part.start,
+        part.end, file.first_ns, file.last_ns, damaged=file.damaged,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ or sync means that the process must end (rule 7).
 
 Readers may read what its slot has published, as far as the copy has it: in the form of every slot
 (``photon.outputs.published``): ``durable.json`` for files that grow or are not published whole yet,
-``manifest.jsonl`` for the others, so that neither grows with each extension. The files stay plain.
+``manifest.jsonl`` for the others, so that neither grows with each extension.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from photon.outputs.formats import ManifestEntry
 from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
 from photon.outputs.published import (
     DURABLE_NAME,
-    FINAL_SUFFIX,
     MANIFEST_NAME,
     PLAIN_SUFFIX,
     RETIRED_NAME,
@@ -66,7 +65,7 @@ class KeptPublished:
         self._disk.rewrite(self._manifest, 0)  # what was read may stand in the cache only
         self._disk.sync_dir(self._manifest.parent)
         entries = [decoded(line, ManifestEntry) for line in data[:whole].split(b"\n")[:-1]]
-        self._listed = {each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX for each in entries}
+        self._listed = {each.name for each in entries}
 
     def show(self, lengths: Mapping[str, int], ends: Witness, witness: Witness) -> None:
         """``lengths``: plain name -> bytes that are kept; ``witness``: what the slot has published."""
@@ -88,10 +87,7 @@ class KeptPublished:
     def _list(self, whole: Mapping[str, int]) -> None:
         if not whole:
             return
-        lines = [
-            msgspec.json.encode(ManifestEntry(name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX, length))
-            for name, length in whole.items()
-        ]
+        lines = [msgspec.json.encode(ManifestEntry(name, length, length)) for name, length in whole.items()]
         with closing(self._disk.append(self._manifest)) as file:
             file.write(*(line + b"\n" for line in lines))
             file.sync()

@@ -59,9 +59,9 @@ def lacking(files: OutputFiles, finals: Finals, ends: Witness) -> Lacking:
 
 def _begins_with(disk: Disk, files: OutputFiles, finals: Finals, at: int, end: WitnessLog) -> bool:
     name = files.name(KINDS[at], end.number)
-    if not disk.exists(files.root / name):
-        return finals.length_of(name) >= end.length
-    if disk.size(files.root / name) < end.length:
+    if finals.unseen(name) >= end.length:
+        return True
+    if not disk.exists(files.root / name) or disk.size(files.root / name) < end.length:
         return False
     return hash_file(disk, files.root / name, end.length).log(end.number, end.length) == end
 

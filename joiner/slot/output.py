@@ -32,10 +32,11 @@ _PLACES = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """When a file is closed and its successor begun."""
+    """When a file is closed and its successor begun, and whether it is compressed once it is final."""
 
     roll_bytes: int = 128 << 20
     roll_after_s: float = 300.0
+    compress: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -67,11 +68,13 @@ class OutputFiles:
         self.log: tuple[int, int] | None = None
         self.log_end: Callable[[], tuple[int, int] | None] = lambda: self.log
         """How far the redo log is durable now; may be asked on any thread."""
+        self.final: Callable[[str], int] = lambda name: -1  # length of a file that the manifest lists; -1: of none
 
     def close_older(self) -> None:
         """Files with a successor are closed for ever, also those that a start took from the copy."""
         for kind in KINDS:
-            self.rolled.update(self.name(kind, number) for number in self.numbers(kind)[:-1])
+            older = (self.name(kind, number) for number in self.numbers(kind)[:-1])
+            self.rolled.update(name for name in older if self.final(name) < 0)
 
     def prepare(self) -> None:
         """Makes the directories, durably, and ``load``."""

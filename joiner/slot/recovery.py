@@ -3,7 +3,7 @@ output's tails (rules 5 to 7)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -36,35 +36,35 @@ class Found:
     cut: list[str] = field(default_factory=list)
 
 
-def check_age(
-    files: OutputFiles, final: Callable[[str], int], logged: Logged | None, known: Witness = ()
-) -> set[bytes]:
+def check_age(files: OutputFiles, finals: Finals, logged: Logged | None, known: Witness = ()) -> set[bytes]:
     """Before anything is changed: raises OutOfStep where the output is not of the state's age (rule 6).
 
     What this state has made durable stands in the output, and what stands there beyond it is in its redo log: each
-    whole line gets there from the log, and leaves the log only once it is durable. ``final``: as for
-    ``check_output``; final files may be moved away. ``logged`` None: parts of the log are lost, by the operator's
-    word, and lines may be of them. ``known``: what is known besides of the output, by its copy. Returns the logged
-    lines that stand there beyond what was durable, or whose torn beginning does.
+    whole line gets there from the log, and leaves the log only once it is durable. Final files may be moved away, and
+    lack what readers skip. ``logged`` None: parts of the log are lost, by the operator's word, and lines may be of
+    them. ``known``: what is known besides of the output, by its copy. Returns the logged lines that stand there
+    beyond what was durable, or whose torn beginning does.
     """
     beyond: set[bytes] = set()
     for at, kind in enumerate(KINDS):
-        plain, finals = files.numbers(kind), set(files.numbers(kind, FINAL_SUFFIX))
+        plain, compressed = files.numbers(kind), set(files.numbers(kind, FINAL_SUFFIX))
         for number in plain:
             name = files.name(kind, number)
             size = files.disk.size(files.root / name)
+            if (length := finals.length_of(name)) >= 0:
+                if size < length and number not in compressed and finals.unseen(name) < 0:
+                    _older(files, name, f"has {size} bytes", length)
+                continue
             durable = max(files.lengths.get(name, 0), shown(known, at, number, size))
             if size < durable:
                 _older(files, name, f"has {size} bytes", durable)
-            if final(name) < 0 and logged is not None:
+            if logged is not None:
                 beyond |= _check_behind(files, name, durable, logged)
-            elif size < final(name) and number not in finals:
-                _older(files, name, f"has {size} bytes", final(name))
-        for number in finals.difference(plain):
-            if final(files.name(kind, number)) < 0:
+        for number in compressed.difference(plain):
+            if finals.length_of(files.name(kind, number)) < 0:
                 _newer(files, files.name(kind, number, FINAL_SUFFIX))
     for name, length in files.lengths.items():
-        if length and final(name) < 0 and not files.disk.exists(files.root / name):
+        if length and finals.length_of(name) < 0 and not files.disk.exists(files.root / name):
             _older(files, name, "does not exist", length)
     return beyond
 
@@ -132,10 +132,11 @@ def repair_output(files: OutputFiles, place: Place | None, logged: Logged, *, lo
     line is completed where exactly one logged line begins like it, but only from a log that could be read to its last
     byte: else it may be of a frame that is lost. Then it is cut, and redone. An event's pairs are written together
     and count as one line here: where the last of them are missing they are completed, or the others cut as well.
+    Final files are not looked into: their ids are cleared, so a redo of their lines writes nothing.
     """
     found = Found()
     for at, kind in enumerate(KINDS):
-        numbers = files.numbers(kind)
+        numbers = [number for number in files.numbers(kind) if files.final(files.name(kind, number)) < 0]
         for number in numbers:
             looked_from = _looked_from(place[at], number) if place is not None else None
             _repair_file(files, files.name(kind, number), looked_from, logged, found, completes=log_is_whole)
@@ -215,13 +216,17 @@ def _check_missing(files: OutputFiles) -> None:
 def next_numbers(files: OutputFiles, listed: dict[Kind, int], place: Place | None) -> dict[Kind, tuple[int, bool]]:
     """For each kind: the number of the file to write to, and whether it exists and may be continued.
 
-    ``listed``: the highest number the manifest knows, for files that were taken away.
+    ``listed``: the highest number the manifest knows, for files that were taken away. A final file is not continued.
     """
     starts = {}
     for at, kind in enumerate(KINDS):
         plain = files.numbers(kind)
-        highest = max([*plain, *files.numbers(kind, ".jsonl.gz"), listed.get(kind, 0)], default=0)
-        current = bool(plain) and plain[-1] == highest and files.name(kind, highest) not in files.rolled
+        highest = max([*plain, *files.numbers(kind, FINAL_SUFFIX), listed.get(kind, 0)], default=0)
+        current = (
+            bool(plain)
+            and plain[-1] == highest > listed.get(kind, 0)
+            and files.name(kind, highest) not in files.rolled
+        )
         number = highest if current else highest + 1
         if place is not None and not current:
             number = max(number, place[at][0])

@@ -111,7 +111,9 @@ class SlotStore:
         self._redo = RedoLog(disk, paths.state / REDO_NAME, segment_bytes=self.segment_bytes)
         self._files = OutputFiles(disk, paths.output, paths.state / DURABLE_NAME, self.slot)
         self._files.log_end = lambda: self._redo.end or self._files.log
-        self._finals = Finals(disk, paths.output, paths.state / MANIFEST_NAME)
+        manifest = paths.state / MANIFEST_NAME
+        self._finals = Finals(disk, paths.output, manifest, compress=self.output_limits.compress)
+        self._files.final = self._finals.length_of
         self._outputs: Outputs | None = None
         self._log_read: _Log | None = None
         self._beyond: set[bytes] = set()  # logged lines that ``check_age`` found above what was durable
@@ -148,7 +150,7 @@ class SlotStore:
             return self._files.name(KINDS[at], number)
 
         # One of a later release may have more logs.
-        check_output(self.disk, self.paths.output, self.slot, witness[: len(KINDS)], name, self._finals.length_of)
+        check_output(self.disk, self.paths.output, self.slot, witness[: len(KINDS)], name, self._finals.unseen)
         self._files.witness = witness or None
 
     def check_age(self, state: SlotState, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
@@ -177,7 +179,7 @@ class SlotStore:
             recovery.check_registry(self._files, self._finals, known.witness)
         self._log_read = self._read_log(accept_damaged_log)
         logged = None if accept_damaged_log else self._log_read.lines
-        self._beyond = recovery.check_age(self._files, self._finals.length_of, logged, copied)
+        self._beyond = recovery.check_age(self._files, self._finals, logged, copied)
 
     def standing(self) -> list[Rows]:
         """After ``check_age``: the logged rows whose lines stand in the output above what was durable, or will once
@@ -344,7 +346,7 @@ class SlotStore:
         return at < len(self.held) and (number, length) <= (self.held[at].number, self.held[at].length)
 
     def finish(self, name: str) -> None:
-        """Compresses a file of ``cleared`` and lists it in the manifest; ``forget`` comes next."""
+        """Lists a file of ``cleared`` in the manifest, compressed where that is asked for; ``forget`` comes next."""
         self._finals.finish(name)
 
     def forget(self, names: Sequence[str]) -> None:

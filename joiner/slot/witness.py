@@ -54,21 +54,22 @@ def check_output(
 ) -> None:
     """Raises OutOfStep when the output does not extend the witness's.
 
-    ``name``: of a log and a file number, relative to ``root``; ``final``: uncompressed bytes of a file that is final,
-    -1 when it is none. A file becomes final only after the witness had all of it, so its length is enough.
+    ``name``: of a log and a file number, relative to ``root``; ``final``: uncompressed bytes of a final file that
+    cannot be compared (``Finals.unseen``), -1 of any other. A file becomes final only after the witness had all of
+    it, so its length is enough.
     """
     for at, log in enumerate(witness):
         if not log.length:
             continue
         file = name(at, log.number)
         path = root / file
+        if final(file) >= log.length:
+            continue
         if disk.exists(path):
             size = disk.size(path)
             if size >= log.length and hash_file(disk, path, log.length).log(log.number, log.length) == log:
                 continue
             found = f"has {size} bytes" if size < log.length else "holds other bytes"
-        elif final(file) >= log.length:
-            continue
         else:
             found = "does not exist"
         raise OutOfStep(

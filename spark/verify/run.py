@@ -321,7 +321,7 @@ class _Night:
         work = self._works.get((datacentre, name))
         if work is None:  # of a backfill
             return FileTrouble(datacentre, slot_of(name), name, name, why)
-        more = ".gz" if work.final else ""
+        more = ".gz" if work.compressed else ""
         first, last = (None if each is None else each // HOUR_NS for each in (work.first_ns, work.last_ns))
         return FileTrouble(datacentre, work.slot, name + more, work.path + more, why, first, last)
 

@@ -34,7 +34,9 @@ ATTENTION, USAGE = 3, 2
 def site(directory: Path) -> Path:
     """Two datacentres that roll their files soon and do not wait for primaries."""
     file = configuration(directory)
-    early = '[output]\nroll_age = "1s"\n[join.clicks]\nunmatched_after = "1s"\n[join.clicks.primary]'
+    early = (
+        '[output]\nroll_age = "1s"\ncompress = "gzip"\n[join.clicks]\nunmatched_after = "1s"\n[join.clicks.primary]'
+    )
     file.write_text(file.read_text().replace("[join.clicks.primary]", early))
     return file
 

@@ -59,7 +59,8 @@ class Nights(Deployment):
             if kind == "rejected":
                 published[site][name] = len(b"".join(lines))
             else:
-                finals = Finals(RealDisk(), output, self.root / site / "state" / "slots" / slot / "manifest.jsonl")
+                manifest = self.root / site / "state" / "slots" / slot / "manifest.jsonl"
+                finals = Finals(RealDisk(), output, manifest, compress=True)
                 finals.load()
                 finals.finish(name)
         for site in SITES:

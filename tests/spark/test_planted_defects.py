@@ -46,6 +46,7 @@ _EVENT = re.compile(rb'(?m)^.*?"event_id" ?: ?"([^"]+)"')
 _OUTPUT = """
 [output]
 roll_age = "2s"
+compress = "gzip"
 """
 
 

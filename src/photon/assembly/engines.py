@@ -53,7 +53,9 @@ def joiner_limits(settings: Settings) -> JoinerLimits:
     limits, output = settings.limits, settings.output
     return JoinerLimits(
         bounds=Bounds(ids=limits.registrations_in_flight, redo_bytes=limits.redo_log),
-        output=OutputLimits(roll_bytes=output.roll_size, roll_after_s=output.roll_age),
+        output=OutputLimits(
+            roll_bytes=output.roll_size, roll_after_s=output.roll_age, compress=output.compress == "gzip"
+        ),
     )
 
 

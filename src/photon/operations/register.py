@@ -17,6 +17,7 @@ import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.decoding import DECODE_ERRORS
+from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.versioned_file import decoded
 from photon.idregistry import registry_pb2 as pb
@@ -26,10 +27,11 @@ from photon.idregistry.core.sharding import split
 from photon.idregistry.operate.operator_client import OperatorClient
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs.formats import Cleared
+from photon.outputs.published import PublishedDamaged, read_slot
 
 BLOCK_BYTES = 4 << 20
 IDS_AT_ONCE = 8_192
-_NAME = re.compile(r"(?P<slot>.+)-[0-9]{6}\.jsonl(?P<final>\.gz)?")
+_NAME = re.compile(r"(?P<slot>.+)-[0-9]{6}\.jsonl(?P<gz>\.gz)?")
 
 
 class OutputUnreadable(PhotonError):
@@ -43,8 +45,8 @@ class OutputFile:
     """Relative to the output's root, as plain file: what the verifier calls it."""
     slot: str
     kind: Kind
-    final: bool
-    """Compressed: all its ids were cleared."""
+    compressed: bool
+    """All its ids were cleared before it was compressed."""
 
 
 @dataclass(slots=True)
@@ -75,17 +77,22 @@ def output_files(root: Path) -> list[OutputFile]:
             if match is None:
                 continue
             name = f"{directory}/{path.name.removesuffix('.gz')}"
-            if match["final"] is None or name not in found:
-                found[name] = OutputFile(path, name, match["slot"], kind, match["final"] is not None)
+            if match["gz"] is None or name not in found:
+                found[name] = OutputFile(path, name, match["slot"], kind, match["gz"] is not None)
     return [found[name] for name in sorted(found)]
 
 
 def cleared_lengths(slot_state: Path) -> Mapping[str, int]:
-    """How far the verifier had cleared each file of a slot; nothing where it left no word."""
+    """How far the verifier had cleared each file of a slot: a final one to its end. Nothing where it left no word."""
     try:
-        return decoded((slot_state / "verifier" / "cleared.json").read_bytes(), Cleared).files
+        files = decoded((slot_state / "verifier" / "cleared.json").read_bytes(), Cleared).files
     except (OSError, *DECODE_ERRORS):
-        return {}
+        files = {}
+    try:
+        final = {file.name: file.length for file in read_slot(RealDisk(), slot_state).files if file.final}
+    except (OSError, PublishedDamaged):
+        final = {}
+    return files | final
 
 
 def blocks(file: OutputFile, cleared: int) -> Iterator[tuple[bytes, bool]]:
@@ -94,19 +101,19 @@ def blocks(file: OutputFile, cleared: int) -> Iterator[tuple[bytes, bool]]:
         at, rest = 0, b""
         while True:
             below = max(cleared - at - len(rest), 0)
-            part = opened.read(min(BLOCK_BYTES, below) if below and not file.final else BLOCK_BYTES)
+            part = opened.read(min(BLOCK_BYTES, below) if below and not file.compressed else BLOCK_BYTES)
             if not part:
                 return
             data = rest + part
             end = data.rfind(b"\n") + 1
             if end:
-                yield data[:end], file.final or at + end <= cleared
+                yield data[:end], file.compressed or at + end <= cleared
                 at += end
             rest = data[end:]
 
 
 def _opened(file: OutputFile) -> IO[bytes]:
-    opened: Any = gzip.open(file.path, "rb") if file.final else open(file.path, "rb")  # noqa: SIM115 - the caller's with
+    opened: Any = gzip.open(file.path, "rb") if file.compressed else open(file.path, "rb")  # noqa: SIM115 - the caller's with
     stream: IO[bytes] = opened
     return stream
 

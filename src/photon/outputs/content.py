@@ -1,4 +1,4 @@
-"""The bytes of one output file by uncompressed offset, whether it is plain, final, or becomes final meanwhile."""
+"""The bytes of one output file by uncompressed offset, whether it is plain, compressed, or compressed meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 COMPRESSED_CHUNK_BYTES = 256 << 10
 SKIP_BYTES = 1 << 20
 END_BYTES = 64
-"""A final file is the same as long as its length and its last compressed bytes are, checksums among them."""
+"""A compressed file is the same as long as its length and its last compressed bytes are, checksums among them."""
 _GZIP = 31
 """zlib's window bits for a gzip stream."""
 
@@ -33,7 +33,7 @@ class OutputMissing(PhotonError):
 
 
 class FileContent:
-    """Reads one file on from an offset. Keeps no file open; a final one it unpacks once."""
+    """Reads one file on from an offset. Keeps no file open; a compressed one it unpacks once."""
 
     def __init__(self, disk: Disk, path: Path, at: int) -> None:
         """``path``: of the plain one; ``at``: uncompressed bytes."""
@@ -62,15 +62,15 @@ class FileContent:
             self._unpacking.give_back(data)
 
     def check(self) -> None:
-        """All of a file was read: raises OutputMissing if it is a final one and its checksum says it is damaged."""
+        """All of a file was read: raises OutputMissing if it is compressed and its checksum says it is damaged."""
         if self._unpacking is not None:
             more = self._read(1, whole=True)  # the checksum follows the last byte
             if self._unpacking is not None:
                 self._unpacking.give_back(more)
 
     def _read(self, length: int, *, whole: bool = False) -> bytes:
-        # The final file is there before the plain one goes. After a power cut the plain one is back, and people
-        # compress final ones again: by turns until one of the two is there, at its place.
+        # The compressed file is there before the plain one goes. After a power cut the plain one is back, and people
+        # compress files again: by turns until one of the two is there, at its place.
         for _ in range(6):
             try:
                 if self._unpacking is not None:

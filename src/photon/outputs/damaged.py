@@ -120,8 +120,8 @@ def tell_skipped(slot: str, damaged: DamagedRange) -> None:
 def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRange]:
     """Yields what every reader stops at: published ranges that are gone or cut short, and are not marked.
 
-    A final file is unpacked only if its last bytes tell another length than was published. ``output``: the directory
-    of the slot's files. Raises OSError.
+    A compressed file is unpacked only if its last bytes tell another length than was published. ``output``: the
+    directory of the slot's files. Raises OSError.
     """
     for file in slot.files:
         path = (slot.output or output) / file.path

@@ -41,16 +41,16 @@ def _below(disk: Disk, output: Path, directory: str, kind: str) -> Iterator[Foun
     except NotADirectoryError:
         return
     for name in names:
-        # Final files grow under .tmp and copies under .partial before they are renamed; hidden ones are no output.
+        # Compressed files grow under .tmp, copies under .partial before they are renamed; hidden ones are no output.
         if name.startswith((".", "_")) or name.endswith((".tmp", ".partial")):
             continue
         if not name.endswith((PLAIN_SUFFIX, FINAL_SUFFIX)):
             yield from _below(disk, output, f"{directory}/{name}", kind)
             continue
         plain = name.removesuffix(FINAL_SUFFIX).removesuffix(PLAIN_SUFFIX) + PLAIN_SUFFIX
-        if name == plain or plain not in names:  # of a file that is becoming final, the plain form counts
+        if name == plain or plain not in names:  # of a file that is being compressed, the plain form counts
             path = output / directory / name
-            with suppress(FileNotFoundError):  # it became final, or was taken away, since it was listed
+            with suppress(FileNotFoundError):  # it was compressed, or taken away, since it was listed
                 yield FoundFile(kind, f"{directory}/{plain}", path, disk.size(path))
 
 

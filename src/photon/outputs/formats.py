@@ -21,15 +21,24 @@ class Durable(msgspec.Struct, tag_field="version", tag=1):
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="version", tag=1):
-    """A line of ``manifest.jsonl``: a final file. A copy, whose files stay plain, says of each how long it is."""
+    """A line of ``manifest.jsonl``: a final file. In a copy it has the lengths only."""
 
-    file: str  # relative to the output root
+    file: str  # relative to the output root: ``joined/SLOT-000003.jsonl``, or that with ``.gz`` if it is compressed
     uncompressed_bytes: int
-    bytes: int = 0
+    bytes: int = 0  # as the file was stored
     records: int = 0
     crc32: int = 0  # of the uncompressed bytes
     first_ns: int | None = None  # event times; None means a record has none
     last_ns: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The plain name, also of a compressed file."""
+        return self.file.removesuffix(".gz")
+
+    @property
+    def compressed(self) -> bool:
+        return self.file.endswith(".gz")
 
 
 class Retired(msgspec.Struct, frozen=True, tag_field="version", tag=1):

@@ -121,7 +121,7 @@ def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
             retired.add(each.slot)
         files.setdefault(each.slot, {})[each.plain] = OutputFile(
             each.plain, each.uncompressed_bytes, closed, True, each.first_ns, each.last_ns,
-            stored=each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX, damaged=each.damaged,
+            stored=each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX, damaged=each.damaged, compressed=True,
         )  # fmt: skip
     return [SlotOutput(slot, ordered(own), slot in retired) for slot, own in sorted(files.items())]
 

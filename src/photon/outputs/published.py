@@ -1,10 +1,10 @@
 """What a slot has published: its output files, and how far each of them may be read.
 
 It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files: length
-that is durable and witnessed) and ``manifest.jsonl`` (final files, compressed). Bytes below a published length stay,
-whatever happens but a retirement (docs/output.md). A retired slot also has ``retired.json``, which then alone
-says what is still to be read, and where it stands (protocol rule 14). ``damaged.json`` names the ranges of published
-bytes that are lost and whose events were given back: no reader reads them, or waits for them.
+that is durable and witnessed) and ``manifest.jsonl`` (final files, plain or compressed). Bytes below a published
+length stay, whatever happens but a retirement (docs/output.md). A retired slot also has ``retired.json``, which then
+alone says what is still to be read, and where it stands (protocol rule 14). ``damaged.json`` names the ranges of
+published bytes that are lost and whose events were given back: no reader reads them, or waits for them.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
 @dataclass(frozen=True, slots=True)
 class OutputFile:
     name: str
-    """Plain name relative to the output root, ``joined/SLOT-000003.jsonl``; a final one keeps it here."""
+    """Plain name relative to the output root, ``joined/SLOT-000003.jsonl``; a compressed one keeps it here."""
     length: int
     """Uncompressed bytes that may be read: whole lines."""
     closed: bool
     """It never grows beyond ``length``."""
     final: bool
-    """It is there as ``.jsonl.gz``; while the plain one is still there, too, the plain one counts."""
+    """It is listed in the manifest: in that of a slot once all its ids are cleared."""
     first_ns: int | None = None
     last_ns: int | None = None
     """First and last event time of its records, where the manifest tells them."""
     stored: str = ""
     """The name under which it stands, where that is another one."""
     damaged: tuple[DamagedRange, ...] = ()  # in order, none within another; the file may be missing
+    compressed: bool = False  # it was stored as ``.jsonl.gz``; if a plain one is there too, the plain one counts
 
     @property
     def path(self) -> str:
@@ -139,7 +140,7 @@ def name_of(kind: str, slot: str, number: int) -> str:
 
 
 def slot_of(name: str) -> str:
-    """The slot in an output file's name, plain or final."""
+    """The slot in an output file's name, plain or compressed."""
     return name.rpartition("/")[2].rpartition("-")[0]
 
 
@@ -270,9 +271,11 @@ class SlotListing:
             entry = decoded(line, ManifestEntry)
         except DECODE_ERRORS as bad:
             raise PublishedDamaged(path, f"line {self._lines}: {bad}") from None
-        name = entry.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX
-        if self._wanted(name, path):
-            self._final[name] = OutputFile(name, entry.uncompressed_bytes, True, True, entry.first_ns, entry.last_ns)
+        if self._wanted(entry.name, path):
+            self._final[entry.name] = OutputFile(
+                entry.name, entry.uncompressed_bytes, True, True, entry.first_ns, entry.last_ns,
+                compressed=entry.compressed,
+            )  # fmt: skip
 
     def _retired(self) -> SlotOutput | None:
         retired = read_versioned(self._disk, self._taken_away, Retired, PublishedDamaged)

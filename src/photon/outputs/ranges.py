@@ -28,7 +28,7 @@ class FileRange:
     slot: str
     file: OutputFile
     path: Path
-    """Path of the plain file; a final one stands next to it as ``.jsonl.gz``."""
+    """Path of the plain file; a compressed one has ``.gz`` behind it."""
     start: int
     end: int
     """Uncompressed bytes; never beyond ``file.length``."""
@@ -51,8 +51,8 @@ def plan(
     until: Cursor | None = None,
     split_bytes: int = SPLIT_BYTES,
 ) -> list[FileRange]:
-    """All that is published, in ranges of about ``split_bytes``. Final files are not split: unpacking begins at 0.
-    Damaged ranges are left out, with one line in the log for each.
+    """All that is published, in ranges of about ``split_bytes``. Compressed files are not split: unpacking begins at
+    0. Damaged ranges are left out, with one line in the log for each.
 
     ``since`` and ``until``: from one cursor to another (``end_of`` makes one), the same ranges' lines each time.
     Raises CursorLost for a cursor that stands where nothing is published.
@@ -163,6 +163,6 @@ def _check(place: OutputLog, files: Iterable[OutputFile], at: Position | None) -
 
 
 def _split(slot: str, file: OutputFile, root: Path, start: int, stop: int, size: int) -> Iterator[FileRange]:
-    step = max(stop - start, 1) if file.final else size
+    step = max(stop - start, 1) if file.compressed else size
     for at in range(start, stop, step):
         yield FileRange(slot, file, root / file.path, at, min(at + step, stop))

@@ -217,7 +217,7 @@ class Reader:
         read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None}, self._output)
         after = read.moved(place, Position(step.file.number, step.file.length)).encode().decode()
         why = f"is gone: archived, or lost; its bytes {step.start} to {step.file.length} were not read yet"
-        return OutputMissing(final if step.file.final else path, f"{why}; the cursor {after} stands after it")
+        return OutputMissing(final if step.file.compressed else path, f"{why}; the cursor {after} stands after it")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
         """A block of whole lines; ``content`` stands at its begin, and afterwards at its end."""

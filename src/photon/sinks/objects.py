@@ -1,9 +1,10 @@
 """Output files as objects below a prefix, and ``manifest.jsonl``, which says which count (``outputs/mirrored.py``).
 
-A final file has its own name and never changes, so there is nothing to remember: what is there with its size is not
-written again. What a file that is not final holds at the end is an object whose name says how long it is
-(``joined/east-1-000003.upto-52144.jsonl.gz``), and so is what still counts of a retired slot (docs/output.md). An
-object appears whole; the manifest is replaced after all that it names is there. What it does not name any more is
+A final file has its own name and never changes. A compressed one is written as it is, and not again if it is there
+with its size; a plain one is compressed on the way, and not written again if the manifest names it with its length,
+or this process has written it. What a file that is not final holds at the end is an object whose name says how long
+it is (``joined/east-1-000003.upto-52144.jsonl.gz``), and so is what still counts of a retired slot (docs/output.md).
+An object appears whole; the manifest is replaced after all that it names is there. What it does not name any more is
 deleted an hour later, so that whoever has read the manifest before finds it.
 
 **One writer.** The manifest is swapped: it is written only over the one that this sink has read or written last. So
@@ -19,7 +20,6 @@ published at the moment (a disk that is not mounted, a power cut); of a slot tha
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from isal import isal_zlib
 
 from photon.config.clock import NS_PER_S, Clock, SystemClock
 from photon.config.disk import Disk
@@ -42,6 +43,8 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
 
 READ_BYTES = 1 << 20
+COMPRESSION_LEVEL = 2  # of igzip's four
+GZIP = 31  # zlib's window bits for a gzip stream
 FILES_MAX = 5_000_000
 """Below one prefix: a slot makes up to 288 a day."""
 FOLLOW_S = 5.0
@@ -114,6 +117,7 @@ class ObjectSink:
                 self._at, self._manifest = current_manifest(self._to(MANIFEST))
             there = below(into, FILES_MAX)  # after the manifest: what it names is there
         self._there = {name: meta.size for name, meta in there.items()}
+        self._written = set[str]()  # objects of this process
         self._counting = manifest_of(self._manifest or b"", self._to(MANIFEST))
         self._known = not self._counting
         """The prefix holds this output, as far as can be seen."""
@@ -154,10 +158,21 @@ class ObjectSink:
                 continue
             newest = {file.kind: file.number for file in slot.files if file.final}
             for file in slot.files:
-                name, path = _object(file), self._place.output / _object(file)
-                if file.final and file.number < newest[file.kind] and name in self._counting and path.exists():
-                    found += [path] if self._there.get(name) == path.stat().st_size else []
+                if file.final and file.number < newest[file.kind] and _object(file) in self._counting:
+                    path = _path(self._place.output, file)
+                    found += [path] if path is not None and self._has(file, path) else []
         return found
+
+    def _has(self, file: OutputFile, path: Path) -> bool:
+        """True if this final file, which stands at ``path``, is below the prefix."""
+        name = _object(file)
+        size, there = path.stat().st_size, self._there.get(name)
+        if path.name.endswith(FINAL_SUFFIX):
+            return there == size
+        if name in self._written:
+            return True
+        shown = self._counting.get(name)
+        return shown is not None and (shown.bytes, shown.uncompressed_bytes) == (there, file.length)
 
     def _files(self, slot: SlotOutput, all_of_it: bool) -> Iterator[tuple[str, OutputFile]]:
         output = slot.output or self._place.output
@@ -220,34 +235,39 @@ class ObjectSink:
 
     def _final(self, output: Path, file: OutputFile) -> str:
         """Its name there; empty where it is neither here nor there."""
-        name = _object(file)
-        path = output / name
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:  # moved away: it counts as long as its object is there
+        name, path = _object(file), _path(output, file)
+        if path is None:  # moved away: it counts as long as its object is there
             if name not in self._there and file.readable(0) == (file.length, file.length):  # nothing of it is read
                 with tempfile.NamedTemporaryFile(prefix="photon-") as empty:
                     self._put(name, Path(empty.name))
             return name if name in self._there else ""
-        if self._there.get(name) != size:
-            self._put(name, path)
+        if not self._has(file, path):
+            if path.name.endswith(FINAL_SUFFIX):
+                self._put(name, path)
+            else:
+                self._pack(name, output, file)
         return name
 
     def _part(self, output: Path, file: OutputFile) -> str:
         """Of a file that may still grow, or of which less counts than was written: its name says how much it is."""
         name = f"{file.name.removesuffix(PLAIN_SUFFIX)}{PART}{file.length}{FINAL_SUFFIX}"
         if name not in self._there:
-            content = FilledContent(self._disk, output / file.name, 0, file.damaged)
-            with tempfile.NamedTemporaryFile(prefix="photon-") as packed:
-                with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as into:
-                    while (left := file.length - content.at) and (data := content.read(min(READ_BYTES, left))):
-                        into.write(data)
-                if content.at < file.length:
-                    what = f"has {content.at} bytes, but {file.length} were published"
-                    raise OutputMissing(output / file.name, what)
-                packed.flush()
-                self._put(name, Path(packed.name))
+            self._pack(name, output, file)
         return name
+
+    def _pack(self, name: str, output: Path, file: OutputFile) -> None:
+        """Puts the published bytes of a file, compressed."""
+        content = FilledContent(self._disk, output / file.name, 0, file.damaged)
+        with tempfile.NamedTemporaryFile(prefix="photon-") as packed:
+            gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, GZIP)
+            while (left := file.length - content.at) and (data := content.read(min(READ_BYTES, left))):
+                packed.write(gzip.compress(data))
+            packed.write(gzip.flush())
+            if content.at < file.length:
+                what = f"has {content.at} bytes, but {file.length} were published"
+                raise OutputMissing(output / file.name, what)
+            packed.flush()
+            self._put(name, Path(packed.name))
 
     def _clear(self) -> None:
         """Parts that have not counted for long."""
@@ -262,6 +282,7 @@ class ObjectSink:
         with told(to):
             size = put_file(path, to)
         self._there[name] = size
+        self._written.add(name)
         self.mirrored.files += 1
         self.mirrored.bytes += size
 
@@ -318,3 +339,9 @@ def _other(shown: MirroredFile, length: int) -> bool:
 def _object(file: OutputFile) -> str:
     """The name of a final file's."""
     return file.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX
+
+
+def _path(output: Path, file: OutputFile) -> Path | None:
+    """The final file where it stands here, in whichever form; ``None`` if it was moved away."""
+    forms = (output / _object(file), output / file.name)
+    return next((path for path in (forms if file.compressed else reversed(forms)) if path.exists()), None)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from photon.lab.demo.check import check
@@ -191,7 +192,10 @@ def test_finished_files_are_moved_away(tmp_path: Path) -> None:
     small = ("--set", "output.roll_size=500")
 
     def final() -> list[Path]:
-        return sorted((logs.output / "joined").glob("*.jsonl.gz"))
+        manifest = logs.output / ".photon" / "slots" / "local-1" / "manifest.jsonl"
+        lines = manifest.read_bytes().split(b"\n")[:-1] if manifest.exists() else []
+        files = (logs.output / orjson.loads(line)["file"] for line in lines)
+        return sorted(file for file in files if file.parent.name == "joined")
 
     with logs.following(*MAX, *small) as process:
         for files in (1, 2, 3):

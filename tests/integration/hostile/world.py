@@ -10,6 +10,7 @@ import contextlib
 import copy
 import gzip
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -128,9 +129,10 @@ class World:
             directory.mkdir(parents=True)
         self.shape = SHAPES[random.choice(list(SHAPES))]
         roll = random.choice(("3KiB", "12KiB", "128MiB"))
+        form = Random(f"{seed} form").choice(("none", "gzip"))
         self.config = base / "join.toml"
         self.config.write_text(
-            f'[output]\nroll_size = "{roll}"\n[join.x]\nmissing_logs = "forget"\n'
+            f'[output]\nroll_size = "{roll}"\ncompress = "{form}"\n[join.x]\nmissing_logs = "forget"\n'
             f'[join.x.primary]\n{self.shape.primary}\nkey = "key"\n'
             f'[join.x.foreign]\n{self.shape.foreign}\nkey = "key"\nid = "id"\n'
             + ('time = { field = "at", unit = "us" }\n' if timed else "")
@@ -420,8 +422,11 @@ class World:
         self.check(result, keep=self.keeping)
 
     def act_archive(self, random: Random) -> None:
-        for path in sorted(self.output.glob("*/*.jsonl.gz")):
-            if not path.with_suffix("").exists() and random.random() < 0.6:
+        manifests = sorted(self.state.glob("slots/*/manifest.jsonl"))
+        listed = {line for path in manifests for line in path.read_bytes().split(b"\n")[:-1]}
+        for path in sorted(self.output / json.loads(line)["file"] for line in listed):
+            plain = path.with_suffix("") if path.suffix == ".gz" else None
+            if path.exists() and not (plain and plain.exists()) and random.random() < 0.6:
                 target = self.archive / path.relative_to(self.output)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.rename(target)

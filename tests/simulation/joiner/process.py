@@ -137,7 +137,9 @@ class Process:
             site.disk,
             SlotPaths(STATE, OUTPUT),
             site.slot.name,
-            output_limits=OutputLimits(roll_bytes=world.roll_bytes, roll_after_s=1e9),
+            output_limits=OutputLimits(
+                roll_bytes=world.roll_bytes, roll_after_s=1e9, compress=world.forms.random() < world.compressed
+            ),
             segment_bytes=world.segment_bytes,
         )
         self.verifier = world.variant.verifier(

@@ -30,6 +30,7 @@ from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.slot.slot import Ages
 from photon.joiner.verdicts import Decided, Judge, envelope_lines, rows_of
+from photon.outputs.formats import ManifestEntry
 from photon.verifier.verifier import VerifierDamaged
 from tests.simulation.joiner.process import OUTPUT, STATE, Asked, Process, Site, Variant
 from tests.simulation.joiner.tail import Tail
@@ -79,8 +80,10 @@ class TimedAdapter(PairAdapter):
 LOG = LogFile("clicks.log")
 
 
-def _final(name: str) -> bool:
-    return name.endswith(".jsonl.gz")
+def manifest_in(data: bytes) -> dict[str, ManifestEntry]:
+    """Plain name -> line of a slot's manifest; a torn last one does not count."""
+    lines = data[: data.rfind(b"\n") + 1].splitlines()
+    return {entry.name: entry for entry in (msgspec.json.decode(line, type=ManifestEntry) for line in lines)}
 
 
 class World:
@@ -110,6 +113,9 @@ class World:
         self.sets = Random(f"{seed} sets")
         """How many primaries an event has, each time it is looked up: nobody relies on its being the same."""
         self.settings = Random(f"{seed} settings")
+        self.forms = Random(f"{seed} forms")
+        self.compressed = self.forms.choice((0.0, 0.5, 1.0))
+        """Of the starts so many compress final files: the setting changes."""
         self.adapter = adapter
         self.judge = Judge(adapter, check_payloads=False)
         self.build = envelope_lines(Envelope())
@@ -395,7 +401,9 @@ class World:
         if not self.variant.mixes:
             return older, "all"
         whats = ["all", "state", "redo", "output", "no state"]
-        if any(name not in older.get(at, {}) and _final(name) for at, names in newest.items() for name in names):
+        there = {f"{Path(at).name}/{name}" for at, names in older.items() for name in names}
+        listed = manifest_in(newest.get(str(STATE), {}).get("manifest.jsonl", b""))
+        if not there.issuperset(entry.file for entry in listed.values()):
             whats.remove("output")  # final files that are not there were moved away: nobody misses them
         what = self.ages.choice(whats)
         if self.own_registry:  # beside its dispatcher, which stays as it is, all of it cannot be older
@@ -453,7 +461,7 @@ class World:
         if site.newest is not None:
             return  # files were exchanged under the readers; whether that may stay so, the next start decides
         self.tails[site.name].read()
-        lengths = self._durable_lengths(site)
+        lengths = self._published_lengths(site)
         for directory, name in self._files(site):
             plain = f"{directory}/{name}".removesuffix(".gz")
             data = self._content(site, directory, name)
@@ -461,27 +469,30 @@ class World:
             for seen, text in ((site.durable_seen, data), (site.whole_seen, whole)):
                 if not text.startswith(seen.get(plain, b"")):
                     raise Violation(f"{site.name}: {plain} changed under its readers")
-            durable = len(data) if name.endswith(".gz") else lengths.get(plain, 0)
-            site.durable_seen[plain] = data[:durable]
+            site.durable_seen[plain] = data[: lengths.get(plain, 0)]
             # Where a log is damaged an event's pairs are cut with the one that is lost, published or not at all.
             if not site.unrepaired and not (self.variant.sets and site.rotted):
                 site.whole_seen[plain] = whole
 
     def _check_tail(self, site: Site) -> None:
-        """A reader with a cursor has at rest exactly what is published, in its order."""
-        lengths, published = self._durable_lengths(site), dict[str, bytes]()
+        """A reader with a cursor has at rest exactly what is published, in its order; and that is all there is."""
+        lengths, published = self._published_lengths(site), dict[str, bytes]()
         for directory, name in self._files(site):
             data, plain = self._content(site, directory, name), f"{directory}/{name}".removesuffix(".gz")
-            below = data if name.endswith(".gz") else data[: lengths.get(plain, 0)]
-            published[directory] = published.get(directory, b"") + below
+            published[directory] = published.get(directory, b"") + data[: lengths.get(plain, 0)]
+            if lengths.get(plain, 0) < len(data):
+                raise Violation(f"{site.name}: lost to readers: {plain} goes on beyond its published length")
         if wrong := self.tails[site.name].check(published):
             raise Violation(f"{site.name}: {wrong}")
 
-    def _durable_lengths(self, site: Site) -> dict[str, int]:
-        path = STATE / "durable.json"
-        if not site.disk.exists(path):
-            return {}
-        found: dict[str, int] = msgspec.json.decode(site.disk.read(path))["files"]
+    def _published_lengths(self, site: Site) -> dict[str, int]:
+        durable, manifest = STATE / "durable.json", STATE / "manifest.jsonl"
+        found: dict[str, int] = {}
+        if site.disk.exists(durable):
+            found |= msgspec.json.decode(site.disk.read(durable))["files"]
+        if site.disk.exists(manifest):
+            listed = manifest_in(site.disk.read(manifest))
+            found |= {name: entry.uncompressed_bytes for name, entry in listed.items()}
         return found
 
     def _files(self, site: Site) -> list[tuple[str, str]]:

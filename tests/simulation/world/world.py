@@ -250,7 +250,9 @@ class World:
                 insert_timeout_s=settings.INSERT_TIMEOUT_S, tick_s=0.25, maintain_s=random.choice((1.5, 4.0))
             ),
             output=OutputLimits(
-                roll_bytes=random.choice((400, 5000, 1 << 20)), roll_after_s=random.choice((5.0, 300.0))
+                roll_bytes=random.choice((400, 5000, 1 << 20)),
+                roll_after_s=random.choice((5.0, 300.0)),
+                compress=Random(f"{self.seed} form").random() < 0.5,
             ),
             segment_bytes=random.choice((500, 1 << 20)),
         )

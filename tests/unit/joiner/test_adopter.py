@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -91,8 +90,7 @@ async def registry(tmp_path: Path) -> FakeRegistry:
 def joined(path: Path) -> list[str]:
     found = []
     for file in sorted((path / "out" / "joined").iterdir()):
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        found += [orjson.loads(line)["event_id"] for line in data.splitlines()]
+        found += [orjson.loads(line)["event_id"] for line in file.read_bytes().splitlines()]
     return sorted(found)
 
 
@@ -101,7 +99,8 @@ async def test_it_is_redone_made_final_and_let_go(tmp_path: Path, registry: Fake
     assert await adopter.look() == ["s0"]
     assert joined(tmp_path) == [f"id-{n}" for n in range(5)]
     assert not registry.model.owned()
-    assert [file.name for file in (tmp_path / "out" / "joined").iterdir()] == ["s0-000001.jsonl.gz"]
+    (entry,) = (tmp_path / "slots" / "s0" / "manifest.jsonl").read_bytes().splitlines()
+    assert json.loads(entry)["file"] == "joined/s0-000001.jsonl"
     mark = json.loads((tmp_path / "slots" / "s0" / MARK_NAME).read_bytes())
     assert mark == {"version": 1, "incarnation": 2}
     assert await adopter.look() == []  # nobody opens it again ...

@@ -20,6 +20,7 @@ from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.slot import SlotStore
+from photon.outputs.published import read_slot
 from photon.verifier.verifier import Verifier
 from tests.unit.joiner.helpers import (
     DIGESTER,
@@ -207,8 +208,9 @@ async def test_everything_is_cleared_by_the_verifier_and_made_final(tmp_path: Pa
     assert registry.model.owned() == []
     await engine.shell.finish_cleared()
     await engine.close()
-    assert not list((tmp_path / "out/joined").glob("*.jsonl"))
-    assert len(list((tmp_path / "out/joined").glob("*.jsonl.gz"))) == 1
+    (file,) = read_slot(RealDisk(), tmp_path / "state").files
+    assert file.final
+    assert file.length == (tmp_path / "out" / file.name).stat().st_size
 
 
 async def test_too_much_in_flight_is_refused_whole(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
+import zlib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,10 +16,12 @@ from photon.config.disk import RealDisk
 from photon.idregistry.api import Kind, Slot
 from photon.idregistry.witness import Witnessed
 from photon.joiner.opening import register_standing
-from photon.joiner.slot.identity import SlotRefused, SlotState, open_incarnation, read_state
+from photon.joiner.slot.identity import OutOfStep, SlotRefused, SlotState, open_incarnation, read_state
 from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.output import OutputDamaged, OutputLimits
 from photon.joiner.slot.slot import REDONE_ROWS_MAX, Ages, SlotPaths, SlotStore
+from photon.outputs.damaged import add_damaged
+from photon.outputs.formats import DamagedRange
 from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, rows_for
 
 TOKEN = 1 << 40 | 1
@@ -252,24 +256,46 @@ def test_files_roll_by_size_and_age_and_numbers_go_on(tmp_path: Path) -> None:
     assert again.place()[3] == (2, 2)
 
 
-def test_rolled_and_cleared_files_become_final(tmp_path: Path) -> None:
-    store = begun(tmp_path, roll_bytes=1)
-    line = b'{"event_id":"one","key":"k","event_time_ns":7,"foreign":{}}\n'
+LINE = b'{"event_id":"one","key":"k","event_time_ns":7,"foreign":{}}\n'
+FORMS = pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
+
+
+def final(path: Path, line: bytes = LINE, *, compress: bool = False) -> SlotStore:
+    """A slot whose first file is listed in the manifest; ``durable.json`` names it still."""
+    store = begun(path, roll_bytes=1, compress=compress)
     store.write([(Kind.JOINED, line)], 0.0)
     store.sync_output(0.0)
     assert store.cleared() == []
-    clear_all(tmp_path)
+    clear_all(path)
     assert store.cleared() == [JOINED]
     store.finish(JOINED)
+    return store
+
+
+def listed(path: Path) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in (path / "state/manifest.jsonl").read_bytes().splitlines()]
+
+
+def checks_age(store: SlotStore) -> None:
+    store.check_age(SlotState(SLOT.name, SLOT.datacentre, 1), Witnessed(1, ()))
+
+
+@FORMS
+def test_rolled_and_cleared_files_become_final(tmp_path: Path, *, compress: bool) -> None:
+    store = final(tmp_path, compress=compress)
     store.forget([JOINED])
-    assert gzip.decompress((tmp_path / "out" / (JOINED + ".gz")).read_bytes()) == line
-    assert not (tmp_path / "out" / JOINED).exists()
+    plain, packed = tmp_path / "out" / JOINED, tmp_path / "out" / (JOINED + ".gz")
+    stored = packed if compress else plain
+    assert (gzip.decompress(packed.read_bytes()) if compress else plain.read_bytes()) == LINE
+    assert [plain.exists(), packed.exists()] == [not compress, compress]
     assert durable(tmp_path) == {}
-    (entry,) = (msgspec.json.decode(line) for line in (tmp_path / "state/manifest.jsonl").read_bytes().splitlines())
-    assert (entry["file"], entry["records"], entry["uncompressed_bytes"]) == (JOINED + ".gz", 1, len(line))
+    (entry,) = listed(tmp_path)
+    assert (entry["file"], entry["records"]) == (f"joined/{stored.name}", 1)
+    assert (entry["uncompressed_bytes"], entry["bytes"]) == (len(LINE), stored.stat().st_size)
+    assert entry["crc32"] == zlib.crc32(LINE)
     assert (entry["version"], entry["first_ns"], entry["last_ns"]) == (1, 7, 7)
     store.close()
-    (tmp_path / "out" / (JOINED + ".gz")).unlink()  # shipped away: its number is not used again
+    stored.unlink()  # shipped away: its number is not used again
     again = begun(tmp_path)
     assert again.place()[0][0] == 2
 
@@ -282,22 +308,104 @@ def test_a_file_with_trouble_never_becomes_final(tmp_path: Path) -> None:
     assert store.cleared() == []
 
 
-def test_a_start_finishes_a_listed_file_and_repeats_an_unlisted_one(tmp_path: Path) -> None:
+@FORMS
+def test_a_start_finishes_a_listed_file_and_repeats_an_unlisted_one(tmp_path: Path, *, compress: bool) -> None:
     store = begun(tmp_path, roll_bytes=1)
     store.write([(Kind.JOINED, b"one\n")], 0.0)
     store.sync_output(0.0)
     clear_all(tmp_path)
-    plain = (tmp_path / "out" / JOINED).read_bytes()
-    (tmp_path / "out" / (JOINED + ".gz")).write_bytes(b"of a crashed run, not listed")
+    plain, packed = tmp_path / "out" / JOINED, tmp_path / "out" / (JOINED + ".gz")
+    packed.write_bytes(b"of a crashed run, not listed")
     store.close()
-    again = begun(tmp_path, roll_bytes=1)
+    again = begun(tmp_path, roll_bytes=1, compress=compress)
     assert again.cleared() == [JOINED]
     again.finish(JOINED)
     again.close()
-    (tmp_path / "out" / JOINED).write_bytes(plain)  # killed before the removal was durable
+    plain.write_bytes(b"one\n")  # of compressed ones: killed before the removal was durable
     begun(tmp_path)
-    assert not (tmp_path / "out" / JOINED).exists()
+    assert [plain.exists(), packed.exists()] == [not compress, compress]
     assert durable(tmp_path) == {}
+    assert msgspec.json.decode((tmp_path / "state/durable.json").read_bytes())["rolled"] == []
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_final_plain_file_is_neither_continued_nor_looked_into(tmp_path: Path, *, forgotten: bool) -> None:
+    """Though a row of it is in the redo log still, and it is the newest of its kind."""
+    rows = rows_for([b"a", b"b"], TOKEN)
+    store = final(tmp_path, rows.lines[0])
+    if forgotten:
+        store.forget([JOINED])
+    store.log([(0, rows)])
+    store.close()
+    again = store_at(tmp_path)
+    checks_age(again)
+    assert again.standing() == []
+    recovered = again.recover()
+    assert (recovered.found.lines, recovered.found.cut, recovered.found.completed) == (set(), [], [])
+    assert [kept.lines for _, kept in recovered.kept] == [rows.lines]
+    assert again.place()[0] == (2, 0)
+    again.write([(Kind.JOINED, rows.lines[1])], 0.0)
+    again.sync_output(0.0)
+    assert (tmp_path / "out" / JOINED).read_bytes() == rows.lines[0]
+    assert durable(tmp_path) == {"joined/s0-000002.jsonl": len(rows.lines[1])}
+    assert again.cleared() == []
+    again.close()
+
+
+def test_a_final_plain_file_may_be_moved_away_or_compressed_by_hand(tmp_path: Path) -> None:
+    store = final(tmp_path)
+    store.forget([JOINED])
+    witness = store.witness
+    store.close()
+    path = tmp_path / "out" / JOINED
+    path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    for _ in range(2):
+        again = store_at(tmp_path)
+        again.check_witness(witness)
+        checks_age(again)
+        again.recover()
+        assert again.place()[0] == (2, 0)
+        again.close()
+        path.with_name(path.name + ".gz").unlink(missing_ok=True)
+
+
+def test_a_final_plain_file_that_is_cut_short_stops_the_start_unless_readers_skip_it(tmp_path: Path) -> None:
+    store = final(tmp_path)
+    store.forget([JOINED])
+    witness = store.witness
+    store.close()
+    (tmp_path / "out" / JOINED).write_bytes(LINE[:-1])
+    again = store_at(tmp_path)
+    with pytest.raises(OutOfStep, match="had been made durable"):
+        checks_age(again)
+    with pytest.raises(OutOfStep, match="the registry has witnessed"):
+        again.check_witness(witness)
+    lost = DamagedRange(JOINED, 0, len(LINE), "is cut short", "")
+    add_damaged(RealDisk(), tmp_path / "state", "s0", [lost])
+    again = store_at(tmp_path)
+    again.check_witness(witness)
+    checks_age(again)
+    again.recover()
+    assert (tmp_path / "out" / JOINED).read_bytes() == LINE[:-1]
+    again.close()
+
+
+def test_both_forms_may_stand_in_one_manifest(tmp_path: Path) -> None:
+    final(tmp_path, compress=True).close()
+    store = begun(tmp_path, roll_bytes=1)
+    store.write([(Kind.JOINED, b"{}\n")], 0.0)
+    store.sync_output(0.0)
+    clear_all(tmp_path)
+    (second,) = store.cleared()
+    store.finish(second)
+    store.forget([second])
+    store.close()
+    assert [each["file"] for each in listed(tmp_path)] == [JOINED + ".gz", "joined/s0-000002.jsonl"]
+    again = begun(tmp_path, compress=True)
+    assert again.place()[0] == (3, 0)
+    assert again.cleared() == []  # what is final keeps its form
+    again.close()
 
 
 def test_a_rewrite_changes_neither_bytes_nor_the_file(tmp_path: Path) -> None:

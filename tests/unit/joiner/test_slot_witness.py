@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -37,9 +38,10 @@ class Machine:
         self.path = path / "machine"
         self.copy = path / "copy"
         self.registry = FakeRegistry()
+        self.limits = LIMITS
 
     async def running(self) -> JoinerEngine:
-        engine = engine_at(self.path, self.registry, FakeStore({b"k": b"k one"}), limits=LIMITS)
+        engine = engine_at(self.path, self.registry, FakeStore({b"k": b"k one"}), limits=self.limits)
         await engine.start()
         return engine
 
@@ -144,14 +146,18 @@ async def test_another_slots_directory_is_told_apart_from_an_older_copy(machine:
     assert "belongs to slot s9" in await machine.refused()
 
 
-async def test_final_files_satisfy_the_witness(machine: Machine) -> None:
+@pytest.mark.parametrize("form", ["plain", "gzip", "moved away"])
+async def test_final_files_satisfy_the_witness(machine: Machine, form: str) -> None:
+    machine.limits = replace(LIMITS, output=OutputLimits(compress=form == "gzip"))
     engine = await machine.running()
     await machine.joined(engine, b"a")
     await engine.shell.roll()
     assert (await machine.verify()).cleared == 1
     await engine.shell.finish_cleared()
     await engine.close()
-    assert not (machine.path / "out" / FILE).exists()
+    assert (machine.path / "out" / FILE).exists() == (form != "gzip")
+    if form == "moved away":
+        (machine.path / "out" / FILE).unlink()
     machine.copied()
     await machine.lived(b"b")
     machine.exchange()

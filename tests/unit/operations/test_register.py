@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def test_files_tell_their_slot_and_kind(tmp_path: Path) -> None:
     made(tmp_path, "unmatched/east-2-000001.jsonl", b"")
     made(tmp_path, "joined/notes.txt", b"")
     made(tmp_path, "late/east-1-000001.jsonl", b"")
-    found = [(each.name, each.slot, each.kind, each.final) for each in output_files(tmp_path)]
+    found = [(each.name, each.slot, each.kind, each.compressed) for each in output_files(tmp_path)]
     assert found == [
         ("joined/east-1-000001.jsonl", "east-1", Kind.JOINED, True),
         ("joined/east-1-000002.jsonl", "east-1", Kind.JOINED, False),
@@ -66,6 +67,22 @@ def test_where_the_verifier_left_no_word_nothing_was_cleared(tmp_path: Path) -> 
     assert cleared_lengths(tmp_path) == {"joined/a-000001.jsonl": 9}
     (tmp_path / "verifier" / "cleared.json").write_text("torn")
     assert cleared_lengths(tmp_path) == {}
+
+
+def test_what_the_manifest_lists_was_cleared(tmp_path: Path) -> None:
+    (tmp_path / "verifier").mkdir()
+    (tmp_path / "verifier" / "cleared.json").write_text('{"version":1,"files":{"joined/a-000003.jsonl":9}}')
+    listed = [{"file": "joined/a-000001.jsonl.gz", "uncompressed_bytes": 5}]
+    listed += [{"file": "joined/a-000002.jsonl", "uncompressed_bytes": 7}]
+    lines = [json.dumps({"version": 1, **each}) + "\n" for each in listed]
+    (tmp_path / "manifest.jsonl").write_text("".join(lines))
+    assert cleared_lengths(tmp_path) == {
+        "joined/a-000001.jsonl": 5,
+        "joined/a-000002.jsonl": 7,
+        "joined/a-000003.jsonl": 9,
+    }
+    (tmp_path / "manifest.jsonl").write_text("damaged\n")
+    assert cleared_lengths(tmp_path) == {"joined/a-000003.jsonl": 9}
 
 
 def test_answers_are_counted() -> None:

@@ -56,9 +56,10 @@ class WrittenSlot:
         path = self.path(number, kind)
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
 
-    def list(self, number: int, kind: str = "joined") -> None:
+    def list(self, number: int, kind: str = "joined", *, compressed: bool = True) -> None:
         name = self.name(number, kind)
-        entry = {"version": 1, "file": f"{name}.gz", "uncompressed_bytes": self.files[name], "bytes": 1, "crc32": 1}
+        file = f"{name}.gz" if compressed else name
+        entry = {"version": 1, "file": file, "uncompressed_bytes": self.files[name], "bytes": 1, "crc32": 1}
         with (self.state / "manifest.jsonl").open("ab") as manifest:
             manifest.write(msgspec.json.encode(entry) + b"\n")
 
@@ -72,14 +73,18 @@ class WrittenSlot:
             self.rolled.remove(name)
         self.publish()
 
-    def finish(self, number: int, kind: str = "joined") -> None:
+    def finish(self, number: int, kind: str = "joined", *, compressed: bool = True) -> None:
         """All steps of becoming final."""
-        for step in (self.compress, self.list, self.remove, self.forget):
-            step(number, kind)
+        if compressed:
+            self.compress(number, kind)
+        self.list(number, kind, compressed=compressed)
+        if compressed:
+            self.remove(number, kind)
+        self.forget(number, kind)
 
-    def final(self, number: int, data: bytes = b"{}\n") -> None:
+    def final(self, number: int, data: bytes = b"{}\n", *, compressed: bool = True) -> None:
         self.append(number, data)
-        self.finish(number)
+        self.finish(number, compressed=compressed)
 
     def clear(self, lengths: dict[str, int], trouble: dict[str, int] | None = None) -> None:
         (self.state / "verifier").mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ def told(files: tuple[OutputFile, ...]) -> list[tuple[int, int, bool, bool]]:
     return [(file.number, file.length, file.closed, file.final) for file in files]
 
 
-def test_growing_rolled_and_final_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compressed", [False, True])
+def test_growing_rolled_and_final_files(tmp_path: Path, *, compressed: bool) -> None:
     slot = WrittenSlot(tmp_path)
     assert read_slot(DISK, slot.state).files == ()
     for number, size in ((1, 3), (2, 5), (3, 7)):
@@ -28,9 +30,10 @@ def test_growing_rolled_and_final_files(tmp_path: Path) -> None:
     slot.append(3, b"not published\n", publish=False)
     slot.append(1, b"u\n", "unmatched")
     slot.roll(2)
-    slot.finish(1)
+    slot.finish(1, compressed=compressed)
     found = read_slot(DISK, slot.state)
     assert found.slot == "s0"
+    assert [file.compressed for file in found.files] == [compressed, False, False, False]
     assert told(found.of("joined")) == [(1, 3, True, True), (2, 5, True, False), (3, 7, False, False)]
     assert told(found.of("unmatched")) == [(1, 2, False, False)]
 
@@ -64,10 +67,12 @@ def with_one(base: Path) -> WrittenSlot:
     return slot
 
 
-@pytest.mark.parametrize("stop", range(5))
-def test_each_step_of_becoming_final_shows_the_same_bytes(tmp_path: Path, stop: int) -> None:
+@pytest.mark.parametrize(("compressed", "stop"), [*((True, n) for n in range(5)), *((False, n) for n in range(3))])
+def test_each_step_of_becoming_final_shows_the_same_bytes(tmp_path: Path, compressed: bool, stop: int) -> None:
     slot = with_one(tmp_path)
-    for step in (slot.compress, slot.list, slot.remove, slot.forget)[:stop]:
+    lists = partial(slot.list, compressed=compressed)
+    steps = (slot.compress, lists, slot.remove, slot.forget) if compressed else (lists, slot.forget)
+    for step in steps[:stop]:
         step(1)
     [file] = read_slot(DISK, slot.state).files
     assert (file.number, file.length, file.closed) == (1, 4, True)

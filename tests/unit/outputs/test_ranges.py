@@ -69,11 +69,12 @@ def test_from_cursor_to_cursor(tmp_path: Path) -> None:
             cursor = until
         slot.roll(number)
         if number % 2:
-            slot.finish(number)
+            slot.finish(number, compressed=number != 3)
     published = slot.place.published(DISK)
     assert content(plan(published, out, until=cursor)) == everything
     parts = plan(published, out, split_bytes=1000)
-    assert [(part.file.number, part.start) for part in parts if part.file.final] == [(1, 0), (3, 0), (5, 0)]
+    assert [(part.file.number, part.start) for part in parts if part.file.compressed] == [(1, 0), (5, 0)]
+    assert [part.start for part in plan(published, out, split_bytes=200) if part.file.number == 3][:2] == [0, 200]
     assert content(plan(published, out, until=Cursor())) == b""
     assert plan(published, out, kinds=["late"]) == []
 

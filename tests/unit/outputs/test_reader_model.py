@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,7 @@ import pytest
 
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Kind
+from photon.joiner.slot.finals import Finals
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import SlotPaths, SlotStore
 from photon.outputs import Cursor, OutputLog, OutputPlace, Reader, content
@@ -91,6 +93,9 @@ class World:
         self.disk = WatchedDisk(random)
         self.disk.make_dir(PLACE.output)
         self.limits = OutputLimits(roll_bytes=random.choice((1, 150, 400, 100_000)))
+        self.forms = Random(f"{seed} forms")
+        self.compressed = self.forms.choice((0.0, 0.5, 1.0))
+        """Of the starts so many compress final files: the setting changes."""
         self.power_cuts = random.random() < 0.5
         self.store: SlotStore | None = None
         self.token = self.frame = 0
@@ -148,7 +153,8 @@ class World:
             self.down()
 
     def start(self) -> None:
-        store = SlotStore(self.disk, SlotPaths(STATE, PLACE.output), "s0", output_limits=self.limits)
+        limits = replace(self.limits, compress=self.forms.random() < self.compressed)
+        store = SlotStore(self.disk, SlotPaths(STATE, PLACE.output), "s0", output_limits=limits)
         recovered = store.recover()
         self.open = []
         for number, rows in recovered.kept:
@@ -242,6 +248,7 @@ def test_each_reader_has_each_record_once(seed: int) -> None:
 DEFECTS: dict[str, tuple[type, str, Callable[..., object]]] = {
     "a final file from its beginning": (content._Unpacking, "skip", lambda unpacking, length: None),
     "what was not used is lost": (FileContent, "give_back", lambda reading, data: None),
+    "a start goes on in a final file": (Finals, "highest", lambda finals, slot: {}),
 }
 
 

@@ -414,6 +414,40 @@ def test_final_files_may_go_that_the_manifest_names(bucket: MemoryBucket, slot: 
     assert lines_of(there()) == [b"{}", *(b'{"n":%d}' % number for number in range(1, 5)), b"{}"]
 
 
+def test_plain_final_files_are_compressed_on_the_way_and_may_go(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """Nor is anything written twice that the manifest names as it is there."""
+    slot, whole = WrittenSlot(tmp_path), [lines(n, 3) for n in range(1, 5)]
+    for number, data in enumerate(whole, 1):
+        slot.final(number, data, compressed=number == 3)
+    own = of(slot)
+    own.pass_()
+    assert own.mirrored.files == 4
+    assert [gzip.decompress(bucket.data[f"x/joined/s0-00000{n}.jsonl.gz"]) for n in range(1, 5)] == whole
+    for again in (own, of(slot)):
+        again.pass_()
+    assert (own.mirrored.files, again.mirrored.files) == (4, 0)
+    bucket.data["x/joined/s0-000002.jsonl.gz"] += b"."
+    assert removed(slot) == ["s0-000001.jsonl", "s0-000003.jsonl.gz"]
+    last = of(slot)
+    last.pass_()
+    assert last.mirrored.files == 1
+    assert gzip.decompress(bucket.data["x/joined/s0-000002.jsonl.gz"]) == whole[1]
+    assert removed(slot) == ["s0-000002.jsonl"]
+    of(slot).pass_()
+    assert lines_of(there()) == b"".join(whole).splitlines()
+
+
+def test_plain_final_files_that_no_manifest_named_are_written_once_more(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """By another process: what is there may be of another output, whose files have the same names."""
+    other, slot = WrittenSlot(tmp_path / "other"), WrittenSlot(tmp_path)
+    for each, data in ((other, b'{"n":1}\n'), (slot, b'{"n":2}\n')):
+        each.final(1, data, compressed=False)
+    of(other).pass_()
+    del bucket.data[f"x/{MANIFEST}"]
+    of(slot).pass_()
+    assert lines_of(there()) == [b'{"n":2}']
+
+
 def test_nothing_may_go_by_the_manifest_of_another_output(
     bucket: MemoryBucket, slot: WrittenSlot, tmp_path: Path
 ) -> None:

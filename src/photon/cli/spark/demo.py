@@ -78,6 +78,7 @@ def demo(directory: Path, clicks: int, master: str) -> int:
 _OUTPUT = """
 [output]
 roll_age = "5s"
+compress = "gzip"
 """
 
 

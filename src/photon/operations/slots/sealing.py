@@ -80,8 +80,8 @@ class CopiedFile:
     name: str
     """Plain, relative to the output."""
     path: Path
-    final: bool
-    """Compressed: all its ids were cleared before it became so."""
+    compressed: bool
+    """All its ids were cleared before it was compressed. Of a plain file nobody knows, so they are cleared again."""
     damaged: tuple[DamagedRange, ...] = ()  # readers skip these; the file may be gone
 
 
@@ -176,7 +176,7 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
     for file in copy.files:
         length = sum(map(len, blocks(disk, file)))
         at_damage = bool(file.damaged) and length <= file.damaged[-1].end
-        copy.lengths[file.name] = length if file.final or at_damage else _to_whole_events(disk, file, length)
+        copy.lengths[file.name] = length if file.compressed or at_damage else _to_whole_events(disk, file, length)
     for at, log in enumerate(witness[: len(KINDS)]):
         if not log.length:
             continue
@@ -186,7 +186,7 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
         length = copy.lengths.get(name, 0)
         if length < log.length:
             copy.lacking[name] = log.length - length
-        elif known is not None and not (known.final or known.damaged) and _hashed(disk, known.path, log) != log:
+        elif known is not None and not (known.compressed or known.damaged) and _hashed(disk, known.path, log) != log:
             why = f"its first {log.length} bytes are not those that the registry has witnessed: no copy of this slot"
             raise CopyRefused(known.path, why)
 
@@ -213,7 +213,7 @@ def _hashed(disk: Disk, path: Path, log: WitnessLog) -> WitnessLog:
 
 def blocks(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
     """Whole lines, blank ones in place of damaged ranges; a torn last one is left out. Raises CopyRefused for a
-    damaged final file, OSError."""
+    damaged compressed file, OSError."""
     rest = b""
     for part in _parts(disk, file):
         data = rest + part
@@ -233,7 +233,7 @@ def _parts(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
             if content.at < file.damaged[-1].end:
                 raise CopyRefused(missing.path, f"{missing.why}; photon spark verify finds what it held") from None
         return
-    if not file.final:
+    if not file.compressed:
         at = 0
         while part := disk.read(file.path, at, BLOCK_BYTES):
             yield part
@@ -254,7 +254,7 @@ def make_durable(disk: Disk, copy: Copy) -> None:
     """Cuts torn last lines; syncs all files and their names."""
     here = [file for file in copy.files if disk.exists(file.path)]
     for file in here:
-        if not file.final and disk.size(file.path) > copy.lengths[file.name]:
+        if not file.compressed and disk.size(file.path) > copy.lengths[file.name]:
             disk.truncate(file.path, copy.lengths[file.name])
         opened = disk.append(file.path)
         opened.sync()
@@ -264,12 +264,12 @@ def make_durable(disk: Disk, copy: Copy) -> None:
 
 
 async def clear_copy(disk: Disk, copy: Copy, digester: Digester, clear: Clear, tell: Callable[[int], None]) -> None:
-    """Clears every id of what is not final. Raises CopyRefused when a record's token does not own its id.
+    """Clears every id of what is not compressed. Raises CopyRefused when a record's token does not own its id.
 
     ``tell`` is given the number of ids cleared so far.
     """
     for file in copy.files:
-        if file.final:
+        if file.compressed:
             continue
         for block in blocks(disk, file):
             refs = _refs(file, BLANKS.sub(b"", block) if file.damaged else block)

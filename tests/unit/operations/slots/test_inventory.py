@@ -132,7 +132,7 @@ def test_a_final_file_counts_by_what_is_in_it_and_a_plain_one_beside_it_wins(tmp
     copy = sealing.find_copy(root, "east-1")
     sealing.measure(DISK, copy, ())
     assert copy.lengths == {FILE: 16, "joined/east-1-000002.jsonl": 16}
-    assert [file.final for file in copy.files] == [True, False]
+    assert [file.compressed for file in copy.files] == [True, False]
     (tmp_path / f"{FILE}.gz").write_bytes(gzip.compress(LINES)[:-6])
     with pytest.raises(sealing.CopyRefused, match="cannot be unpacked"):
         sealing.measure(DISK, sealing.find_copy(root, "east-1"), ())
