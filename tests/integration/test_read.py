@@ -22,7 +22,7 @@ from tests.integration.join_logs import Following, Logs
 from tests.unit.outputs.helpers import lines, written_output
 
 SEED = int(os.environ.get("PHOTON_SEED", "1"))
-SMALL_FILES = ("--max-rejected", "1000", "--set", "output.roll_size=10000")
+SMALL_FILES = ("--max-rejected", "1000", "--set", "output.roll_size=10000", "--set", "output.compress=gzip")
 WAIT_S = 60.0
 CURSOR = b'{"photon_cursor":'
 KINDS = ("joined", "unmatched", "rejected")
