@@ -245,7 +245,7 @@ def test_a_lost_dispatcher_state_takes_no_rejected_line_from_readers(tmp_path: P
     result = logs.once(*MAX, "--keep-pending")
     assert result.code == 0, result.err
     after = records(logs.output)
-    assert all(after[name] == data for name, data in before.items())
+    assert all(after[name].startswith(data) for name, data in before.items())
     assert photon("read", logs.output, "--kind", "rejected").out.startswith(shown)
     assert sum(1 for _ in (logs.output / "joined").glob("*")) == 1
     assert result.json["joined"] == logs.joined()

@@ -10,7 +10,7 @@ each may be read. What holds, whenever the process is killed or the power is cut
    to a state that was lost, and readers may have seen it: it stays, and the log goes on in another file.
 5. If ``durable.json`` is missing, or older than the state of who writes, the start is refused (``expect``).
 
-``tests/unit/outputs/log/test_writer.py`` attacks each of them.
+``tests/simulation/log`` attacks each of them.
 """
 
 from __future__ import annotations
