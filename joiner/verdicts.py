@@ -12,8 +12,20 @@ from typing import TypeVar
 import numpy as np
 import xxhash
 
+from photon.adapters.computed_twice import compare, rows_due
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard, primary_keys_of
-from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pairs, Payloads, Unpaired
+from photon.adapters.contract import (
+    Adapter,
+    AdapterError,
+    BadRecord,
+    Filtered,
+    Joined,
+    Pair,
+    Pairs,
+    Payloads,
+    Unpaired,
+)
 from photon.adapters.envelope import Envelope
 from photon.adapters.faults import are_payloads, joined_fault, payload_fault, printed
 from photon.adapters.logs.identity import log_name
@@ -21,6 +33,7 @@ from photon.batch.columns import U32, Mask, RowIndexes, split_digests
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import NO_RECORDS, PrimaryRecord, Records
 from photon.batch.verdicts import Verdicts
+from photon.config.structured import get_logger
 from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace
 from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
@@ -106,6 +119,7 @@ class Judge:
         self._adapter = adapter
         self._check = check_payloads
         self._hung: dict[bytes, int] = {}
+        self._one_by_one = not adapter.defines("join_columns")
 
     def decide(
         self, events: Events, found: EventLookUps, outstanding: Collection[bytes], early: Collection[bytes] = ()
@@ -269,12 +283,30 @@ class Judge:
     def _payloads(self, guard: Guard, pairs: Pairs) -> Payloads:
         """All at once where the adapter can, one by one where that goes wrong."""
         adapter, n = self._adapter, len(pairs.foreign)
-        if adapter.defines("join_columns"):
+        if not self._one_by_one:
             made: object = guard.many(lambda *own: adapter.join_columns(Pairs(*own)), *pairs)
             if isinstance(made, Payloads) and len(made.foreign) == len(made.primary) == n:
-                return made
+                self._one_by_one = type(adapter) is not ConfiguredAdapter and not self._agree(guard, pairs, made)
+                if not self._one_by_one:
+                    return made
         alone = list(zip(*pairs, strict=True))
         return Payloads.of(guard.each(alone, lambda pair: adapter.join(*pair)))  # type: ignore[arg-type]
+
+    def _agree(self, guard: Guard, pairs: Pairs, made: Payloads) -> bool:
+        """False if a pair becomes something else when it is joined alone, which is what counts."""
+        adapter = self._adapter
+        rows = rows_due(adapter, "pairs", len(pairs.foreign))
+        asked = [Pair._make(column[at] for column in pairs) for at in rows]
+        for at, pair, alone in zip(rows, asked, guard.each(asked, lambda pair: adapter.join(*pair)), strict=True):
+            if isinstance(alone, Fault):
+                continue
+            try:
+                one = made.others.get(at) or Joined(made.foreign[at], made.primary[at])
+                compare(adapter, pair.foreign_file, "join_columns", one, alone)
+            except AdapterError as differs:
+                get_logger(__name__).warning("pairs are joined one by one from now on", problem=str(differs))
+                return False
+        return True
 
     def _settle(
         self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord | None, result: object

@@ -69,6 +69,14 @@ class Short(Alone):
         return Payloads.of(super().join_columns(pairs).rows()[1:])
 
 
+class Shifted(Together):
+    """Gives each pair the payloads of the next one."""
+
+    def join_columns(self, pairs: Pairs) -> Payloads:
+        rows = super().join_columns(pairs).rows()
+        return Payloads.of(rows[1:] + rows[:1])
+
+
 class Overridden(Together):
     """Knows more than what it inherits for many."""
 
@@ -129,6 +137,15 @@ def test_a_batch_that_raises_costs_only_the_event_to_blame() -> None:
     assert undone(found) == {1: Kind.REJECTED}
     assert found.reasons[1].startswith("the adapter raised KeyError: 'boom' (")
     assert "test_judge.py:" in found.reasons[1]
+
+
+def test_columns_that_differ_from_pairs_alone_are_not_taken() -> None:
+    records, judge = [b"a", b"b"], Judge(Shifted({}), check_payloads=True)
+    Shifted.calls = 0
+    for _ in range(2):
+        found = judge.decide(events_of(records), found_of(records), frozenset())
+        assert verdicts(found) == verdicts(decided(Alone({}), records))
+    assert Shifted.calls == 1
 
 
 def test_what_is_overridden_is_not_asked_of_an_inherited_batch() -> None:
