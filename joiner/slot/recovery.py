@@ -41,8 +41,8 @@ def check_age(files: OutputFiles, finals: Finals, logged: Logged | None, known: 
 
     What this state has made durable stands in the output, and what stands there beyond it is in its redo log: each
     whole line gets there from the log, and leaves the log only once it is durable. Final files may be moved away, and
-    lack what readers skip. ``logged`` None: parts of the log are lost, by the operator's word, and lines may be of
-    them. ``known``: what is known besides of the output, by its copy. Returns the logged lines that stand there
+    lack what readers skip. ``logged`` is ``None`` if parts of the log are lost, by the operator's word, and lines may
+    be of them. ``known``: what is known besides of the output, by its copy. Returns the logged lines that stand there
     beyond what was durable, or whose torn beginning does.
     """
     beyond: set[bytes] = set()

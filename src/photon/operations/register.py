@@ -83,7 +83,7 @@ def output_files(root: Path) -> list[OutputFile]:
 
 
 def cleared_lengths(slot_state: Path) -> Mapping[str, int]:
-    """How far the verifier had cleared each file of a slot: a final one to its end. Nothing where it left no word."""
+    """Bytes of each file of a slot whose ids the verifier had cleared; of a final file all. Empty if unknown."""
     try:
         files = decoded((slot_state / "verifier" / "cleared.json").read_bytes(), Cleared).files
     except (OSError, *DECODE_ERRORS):

@@ -2,7 +2,7 @@
 
 It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files: length
 that is durable and witnessed) and ``manifest.jsonl`` (final files, plain or compressed). Bytes below a published
-length stay, whatever happens but a retirement (docs/output.md). A retired slot also has ``retired.json``, which then
+length stay, except by a retirement (docs/output.md). A retired slot also has ``retired.json``, which then
 alone says what is still to be read, and where it stands (protocol rule 14). ``damaged.json`` names the ranges of
 published bytes that are lost and whose events were given back: no reader reads them, or waits for them.
 """

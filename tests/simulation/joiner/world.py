@@ -114,8 +114,7 @@ class World:
         """How many primaries an event has, each time it is looked up: nobody relies on its being the same."""
         self.settings = Random(f"{seed} settings")
         self.forms = Random(f"{seed} forms")
-        self.compressed = self.forms.choice((0.0, 0.5, 1.0))
-        """Of the starts so many compress final files: the setting changes."""
+        self.compressed = self.forms.choice((0.0, 0.5, 1.0))  # share of the starts that compress final files
         self.adapter = adapter
         self.judge = Judge(adapter, check_payloads=False)
         self.build = envelope_lines(Envelope())

@@ -94,8 +94,7 @@ class World:
         self.disk.make_dir(PLACE.output)
         self.limits = OutputLimits(roll_bytes=random.choice((1, 150, 400, 100_000)))
         self.forms = Random(f"{seed} forms")
-        self.compressed = self.forms.choice((0.0, 0.5, 1.0))
-        """Of the starts so many compress final files: the setting changes."""
+        self.compressed = self.forms.choice((0.0, 0.5, 1.0))  # share of the starts that compress final files
         self.power_cuts = random.random() < 0.5
         self.store: SlotStore | None = None
         self.token = self.frame = 0
