@@ -13,7 +13,9 @@ from photon.computing.wire import ENDED_NS, NEVER_NS, Item, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.outputs import end_of
-from photon.outputs.output_places import OutputPlace
+from photon.outputs.damaged import add_damaged, tell_skipped
+from photon.outputs.output_places import SLOTS_DIRECTORY, OutputPlace
+from photon.outputs.published import DamagedRange
 from photon.outputs.watermarks import JOURNAL, Pair
 
 DISK = RealDisk()
@@ -66,6 +68,28 @@ def test_the_least_of_all_that_are_expected(sites: dict[str, Site]) -> None:
     assert injector.held_by(exact=False) == ["east: dispatcher"]
     assert injector.complete().watermark == Watermark(ENDED_NS, ENDED_NS)
     assert injector.held_by(exact=True) == []
+
+
+def test_a_damaged_range_is_skipped_with_one_warning(
+    sites: dict[str, Site], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (1, 2, 3):
+        sites["east"].write(number)
+        sites["west"].write(10 + number)
+    tell_skipped.cache_clear()
+    place = sites["east"].place
+    (slot,) = place.published(DISK)
+    (file,) = slot.files
+    path = place.output / file.name
+    data = path.read_bytes()
+    begin, end = (data.index(b"\n", at) + 1 for at in (0, len(data) // 2))
+    path.write_bytes(data[:begin] + b"#" * (end - begin - 1) + b"\n" + data[end:])
+    marked = DamagedRange(file.name, begin, end, "is no record", "today")
+    add_damaged(DISK, place.state / SLOTS_DIRECTORY / slot.slot, slot.slot, [marked])
+    injector = _injector(sites)
+    assert _times(injector) == [1, 3, 11, 12, 13]
+    assert "".join(capsys.readouterr()).count("a damaged range of the output is skipped") == 1
+    assert _times(_injector(sites, injector.position())) == []
 
 
 def test_a_watermark_holds_only_for_what_was_read(sites: dict[str, Site]) -> None:
