@@ -263,7 +263,7 @@ def _unnamed(file: UnnamedFile, commands: CommandLine) -> Cause:
     if not file.read:
         said = "its lines are of hours that were not looked at"
     elif file.others:
-        said += f" ({file.others:,} more lines are of other hours)"
+        said += f" ({file.others:,} more lines are of other hours: verify those, too)"
     output = file.path.rpartition("/" + file.file.partition("/")[0] + "/")[0]
     away = file.read and not own and not file.others
     return Cause(

@@ -103,7 +103,7 @@ def test_a_file_that_nothing_names() -> None:
     assert whole.command == f"mv -n {path} /data/west/"
     assert stale.say.endswith("4,943 stand nowhere else; put the slot's manifest.jsonl back from a copy")
     assert unread.say.endswith("its lines are of hours that were not looked at")
-    assert more.say.endswith("(3 more lines are of other hours)")
+    assert more.say.endswith("(3 more lines are of other hours: verify those, too)")
     assert {each.command.partition(" --")[0] for each in (stale, unread, more)} == {"photon spark verify"}
     assert all(each.alone for each in (whole, stale, unread, more))
 
