@@ -6,8 +6,8 @@ The real disk is below; the simulator brings one that forgets unsynced bytes at 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -81,6 +81,17 @@ REWRITE_CHUNK_BYTES = 4 << 20
 def _named(error: OSError, path: Path) -> OSError:
     """The same failure with the file that it is about, which calls on a descriptor do not say."""
     return OSError(error.errno, error.strerror, str(path))
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Gives an OSError of a library that names no file this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 class RealAppendFile:

@@ -9,7 +9,8 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from errno import ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,22 @@ FULL = "No space left on device"
 NO_MEMORY = ("OutOfMemoryError", "MemoryError", "exited with code 52", "exited with code 137", "exit code 137",
              "exceeding physical memory")  # fmt: skip
 """So Spark, Java and cluster managers say that a process ran out of memory, or was killed for what it took."""
+MORE_MEMORY = (
+    "give it more with --spark spark.executor.memory=4g, or with a local master --spark spark.driver.memory=4g"
+)
+DIED = f"the Java process of Spark has ended, most often because it ran out of memory: {MORE_MEMORY}"
+SHUT_DOWN = "SparkContext was shut down"
+WRITTEN = re.compile(rf"while writing rows to file:(.+?)\. SQLSTATE|{FULL}: '(.+)'")
 OS_ERROR = re.compile(r"[A-Za-z]*Error: \[Errno \d+\] (.+)")
-# Failed tasks are left out: of one that fails for good the error is raised, and said in one line.
+QUIET = (
+    "executor.Executor",
+    "scheduler.TaskSetManager",
+    "sql.execution.datasources.FileFormatWriter",
+    "storage.DiskBlockObjectWriter",
+    "util.SparkUncaughtExceptionHandler",
+    "util.Utils",
+)
+"""Loggers of failed tasks: of one that fails for good the error is raised, and said in one line."""
 LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -36,11 +51,9 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
-logger.task.name = org.apache.spark.executor.Executor
-logger.task.level = off
-logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
-logger.tasks.level = off
-"""
+""" + "".join(
+    f"logger.quiet{n}.name = org.apache.spark.{name}\nlogger.quiet{n}.level = off\n" for n, name in enumerate(QUIET)
+)
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "true",
@@ -120,22 +133,35 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
 def said_by_spark(error: Exception) -> str | None:
     """Returns one line of an error that came through Spark: of a full disk, too little memory, a file, our own, or
     Spark's; `None` means that it is not Spark's."""
+    try:
+        lines = [line.strip() for line in str(error).splitlines()]  # asks Java
+    except OSError:
+        return DIED
+    if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
+        return DIED
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-        return None
-    lines = [line.strip() for line in str(error).splitlines()]
+        # Every other file is named: pyspark, which runs in our process, has no names for its own.
+        nameless = isinstance(error, OSError) and error.errno == ENOSPC and error.filename is None
+        return _full(lines) if nameless else None
     if any(FULL in line for line in lines):
-        # Spark names no file; a task's own error does.
-        named = (f" ({line})" for line in lines if FULL in line and line.startswith("OSError"))
-        return f"a disk is full{next(named, '')}: make room for spark.local.dir and the working directory"
+        return _full(lines)
+    if any(SHUT_DOWN in line for line in lines):
+        return DIED
     if any(word in line for line in lines for word in NO_MEMORY):
-        return (
-            "a process of Spark ran out of memory: give it more with --spark spark.executor.memory=4g, or with a "
-            "local master --spark spark.driver.memory=4g"
-        )
+        return f"a process of Spark ran out of memory: {MORE_MEMORY}"
     ours = [line for line in lines if line.startswith("photon.")]
     ours += [found[1] for line in lines if (found := OS_ERROR.fullmatch(line))]
     raised = [line for line in lines if "SparkException" in line or "Error:" in line]
+    raised += [line for line in lines if line.startswith("Caused by: ")]
     return " ".join((ours or raised or lines or ["Spark failed"])[0].split())[:SAID_CHARS_MAX]
+
+
+def _full(lines: Sequence[str]) -> str:
+    """Says which disk is full: Spark names the files that it writes for us, tasks name theirs."""
+    named = next((found[1] or found[2] for line in lines if (found := WRITTEN.search(line))), None)
+    if named is None:
+        return f"{FULL} in spark.local.dir: make room, or name another directory with --spark spark.local.dir=DIR"
+    return f"{named}: {FULL}; make room"
 
 
 def check_present() -> None:

@@ -21,7 +21,7 @@ from photon.adapters.logs.elsewhere import is_final, open_stored
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.links import LogPath, log_path
-from photon.config.disk import RealDisk
+from photon.config.disk import RealDisk, naming
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
 from photon.outputs.output_places import KINDS
@@ -539,7 +539,8 @@ def _write_summary(counts: Sequence[ClassCount], building: Path) -> None:
             "count": pa.array([each.count for each in rows], pa.int64()),
         }
     )
-    directory = building / report.SUMMARY
-    directory.mkdir()
-    pq.write_table(table, directory / "summary.parquet", compression="zstd")
+    path = building / report.SUMMARY / "summary.parquet"
+    path.parent.mkdir()
+    with naming(path):
+        pq.write_table(table, path, compression="zstd")
     report.write_json(RealDisk(), building / report.SUMMARY_NAME, {"version": VERSION, "rows": table.to_pylist()})

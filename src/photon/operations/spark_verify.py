@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from photon.adapters.join_adapters import join_named
 from photon.assembly.samples import compare_here
-from photon.config.disk import RealDisk
+from photon.config.disk import RealDisk, naming
 from photon.config.errors import PhotonError, UsageError
 from photon.config.file_lock import alone
 from photon.config.settings import Settings
@@ -191,7 +191,8 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
     known, waited = [], {}
     for name in names:
         path = ledger_file(base / settings.datacentre[name].state)
-        with pq.ParquetWriter(waiting / f"{name}.parquet", schema) as writer:
+        kept = waiting / f"{name}.parquet"
+        with naming(kept), pq.ParquetWriter(kept, schema) as writer:
             if not path.exists():
                 task.notes.append(f"{name}: {UNSEEN}")
                 continue

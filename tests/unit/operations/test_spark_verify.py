@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from photon.config.errors import UsageError
 from photon.operations.spark_verify import _alone
 from photon.spark.session import said_by_spark
 
+NO_SPACE = "No space left on device"
 FULL = """An error occurred while calling o12.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times
 \tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2856)
@@ -43,14 +44,28 @@ def test_two_at_once(tmp_path: Path, working: str, report: str | None, join: str
         pass
 
 
-def test_a_full_disk_is_one_line() -> None:
-    said = said_by_spark(Py4JError(FULL))
-    assert said == "a disk is full: make room for spark.local.dir and the working directory"
+def test_a_full_disk_is_one_line_that_says_which() -> None:
+    local = f"{NO_SPACE} in spark.local.dir: make room, or name another directory with --spark spark.local.dir=DIR"
+    assert said_by_spark(Py4JError(FULL)) == local
+    assert said_by_spark(OSError(28, NO_SPACE)) == local, "of pyspark, whose files have no names"
+    assert said_by_spark(OSError(28, NO_SPACE, "/mnt/r/verdict.json")) is None
     task = FULL.replace("Caused by", "OSError: [Errno 28] No space left on device: '/mnt/k/keys-1'\nCaused by")
-    assert "(OSError: [Errno 28] No space left on device: '/mnt/k/keys-1')" in (said_by_spark(Py4JError(task)) or "")
-    assert said_by_spark(OSError(28, "No space left on device")) is None
-    (other,) = [line for line in FULL.splitlines() if "SparkException" in line]
-    assert said_by_spark(Py4JError(FULL.replace("No space left on device", "-"))) == other.lstrip()
+    assert said_by_spark(Py4JError(task)) == f"/mnt/k/keys-1: {NO_SPACE}; make room"
+    report = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/mnt/r.partial/problems. SQLSTATE: 58030"
+    written = FULL.replace("Job aborted due to stage failure", report)
+    assert said_by_spark(Py4JError(written)) == f"/mnt/r.partial/problems: {NO_SPACE}; make room"
+
+
+@pytest.mark.parametrize(("error", "begins"), [
+    (FULL.replace(NO_SPACE, "-"), "org.apache.spark.SparkException: Job aborted"),
+    ("Error while instantiating 'X':\nCaused by: a.ConfException: bad value\n\tat a.B", "Caused by: a.Conf"),
+    ("something else", "something else"),
+])  # fmt: skip
+def test_other_errors_are_one_line(error: str, begins: str) -> None:
+    said = said_by_spark(Py4JError(error))
+    assert said is not None
+    assert said.startswith((begins, f": {begins}"))
+    assert "\n" not in said
 
 
 @pytest.mark.parametrize(
@@ -72,3 +87,21 @@ def test_a_file_that_a_task_may_not_read_is_named() -> None:
     why = "PermissionError: [Errno 13] Permission denied: '/logs/c-1.log'"
     text = FULL.replace("Caused by: java.io.IOException: No space left on device", why)
     assert said_by_spark(Py4JError(text)) == "Permission denied: '/logs/c-1.log'"
+
+
+class Gone(Py4JError):
+    """An error whose text is with a Java process that has ended."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+SHUT = Py4JError("x\n: org.apache.spark.SparkException: Job 9 cancelled because SparkContext was shut down\n\tat a.B")
+
+
+@pytest.mark.parametrize("error", [Gone(), SHUT, Py4JNetworkError("Answer is empty"), ConnectionResetError()])
+def test_a_java_process_that_has_ended_is_one_line_that_says_what_to_set(error: Exception) -> None:
+    said = said_by_spark(error)
+    assert said is not None
+    assert "has ended" in said
+    assert "--spark spark.driver.memory=4g" in said
