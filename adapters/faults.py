@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from opcode import opmap
-from types import FrameType, NoneType
+from types import FrameType
 from typing import cast
 
 import orjson
@@ -107,18 +107,13 @@ def _said_by_parser(text: bytes) -> str:
         orjson.loads(text)
     except orjson.JSONDecodeError as error:
         return str(error)
-    return "a parser is less strict"
+    return "its syntax is wrong"
 
 
 def are_payloads(payloads: Sequence[object]) -> bool:
     """True if ``payload_fault`` has nothing to say of any of them. False says nothing."""
-    if set(map(type, payloads)) <= {NoneType}:
-        return True
     some = [each for each in payloads if each is not None]
-    if set(map(type, some)) != {bytes}:
-        return False
-    lines = cast("list[bytes]", some)
-    return b"\n".join(lines).count(b"\n") == len(lines) - 1 and are_bare(lines)
+    return set(map(type, some)) <= {bytes} and are_bare(cast("list[bytes]", some))
 
 
 def joined_fault(result: Joined) -> str | None:

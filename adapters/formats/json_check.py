@@ -37,7 +37,8 @@ def are_bare(lines: Sequence[bytes]) -> bool:
     except (msgspec.DecodeError, RecursionError):
         return False
     # Values may share a line, or reach over several: only when each is one line do they all.
-    return list(map(bytes, found)) == list(lines) and b"\r" not in text and (text.isascii() or _is_utf8(text))
+    ends = text.count(b"\n") == max(len(lines) - 1, 0) and b"\r" not in text
+    return ends and list(map(bytes, found)) == list(lines) and (text.isascii() or _is_utf8(text))
 
 
 def _is_utf8(text: bytes) -> bool:
