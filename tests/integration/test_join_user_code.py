@@ -119,7 +119,9 @@ def test_a_record_that_kills_the_process_is_set_aside(tmp_path: Path, place: str
     code, said, pairs, rejected = joined(tmp_path)
     assert code == 3, said
     assert pairs == list(range(3, RECORDS))
-    assert rejected == ["crashed: exit 0", "crashed: signal 11", f"crashed: {CLOSED}"]
+    *others, closed = rejected
+    assert others == ["crashed: exit 0", "crashed: signal 11"]
+    assert closed in (f"crashed: {CLOSED}", "crashed: signal 6")  # an event loop of another thread may find it first
 
 
 @pytest.mark.parametrize("kind", ["own", "type", "signal", "close"])
