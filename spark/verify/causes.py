@@ -11,6 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -71,15 +72,23 @@ class LostGroup(NamedTuple):
     hour: int | None
 
 
+class UnnamedLines(NamedTuple):
+    """Lines of a file that nothing names: ``copies`` is how many of the verified hours stand in another file, too."""
+
+    verified: int = 0
+    copies: int = 0
+    others: int = 0  # lines of other hours, which were not compared
+    first: int | None = None  # the first of these hours, since 1970, and the last one
+    last: int | None = None
+
+
 class UnnamedFile(NamedTuple):
-    """A file in an output directory that nothing names. Lines are those of the verified hours."""
+    """A file in an output directory that nothing names."""
 
     datacentre: str
     file: str
     path: str
-    lines: int
-    copies: int
-    others: int = 0  # lines of other hours, which were not compared
+    lines: UnnamedLines
     read: bool = True
 
 
@@ -120,9 +129,13 @@ class CommandLine:
     join: str | None = None
     work: str | None = None
 
-    def verify(self) -> str:
+    def verify(self, first: int | None = None, last: int | None = None) -> str:
+        """``first``, ``last``: other hours than those of this report, since 1970."""
+        begin, end = self.begin, self.end
+        if first is not None and last is not None:
+            begin, end = hour_name(first), hour_name(last + 1)
         more = ["--join", self.join] if self.join else []
-        return _shell("photon spark verify --config", self.config, "--from", self.begin, "--to", self.end, "--report",
+        return _shell("photon spark verify --config", self.config, "--from", begin, "--to", end, "--report",
                       self.report, *more, *self._work())  # fmt: skip
 
     def recover(self, how: str = "--dry-run") -> str:
@@ -158,6 +171,11 @@ class Evidence:
     logs: Mapping[LogGroup, int] = field(default_factory=dict)
     known: Mapping[LogName, LogEvidence] = field(default_factory=dict)
     damaged: Sequence[LogTrouble] = ()
+
+
+def hour_name(hour: int) -> str:
+    """Returns an hour since 1970 as commands take it: UTC, ``2026-11-20T00``."""
+    return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
 Attributed = dict[LostGroup, str]  # lost records -> why they are
@@ -258,19 +276,23 @@ def _file(own: Sequence[FileTrouble], events: int, commands: CommandLine) -> Cau
 
 
 def _unnamed(file: UnnamedFile, commands: CommandLine) -> Cause:
-    own = file.lines - file.copies
-    said = f"{file.lines:,} lines: {file.copies:,} are copies of records in the output, {own:,} stand nowhere else"
+    lines = file.lines
+    own = lines.verified - lines.copies
+    said = (
+        f"{lines.verified:,} lines: {lines.copies:,} are copies of records in the output, {own:,} stand nowhere else"
+    )
     if not file.read:
         said = "its lines are of hours that were not looked at"
-    elif file.others:
-        said += f" ({file.others:,} more lines are of other hours: verify those, too)"
+    elif lines.others:
+        said += f" ({lines.others:,} more lines are of other hours: verify those, too)"
     output = file.path.rpartition("/" + file.file.partition("/")[0] + "/")[0]
-    away = file.read and not own and not file.others
+    away = file.read and not own and not lines.others
+    move = _shell("mv -n", file.path, output.rpartition("/")[0] + "/")
     return Cause(
         kind=CauseKind.FILE_UNNAMED, datacentre=file.datacentre, what=file.file, events=0, alone=True,
         say=f"{file.file}: not named by the manifest, {said}"
         + ("; put the slot's manifest.jsonl back from a copy" if own else ""),
-        command=_shell("mv -n", file.path, output.rpartition("/")[0] + "/") if away else commands.verify(),
+        command=move if away else commands.verify(lines.first, lines.last),
     )  # fmt: skip
 
 
@@ -332,4 +354,4 @@ def _shell(command: str, *words: str) -> str:
     return " ".join([command, *map(shlex.quote, words)])
 
 
-__all__ = ["Cause", "CauseKind", "CommandLine", "Evidence", "causes_of"]
+__all__ = ["Cause", "CauseKind", "CommandLine", "Evidence", "causes_of", "hour_name"]

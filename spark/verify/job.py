@@ -23,7 +23,7 @@ from photon.eventstore.api import SET_MAX
 from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
 from photon.spark.primary_sets import whole_sets
-from photon.spark.verify.causes import Attributed, LogGroup, LostGroup
+from photon.spark.verify.causes import Attributed, LogGroup, LostGroup, UnnamedLines
 from photon.spark.verify.classify import FILTERED, LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE, KnownLogs
 from photon.spark.verify.days import merged
 from photon.spark.verify.figures import ClassCount
@@ -117,16 +117,16 @@ class Verification:
         rows = files.select("datacentre", "output_file", _said("why")).distinct().collect()
         return [(row[0], row[1], row[2]) for row in rows]
 
-    def unnamed(self, hours: Column) -> dict[tuple[str, str], tuple[int, int, int]]:
-        """(datacentre, file) that nothing names -> lines of these hours, those whose event stands in another file,
-        and lines of other hours."""
+    def unnamed(self, hours: Column) -> dict[tuple[str, str], UnnamedLines]:
+        """(datacentre, file) that nothing names -> its lines. ``hours``: those that are verified."""
         rows = self.rows.where(col("role") == RECORD).withColumn("wanted", hours & col("judged"))
         alone = sql.coalesce(col("state") == UNNAMED, lit(False))
         named = rows.where(~alone).select("digest", lit(1).alias("named")).distinct()
         joined = rows.where(alone).join(named, "digest", "left").groupBy("datacentre", "file")
         conditions = ("wanted", "wanted AND named IS NOT NULL", "NOT wanted")
-        counts = joined.agg(*(sql.count_if(sql.expr(each)) for each in conditions))
-        return {(row[0], row[1]): (row[2], row[3], row[4]) for row in counts.collect()}
+        other = sql.when(~col("wanted"), col("hour"))
+        counts = joined.agg(*(sql.count_if(sql.expr(each)) for each in conditions), sql.min(other), sql.max(other))
+        return {(row[0], row[1]): UnnamedLines(*row[2:7]) for row in counts.collect()}
 
     def problems(self) -> DataFrame:
         """Rows of PROBLEM."""

@@ -42,7 +42,15 @@ from photon.spark.verify import coverage
 from photon.spark.verify import verdict as report
 from photon.spark.verify.acknowledged import MARK, Acknowledged, kept_below, marked, read_acknowledged
 from photon.spark.verify.advice import PROBLEMS
-from photon.spark.verify.causes import Attributed, Evidence, FileTrouble, LogTrouble, UnnamedFile, causes_of
+from photon.spark.verify.causes import (
+    Attributed,
+    Evidence,
+    FileTrouble,
+    LogTrouble,
+    UnnamedFile,
+    UnnamedLines,
+    causes_of,
+)
 from photon.spark.verify.days import (
     Days,
     Hours,
@@ -331,11 +339,11 @@ class _Night:
         (directory,) = (each.directory for each in logs_of if each.datacentre == note.datacentre)
         return f"{directory}/{note.log}"
 
-    def _tell_causes(self, unnamed: Mapping[tuple[str, str], tuple[int, int, int]] | None = None) -> Attributed:
+    def _tell_causes(self, unnamed: Mapping[tuple[str, str], UnnamedLines] | None = None) -> Attributed:
         """``unnamed``: of files that were read, as ``Verification.unnamed``; none where nothing was verified."""
         evidence, read = self._evidence, {(each.datacentre, each.path) for each in self._read.values()}
         evidence.unnamed = [
-            UnnamedFile(*name, self._works[name].path, *(unnamed or {}).get(name, (0, 0, 0)),
+            UnnamedFile(*name, self._works[name].path, (unnamed or {}).get(name, UnnamedLines()),
                         read=unnamed is not None and name in read)
             for name in sorted(self._unnamed)
         ]  # fmt: skip

@@ -34,7 +34,7 @@ from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import said_by_spark, session
 from photon.spark.sources import RegistrySource, pipeline_sources
 from photon.spark.verify.acknowledged import kept_below
-from photon.spark.verify.causes import CommandLine
+from photon.spark.verify.causes import CommandLine, hour_name
 from photon.spark.verify.figures import LedgerLine
 from photon.spark.verify.nights import Nights, chosen, latest_hour
 from photon.spark.verify.reading import VerifyTask
@@ -157,10 +157,11 @@ def _alone(working: Path, report: Path | None, join: str) -> Iterator[None]:
 
 
 def _commands(wish: Wish, from_hour: int, to_hour: int) -> CommandLine:
-    begin, end = (datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H") for hour in (from_hour, to_hour))
     report = wish.report if isinstance(wish.report, ObjectPath) else wish.report.absolute()
     work = None if wish.work is None else str(wish.work.absolute())
-    return CommandLine(str(wish.config.absolute()), str(report), begin, end, wish.join, work)
+    return CommandLine(
+        str(wish.config.absolute()), str(report), hour_name(from_hour), hour_name(to_hour), wish.join, work
+    )
 
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:

@@ -80,7 +80,7 @@ def _damage(
     disk: Disk, path: Path, file: OutputFile, offset: int, at: str, no_record: NoRecord
 ) -> DamagedRange | str:
     if not 0 <= offset < file.length:
-        return f"{file.name}: byte {offset} is not published, only {file.length} bytes are"
+        return f"{file.name}: no line begins at byte {offset}, as {file.length} bytes are published; see its cause"
     content = FileContent(disk, path, offset)
     line, why = b"", ""
     try:

@@ -163,7 +163,8 @@ def test_marking_finds_what_is_damaged(tmp_path: Path) -> None:
     assert line == next_line == DamagedRange(slot.name(1), begins[3], begins[5], "garbage", AT), "one range"
     why = f"has {begins[20] + 3} bytes, but {len(data)} were published"
     assert cut == within == DamagedRange(slot.name(2), begins[20], len(data), why, AT)
-    assert beyond == f"{slot.name(2)}: byte {len(data)} is not published, only {len(data)} bytes are"
+    said = f"no line begins at byte {len(data)}, as {len(data)} bytes are published; see its cause"
+    assert beyond == f"{slot.name(2)}: {said}"
     assert unknown == f"{slot.name(3)}: is not published, so nobody reads it"
     before = (slot.state / DAMAGED_NAME).read_bytes()
     assert [mark(slot, (1, begins[3])), mark(slot, (2, begins[20]))] == [[line], [cut]]

@@ -14,6 +14,7 @@ from photon.spark.verify.causes import (
     LogTrouble,
     LostGroup,
     UnnamedFile,
+    UnnamedLines,
     causes_of,
 )
 
@@ -90,12 +91,12 @@ def test_output_that_was_not_read(datacentre: str, slot: str, why: str) -> None:
 
 def test_a_file_that_nothing_names() -> None:
     name, path = "joined/w-1-000077.jsonl", "/data/west/output/joined/w-1-000077.jsonl.gz"
-    copy = UnnamedFile("west", name, path, 4943, 4943)
+    copy = UnnamedFile("west", name, path, UnnamedLines(4943, 4943))
     files = [
         copy,
-        copy._replace(file="joined/w-1-000004.jsonl", copies=0),
+        copy._replace(file="joined/w-1-000004.jsonl", lines=UnnamedLines(4943)),
         copy._replace(read=False),
-        copy._replace(others=3),
+        copy._replace(lines=UnnamedLines(4943, 4943, 3, 493_920, 493_921)),
     ]
     whole, stale, unread, more = causes_of(Evidence(unnamed=files), COMMANDS)[0]
     said = "4,943 lines: 4,943 are copies of records in the output, 0 stand nowhere else"
@@ -105,6 +106,7 @@ def test_a_file_that_nothing_names() -> None:
     assert unread.say.endswith("its lines are of hours that were not looked at")
     assert more.say.endswith("(3 more lines are of other hours: verify those, too)")
     assert {each.command.partition(" --")[0] for each in (stale, unread, more)} == {"photon spark verify"}
+    assert " --from 2026-05-07T00 --to 2026-05-07T02 " in more.command
     assert all(each.alone for each in (whole, stale, unread, more))
 
 
