@@ -148,7 +148,7 @@ class Samples:
         """Compares what is kept; False if ``stop`` came first. Raises UsageError where something differs."""
         if not self._own_code:
             return True
-        log.info("the adapter is code", join=self._join, adapter=code_of(self._adapter))
+        log.info("audit", request="runs the code of an adapter", join=self._join, adapter=code_of(self._adapter))
         known = await self._asked((), stop)
         if known is None:
             return False

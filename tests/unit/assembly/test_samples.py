@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped
+from photon.adapters.loader import code_of
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
 from photon.assembly.samples import Logs, Samples, compare_here, difference
@@ -110,6 +112,14 @@ def world(tmp_path: Path) -> World:
     made.write("foreign", "a.log", "# comment", *(f'{{"c":"c{n}","q":"q{n}","t":{n}}}' for n in range(3)))
     made.write("primary", "q.log", "rubbish", *(f'{{"q":"q{n}"}}' for n in range(3)))
     return made
+
+
+async def test_the_code_that_begins_is_audited(world: World) -> None:
+    with capture_logs() as lines:
+        await world.begins()
+    (said,) = [each for each in lines if each["event"] == "audit"]
+    assert said["join"] == "clicks"
+    assert said["adapter"] == code_of(Clicks({}))
 
 
 async def test_of_each_log_the_first_event_is_kept(world: World) -> None:
