@@ -136,7 +136,7 @@ class Crumbs:
         except OSError:
             os.close(descriptor)
             raise
-        # What closes all files closes this one.
+        # Code that closes all files closes this one, too.
         self._canary = os.memfd_create("photon-user-code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl.fcntl(self._canary, fcntl.F_ADD_SEALS, _SEALS)
         self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_MIN

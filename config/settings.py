@@ -129,7 +129,7 @@ class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     roll_size: Size = Size(128 << 20)
     roll_age: Duration = Duration(300.0)
     compress: Literal["none", "gzip"] = "none"
-    """What becomes of a closed file once all its ids are cleared: it stays plain, or becomes ``.jsonl.gz``."""
+    """The form of a closed file once all its ids are cleared: plain, or ``.jsonl.gz``."""
     joined_at: bool = True
     copies: Literal[1, 2] = 1
     """2: each slot's output is also kept in another datacentre, which has ``copies`` in its table."""

@@ -60,7 +60,7 @@ class Finals:
         self._damaged = frozenset(each.file for each in read_damaged(self._disk, self._manifest.parent))
         if not self._disk.exists(self._manifest):
             return
-        # What a start reads may stand in the cache only; on the strength of it files are removed, or not looked into.
+        # The manifest as read may stand in the cache only, and files are removed, or not looked into, because of it.
         self._disk.rewrite(self._manifest, 0)
         self._disk.sync_dir(self._manifest.parent)
         data = self._disk.read(self._manifest)

@@ -1,4 +1,4 @@
-"""What a nightly job meets, and what it leaves behind."""
+"""Troubles of nightly jobs, and the report after each."""
 
 from __future__ import annotations
 

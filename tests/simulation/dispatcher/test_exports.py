@@ -30,7 +30,7 @@ SEEDS_OF_THE_ABLATION = 50
 
 
 class CutWithoutAPlace(LogWriter):
-    """What stands behind the published length, or without one, is cut."""
+    """A start cuts all bytes behind the published length, and all bytes if none is known."""
 
     def _is_again(self, *_: Any) -> bool:
         return True

@@ -196,7 +196,7 @@ class Stranger(Schedule):
         super()._life(last)
 
     def _all_stand(self) -> None:
-        """What a lost sender had is lost with it."""
+        """The rows of a lost sender are lost with it."""
 
 
 def run_seed(seed: int, writer: type[LogWriter] = LogWriter) -> None:

@@ -48,7 +48,7 @@ class LogWriter:
         self._kinds, self._roll_bytes = tuple(kinds), roll_bytes
         self._name = re.compile(re.escape(slot) + r"-([0-9]{1,18})\.jsonl")
         if disk.exists(state / DURABLE_NAME):
-            # It may stand in the cache only, and whoever writes forgets its rows on the strength of it.
+            # It may stand in the cache only, and the sender forgets its rows because of it.
             disk.rewrite(state / DURABLE_NAME, 0)
             disk.sync_dir(state)
         durable = read_versioned(disk, state / DURABLE_NAME, Durable, PublishedDamaged)
@@ -87,7 +87,8 @@ class LogWriter:
 
     # -- at start ----------------------------------------------------------------------------------------------
     def recover(self, kind: str, again: Collection[bytes] | None = None) -> bool:
-        """Cuts what is not published. ``again``: the lines that will be written again; None: all that stands there.
+        """Cuts what is not published. ``again``: the lines that will be written again; ``None`` means all that are
+        there.
 
         Returns whether the log goes on where it ended; if not, it goes on in a new file, and what stands there is
         shown to its last whole line. Raises PublishedDamaged where published bytes are missing, OSError.
