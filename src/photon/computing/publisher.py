@@ -88,7 +88,7 @@ class Publisher:
             self._check(state, where, committed, shown)
             self._log.recover(KIND)
         except BaseException:
-            os.close(held)
+            self._unlock()
             raise
 
     @property
@@ -157,6 +157,9 @@ class Publisher:
     def close(self) -> None:
         """Closes the open file, and lets others publish."""
         self._log.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
