@@ -26,7 +26,8 @@ EXAMPLES_MAX = 100
 GOLDEN = Path(__file__).parent / "golden"
 gc.set_threshold(50_000, 20, 20)  # among 7,000 tests looking for garbage would be a tenth of what they take
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
-"""jsonschema would make parsers of addresses with it, for two seconds."""
+"""jsonschema would make parsers of addresses with it, for two seconds; the bill of materials, a process of its own,
+checks addresses."""
 settings.register_profile("photon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("photon")
 entropy.NP_RANDOM = ()  # type: ignore[assignment]

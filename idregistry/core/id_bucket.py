@@ -148,7 +148,7 @@ class Bucket:
             self._sums[block : end + 1] += np.add.reduceat(self._hashes(rows), starts)
 
     def change(self, rows: I64) -> None:
-        """Before ascending rows, all different, are changed in place; ``changed`` must follow."""
+        """Before rows, all different, are changed in place; ``changed`` must follow."""
         self._subtract(rows)
         live = []
         for reference in self._frozen:
@@ -162,7 +162,7 @@ class Bucket:
         np.add.at(self._sums, rows >> _SUM_BITS, self._hashes(rows))
 
     def clear(self, rows: I64) -> None:
-        """Owned rows, all different and ascending, become cleared."""
+        """Owned rows, all different, become cleared."""
         self.change(rows)
         self.rows["what"][rows] = (self.rows["what"][rows] & ~np.uint8(STATE_MASK)) | CLEARED
         self.cleared += rows.size
@@ -234,7 +234,7 @@ class Bucket:
 
 
 def _consecutive(rows: I64) -> bool:
-    return bool(len(rows) and rows[-1] - rows[0] == len(rows) - 1)  # they ascend
+    return bool(len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (len(rows) < 3 or (np.diff(rows) == 1).all()))
 
 
 class FrozenBucket:
