@@ -91,7 +91,7 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise _named(error, path) from error
 
 
 class RealAppendFile:

@@ -38,6 +38,7 @@ from photon.outputs.published import (
     RETIRED_NAME,
     durable_bytes,
     name_of,
+    number_of,
 )
 
 _LOG_OF = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
@@ -98,7 +99,7 @@ class KeptPublished:
 def _log_of(name: str) -> tuple[int, int]:
     """Place in KINDS and file number."""
     directory, _, file = name.partition("/")
-    return _LOG_OF[directory], int(file.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
+    return _LOG_OF[directory], number_of(file)
 
 
 READ_BYTES = 1 << 20  # given back at once when a slot takes bytes from its copy

@@ -52,5 +52,5 @@ def verified(file: Path, stage: str, report: Path) -> Result:
 
 
 def _growing(durable: Path) -> bool:
-    """Whether a slot has files that are not final."""
+    """True if this is the file of a slot, and names files that are not final."""
     return durable.parent.parent.name == "slots" and bool(json.loads(durable.read_bytes())["files"])

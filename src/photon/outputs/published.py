@@ -67,7 +67,7 @@ class OutputFile:
     @property
     def number(self) -> int:
         """Files of a kind are written one after the other."""
-        return int(self.name.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
+        return number_of(self.name)
 
     def readable(self, at: int) -> tuple[int, int]:
         """Returns begin and end of the first bytes from ``at`` on that are not damaged; both are ``length`` if there
@@ -144,9 +144,15 @@ def slot_of(name: str) -> str:
     return name.rpartition("/")[2].rpartition("-")[0]
 
 
-def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str]) -> bytes:
-    """The content of ``durable.json`` for those who publish and are no slot of a joiner."""
-    return msgspec.json.encode(Durable(slot, files, sorted(rolled)))
+def number_of(name: str) -> int:
+    """The number in an output file's plain name."""
+    return int(name.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
+
+
+def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str], upto: int = -1) -> bytes:
+    """The content of ``durable.json`` for those who publish and are no slot of a joiner. ``upto``: the number of the
+    last row that is published; -1 if there is none."""
+    return msgspec.json.encode(Durable(slot, files, sorted(rolled), log=(0, upto) if upto >= 0 else None))
 
 
 def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:

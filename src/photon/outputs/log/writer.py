@@ -19,13 +19,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import UsageError
 from photon.config.versioned_file import read_versioned
 from photon.outputs.formats import Durable
-from photon.outputs.published import DURABLE_NAME, PublishedDamaged, name_of
+from photon.outputs.published import DURABLE_NAME, PublishedDamaged, durable_bytes, name_of, number_of
 
 ROLL_BYTES = 128 << 20
 LOOK_BYTES = 1 << 16
@@ -56,14 +54,14 @@ class LogWriter:
         """Name of a file -> how many of its bytes readers are shown."""
         self.upto = -1 if durable is None or durable.log is None else durable.log[1]
         """The number of the newest row that is published, for those who number their rows."""
-        self._numbers = {kind: self.newest_published(kind) or 1 for kind in self._kinds}
+        self._numbers = {kind: self._newest_published(kind) or 1 for kind in self._kinds}
         self._files: dict[str, AppendFile] = {}
         self._unsynced: set[str] = set()  # kinds whose open file has bytes, or a name, that are not durable
         self._durable: dict[str, int] = {}  # name of a file -> its durable bytes, if they are more than are published
 
-    def newest_published(self, kind: str) -> int:
+    def _newest_published(self, kind: str) -> int:
         """Returns the number of the newest file of a kind; 0 if there is none."""
-        return max((_number(name) for name in self.published if name.startswith(f"{kind}/")), default=0)
+        return max((number_of(name) for name in self.published if name.startswith(f"{kind}/")), default=0)
 
     def path(self, kind: str) -> Path:
         """Returns the path of the file that is written to."""
@@ -113,7 +111,7 @@ class LogWriter:
     def forget_gone(self) -> list[str]:
         """Returns the published files that somebody removed: readers are not told of them any more. The newest of a
         kind stays, as no number may be used again."""
-        newest = {self._named(kind, self.newest_published(kind)) for kind in self._kinds}
+        newest = {self._named(kind, self._newest_published(kind)) for kind in self._kinds}
         gone = [name for name in self.published if name not in newest and not self._disk.exists(self._output / name)]
         for name in gone:
             del self.published[name]
@@ -169,7 +167,7 @@ class LogWriter:
         for kind in sorted(self._unsynced):
             file, name = self._files[kind], self._named(kind, self._numbers[kind])
             file.sync()
-            if name not in self.published.keys() | self._durable.keys():
+            if name not in self.published and name not in self._durable:
                 self._disk.sync_dir(self._output / kind)
             self._durable[name] = file.size
         self._unsynced.clear()
@@ -181,10 +179,9 @@ class LogWriter:
         self.published.update(self._durable)
         self._durable.clear()
         current = {self._named(kind, number) for kind, number in self._numbers.items()}
-        durable = Durable(self._slot, self.published, sorted(self.published.keys() - current))
-        durable.log = (0, self.upto) if self.upto >= 0 else None
         self._disk.make_dir(self._state)
-        self._disk.replace(self._state / DURABLE_NAME, msgspec.json.encode(durable))
+        durable = durable_bytes(self._slot, self.published, self.published.keys() - current, self.upto)
+        self._disk.replace(self._state / DURABLE_NAME, durable)
 
     def close(self) -> None:
         """Closes the open files."""
@@ -198,7 +195,3 @@ class LogWriter:
     def _size(self, kind: str, number: int) -> int:
         path = self._output / self._named(kind, number)
         return self._disk.size(path) if self._disk.exists(path) else 0
-
-
-def _number(name: str) -> int:
-    return int(name.removesuffix(".jsonl").rpartition("-")[2])
