@@ -94,9 +94,13 @@ def interrupt(process: Process, timeout: float = 30.0) -> int:
 def children(pid: int) -> list[int]:
     """Processes below a process, all levels."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError):
-            for child in map(int, task.read_text().split()):
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except FileNotFoundError:  # it has ended
+        return []
+    for task in tasks:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split()):
                 found += [child, *children(child)]
     return found
 

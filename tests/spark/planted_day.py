@@ -118,7 +118,8 @@ class Day:
         return line
 
     def is_free(self, line: Line) -> bool:
-        return bool(line.said) and not self._taken[line.event]
+        """Whether no other defect has it, and its text stays the same if it is parsed and written (0.50 does not)."""
+        return bool(line.said) and text(line.said) == line.data and not self._taken[line.event]
 
     def all(self, kind: str) -> list[Line]:
         return [line for (_, name), lines in self.files.items() if name.startswith(kind + "/") for line in lines]

@@ -179,18 +179,20 @@ class Stranger(Schedule):
     """After each life the sender may be replaced by one that has lost its rows, perhaps with ``durable.json``."""
 
     def run(self) -> None:
-        self.strict = True
+        self.strict, self.replaced = True, False
         super().run()
 
     def _life(self, last: bool) -> None:
-        if self.random.random() < 0.3:
+        if self.replaced or self.random.random() < 0.3:
             self.rows, self.acknowledged, self.lost = {}, -1, True
+            self.replaced = True  # until it has published what it found
             if self.random.random() < 0.5 and self.disk.exists(STATE / DURABLE_NAME):
                 self.disk.remove(STATE / DURABLE_NAME)
             log = self.writer(self.disk, OUTPUT, STATE, "s", KINDS)
             for kind in KINDS:
                 log.recover(kind, ())
             log.publish()
+            self.replaced = False
             self._look()
             return
         super()._life(last)
