@@ -47,6 +47,7 @@ class Exports:
         self._state, self._worker = state, worker
         name = f"dispatcher-{worker}" if worker else "dispatcher"
         self._log = LogWriter(disk, output, published / EXPORTS_DIRECTORY / name, name, LOGS, roll_bytes=roll_bytes)
+        self._log.load()
         self._log.expect(state.exported_upto(worker), str(state.path))
         self._recover(warn)
         self.flush()
@@ -71,7 +72,7 @@ class Exports:
         for name in gone:
             warn(f"{name}: is gone; readers are not told of it any more")
         if changed:
-            self._log.publish()
+            self._log.show()
 
     def _next(self, log: str) -> str:
         return self._log.path(log).name

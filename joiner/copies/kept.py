@@ -15,8 +15,6 @@ Readers may read what its slot has published, as far as the copy has it: in the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -29,77 +27,48 @@ from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import PrefixHash, hash_file, shown
-from photon.outputs.formats import ManifestEntry
+from photon.outputs.formats import Durable, ManifestEntry
+from photon.outputs.log.manifest import Manifest
+from photon.outputs.log.writer import LogWriter
 from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
-from photon.outputs.published import (
-    DURABLE_NAME,
-    MANIFEST_NAME,
-    PLAIN_SUFFIX,
-    RETIRED_NAME,
-    durable_bytes,
-    name_of,
-    number_of,
-)
+from photon.outputs.published import RETIRED_NAME, name_of, number_of
 
-_LOG_OF = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
+_KINDS = [DIRECTORY_OF[kind] for kind in KINDS]
 
 
-class KeptPublished:
-    """Of one copy. Raises OSError."""
+class KeptLog(LogWriter):
+    """Files of one copy. Readers see what its slot has published, as far as it is here."""
 
     def __init__(self, disk: Disk, directory: Path, slot: str) -> None:
-        self._disk = disk
-        self._durable = directory / DURABLE_NAME
-        self._manifest = directory / MANIFEST_NAME
-        self._slot = slot
-        self._listed: set[str] = set()
-        self._last = b""
+        super().__init__(disk, directory / OUTPUT_NAME, directory, slot, _KINDS)
+        self.current = dict.fromkeys(_KINDS, 0)  # the slot says which comes first
+        self._manifest = Manifest(disk, directory)
+        self._told: Witness = EMPTY
+        self._last: Durable | None = None
 
     def load(self) -> None:
-        """Which files are listed already. A last line that is torn was never relied on, and is cut."""
-        if not self._disk.exists(self._manifest):
-            return
-        data = self._disk.read(self._manifest)
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            self._disk.truncate(self._manifest, whole)
-        self._disk.rewrite(self._manifest, 0)  # what was read may stand in the cache only
-        self._disk.sync_dir(self._manifest.parent)
-        entries = [decoded(line, ManifestEntry) for line in data[:whole].split(b"\n")[:-1]]
-        self._listed = {each.name for each in entries}
+        """Which files are listed already. Raises CopyDamaged, OSError."""
+        self._manifest.load(lambda path, why: CopyDamaged(f"{path}: {why}; set {self.state} aside"))
 
-    def show(self, lengths: Mapping[str, int], ends: Witness, witness: Witness) -> None:
-        """``lengths``: plain name -> bytes that are kept; ``witness``: what the slot has published."""
-        growing: dict[str, int] = {}
-        whole: dict[str, int] = {}
-        for name, length in lengths.items():
-            if name in self._listed:
-                continue
-            log, number = _log_of(name)
-            growing[name] = shown(witness, log, number, length)
-            if number < ends[log].number and number < witness[log].number:
-                whole[name] = length
-        self._list(whole)
-        durable = durable_bytes(self._slot, {name: at for name, at in growing.items() if name not in whole}, ())
-        if durable != self._last:
-            self._disk.replace(self._durable, durable)
-            self._last = durable
+    def tell(self, ends: Witness, witness: Witness) -> None:
+        """``ends``: where the copy ends; ``witness``: what the slot has published."""
+        self._told = witness
+        whole = [
+            ManifestEntry(name, length, length)
+            for name, length in self._growing()
+            if number_of(name) < min(each[_KINDS.index(name.partition("/")[0])].number for each in (ends, witness))
+        ]
+        self._manifest.add(*whole)
+        if self._shown() != self._last:
+            self.show()
+            self._last = self._shown()
 
-    def _list(self, whole: Mapping[str, int]) -> None:
-        if not whole:
-            return
-        lines = [msgspec.json.encode(ManifestEntry(name, length, length)) for name, length in whole.items()]
-        with closing(self._disk.append(self._manifest)) as file:
-            file.write(*(line + b"\n" for line in lines))
-            file.sync()
-        self._disk.sync_dir(self._manifest.parent)
-        self._listed.update(whole)
+    def _growing(self) -> list[tuple[str, int]]:
+        return [(name, length) for name, length in self.lengths.items() if name not in self._manifest.entries]
 
-
-def _log_of(name: str) -> tuple[int, int]:
-    """Place in KINDS and file number."""
-    directory, _, file = name.partition("/")
-    return _LOG_OF[directory], number_of(file)
+    def _shown(self) -> Durable:
+        places = {name: (_KINDS.index(name.partition("/")[0]), number_of(name)) for name, _ in self._growing()}
+        return Durable(self.slot, {name: shown(self._told, *places[name], size) for name, size in self._growing()})
 
 
 READ_BYTES = 1 << 20  # given back at once when a slot takes bytes from its copy
@@ -122,12 +91,10 @@ class KeptCopy:
     def __init__(self, disk: Disk, directory: Path, of: CopyOf) -> None:
         self._disk = disk
         self._directory = directory
-        self._output = directory / OUTPUT_NAME
         self._of = of
         self._state = CopyState(of.slot, of.datacentre, 0)
         self._hashes = [PrefixHash() for _ in KINDS]
-        self._lengths: dict[str, int] = {}  # of each file of the copy: 100 bytes of memory a file
-        self._published = KeptPublished(disk, directory, of.slot)
+        self._log = KeptLog(disk, directory, of.slot)
 
     # -- start -----------------------------------------------------------------------------------------------
     def load(self) -> None:
@@ -139,7 +106,7 @@ class KeptCopy:
         if self.sealed:
             return  # not ours to touch any more
         self._disk.replace(path, msgspec.json.encode(self._state))  # what was read may stand in the cache only
-        self._published.load()
+        self._log.load()
         for at, end in enumerate(self._state.ends):
             self._cut(at, end.number, end.length)
             if end.length:
@@ -151,23 +118,19 @@ class KeptCopy:
                     )
 
     def _cut(self, at: int, number: int, length: int) -> None:
-        directory = DIRECTORY_OF[KINDS[at]]
-        prefix, changed = f"{self._of.slot}-", False
-        for file in self._disk.names(self._output / directory):
-            middle = file.removeprefix(prefix).removesuffix(PLAIN_SUFFIX)
-            if not (file.startswith(prefix) and file.endswith(PLAIN_SUFFIX) and middle.isdigit()):
-                continue
-            path, size = self._output / directory / file, self._disk.size(self._output / directory / file)
-            if int(middle) > number:
+        kind, changed = _KINDS[at], False
+        self._log.current[kind] = number
+        for each in self._log.on_disk(kind):
+            path = self._path(at, each)
+            if each > number:
                 self._disk.remove(path)
                 changed = True
                 continue
-            if int(middle) == number and size > length:
+            if each == number and self._disk.size(path) > length:
                 self._disk.truncate(path, length)
-                size = length
-            self._lengths[f"{directory}/{file}"] = size
+            self._log.lengths[self._name(at, each)] = self._disk.size(path)
         if changed:
-            self._disk.sync_dir(self._output / directory)
+            self._disk.sync_dir(self._log.root / kind)
 
     # -- what the slot asks ----------------------------------------------------------------------------------
     @property
@@ -198,7 +161,7 @@ class KeptCopy:
             return self._answer(status)
         if extension.parts:
             self._save(self._state.incarnation, self._append(extension.parts))
-        self._published.show(self._lengths, self._state.ends, extension.shown)
+        self._log.tell(self._state.ends, extension.shown)
         return self._answer(Status.OK)
 
     def _refusal(self, extension: Extension) -> Status:
@@ -211,36 +174,21 @@ class KeptCopy:
 
     def _append(self, parts: tuple[Part, ...]) -> Witness:
         """Writes and syncs; where the copy ends then."""
-        lengths = [end.length for end in self._state.ends]
-        numbers = [end.number for end in self._state.ends]
-        dirty: dict[int, int] = {}
         for part in parts:
-            if part.number > numbers[part.log]:
-                self._sync(dirty, part.log)  # whole before its successor is there
-                numbers[part.log], lengths[part.log] = part.number, 0
+            kind = _KINDS[part.log]
+            if part.number > self._log.current[kind]:
+                self._log.go_on(kind, part.number)
                 self._hashes[part.log] = PrefixHash()
-            with closing(self._disk.append(self._path(part.log, part.number))) as file:
-                file.write(part.data)
+            self._log.append(kind, part.data)
             self._hashes[part.log].update(part.data)
-            lengths[part.log] += len(part.data)
-            dirty[part.log] = part.number
-            self._lengths[self._name(part.log, part.number)] = lengths[part.log]
-        for log in list(dirty):
-            self._sync(dirty, log)
-        return tuple(map(PrefixHash.log, self._hashes, numbers, lengths))
-
-    def _sync(self, dirty: dict[int, int], log: int) -> None:
-        """Of the file of a log that was written to: its bytes, and its name."""
-        if (number := dirty.pop(log, None)) is None:
-            return
-        path = self._path(log, number)
-        with closing(self._disk.append(path)) as file:
-            file.sync()
-        self._disk.sync_dir(path.parent)
+        self._log.sync()
+        self._log.close()
+        places = [(self._log.current[kind], self._log.end(kind)) for kind in _KINDS]
+        return tuple(each.log(*place) for each, place in zip(self._hashes, places, strict=True))
 
     def read(self, log: int, number: int, offset: int) -> CopyBytes:
         """Some bytes of one file. Raises OSError."""
-        path, length = self._path(log, number), self._lengths.get(self._name(log, number))
+        path, length = self._path(log, number), self._log.lengths.get(self._name(log, number))
         if length is None or not self._disk.exists(path):
             return CopyBytes(-1, b"")
         return CopyBytes(length, self._disk.read(path, offset, max(0, min(READ_BYTES, length - offset))))
@@ -250,10 +198,10 @@ class KeptCopy:
         return CopyAnswer(status, self._state.incarnation, self._state.ends)
 
     def _prepare(self) -> None:
-        for kind in KINDS:
-            self._disk.make_dir(self._output / DIRECTORY_OF[kind])
+        for kind in _KINDS:
+            self._disk.make_dir(self._log.root / kind)
         # They may have been made by a predecessor that was killed before their names were durable.
-        for directory in (self._output, self._directory, *self._directory.parents[:3]):
+        for directory in (self._log.root, self._directory, *self._directory.parents[:3]):
             self._disk.sync_dir(directory)
 
     def _save(self, incarnation: int, ends: Witness) -> None:
@@ -261,10 +209,10 @@ class KeptCopy:
         self._disk.replace(self._directory / COPY_NAME, msgspec.json.encode(self._state))
 
     def _name(self, log: int, number: int) -> str:
-        return name_of(DIRECTORY_OF[KINDS[log]], self._of.slot, number)
+        return name_of(_KINDS[log], self._of.slot, number)
 
     def _path(self, log: int, number: int) -> Path:
-        return self._output / self._name(log, number)
+        return self._log.root / self._name(log, number)
 
 
 def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:

@@ -18,7 +18,7 @@ from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.copies.api import CopyBytes, CopyOf, Keeper
 from photon.joiner.slot.finals import Finals
 from photon.joiner.slot.identity import SlotRefused
-from photon.joiner.slot.output import OutputFiles
+from photon.joiner.slot.output import SlotLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
 
@@ -38,7 +38,7 @@ class CopySilent(SlotRefused):
 Lacking = dict[int, tuple[int, WitnessLog]]  # place in KINDS -> the first file to fetch, and where the copy ends
 
 
-def lacking(files: OutputFiles, finals: Finals, ends: Witness) -> Lacking:
+def lacking(files: SlotLog, finals: Finals, ends: Witness) -> Lacking:
     """In which logs the output does not begin with all that the copy has. Raises SlotRefused, OSError."""
     found: Lacking = {}
     for at, end in enumerate(ends):
@@ -57,7 +57,7 @@ def lacking(files: OutputFiles, finals: Finals, ends: Witness) -> Lacking:
     return found
 
 
-def _begins_with(disk: Disk, files: OutputFiles, finals: Finals, at: int, end: WitnessLog) -> bool:
+def _begins_with(disk: Disk, files: SlotLog, finals: Finals, at: int, end: WitnessLog) -> bool:
     name = files.name(KINDS[at], end.number)
     if finals.unseen(name) >= end.length:
         return True
@@ -67,7 +67,7 @@ def _begins_with(disk: Disk, files: OutputFiles, finals: Finals, at: int, end: W
 
 
 async def take(
-    files: OutputFiles,
+    files: SlotLog,
     wanted: Lacking,
     keeper: Keeper,
     of: CopyOf,
@@ -111,7 +111,7 @@ def _extends(disk: Disk, path: Path) -> bool:
 
 
 async def _fetch(
-    files: OutputFiles,
+    files: SlotLog,
     at: int,
     number: int,
     until: int,

@@ -12,9 +12,10 @@ from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness
 from photon.joiner.slot.finals import Finals
 from photon.joiner.slot.identity import OutOfStep
-from photon.joiner.slot.output import FINAL_SUFFIX, SUFFIX, OutputDamaged, OutputFiles
+from photon.joiner.slot.output import OutputDamaged, SlotLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
 from photon.joiner.slot.witness import READ_BYTES, shown
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 
 KEEP_OUTPUT = (
     "Put its newest state back; if that is lost, `photon serve joiner --accept-damaged-log`, once, keeps what stands "
@@ -36,7 +37,7 @@ class Found:
     cut: list[str] = field(default_factory=list)
 
 
-def check_age(files: OutputFiles, finals: Finals, logged: Logged | None, known: Witness = ()) -> set[bytes]:
+def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witness = ()) -> set[bytes]:
     """Before anything is changed: raises OutOfStep where the output is not of the state's age (rule 6).
 
     What this state has made durable stands in the output, and what stands there beyond it is in its redo log: each
@@ -69,7 +70,7 @@ def check_age(files: OutputFiles, finals: Finals, logged: Logged | None, known: 
     return beyond
 
 
-def _check_behind(files: OutputFiles, name: str, durable: int, logged: Logged) -> set[bytes]:
+def _check_behind(files: SlotLog, name: str, durable: int, logged: Logged) -> set[bytes]:
     """Holes and a torn end may be of a power cut."""
     found: set[bytes] = set()
     rest, at = b"", durable
@@ -82,14 +83,14 @@ def _check_behind(files: OutputFiles, name: str, durable: int, logged: Logged) -
     return found | {rest + missing[:-1] for missing in [_completion(rest, logged)] if missing}
 
 
-def _older(files: OutputFiles, name: str, found: str, durable: int) -> NoReturn:
+def _older(files: SlotLog, name: str, found: str, durable: int) -> NoReturn:
     raise OutOfStep(
         f"{files.root / name}: {found}, but {durable} bytes of it had been made durable: the output of slot "
         f"{files.slot} was lost, or is an older copy than its state"
     )
 
 
-def _newer(files: OutputFiles, name: str) -> NoReturn:
+def _newer(files: SlotLog, name: str) -> NoReturn:
     raise OutOfStep(
         f"{files.root / name}: holds records that neither the state of slot {files.slot} nor its redo log knows: the "
         "state was lost, or is an older copy than the output",
@@ -97,10 +98,10 @@ def _newer(files: OutputFiles, name: str) -> NoReturn:
     )
 
 
-def check_never_opened(files: OutputFiles) -> None:
+def check_never_opened(files: SlotLog) -> None:
     """Of a state that knows of no incarnation: raises OutOfStep where the output holds anything of the slot."""
     for kind in KINDS:
-        for suffix in (SUFFIX, FINAL_SUFFIX):
+        for suffix in (PLAIN_SUFFIX, FINAL_SUFFIX):
             for number in files.numbers(kind, suffix):
                 path = files.root / files.name(kind, number, suffix)
                 if files.disk.size(path):
@@ -109,7 +110,7 @@ def check_never_opened(files: OutputFiles) -> None:
                     )
 
 
-def check_registry(files: OutputFiles, finals: Finals, witness: Witness) -> None:
+def check_registry(files: SlotLog, finals: Finals, witness: Witness) -> None:
     """Raises OutOfStep where readers were shown more than the registry has witnessed: it is an older copy."""
     told = dict(files.published)
     for kind, number in finals.highest(files.slot).items():
@@ -123,7 +124,7 @@ def check_registry(files: OutputFiles, finals: Finals, witness: Witness) -> None
             )
 
 
-def repair_output(files: OutputFiles, place: Place | None, logged: Logged, *, log_is_whole: bool = True) -> Found:
+def repair_output(files: SlotLog, place: Place | None, logged: Logged, *, log_is_whole: bool = True) -> Found:
     """Looks for the logged lines (without their newline) in the output from ``place`` on (None: the log is empty).
 
     Afterwards all of the output is durable and published. A line names its token and its id, so whole lines are
@@ -143,7 +144,7 @@ def repair_output(files: OutputFiles, place: Place | None, logged: Logged, *, lo
         if numbers:
             files.disk.sync_dir(files.root / DIRECTORY_OF[kind])
     _check_missing(files)
-    files.publish()
+    files.show()
     return found
 
 
@@ -155,14 +156,14 @@ def _looked_from(start: tuple[int, int], number: int) -> int | None:
 
 
 def _repair_file(
-    files: OutputFiles, name: str, looked_from: int | None, logged: Logged, found: Found, *, completes: bool
+    files: SlotLog, name: str, looked_from: int | None, logged: Logged, found: Found, *, completes: bool
 ) -> None:
     """One file: cut or complete its tail, make it durable, collect the logged lines."""
     path = files.root / name
     durable = files.lengths.get(name, 0)
     size = files.disk.size(path)
     if size < durable:
-        raise OutputDamaged(str(path), f"{size} bytes long, but {durable} had been made durable")
+        raise OutputDamaged(path, f"{size} bytes long, but {durable} had been made durable")
     if looked_from is None and size == durable:
         return
     begin = durable if looked_from is None else min(durable, looked_from)
@@ -207,13 +208,13 @@ def _completion(tail: bytes, logged: Iterable[bytes]) -> bytes:
     return candidates.pop()[len(tail) :] + b"\n" if len(candidates) == 1 else b""
 
 
-def _check_missing(files: OutputFiles) -> None:
+def _check_missing(files: SlotLog) -> None:
     for name, length in files.lengths.items():
         if length and not files.disk.exists(files.root / name):
-            raise OutputDamaged(str(files.root / name), f"{length} bytes had been made durable, but the file is gone")
+            raise OutputDamaged(files.root / name, f"{length} bytes had been made durable, but the file is gone")
 
 
-def next_numbers(files: OutputFiles, listed: dict[Kind, int], place: Place | None) -> dict[Kind, tuple[int, bool]]:
+def next_numbers(files: SlotLog, listed: dict[Kind, int], place: Place | None) -> dict[Kind, tuple[int, bool]]:
     """For each kind: the number of the file to write to, and whether it exists and may be continued.
 
     ``listed``: the highest number the manifest knows, for files that were taken away. A final file is not continued.

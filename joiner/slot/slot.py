@@ -27,7 +27,7 @@ from photon.joiner.rows import Rows, concat
 from photon.joiner.slot import recovery
 from photon.joiner.slot.finals import Finals, ready
 from photon.joiner.slot.identity import OutOfStep, SlotState
-from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
+from photon.joiner.slot.output import OutputLimits, SlotLog
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, Lost, RedoFrame, RedoLog, salvage, segments_in, set_aside
 from photon.joiner.slot.witness import check_output
@@ -43,8 +43,6 @@ def write_redone(disk: Disk, state: Path, slot: str, upto: int, lengths: dict[st
     disk.replace(state / REDONE_NAME, msgspec.json.encode(Redone(slot, upto, lengths)))
 
 
-DURABLE_NAME = "durable.json"
-MANIFEST_NAME = "manifest.jsonl"
 STATE_NAME = "slot.json"
 REDO_NAME = "redo"
 REDONE_ROWS_MAX = 4096
@@ -109,12 +107,10 @@ class SlotStore:
     def __post_init__(self) -> None:
         disk, paths = self.disk, self.paths
         self._redo = RedoLog(disk, paths.state / REDO_NAME, segment_bytes=self.segment_bytes)
-        self._files = OutputFiles(disk, paths.output, paths.state / DURABLE_NAME, self.slot)
+        self._files = SlotLog(disk, paths.output, paths.state, self.slot, self.output_limits)
         self._files.log_end = lambda: self._redo.end or self._files.log
-        manifest = paths.state / MANIFEST_NAME
-        self._finals = Finals(disk, paths.output, manifest, compress=self.output_limits.compress)
+        self._finals = Finals(disk, paths.output, paths.state, compress=self.output_limits.compress)
         self._files.final = self._finals.length_of
-        self._outputs: Outputs | None = None
         self._log_read: _Log | None = None
         self._beyond: set[bytes] = set()  # logged lines that ``check_age`` found above what was durable
         self.ships = False
@@ -132,11 +128,6 @@ class SlotStore:
     @property
     def redo_bytes(self) -> int:
         return self._redo.size
-
-    @property
-    def outputs(self) -> Outputs:
-        assert self._outputs is not None, "recover comes first"
-        return self._outputs
 
     # -- start -----------------------------------------------------------------------------------------------
     def check_witness(self, witness: Witness) -> None:
@@ -239,11 +230,11 @@ class SlotStore:
     def show(self, witness: Witness) -> None:
         """The witness has so much now: readers and verifier may see it. On the output's thread."""
         self._files.witness = witness
-        self._files.publish()
+        self._files.show()
 
     @property
     def witness(self) -> Witness:
-        return self.outputs.witness
+        return self._files.durable
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         """Reads the log, repairs the output, begins a new log with what is missing (rules 5 and 7).
@@ -264,15 +255,15 @@ class SlotStore:
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
         found = recovery.repair_output(self._files, place, logged, log_is_whole=whole)
         starts = recovery.next_numbers(self._files, self._finals.highest(self.slot), place)
-        self._outputs = Outputs(self._files, self.output_limits, starts)
+        self._files.begin(starts)
         self._final_files = [self._finals.kept(self.slot, kind) if self.ships else {} for kind in KINDS]
         self._look_at_files()
         kept = list(enumerate(_together(_missing(rows, found.lines))))
-        note = encode_place(self._outputs.place)
+        note = encode_place(self._files.place)
         # All that the output holds is durable and published by now: only then may the log forget it.
         frames_kept = [(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept]
         self._redo.begin(frames_kept, after=self._files.log[0] if self._files.log else 0)
-        self._files.publish()  # from now on a log of an earlier start is known for one, whatever is said of it
+        self._files.show()  # from now on a log of an earlier start is known for one, whatever is said of it
         return Recovered(kept, incarnations_in([rows for _, rows in kept]), found, sum(map(len, rows)), tuple(lost))
 
     def _read_log(self, accept_damaged: bool) -> _Log:
@@ -295,7 +286,7 @@ class SlotStore:
     # -- redo log --------------------------------------------------------------------------------------------
     def log(self, frames: Sequence[tuple[int, Rows]]) -> None:
         """Appends a group of frames with one write and makes them durable with one sync."""
-        note = encode_place(self.outputs.place)
+        note = encode_place(self._files.place)
         self._redo.append([(number, RedoFrame(note, rows.tokens, rows.encode())) for number, rows in frames])
         self._redo.sync()
 
@@ -305,11 +296,11 @@ class SlotStore:
     # -- output ----------------------------------------------------------------------------------------------
     def write(self, chunks: Sequence[tuple[Kind, bytes]], now: float) -> None:
         """Appends whole lines to the output logs, not yet durable."""
-        self.outputs.write(chunks, now)
+        self._files.write(chunks, now)
 
     def sync_output(self, now: float) -> None:
         """Makes all output durable, with its names, and publishes its length; rolls what is due."""
-        self.outputs.sync(now)
+        self._files.publish(now=now)
         self._look_at_files()
 
     def _look_at_files(self) -> None:
@@ -327,8 +318,7 @@ class SlotStore:
 
     def roll_output(self) -> None:
         """Closes the output files, so that they can become final (drain)."""
-        self.outputs.sync(0.0)
-        self.outputs.roll()
+        self._files.publish(now=None)
         self._look_at_files()
 
     # -- final files -----------------------------------------------------------------------------------------
@@ -353,19 +343,18 @@ class SlotStore:
         """These files are final: they are no longer published as growing ones."""
         for name in names:
             at, number = self._files.place_of(name)
-            self._final_files[at][number] = self._files.lengths.pop(name, 0)
-            self._files.rolled.discard(name)
+            self._final_files[at][number] = self._files.lengths.get(name, 0)
         if names:
-            self._files.publish()
+            self._files.forget(names)
+            self._files.show()
             self._look_at_files()
 
     def place(self) -> Place:
-        return self.outputs.place
+        return self._files.place
 
     def close(self) -> None:
         """Closes files. What is not synced is still in the redo log."""
-        if self._outputs is not None:
-            self._outputs.close()
+        self._files.close()
         self._redo.close()
 
 

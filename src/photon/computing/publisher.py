@@ -85,6 +85,7 @@ class Publisher:
         """How many are late, the oldest, and up to which number they are counted."""
         try:
             self._log = LogWriter(disk, directory, self._state, sender, [KIND], roll_bytes=roll_bytes)
+            self._log.load()
             self._check(state, where, committed, shown)
             self._log.recover(KIND)
         except BaseException:

@@ -20,9 +20,9 @@ from photon.idregistry.core.commands import Sample
 from photon.idregistry.core.samples import with_others
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
-from photon.joiner.slot.output import OutputFiles
+from photon.joiner.slot.output import SlotLog
 from photon.joiner.slot.recovery import check_never_opened
-from photon.joiner.slot.slot import DURABLE_NAME, STATE_NAME, SlotPaths
+from photon.joiner.slot.slot import STATE_NAME, SlotPaths
 from photon.local_join.given import Given
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Site:
     def check_state(self, disk: Disk) -> None:
         """Before anything is made: raises OutOfStep where the output holds records, and there is no state of them."""
         if self.output.is_dir() and not disk.exists(self.slot.state / STATE_NAME):
-            check_never_opened(OutputFiles(disk, self.output, self.slot.state / DURABLE_NAME, SLOT))
+            check_never_opened(SlotLog(disk, self.output, self.slot.state, SLOT))
 
     def take(self) -> SlotLock:
         """Locks the output for this process. Raises SiteBusy, UsageError."""

@@ -139,9 +139,21 @@ def name_of(kind: str, slot: str, number: int) -> str:
     return f"{kind}/{slot}-{number:06d}{PLAIN_SUFFIX}"
 
 
+def gzip_name(name: str) -> str:
+    """The name of a file's compressed form; ``name``: of its plain one, with its directory or without."""
+    return name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX
+
+
 def slot_of(name: str) -> str:
     """The slot in an output file's name, plain or compressed."""
     return name.rpartition("/")[2].rpartition("-")[0]
+
+
+def numbers_of(names: Iterable[str], slot: str, suffix: str = PLAIN_SUFFIX) -> list[int]:
+    """The numbers of a slot's files among the names in the directory of a kind, in order."""
+    own = (name.removesuffix(suffix) for name in names if name.startswith(f"{slot}-") and name.endswith(suffix))
+    numbers = (name.removeprefix(f"{slot}-") for name in own)
+    return sorted(int(number) for number in numbers if number.isdigit())
 
 
 def number_of(name: str) -> int:

@@ -31,32 +31,30 @@ SEEDS_OF_AN_ABLATION = 400
 class ShowsWhatIsNotSynced(LogWriter):
     """Rule 1: the length is published of bytes that are not durable."""
 
-    def sync(self) -> None:
+    def sync(self) -> bool:
         for file in self._files.values():
             file.sync = lambda: None
-        super().sync()
+        return super().sync()
 
 
 class ForgetsTheName(LogWriter):
     """Rule 1: the bytes of a new file are durable, but not its name."""
 
-    def sync(self) -> None:
+    def sync(self) -> bool:
         for kind in self._unsynced:
-            self._durable.setdefault(self._named(kind, self._numbers[kind]), 0)
-        super().sync()
+            self.lengths.setdefault(self._current(kind), 0)
+        return super().sync()
 
 
 class RollsBeforeItSyncs(LogWriter):
     """Rule 3: a file has a successor before it is durable."""
 
-    def append(self, kind: str, lines: bytes) -> None:
-        if kind in self._files and self._files[kind].size >= self._roll_bytes:
-            file = self._files.pop(kind)
-            self._durable[self._named(kind, self._numbers[kind])] = file.size
-            file.close()
+    def sync(self) -> bool:
+        for kind in [kind for kind in self._unsynced if self._files[kind].size >= self._roll_bytes]:
             self._unsynced.discard(kind)
-            self._numbers[kind] += 1
-        super().append(kind, lines)
+            self.lengths[self._current(kind)] = self._files[kind].size
+            self.go_on(kind, self.current[kind] + 1)
+        return super().sync() or bool(self.lengths)
 
 
 class CutsNothing(LogWriter):
@@ -76,11 +74,12 @@ class CutsWhatOthersWrote(LogWriter):
 class BelievesTheCache(LogWriter):
     """Rule 5: rows are forgotten on the strength of a number that a power cut takes back."""
 
-    def __init__(self, disk: FaultyDisk, *arguments: object, **more: int) -> None:
+    def load(self) -> None:
+        disk: FaultyDisk = self.disk  # type: ignore[assignment]
         rewrite, disk.rewrite = disk.rewrite, lambda path, offset: None  # type: ignore[method-assign]
         sync, disk.sync_dir = disk.sync_dir, lambda path: None  # type: ignore[method-assign]
         try:
-            super().__init__(disk, *arguments, **more)  # type: ignore[arg-type]
+            super().load()
         finally:
             disk.rewrite, disk.sync_dir = rewrite, sync  # type: ignore[method-assign]
 
@@ -116,6 +115,7 @@ class Schedule:
         roll = self.random.choice((1, 30, 1 << 20))
         try:
             log = self.writer(self.disk, OUTPUT, STATE, "s", KINDS, roll_bytes=roll)
+            log.load()
             log.expect(self.acknowledged, "the sender")
             self._acknowledge(log.upto)
             for kind in KINDS:
@@ -189,9 +189,10 @@ class Stranger(Schedule):
             if self.random.random() < 0.5 and self.disk.exists(STATE / DURABLE_NAME):
                 self.disk.remove(STATE / DURABLE_NAME)
             log = self.writer(self.disk, OUTPUT, STATE, "s", KINDS)
+            log.load()
             for kind in KINDS:
                 log.recover(kind, ())
-            log.publish()
+            log.show()
             self.replaced = False
             self._look()
             return

@@ -63,7 +63,7 @@ def test_what_was_not_published_is_cut_off_and_comes_again(tmp_path: Path) -> No
     again.publish(_items(4))
     assert _read(tmp_path) == [1, 2, 3, 4]
     again.close()
-    (tmp_path / "joined" / "i0-000003.jsonl").write_bytes(b"")
+    (tmp_path / "joined" / "i0-000004.jsonl").write_bytes(b"")
     with pytest.raises(PublishedDamaged, match="has 0 bytes"):
         Publisher(DISK, tmp_path, "i0")
 
@@ -165,7 +165,7 @@ def test_what_comes_after_the_watermark_is_counted_once(tmp_path: Path) -> None:
     publisher.publish(_items(1, 2, 3), 35)
     broken = RealDisk()
     broken.replace = lambda path, data: None if path.name == "durable.json" else DISK.replace(path, data)  # type: ignore[method-assign]
-    publisher._log._disk = broken
+    publisher._log.disk = broken
     publisher.publish([*_items(4), *(msgspec.structs.replace(item, time_ns=9) for item in _items(5, 6))], 35)
     publisher.close()
     again = Publisher(DISK, tmp_path, "i0")

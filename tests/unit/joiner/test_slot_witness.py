@@ -11,14 +11,15 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Kind
-from photon.idregistry.witness import Witnessed, WitnessLog
+from photon.idregistry.witness import Witness, Witnessed, WitnessLog
 from photon.joiner.engine import JoinerEngine, JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused
-from photon.joiner.slot.output import Durable, OutputFiles, OutputLimits, Outputs
+from photon.joiner.slot.output import OutputLimits, SlotLog
 from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.slot import AGES, Ages
 from photon.joiner.slot.witness import WitnessKeeper, shown
+from photon.outputs.formats import Durable
 from photon.verifier.verifier import Verifier, VerifierReport
 from tests.unit.joiner.helpers import DIGESTER, Died, FakeRegistry, FakeStore, engine_at, event, lines_under
 
@@ -247,23 +248,24 @@ def test_what_was_not_answered_is_asked_again_unchanged() -> None:
 def test_a_newer_file_that_became_final_keeps_the_witness_where_it_is(tmp_path: Path) -> None:
     """An older one may still be plain: then it is the newest plain file, but not the newest that was witnessed."""
 
-    def files() -> OutputFiles:
-        found = OutputFiles(RealDisk(), tmp_path / "out", tmp_path / "state" / "durable.json", "s0")
+    def opened(number: int, witness: Witness | None) -> SlotLog:
+        found = SlotLog(RealDisk(), tmp_path / "out", tmp_path / "state", "s0")
         found.prepare()
+        found.witness = witness
+        found.begin(dict.fromkeys(KINDS, (number, False)))
         return found
 
-    first = Outputs(files(), OutputLimits(), dict.fromkeys(KINDS, (1, False)))
+    first = opened(1, None)
     first.write([(Kind.JOINED, b"a\n")], 0.0)
-    first.sync(0.0)
+    first.publish()
     first.close()
-    assert first.witness[0].length == 2
-    later = files()
-    later.witness = (WitnessLog(2, 50, b"of a file that is final"), *first.witness[1:])
-    second = Outputs(later, OutputLimits(), dict.fromkeys(KINDS, (3, False)))
-    assert second.witness == later.witness
+    assert first.durable[0].length == 2
+    witness = (WitnessLog(2, 50, b"of a file that is final"), *first.durable[1:])
+    second = opened(3, witness)
+    assert second.durable == witness
     second.write([(Kind.JOINED, b"b\n")], 0.0)
-    second.sync(0.0)
-    assert (second.witness[0].number, second.witness[0].length) == (3, 2)
+    second.publish()
+    assert (second.durable[0].number, second.durable[0].length) == (3, 2)
     second.close()
 
 
@@ -286,7 +288,7 @@ async def test_what_the_copy_lacks_is_shown_and_not_cleared(machine: Machine) ->
     def held(length: int) -> tuple[WitnessLog, ...]:
         return tuple(WitnessLog(1, length if kind is Kind.JOINED else 0, b"") for kind in KINDS)
 
-    files = OutputFiles(RealDisk(), machine.path / "out", machine.path / "state/durable.json", "s0")
+    files = SlotLog(RealDisk(), machine.path / "out", machine.path / "state", "s0")
     files.prepare()
     files.hold(())
     assert (machine.durable().files[FILE], machine.durable().clearable) == (size, {FILE: 0})

@@ -19,7 +19,7 @@ import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, lacking_pairs, read_block
 from photon.config.decoding import DECODE_ERRORS
-from photon.config.disk import Disk
+from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.versioned_file import decoded
@@ -37,7 +37,9 @@ from photon.outputs.published import (
     FINAL_SUFFIX,
     PLAIN_SUFFIX,
     RETIRED_NAME,
+    gzip_name,
     name_of,
+    numbers_of,
     read_damaged,
     retired_bytes,
 )
@@ -117,16 +119,20 @@ def add_marks(disk: Disk, copy: Copy, state: Path) -> Copy:
 def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
     """The copy that a keeper has in this directory; it may have no files yet."""
     root = directory / OUTPUT_NAME
-    found: dict[str, CopiedFile] = {}
+    return add_marks(disk, Copy(root, _files(disk, root, slot), kept=directory, slot=slot), directory)
+
+
+def _files(disk: Disk, root: Path, slot: str) -> list[CopiedFile]:
+    """Of each file that is there in both forms the plain one."""
+    found = {}
     for kind in DIRECTORY_OF.values():
-        for file in disk.names(root / kind):
-            for suffix in (FINAL_SUFFIX, PLAIN_SUFFIX):
-                number = file.removeprefix(f"{slot}-").removesuffix(suffix)
-                if file == f"{slot}-{number}{suffix}" and number.isdigit():
-                    name = name_of(kind, slot, int(number))
-                    found[name] = CopiedFile(name, root / kind / file, suffix == FINAL_SUFFIX)  # the plain one counts
-    copy = Copy(root, [found[name] for name in sorted(found)], kept=directory, slot=slot)
-    return add_marks(disk, copy, directory)
+        names = disk.names(root / kind)
+        for suffix in (FINAL_SUFFIX, PLAIN_SUFFIX):
+            for number in numbers_of(names, slot, suffix):
+                name = name_of(kind, slot, number)
+                compressed = suffix == FINAL_SUFFIX
+                found[name] = CopiedFile(name, root / (gzip_name(name) if compressed else name), compressed)
+    return [found[name] for name in sorted(found)]
 
 
 def kept_copies(disk: Disk, settings: Settings, base: Path, of: CopyOf) -> list[Copy]:
@@ -151,23 +157,10 @@ def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
 
 def find_copy(root: Path, slot: str) -> Copy:
     """Returns the slot's files below an output directory. Raises CopyRefused when there are none."""
-    found: dict[str, CopiedFile] = {}
-    for directory in DIRECTORY_OF.values():
-        for path in sorted((root / directory).glob(f"{glob_name(slot)}-*.jsonl*")):
-            for suffix in (PLAIN_SUFFIX, FINAL_SUFFIX):
-                number = path.name.removeprefix(f"{slot}-").removesuffix(suffix)
-                if path.name.endswith(suffix) and number.isdigit():
-                    name = name_of(directory, slot, int(number))
-                    if suffix == PLAIN_SUFFIX or name not in found:
-                        found[name] = CopiedFile(name, path, suffix == FINAL_SUFFIX)
-    if not found:
+    files = _files(RealDisk(), root, slot)
+    if not files:
         raise CopyRefused(root, f"has no output files of slot {slot} in {', '.join(DIRECTORY_OF.values())}")
-    return Copy(root, [found[name] for name in sorted(found)], slot=slot)
-
-
-def glob_name(slot: str) -> str:
-    """A slot's name has none of a pattern's characters but perhaps brackets."""
-    return slot.replace("[", "[[]")
+    return Copy(root, files, slot=slot)
 
 
 def measure(disk: Disk, copy: Copy, witness: Witness) -> None:

@@ -1,0 +1,55 @@
+"""``manifest.jsonl``: the files of a slot that never change again, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.disk import Disk
+from photon.config.versioned_file import decoded
+from photon.outputs.formats import ManifestEntry
+from photon.outputs.published import MANIFEST_NAME
+
+
+class Manifest:
+    """For the one process that writes it."""
+
+    def __init__(self, disk: Disk, state: Path) -> None:
+        self._disk, self._path = disk, state / MANIFEST_NAME
+        self.entries: dict[str, ManifestEntry] = {}
+        """By plain name."""
+
+    def load(self, damaged: Callable[[Path, str], Exception]) -> None:
+        """Reads it. A torn last line was never relied on, and is cut. Raises ``damaged``, OSError."""
+        if not self._disk.exists(self._path):
+            return
+        # As read it may stand in the cache only, and files are removed, or not looked into, because of it.
+        self._disk.rewrite(self._path, 0)
+        self._disk.sync_dir(self._path.parent)
+        data = self._disk.read(self._path)
+        whole = data.rfind(b"\n") + 1
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
+            try:
+                entry = decoded(line, ManifestEntry)
+            except DECODE_ERRORS as bad:
+                raise damaged(self._path, f"line {number} is unreadable ({bad})") from bad
+            self.entries[entry.name] = entry
+        if whole < len(data):
+            self._disk.truncate(self._path, whole)
+
+    def add(self, *entries: ManifestEntry) -> None:
+        """Lists files, durably; those that are listed already stay as they are. Raises OSError."""
+        new = [entry for entry in entries if entry.name not in self.entries]
+        if not new:
+            return
+        created = not self._disk.exists(self._path)
+        with closing(self._disk.append(self._path)) as file:
+            file.write(*(msgspec.json.encode(entry) + b"\n" for entry in new))
+            file.sync()
+        if created:
+            self._disk.sync_dir(self._path.parent)
+        self.entries.update((entry.name, entry) for entry in new)
