@@ -12,7 +12,6 @@ from photon.joiner.copies.api import EMPTY, CopyOf, Extension, Part, Status
 from photon.joiner.copies.kept import CopyDamaged, KeptCopy
 from photon.joiner.slot.witness import PrefixHash
 from photon.outputs.published import read_slot, retired_bytes
-from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 
 OF = CopyOf("east", "east-1")
@@ -83,38 +82,6 @@ def test_readers_are_shown_what_the_slot_has_published_and_the_copy_has() -> Non
     again = loaded(disk)
     again.extend(extension(here, Part(0, 3, b"three\n"), shown=end(9, b"ahead of the copy\n")))
     assert [(file.number, file.length) for file in read_slot(disk, AT).files] == [(1, 4), (2, 8), (3, 6)]
-
-
-@pytest.mark.parametrize("seed", range(150))
-def test_whatever_stops_it_what_it_has_acknowledged_is_there_and_nothing_else(seed: int) -> None:
-    random = Random(seed)
-    disk = FaultyDisk(random)
-    kept, number, written = loaded(disk), 1, b""
-    kept.open(3)
-    for _ in range(12):
-        if random.random() < 0.4:
-            disk.crash_after(random.randint(1, 12))
-        more = b"line %d\n" % random.randrange(10**9)
-        fresh = random.random() < 0.3 and bool(written)
-        try:
-            part = Part(0, number + fresh, more)
-            answer = kept.extend(extension(kept.look().ends, part, shown=kept.look().ends))
-            assert answer.status is Status.OK
-        except PowerOff:
-            if random.random() < 0.5:
-                disk.power_cut()
-            else:
-                disk.kill()
-            kept = loaded(disk)
-        has = kept.look().ends
-        options = [end(number, written) if written else EMPTY]
-        options.append(end(number + 1, more) if fresh else end(number, written + more))
-        assert has in options
-        if has == options[1]:
-            number, written = number + fresh, more if fresh else written + more
-        if written:
-            assert disk.read(AT / "output" / "joined" / f"east-1-{number:06d}.jsonl") == written
-        assert not disk.exists(AT / "output" / "joined" / f"east-1-{number + 1:06d}.jsonl")
 
 
 def test_a_copy_that_lost_acknowledged_bytes_says_so() -> None:
