@@ -3,7 +3,7 @@
 A final file has its own name and never changes. A compressed one is written as it is, and not again if it is there
 with its size; a plain one is compressed on the way, and not written again if the manifest names it with its length,
 or this process has written it. What a file that is not final holds at the end is an object whose name says how long
-it is (``joined/east-1-000003.upto-52144.jsonl.gz``), and so is what still counts of a retired slot (docs/output.md).
+it is (``joined/east-1-000003.upto-52144.jsonl.gz``), and so is what still counts of a retired slot (docs/reading.md).
 An object appears whole; the manifest is replaced after all that it names is there. What it does not name any more is
 deleted an hour later, so that whoever has read the manifest before finds it.
 

@@ -1,4 +1,4 @@
-"""The examples in docs/output.md work as written."""
+"""The examples in docs/reading.md work as written."""
 
 import os
 import re
@@ -15,7 +15,7 @@ import pytest
 from photon.outputs import Cursor, OutputLog, Position
 from tests.unit.outputs.helpers import WrittenSlot
 
-TEXT = (Path(__file__).parents[2] / "docs" / "output.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "reading.md").read_text()
 SCRIPTS = {code.split("\n")[0][2:]: code for code in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)}
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
