@@ -165,7 +165,7 @@ class Pairs(Records):
 
     @property
     def ledger(self) -> dict[str, int]:
-        """What became of all that was read: counts (docs/output.md); closed, as they were then. Raises StateError."""
+        """The number of lines with each verdict (docs/ledger.md); when closed, as of its end. Raises StateError."""
         if self._how is not None:
             return self._how.ledger
         return self._join.ledger() if self._kept is None else self._kept[0]

@@ -40,8 +40,8 @@ ATTENTION = 3
 ORDER = (
     "docs/index.md", "docs/status.md", "docs/doctor.md", "docs/datacentres.md", "docs/deployment.md",
     "docs/verification.md", "docs/explain.md", "docs/commands.md", "docs/dispatcher.md", "docs/eventstore.md",
-    "docs/security.md", "docs/resharding.md", "docs/reading.md", "docs/embedding.md", "docs/output.md",
-    "docs/chaos.md",
+    "docs/security.md", "docs/resharding.md", "docs/reading.md", "docs/ledger.md", "docs/embedding.md",
+    "docs/output.md", "docs/chaos.md",
 )  # fmt: skip
 """Those that leave less than there was come last."""
 TIMEOUT_S = 900
