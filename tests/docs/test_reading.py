@@ -26,7 +26,7 @@ RECORD = (
 
 @pytest.fixture
 def records(tmp_path: Path) -> list[bytes]:
-    """``out/`` in ``tmp_path`` with two files of so many records."""
+    """``out/`` in ``tmp_path`` with a final and a growing file."""
     slot = WrittenSlot(tmp_path, "local-1")
     lines = [RECORD % (n, n, n) for n in range(5000)]
     slot.append(1, b"".join(lines[:3000]))
