@@ -72,7 +72,7 @@ from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, UnavailableLogs
 from photon.eventstore.whole_sets import WholeSets
-from photon.outputs.relay import whole_ns
+from photon.outputs.log.copier import whole_ns
 
 LOOK_UP_THREADS = 2
 MAP_AGAIN_SECONDS = 1.0
@@ -102,7 +102,7 @@ class EventStoreConfig:
     forget_missing: bool = False
     """A log whose file is gone is given up at once: its keys are ABSENT. Else it waits for ``forget``."""
     relayed: bool = False
-    """The logs are made of another join's output: up to when they are whole, ``photon.outputs.relay`` says there."""
+    """The logs are made of another join's output; ``outputs.log.copier`` says there up to when they are whole."""
     once: bool = False
     may_be_empty: bool = True
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""

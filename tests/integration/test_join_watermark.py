@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from photon.config.disk import RealDisk
-from photon.outputs.relay import whole_ns
+from photon.outputs.log.copier import whole_ns
 from photon.outputs.watermarks import Pair, late_in, pairs_of, read_journal
 from tests.integration.commands import photon, running, until
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from photon.cli.errors import DONE, FAILED
-from photon.outputs.relay import whole_ns
+from photon.outputs.log.copier import whole_ns
 from tests.integration.commands import photon, running, until
 from tests.integration.forked import Process
 from tests.kafka.broker import Broker

@@ -24,7 +24,7 @@ from photon.config.settings import Settings
 from photon.config.settings_reload import SettingsReload
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
-from photon.outputs.relay import WHOLE_NAME
+from photon.outputs.log.copier import WHOLE_NAME
 
 if TYPE_CHECKING:
     from photon.adapters.logs.api import Block

@@ -23,9 +23,10 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.topic_address import client_settings, is_topic, topic_address
 from photon.fleet.access import output_of
+from photon.outputs.log.copier import Copier, say_whole
 from photon.outputs.output_places import COPIES_NAME, OutputPlace
 from photon.outputs.published import DURABLE_NAME
-from photon.outputs.relay import Relay, say_whole
+from photon.outputs.relay import Relay
 from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
 
 POLL_S = 0.05
@@ -45,10 +46,10 @@ class Upstream:
     side: Side
     datacentre: str
     """Of the output; of a topic its address."""
-    relay: Relay | TopicRelay
-    copy: Path | None = None
-    """Where it is read from a copy that another datacentre's output is shipped to: that may lag behind what readers
-    there are shown, and says nothing of it. So nothing is claimed beyond its newest change."""
+    relay: Copier
+    place: OutputPlace | None = None
+    """Of an output. Where it is read from a copy that another datacentre's output is shipped to: that may lag behind
+    what readers there are shown, and says nothing of it. So nothing is claimed beyond its newest change."""
     slots: frozenset[str] = frozenset()
     """That write it, as the deployment file says."""
     whole_ns: int = 0
@@ -65,14 +66,14 @@ class Upstream:
         """Up to when all that its readers have been shown can be read here, as of a second ago at most. Raises
         OSError."""
         if abs(now_ns - self.looked_ns) >= NS_PER_S:
-            self.looked_ns = now_ns
-            absent = self.slots - self.relay.slots()
+            self.looked_ns, place = now_ns, self.place
+            absent = self.slots - ({state.name for state in place.states(RealDisk())} if place else set())
             self._tell(absent)
             if absent:
                 return self.shown_ns
             self.shown_ns = now_ns
-            if self.copy is not None:
-                changed = (path.stat().st_mtime_ns for path in self.copy.glob(f"*/{DURABLE_NAME}"))
+            if place is not None and place.live:
+                changed = (path.stat().st_mtime_ns for path in place.copies[0].glob(f"*/{DURABLE_NAME}"))
                 self.shown_ns = min(now_ns, max(changed, default=0))
         return self.shown_ns
 
@@ -117,7 +118,7 @@ def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstre
 
 
 async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
-    """Raises UsageError, and what ends a ``Relay`` or a ``TopicRelay``."""
+    """Raises UsageError, and what ends a ``Copier``."""
     settings, name = room.settings, room.datacentre
     sides = settings.relayed(name)
     if not sides:
@@ -128,9 +129,8 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
         for side, each, place in places:
             relay = Relay(RealDisk(), place, room.logs(side), each)
             closing.callback(relay.close)
-            copy = place.copies[0] if place.live else None
             slots = frozenset(settings.datacentre[each].joiners)
-            upstreams.append(Upstream(side, each, relay, copy, slots, whole_s=room.clock.monotonic()))
+            upstreams.append(Upstream(side, each, relay, place, slots, whole_s=room.clock.monotonic()))
         for side, source in sides.items():
             if is_topic(source) and (topic := await _topic(room, side, source, accept_lost_offsets)) is not None:
                 closing.callback(topic.close)
@@ -203,8 +203,7 @@ def _copy(upstreams: Sequence[Upstream], clock: Clock, ends: Callable[[], bool])
                 if clock.monotonic() > until or ends():
                     break
             else:
-                if each.relay.complete:
-                    each.whole_ns, each.whole_s = begun_ns, begun_s
+                each.whole_ns, each.whole_s = begun_ns, begun_s
             each.said_unreachable("")
         except TopicUnreachable as error:
             each.said_unreachable(str(error))

@@ -51,8 +51,9 @@ from photon.local_join.given import STDIN, Given, check_streams, given, standard
 from photon.local_join.site import Site
 from photon.local_join.words import BY_COMMAND, SIDES, Refused, Words, command, described
 from photon.outputs import OutputPlace
+from photon.outputs.log.copier import WHOLE_NAME, Copier
 from photon.outputs.output_places import EMBEDDED_STATE
-from photon.outputs.relay import WHOLE_NAME, Relay
+from photon.outputs.relay import Relay
 from photon.outputs.topic_relay import TopicRelay
 from photon.supervision.zygote import Zygote
 
@@ -120,7 +121,7 @@ async def run(
     except OutOfStep as other:
         raise refused(site, other) from None
     lock = site.take()
-    relays: list[Relay | TopicRelay] = []
+    relays: list[Copier] = []
     try:
         for side, topic in topics.items():
             relays.append(_topic_relay(topic, f"--{side}", site.upstream(side), options, disk))
@@ -226,7 +227,7 @@ def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions,
 
 
 def _relayed(
-    options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Relay | TopicRelay]
+    options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Copier]
 ) -> JoinOptions:
     """With the directory to which another join's output is brought, where a side is that and its directory the output
     of a ``photon join``. What is published now is brought at once; what brings more is added to ``relays``.
@@ -245,13 +246,10 @@ def _relayed(
     return options
 
 
-def _bring(relay: Relay | TopicRelay, into: Path, disk: Disk, *, once: bool) -> None:
+def _bring(relay: Copier, into: Path, disk: Disk, *, once: bool) -> None:
     """What is there now; with ``once`` it is all there will ever be."""
-    if not once:
-        relay.pass_on_whole(SystemClock().now_ns())
-        return
-    relay.pass_on()
-    if disk.exists(into / WHOLE_NAME):
+    relay.pass_on(None if once else SystemClock().now_ns())
+    if once and disk.exists(into / WHOLE_NAME):
         disk.remove(into / WHOLE_NAME)
 
 

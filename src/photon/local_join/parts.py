@@ -34,9 +34,9 @@ from photon.joiner.slot.slot import Ages
 from photon.local_join.children import Children, JoinFailed, open_registry, refused
 from photon.local_join.site import DATACENTRE, SLOT, Site
 from photon.local_join.status import Status
+from photon.outputs.log.copier import Copier
 from photon.outputs.output_places import PublishedEnd
-from photon.outputs.relay import Relay
-from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
+from photon.outputs.topic_relay import TopicUnreachable
 from photon.supervision.supervisor import Supervisor
 from photon.verifier.verifier import Verifier
 from photon.verifier.watermark import SlotShown
@@ -149,7 +149,7 @@ async def work(
     stop: asyncio.Event,
     show: Callable[[Status], None],
     say: Callable[[str], None],
-    relays: Sequence[Relay | TopicRelay] = (),
+    relays: Sequence[Copier] = (),
 ) -> bool:
     """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are topics, or other joins'
     output."""
@@ -195,20 +195,20 @@ async def _sample(watermarks: WatermarkKeeper, done: asyncio.Event) -> None:
         await watermarks.pass_()
 
 
-async def _relay(relays: Sequence[Relay | TopicRelay], say: Callable[[str], None], done: asyncio.Event) -> None:
+async def _relay(relays: Sequence[Copier], say: Callable[[str], None], done: asyncio.Event) -> None:
     """Brings what comes, until ``done``. While a topic's brokers are away all waits; ``say`` is told once when that
     begins, and once when it is over."""
-    away = set[Relay | TopicRelay]()
+    away = set[Copier]()
     while not await until(done, SHOW_S):
         for each in relays:
             try:
-                await asyncio.to_thread(each.pass_on_whole, time.time_ns())
+                await asyncio.to_thread(each.pass_on, time.time_ns())
             except TopicUnreachable as error:
                 if each not in away:
                     away.add(each)
                     say(f"{error}; nothing is called unmatched until it is read again")
             else:
-                if each in away and isinstance(each, TopicRelay):
+                if each in away:
                     away.discard(each)
                     say(f"topic {each.name} is read again")
 

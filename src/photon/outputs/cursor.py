@@ -111,7 +111,7 @@ class CursorFile:
     def __init__(self, disk: Disk, path: Path) -> None:
         """Locks it. Raises UsageError where another process has it, or its directory cannot be written."""
         self._disk = disk
-        self._path = path
+        self.path = path
         if path.is_dir():
             raise UsageError(f"{path}: is a directory; name a file for the cursor")
         try:
@@ -124,12 +124,12 @@ class CursorFile:
 
     def load(self) -> Cursor | None:
         """None: nothing was saved yet. Raises CursorUnreadable, OSError."""
-        if not self._disk.exists(self._path):
+        if not self._disk.exists(self.path):
             return None
-        return Cursor.decode(self._disk.read(self._path), str(self._path))
+        return Cursor.decode(self._disk.read(self.path), str(self.path))
 
     def save(self, cursor: Cursor) -> None:
-        self._disk.replace(self._path, cursor.encode() + b"\n")
+        self._disk.replace(self.path, cursor.encode() + b"\n")
 
     def close(self) -> None:
         os.close(self._lock)

@@ -16,7 +16,8 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.outputs.relay import Relay, whole_ns
+from photon.outputs.log.copier import whole_ns
+from photon.outputs.relay import Relay
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "chain.toml"
@@ -105,7 +106,7 @@ async def test_slots_of_the_output_that_are_elsewhere_are_named_and_nothing_is_c
 ) -> None:
     slot = WrittenSlot(tmp_path / "written", "east-1")
     slot.append(1, lines(0, 9))
-    upstream = Upstream("primary", "east", Relay(RealDisk(), slot.place, tmp_path / "logs", "east"), None)
+    upstream = Upstream("primary", "east", Relay(RealDisk(), slot.place, tmp_path / "logs", "east"), slot.place)
     assert upstream.shown_by(5 * S) == upstream.shown_by(5 * S + 1) == 5 * S
     upstream.slots = frozenset({"east-1", "east-2"})
     assert upstream.shown_by(9 * S) == upstream.shown_by(11 * S) == 5 * S

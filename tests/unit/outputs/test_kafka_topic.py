@@ -39,7 +39,6 @@ def test_partitions_are_read_to_their_ends_and_read_on(brokers: str, tmp_path: P
         assert [topic.ends()[number] for number in range(2)] == [Ends(0, end // 2)] * 2
         relay = TopicRelay(RealDisk(), topic, tmp_path)
         relay.pass_on()
-        assert relay.complete
         relay.close()
     for number in range(2):
         lines = (tmp_path / f"clicks-{number}-{0:020d}.log").read_bytes().split()

@@ -1,8 +1,10 @@
-"""What was published becomes logs of the next join: the same bytes once, through kills, rolling, compression."""
+"""Published files become logs of the next join, through rolling and compression.
+
+Kills and power cuts: ``tests/simulation/log/test_copier.py``.
+"""
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,9 @@ from photon.config.errors import UsageError
 from photon.outputs import OutputPlace
 from photon.outputs.damaged import add_damaged
 from photon.outputs.formats import DamagedRange
-from photon.outputs.published import (
-    retired_bytes,
-)
-from photon.outputs.relay import Relay, RelayedLogLost, whole_ns
+from photon.outputs.log.copier import RelayedLogLost, whole_ns
+from photon.outputs.published import retired_bytes
+from photon.outputs.relay import Relay
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
 
@@ -75,61 +76,6 @@ def test_files_become_logs_of_the_same_names_however_they_are_compressed_meanwhi
     assert (logs / "s0-000002.jsonl").read_bytes() == lines(10, 5)
     assert (relay.behind(), relay.events) == (0, 15)
     relay.close()
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_killed_anywhere_it_goes_on_with_the_same_bytes(tmp_path: Path, logs: Path, seed: int) -> None:
-    draw = random.Random(seed)
-    slot = WrittenSlot(tmp_path)
-    number, written = 1, {1: b""}
-    relay, n = relay_of(slot, logs), 0
-    for _ in range(60):
-        match draw.randrange(5):
-            case 0 | 1:
-                data = lines(n, draw.randrange(1, 20))
-                n += 20
-                slot.append(number, data)
-                written[number] += data
-            case 2:
-                for _ in relay.step():
-                    if draw.random() < 0.2:
-                        break
-            case 3 if written[number] and draw.random() < 0.5:
-                slot.roll(number)
-                slot.append(number + 1, b"")
-                if draw.random() < 0.5:
-                    slot.finish(number)
-                number += 1
-                written[number] = b""
-            case 4:
-                if draw.random() < 0.5:
-                    relay.save()
-                relay.close()  # as a kill does, but for the bytes that a write left in the middle of a line
-                torn = logs / f"s0-{draw.randint(1, number):06d}.jsonl"
-                if torn.exists() and torn == max(logs.glob("s0-*")) and draw.random() < 0.5:
-                    whole = slot.path(number).read_bytes() if slot.path(number).exists() else b""
-                    size = torn.stat().st_size
-                    with torn.open("ab") as file:
-                        more = whole[size : size + draw.randrange(15)]
-                        file.write(more if torn.name == slot.path(number).name else b"")
-                relay = relay_of(slot, logs)
-    sum(relay.step())
-    relay.save()
-    relay.close()
-
-    found = {path.name: path.read_bytes() for path in logs.glob("s0-*")}
-    assert found == {f"s0-{number:06d}.jsonl": data for number, data in written.items() if data}
-
-
-def test_other_bytes_behind_the_saved_place_are_replaced(slot: WrittenSlot, logs: Path) -> None:
-    copied(slot, logs)
-    with (logs / "s0-000001.jsonl").open("ab") as file:
-        file.write(b"\0" * 100)  # a power cut may leave that
-    slot.append(1, lines(3, 3))
-
-    copied(slot, logs)
-
-    assert (logs / "s0-000001.jsonl").read_bytes() == lines(0, 6)
 
 
 def test_finished_logs_may_be_moved_away_and_the_newest_may_not(slot: WrittenSlot, logs: Path) -> None:
@@ -201,7 +147,7 @@ def test_one_process_at_a_time_copies_an_output(slot: WrittenSlot, logs: Path) -
 def test_up_to_when_all_is_copied_is_said_once_a_second(slot: WrittenSlot, logs: Path) -> None:
     relay = relay_of(slot, logs)
     for now_s, said_s in ((100, 100), (100.5, 100), (101, 101)):
-        relay.pass_on_whole(int(now_s * 1e9))
+        relay.pass_on(int(now_s * 1e9))
         assert whole_ns(logs) == said_s * 10**9
     relay.close()
 

@@ -1,19 +1,19 @@
-"""A topic's partitions as logs: the same files whatever ends when, and one line where messages are gone."""
+"""A topic's partitions as logs: what is copied, and one line where messages are gone.
+
+Kills and power cuts: ``tests/simulation/log/test_copier.py``.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.outputs import topic_relay
-from photon.outputs.relay import RelayedLogLost
 from photon.outputs.topic_relay import Ends, Message, OffsetsGone, TopicRelay, TopicUnreachable, line_of
 
 FILE_OFFSETS = 10
@@ -62,9 +62,8 @@ def relay(directory: Path, topic: FakeTopic, *, accept_lost: bool = False) -> To
 
 def passed_on(directory: Path, topic: FakeTopic, *, accept_lost: bool = False) -> TopicRelay:
     """By a process that ends behind it."""
-    made = relay(directory, topic, accept_lost=accept_lost)
-    made.pass_on()
-    made.close()
+    with closing(relay(directory, topic, accept_lost=accept_lost)) as made:
+        made.pass_on()
     return made
 
 
@@ -82,58 +81,6 @@ def expected(topic: FakeTopic) -> dict[str, bytes]:
     return found
 
 
-VALUES = st.one_of(st.none(), st.binary(max_size=6))
-PARTITION = st.lists(st.tuples(st.integers(0, 60), VALUES), max_size=40, unique_by=lambda each: each[0]).map(sorted)
-
-
-@given(
-    partitions=st.dictionaries(st.integers(0, 2), PARTITION, min_size=1, max_size=3),
-    runs=st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.floats(0, 1)), max_size=6),
-    at_once=st.integers(1, 5),
-)
-def test_each_message_once_and_at_its_place_over_ends_at_any_step(
-    tmp_path_factory: pytest.TempPathFactory,
-    partitions: dict[int, list[tuple[int, bytes | None]]],
-    runs: list[tuple[int, bool, float]],
-    at_once: int,
-) -> None:
-    directory, topic = tmp_path_factory.mktemp("logs"), FakeTopic(partitions, at_once)
-    for steps, saves, kept in runs:
-        copying = relay(directory, topic)
-        for _, _ in zip(range(steps), copying.step(), strict=False):
-            pass
-        if saves:
-            copying.save()
-        copying.close()
-        _lose(directory, kept)
-    assert passed_on(directory, topic).complete
-    assert files(directory) == expected(topic)
-    assert passed_on(directory, topic).bytes == 0
-
-
-def _lose(directory: Path, kept: float) -> None:
-    """A power cut: of what was not synced a part is gone. What is known to be copied was synced before."""
-    state = directory / ".clicks.offsets"
-    places = json.loads(state.read_bytes())["partitions"] if state.exists() else {}
-    synced = {f"clicks-{number}-{place['begin']:020d}.log": place["bytes"] for number, place in places.items()}
-    for name, data in files(directory).items():
-        number, begin = name.removesuffix(".log").split("-")[1:]
-        if number in places and int(begin) < places[number]["begin"]:
-            continue  # synced when the next one was begun
-        least = synced.get(name, 0)
-        (directory / name).write_bytes(data[: least + round((len(data) - least) * kept)])
-
-
-def test_a_state_that_is_ahead_of_its_files_is_refused(tmp_path: Path) -> None:
-    topic = FakeTopic({0: [(0, b"a"), (1, b"b")]})
-    passed_on(tmp_path, topic)
-    (tmp_path / f"clicks-0-{0:020d}.log").write_bytes(b"a\n")
-    topic.partitions[0].append((3, b"c"))
-    topic.end[0] = 4
-    with pytest.raises(RelayedLogLost, match="4 bytes were copied into it and it has 2"):
-        relay(tmp_path, topic).pass_on()
-
-
 def test_messages_that_are_gone_are_one_line_and_are_gone_behind_when_told(tmp_path: Path) -> None:
     topic = FakeTopic({0: [(number, b"%d" % number) for number in range(25)]})
     topic.end[0] = 4
@@ -142,14 +89,14 @@ def test_messages_that_are_gone_are_one_line_and_are_gone_behind_when_told(tmp_p
     topic = FakeTopic({0: [(number, b"%d" % number) for number in range(13, 25)]})
     topic.first[0] = 13
     with pytest.raises(OffsetsGone, match=r"partition 0: offsets 4 to 12 are gone .* --accept-lost-offsets$"):
-        relay(tmp_path, topic).pass_on()
+        passed_on(tmp_path, topic)
     passed_on(tmp_path, topic, accept_lost=True)
     assert {name[-7:]: data.split() for name, data in files(tmp_path).items()} == {
         "000.log": [b"0", b"1", b"2", b"3"],
         "013.log": [b"%d" % number for number in range(13, 20)],
         "020.log": [b"%d" % number for number in range(20, 25)],
     }
-    relay(tmp_path, topic).pass_on()
+    passed_on(tmp_path, topic)
 
 
 def test_a_new_partition_of_which_messages_are_gone_already(tmp_path: Path) -> None:
@@ -158,15 +105,15 @@ def test_a_new_partition_of_which_messages_are_gone_already(tmp_path: Path) -> N
     topic = FakeTopic({0: [(0, b"a")], 1: [(7, b"h"), (8, b"i")]})
     topic.first[1] = 7
     with pytest.raises(OffsetsGone, match="partition 1: offsets 0 to 6 are gone"):
-        relay(tmp_path, topic).pass_on()
+        passed_on(tmp_path, topic)
     passed_on(tmp_path, topic, accept_lost=True)
     assert sorted(files(tmp_path).values()) == [b"a\n", b"h\ni\n"]
 
 
 def test_a_topic_that_was_made_once_more_is_refused(tmp_path: Path) -> None:
-    relay(tmp_path, FakeTopic({0: [(5, b"a")]})).pass_on()
+    passed_on(tmp_path, FakeTopic({0: [(5, b"a")]}))
     with pytest.raises(OffsetsGone, match="was read up to offset 7 and ends at 2: it was made once more"):
-        relay(tmp_path, FakeTopic({0: [(0, b"a")]})).pass_on()
+        passed_on(tmp_path, FakeTopic({0: [(0, b"a")]}))
     other = FakeTopic({0: []})
     other.cluster = "c2"
     with pytest.raises(PhotonError, match="is of cluster c1, and topic clicks is read from c2"):

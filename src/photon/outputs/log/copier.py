@@ -1,0 +1,167 @@
+"""Copies published logs into a directory, file by file and byte by byte; there they are logs of the next join.
+
+What holds, whenever the process is killed or the power is cut:
+
+1. A copy is a byte prefix of its source, and has nothing that its source has not published.
+2. ``DIRECTORY/.NAME.SUFFIX`` tells a place only once all before it is durable there, the names of files included.
+3. A start reads on from that place. What the files hold beyond it is compared with what comes, and replaced if it is
+   something else. A file that lacks bytes before it is refused.
+4. A damaged range is skipped by the reader, which reports it; blank lines take its place, so that offsets stay.
+
+Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from photon.config.clock import NS_PER_S
+from photon.config.disk import AppendFile, Disk
+from photon.config.errors import PhotonError
+from photon.outputs.cursor import CursorFile
+from photon.outputs.damaged import filler
+
+WHOLE_NAME = ".whole"  # in the directory: all that was published by then stands there, Unix time in nanoseconds
+SAID_NS = NS_PER_S  # between two times that it is said
+
+
+class RelayedLogLost(PhotonError):
+    """A log that is being written is not what it was."""
+
+    def __init__(self, path: Path, copied: int, found: int) -> None:
+        super().__init__(
+            f"{path}: {copied} bytes were copied into it and it has {found}; put it back plain (the newest file of a "
+            f"slot has to stay), or delete all of {path.parent} to copy everything once more"
+        )
+
+
+class Block(NamedTuple):
+    """Whole lines of a file; without data a damaged range."""
+
+    log: str  # the files of a log are written one after the other
+    name: str
+    start: int
+    end: int
+    data: bytes
+
+
+class Copier(ABC):
+    """Copies one source into one directory. One thread at a time, and one process: it locks that small file."""
+
+    def __init__(self, disk: Disk, directory: Path, name: str, suffix: str) -> None:
+        """``name``: of the source, unique in the directory. Raises UsageError where another process copies it there,
+        OSError."""
+        self._disk, self._directory, self.name = disk, directory, name
+        disk.make_dir(directory)
+        self._kept = CursorFile(disk, directory / f".{name}.{suffix}")
+        self._logs: dict[str, tuple[Path, AppendFile]] = {}  # of each log the newest file
+        self._place: Callable[[], bytes] | None = None  # behind all that was copied; ``None`` means nothing was
+        self._saved = b""
+        self._said_ns = 0
+        self.bytes = self.events = 0  # copied since the start
+
+    @abstractmethod
+    def _read(self) -> Iterator[Sequence[Block]]:
+        """Yields all that is published now and was not yielded yet."""
+
+    @abstractmethod
+    def _read_to(self) -> Callable[[], bytes]:
+        """Encodes the place behind all that was yielded, later, too."""
+
+    @abstractmethod
+    def behind(self) -> int:
+        """Bytes that are published and not copied. Raises PublishedDamaged, OSError."""
+
+    def step(self) -> Iterator[int]:
+        """Copies all that is published now; yields the bytes of each block after it was copied.
+
+        Raises RelayedLogLost, OSError, and what reading does; after any but TopicUnreachable it has come to its end.
+        """
+        for blocks in self._read():
+            for block in blocks:
+                self._append(block)
+            self._place = self._read_to()
+            size = sum(len(block.data) for block in blocks)
+            self.bytes += size
+            self.events += sum(block.data.count(b"\n") for block in blocks)
+            yield size
+
+    def pass_on(self, now_ns: int | None = None) -> None:
+        """Copies all that is published now, durably. ``now_ns``: also says up to when all stands there, once a
+        second; only if nothing else is copied into the directory. Raises as ``step``."""
+        for _ in self.step():
+            pass
+        self.save()
+        if now_ns is not None and now_ns >= self._said_ns + SAID_NS:
+            say_whole(self._disk, self._directory, now_ns)
+            self._said_ns = now_ns
+
+    def save(self) -> None:
+        """Makes durable what was copied, and then how far that is. Raises RelayedLogLost, OSError."""
+        if self._place is None or (place := self._place()) == self._saved:
+            return
+        for path, file in self._logs.values():
+            self._sync(path, file)
+        self._disk.sync_dir(self._directory)
+        self._disk.replace(self._kept.path, place + b"\n")
+        self._saved = place
+
+    def close(self) -> None:
+        for _, file in self._logs.values():
+            file.close()
+        self._kept.close()
+
+    # -- files ---------------------------------------------------------------------------------------------------
+    def _append(self, block: Block) -> None:
+        path, file = self._log(block)
+        if not block.data:
+            for part in filler(max(block.end - file.size, 0)):
+                file.write(part)
+            return
+        there = file.size - block.start
+        if there > 0:  # an earlier process wrote it, and had not saved how far it was
+            written = self._disk.read(path, block.start, min(there, len(block.data)))
+            if written != block.data[: len(written)]:
+                file.close()
+                self._disk.truncate(path, block.start)
+                there, file = 0, self._disk.append(path)
+                self._logs[block.log] = path, file
+        file.write(block.data[there:])
+
+    def _log(self, block: Block) -> tuple[Path, AppendFile]:
+        path, newest = self._directory / block.name, self._logs.get(block.log)
+        if newest is None or newest[0] != path:
+            if (there := self._size(path)) < block.start:
+                raise RelayedLogLost(path, block.start, there)
+            if there > block.start:
+                self._disk.rewrite(path, block.start)  # it may stand in the cache only
+            if newest is not None:
+                self._sync(*newest)
+                newest[1].close()
+            newest = self._logs[block.log] = path, self._disk.append(path)
+        return newest
+
+    def _sync(self, path: Path, file: AppendFile) -> None:
+        """What went into a file that is not there any more counts as not copied."""
+        if (there := self._size(path)) != file.size:
+            raise RelayedLogLost(path, file.size, there)
+        file.sync()
+
+    def _size(self, path: Path) -> int:
+        return self._disk.size(path) if self._disk.exists(path) else 0
+
+
+def whole_ns(directory: Path) -> int:
+    """Up to when all that was published by then stands in the directory. Before anything was copied: 0."""
+    try:
+        return int((directory / WHOLE_NAME).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def say_whole(disk: Disk, directory: Path, time_ns: int) -> None:
+    """Raises OSError."""
+    disk.replace(directory / WHOLE_NAME, b"%d\n" % time_ns)
