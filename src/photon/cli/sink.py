@@ -247,21 +247,17 @@ def objects(
     place = named_place(output, at.given, at.datacentre)
     stop, begun = stop_flag(), time.monotonic()
 
-    def open_() -> ObjectSink:
-        return ObjectSink(RealDisk(), place, into, kinds)
-
+    sink = ObjectSink(RealDisk(), place, into, kinds)
     if removable:
-        paths = [str(path) for path in open_().removable()]
+        paths = [str(path) for path in sink.removable()]
         at.show({"removable": paths}, lambda: click.echo("".join(f"{path}\n" for path in paths), nl=False))
         return DONE
     if follow:
-        sink = follow_output(open_, stop.wait, _say)
+        follow_output(sink, stop.wait, _say)
     else:
-        sink = open_()
         sink.pass_(all_of_it=True)
     say(said(counts(), time.monotonic() - begun))
-    written = sink.mirrored
-    at.show({"files": written.files, "bytes": written.bytes}, f"{written.files:,} files, {written.bytes:,} bytes")
+    at.show({"files": sink.files, "bytes": sink.bytes}, f"{sink.files:,} files, {sink.bytes:,} bytes")
     return DONE
 
 

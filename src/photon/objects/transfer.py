@@ -86,7 +86,7 @@ def upload(directory: Path, to: ObjectPath, last: str) -> None:
     """Writes its files below ``to``, the one with the name ``last`` last. Raises OSError."""
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     for name in sorted(names, key=lambda name: (name == last, name)):
-        put_file(directory / name, _within(to, name))
+        put_file(directory / name, to / name)
 
 
 @contextmanager
@@ -108,9 +108,3 @@ def fetched(path: ObjectPath, last: str) -> Iterator[Path]:
                     for begin in range(0, meta.size, PART_BYTES):
                         file.write(objects.read(meta, begin, min(begin + PART_BYTES, meta.size)))
         yield Path(temporary)
-
-
-def _within(path: ObjectPath, name: str) -> ObjectPath:
-    found = path / name
-    assert isinstance(found, ObjectPath)
-    return found

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -126,37 +127,28 @@ def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
     return [SlotOutput(slot, ordered(own), slot in retired) for slot, own in sorted(files.items())]
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A manifest, which is not read again as long as its ETag is the same."""
+class _Read(NamedTuple):
+    """A manifest, which is not read again as long as the object is the same."""
 
     meta: Meta
     slots: Mapping[str, SlotOutput]
-    output: str = ""
+    output: str
 
 
-_read: OrderedDict[ObjectPath, _Read] = OrderedDict()
-"""Of this process, the newest last."""
+_read: OrderedDict[ObjectPath, _Read] = OrderedDict()  # of this process, the newest last
 READ_MAX = 64
-
-
-@dataclass(slots=True)
-class _Look:
-    read: _Read | None = None
-    at_s: float = float("-inf")
 
 
 def _read_now(where: ObjectPath) -> _Read:
     """One request, two where it has changed."""
     meta = bucket_of(where).objects.head(where.key)
-    known = _read.get(where)
+    known = _read.pop(where, None)
     if known is None or known.meta != meta:
         meta, data = current_manifest(where, meta)
         files = manifest_of(data, where).values()
         output = next((each.output for each in files if each.output), "")
         known = _Read(meta, {each.slot: each for each in slots_of(files)}, output)
     _read[where] = known
-    _read.move_to_end(where)
     if len(_read) > READ_MAX:
         _read.popitem(last=False)
     return known
@@ -167,7 +159,7 @@ class MirroredPlace(OutputPlace):
     """``output``: the URL; ``state``: it too. One caller at a time."""
 
     monotonic: Callable[[], float] = field(default=time.monotonic, compare=False)
-    _last: _Look = field(default_factory=_Look, compare=False)
+    _looked: list[tuple[float, _Read]] = field(default_factory=list, compare=False)  # the last look, and when
 
     @classmethod
     def at(cls, url: ObjectPath) -> MirroredPlace:
@@ -191,12 +183,10 @@ class MirroredPlace(OutputPlace):
         return self._look().slots
 
     def _look(self) -> _Read:
-        last, where = self._last, self.output / MANIFEST
-        assert isinstance(where, ObjectPath)
-        if last.read is None or self.monotonic() - last.at_s >= LOOK_S:
-            last.read = _read_now(where)
-            last.at_s = self.monotonic()
-        return last.read
+        if not self._looked or self.monotonic() - self._looked[0][0] >= LOOK_S:
+            read = _read_now(ObjectPath(self.output) / MANIFEST)
+            self._looked[:] = [(self.monotonic(), read)]
+        return self._looked[0][1]
 
     def states(self, disk: Disk) -> list[Path]:
         """One for each slot; nothing stands there."""
@@ -217,19 +207,14 @@ class _Slot:
     place: MirroredPlace
     slot: str
     kinds: Collection[str] | None
-    passed: dict[str, int] = field(default_factory=dict)
 
     def look(self) -> SlotOutput:
         found = self.place.look_up().get(self.slot, SlotOutput(self.slot, ()))
-        kept = tuple(
-            file
-            for file in found.files
-            if (self.kinds is None or file.kind in self.kinds) and file.number >= self.passed.get(file.kind, 0)
-        )
-        return replace(found, files=kept)
+        files = (file for file in found.files if self.kinds is None or file.kind in self.kinds)
+        return replace(found, files=tuple(files))
 
     def forget(self, kind: str, below: int) -> None:
-        self.passed[kind] = below
+        """The manifest is held whole."""
 
 
 def place_at(output: Path) -> OutputPlace:

@@ -23,7 +23,6 @@ import contextlib
 import hashlib
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -58,25 +57,23 @@ SWAPS = 4
 class PrefixTaken(PhotonError):
     """Another sink writes there. One line."""
 
-
-@dataclass(slots=True)
-class Mirrored:
-    """Since the start."""
-
-    files: int = 0
-    bytes: int = 0
+    def __init__(self, into: ObjectPath) -> None:
+        super().__init__(
+            f"{into}: another sink writes there, for its manifest is not the one that this one has written; end one "
+            "of the two, or name another prefix"
+        )
 
 
 def follow(
-    open_: Callable[[], ObjectSink],
+    sink: ObjectSink,
     pause: Callable[[float], bool],
     tell: Callable[[str], object],
     wrote: Callable[[int], object] = lambda size: None,
-) -> ObjectSink:
-    """Until ``pause``, which waits for so many seconds, says that it is to end: then also what is not final. A store
-    that does not answer is waited for once it has answered: ``tell`` hears why, and the empty text once it answers.
-    ``wrote``: hears the bytes in all. Raises as ObjectSink and ``pass_``."""
-    sink, away = open_(), False
+) -> None:
+    """Writes what becomes final, until ``pause`` (which waits for these seconds) returns true; then also what is not
+    final. A store that does not answer is waited for once it has answered: ``tell`` hears why, and the empty text
+    once it answers. ``wrote`` hears the bytes in all. Raises as ``pass_``."""
+    away = False
     sink.pass_()
     tell("")
     while not pause(FOLLOW_S):
@@ -90,9 +87,8 @@ def follow(
         if away:
             tell("")
         away = False
-        wrote(sink.mirrored.bytes)
+        wrote(sink.bytes)
     sink.pass_(all_of_it=True)
-    return sink
 
 
 class ObjectSink:
@@ -102,23 +98,20 @@ class ObjectSink:
         self, disk: Disk, place: OutputPlace, into: ObjectPath, kinds: Collection[str], clock: Clock | None = None,
     ) -> None:  # fmt: skip
         """Raises PublishedDamaged, ObjectsUnavailable."""
-        self._disk = disk
-        self._place = place
-        self._into = into
-        self._kinds = kinds
+        self._disk, self._place, self._into, self._kinds = disk, place, into, kinds
         self._clock = clock or SystemClock()
-        self.mirrored = Mirrored()
+        self.files = self.bytes = 0  # written since the start
         self._at: Meta | None = None
         self._manifest: bytes | None = None
         self._unanswered: set[bytes] = set()
         """Digests of manifests that may be there, for all this sink has heard."""
         with told(into):
             with contextlib.suppress(FileNotFoundError):
-                self._at, self._manifest = current_manifest(self._to(MANIFEST))
+                self._at, self._manifest = current_manifest(into / MANIFEST)
             there = below(into, FILES_MAX)  # after the manifest: what it names is there
         self._there = {name: meta.size for name, meta in there.items()}
         self._written = set[str]()  # objects of this process
-        self._counting = manifest_of(self._manifest or b"", self._to(MANIFEST))
+        self._counting = manifest_of(self._manifest or b"", into / MANIFEST)
         self._known = not self._counting
         """The prefix holds this output, as far as can be seen."""
         since = 0 if self._at is None else self._at.modified_ns
@@ -274,57 +267,43 @@ class ObjectSink:
         now_ns = self._clock.now_ns()
         for name in [name for name, since_ns in self._gone.items() if now_ns - since_ns >= KEPT_NS]:
             with told(self._into):
-                bucket_of(self._into).objects.delete(self._to(name).key)
+                bucket_of(self._into).objects.delete((self._into / name).key)
             del self._there[name], self._gone[name]
 
     def _put(self, name: str, path: Path) -> None:
-        to = self._to(name)
-        with told(to):
-            size = put_file(path, to)
-        self._there[name] = size
-        self._written.add(name)
-        self.mirrored.files += 1
-        self.mirrored.bytes += size
-
-    def _to(self, name: str) -> ObjectPath:
         to = self._into / name
-        assert isinstance(to, ObjectPath)
-        return to
+        with told(to):
+            size = self._there[name] = put_file(path, to)
+        self._written.add(name)
+        self.files += 1
+        self.bytes += size
 
     def _say(self, counting: Mapping[str, MirroredFile]) -> None:
         manifest = manifest_bytes(counting.values())
         if manifest != self._manifest:
-            self._at, self._manifest = self._swapped(manifest), manifest
+            self._swap(manifest)
         now_ns = self._clock.now_ns()
         self._gone = {
             name: self._gone.get(name, now_ns) for name in self._there if PART in name and name not in counting
         }
         self._counting = dict(counting)
 
-    def _swapped(self, manifest: bytes) -> Meta:
-        to, over = self._to(MANIFEST), self._at
+    def _swap(self, manifest: bytes) -> None:
+        to, over = self._into / MANIFEST, self._at
         with told(to):
             for _ in range(SWAPS):
                 self._unanswered.add(_digest(manifest))
                 try:
-                    return self._answered(bucket_of(to).objects.swap(to.key, manifest, over))
+                    over, found = bucket_of(to).objects.swap(to.key, manifest, over), manifest
                 except ObjectChanged:
                     over, found = current_manifest(to)
-                if found == manifest:  # by an attempt that was not answered
-                    return self._answered(over)
+                if found == manifest:  # perhaps by an attempt that was not answered
+                    self._unanswered.clear()
+                    self._at, self._manifest = over, manifest
+                    return
                 if found != self._manifest and _digest(found) not in self._unanswered:
                     break
-        raise self._taken()
-
-    def _taken(self) -> PrefixTaken:
-        return PrefixTaken(
-            f"{self._into}: another sink writes there, for its manifest is not the one that this one has written; "
-            "end one of the two, or name another prefix"
-        )
-
-    def _answered(self, at: Meta) -> Meta:
-        self._unanswered.clear()
-        return at
+        raise PrefixTaken(self._into)
 
 
 def _digest(manifest: bytes) -> bytes:

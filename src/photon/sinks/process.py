@@ -168,17 +168,13 @@ class _Work:
     def _into_objects(self, into: ObjectPath) -> None:
         from photon.sinks.objects import ObjectSink, follow
 
-        place = self.output.place
-
-        def open_() -> ObjectSink:
-            return ObjectSink(RealDisk(), place, into, self.own.kinds)
-
         before = self.standing.bytes
 
         def wrote(size: int) -> None:
             self.standing.bytes = before + size
 
-        follow(open_, self.ending.wait, self.standing.told, wrote)
+        sink = ObjectSink(RealDisk(), self.output.place, into, self.own.kinds)
+        follow(sink, self.ending.wait, self.standing.told, wrote)
 
     def _into_parquet(self, into: Path) -> None:
         from photon.sinks.parquet import Form, ParquetSink, pour

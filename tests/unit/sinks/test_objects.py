@@ -276,7 +276,7 @@ def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, slo
     told: list[str] = []
 
     def followed() -> None:
-        follow(lambda: of(slot), lambda seconds: True, told.append)
+        follow(of(slot), lambda seconds: True, told.append)
 
     slot.append(1, b"{}\n")
     slot.path(1).unlink()
@@ -421,16 +421,16 @@ def test_plain_final_files_are_compressed_on_the_way_and_may_go(bucket: MemoryBu
         slot.final(number, data, compressed=number == 3)
     own = of(slot)
     own.pass_()
-    assert own.mirrored.files == 4
+    assert own.files == 4
     assert [gzip.decompress(bucket.data[f"x/joined/s0-00000{n}.jsonl.gz"]) for n in range(1, 5)] == whole
     for again in (own, of(slot)):
         again.pass_()
-    assert (own.mirrored.files, again.mirrored.files) == (4, 0)
+    assert (own.files, again.files) == (4, 0)
     bucket.data["x/joined/s0-000002.jsonl.gz"] += b"."
     assert removed(slot) == ["s0-000001.jsonl", "s0-000003.jsonl.gz"]
     last = of(slot)
     last.pass_()
-    assert last.mirrored.files == 1
+    assert last.files == 1
     assert gzip.decompress(bucket.data["x/joined/s0-000002.jsonl.gz"]) == whole[1]
     assert removed(slot) == ["s0-000002.jsonl"]
     of(slot).pass_()
