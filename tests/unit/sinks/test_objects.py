@@ -121,31 +121,22 @@ def shown(bucket: MemoryBucket) -> list[int]:
     return found
 
 
-def test_what_is_shown_stays_when_another_run_follows(bucket: MemoryBucket, tmp_path: Path) -> None:
+def test_another_run_shows_what_was_shown_and_deletes_an_hour_later_what_counts_no_more(
+    bucket: MemoryBucket, tmp_path: Path
+) -> None:
+    clock = Now()
     publish(tmp_path, 1, 2)
     sink(tmp_path).pass_(all_of_it=True)
-    assert shown(bucket) == [1, 2]
     publish(tmp_path, 3)
-    follower = sink(tmp_path)
+    follower = sink(tmp_path, clock)
     follower.pass_()
     assert shown(bucket) == [1, 2]
     follower.pass_(all_of_it=True)
-    assert shown(bucket) == [1, 2, 3]
-    assert len(bucket.data) == 3  # what was shown before is there for whoever reads by the manifest of before
-
-
-def test_what_counts_no_more_is_deleted_an_hour_later(bucket: MemoryBucket, tmp_path: Path) -> None:
-    clock = Now()
-    publish(tmp_path, 1)
-    sink(tmp_path).pass_(all_of_it=True)
-    publish(tmp_path, 2)
-    follower = sink(tmp_path, clock)
-    follower.pass_(all_of_it=True)
-    assert len(bucket.data) == 3
+    assert len(bucket.data) == 3  # what was shown before is there for readers of the manifest of before
     clock.later_ns = KEPT_NS
     follower.pass_()
     assert len(bucket.data) == 2
-    assert shown(bucket) == [1, 2]
+    assert shown(bucket) == [1, 2, 3]
 
 
 def test_of_two_sinks_one_ends_and_nothing_goes_back(bucket: MemoryBucket, tmp_path: Path) -> None:
@@ -289,29 +280,25 @@ def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, slo
     assert told == [""]
 
 
-def test_readers_are_told_of_a_retired_slot_of_which_nothing_is_left(bucket: MemoryBucket, tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_readers_are_told_of_a_retired_slot_of_which_nothing_is_left(
+    bucket: MemoryBucket, tmp_path: Path, *, again: bool
+) -> None:
     slot = WrittenSlot(tmp_path)
     slot.append(0, b"{}\n")
     own = of(slot)
     own.pass_(all_of_it=True)
     end = there().end()
     (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
+    if again:
+        own = of(slot)
     own.pass_()
     assert list(there().batches(cursor=end)) == []
     assert list(there().batches()) == []
-    again = WrittenSlot(tmp_path, "s1")
-    again.append(0, b"{}\n")
-    ObjectSink(DISK, again.place, INTO, ["joined"]).pass_(all_of_it=True)
+    other = WrittenSlot(tmp_path, "s1")
+    other.append(0, b"{}\n")
+    ObjectSink(DISK, other.place, INTO, ["joined"]).pass_(all_of_it=True)
     assert [each.slot for each in there().batches(cursor=end)] == ["s1"]
-
-
-def test_a_sink_begun_before_its_only_slot_was_retired_goes_on_after_it(bucket: MemoryBucket, tmp_path: Path) -> None:
-    slot = WrittenSlot(tmp_path)
-    slot.append(0, b"{}\n")
-    of(slot).pass_(all_of_it=True)
-    (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
-    of(slot).pass_()
-    assert list(there().batches()) == []
 
 
 def test_a_file_that_is_gone_before_it_was_written_is_not_passed_over(
