@@ -27,7 +27,7 @@ from photon.joiner.slot.lock import is_held
 from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.slot.slot import STATE_NAME
-from photon.outputs.published import RETIRED_NAME
+from photon.outputs.log.format import RETIRED_NAME
 
 MARK = "-auto-"
 AUTO_MAX = 256  # slots of one datacentre that are named by themselves: their numbers go from 1 up to here

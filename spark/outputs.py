@@ -21,17 +21,10 @@ from photon.objects.paths import ObjectPath, placed
 from photon.outputs.content import OutputMissing
 from photon.outputs.cursor import Cursor
 from photon.outputs.every_file import CHECKSUM_WRONG, FoundFile, files_below, whole_lines
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX, DamagedRange, slot_of
 from photon.outputs.mirrored import MirroredPlace
 from photon.outputs.output_places import KINDS, OutputPlace
-from photon.outputs.published import (
-    FINAL_SUFFIX,
-    GONE,
-    PLAIN_SUFFIX,
-    OutputFile,
-    SlotOutput,
-    slot_of,
-)
+from photon.outputs.published import GONE, OutputFile, SlotOutput
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas
 from photon.spark.output_lines import TORN_BYTES_MAX, OutputColumns, OutputLine, read_output_lines

@@ -27,11 +27,10 @@ from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import PrefixHash, hash_file, shown
-from photon.outputs.formats import Durable, ManifestEntry
+from photon.outputs.log.format import RETIRED_NAME, Durable, ManifestEntry, name_of, number_of
 from photon.outputs.log.manifest import Manifest
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
-from photon.outputs.published import RETIRED_NAME, name_of, number_of
 
 _KINDS = [DIRECTORY_OF[kind] for kind in KINDS]
 

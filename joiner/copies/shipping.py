@@ -22,7 +22,7 @@ from photon.joiner.copies.api import CopyOf, Extension, Keeper, Part
 from photon.joiner.copies.shipper import LocalFiles, Open, Ship, Shipper, Verify
 from photon.joiner.slot.witness import READ_BYTES, PrefixHash
 from photon.outputs.damaged import FilledContent
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 
 LINE_BYTES_MAX = 48 << 20
 """An event with longer lines does not fit into a message, and is not shipped; they are bounded far below."""

@@ -29,9 +29,9 @@ from photon.joiner.slot.output import OutputDamaged, SlotLog
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs.cleared import Clearing
 from photon.outputs.event_times import EventTimes
-from photon.outputs.formats import ManifestEntry
+from photon.outputs.log.format import FINAL_SUFFIX, ManifestEntry, gzip_name, name_of, numbers_of
 from photon.outputs.log.manifest import Manifest
-from photon.outputs.published import FINAL_SUFFIX, gzip_name, name_of, numbers_of, read_damaged
+from photon.outputs.published import read_damaged
 
 COPY_CHUNK_BYTES = 4 << 20
 COMPRESSION_LEVEL = 2

@@ -18,9 +18,8 @@ from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
 from photon.joiner.slot.witness import PrefixHash, hash_file, shown
-from photon.outputs.formats import Durable
+from photon.outputs.log.format import PLAIN_SUFFIX, Durable, name_of, number_of
 from photon.outputs.log.writer import LogWriter
-from photon.outputs.published import PLAIN_SUFFIX, name_of, number_of
 
 _PLACES = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
 

@@ -15,7 +15,7 @@ from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.output import OutputDamaged, SlotLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
 from photon.joiner.slot.witness import READ_BYTES, shown
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
+from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
 
 KEEP_OUTPUT = (
     "Put its newest state back; if that is lost, `photon serve joiner --accept-damaged-log`, once, keeps what stands "

@@ -32,7 +32,7 @@ from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, o
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, Lost, RedoFrame, RedoLog, salvage, segments_in, set_aside
 from photon.joiner.slot.witness import check_output
 from photon.outputs.cleared import read_clearing
-from photon.outputs.formats import Redone
+from photon.outputs.log.format import Redone
 from photon.outputs.published import read_damaged
 
 REDONE_NAME = "redone.json"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from photon.config.errors import PhotonError
 from photon.idregistry.api import BATCH_BITS, Kind, token_of
 from photon.objects.paths import ObjectPath, placed
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, name_of
+from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX, name_of
 
 ATTEMPT_BITS = 24
 NUMBER_BITS = BATCH_BITS - ATTEMPT_BITS

@@ -12,7 +12,7 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.versioned_file import decoded, read_versioned
 from photon.objects.paths import ObjectPath, placed
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
+from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
 from photon.spark.backfill.batch_names import BackfillPaths
 
 FILES_MAX = 5_000_000  # output files of one backfill

@@ -14,7 +14,7 @@ from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.versioned_file import decoded
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 
 
 class ReportRefused(UsageError):

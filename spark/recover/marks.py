@@ -13,13 +13,9 @@ from typing import Protocol
 
 from photon.config.disk import Disk
 from photon.outputs.damaged import add_damaged, mark_damaged
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import PLAIN_SUFFIX, DamagedRange, slot_of
 from photon.outputs.output_places import OutputPlace, is_kept, kept_directory
-from photon.outputs.published import (
-    PLAIN_SUFFIX,
-    read_damaged,
-    slot_of,
-)
+from photon.outputs.published import read_damaged
 from photon.spark.output_lines import NoRecord, read_output_line
 from photon.spark.recover.journal import MarkedRanges
 from photon.spark.recover.planning import RepairWay

@@ -21,7 +21,7 @@ from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.api import I64, Answer
-from photon.outputs.published import slot_of
+from photon.outputs.log.format import slot_of
 from photon.spark.classes import Class
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, WrittenFile, read_journal, write_journal
 from photon.spark.recover.marks import DamageMarks

@@ -24,8 +24,8 @@ from photon.adapters.logs.links import LogPath, log_path
 from photon.config.disk import RealDisk, naming
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
+from photon.outputs.log.format import slot_of
 from photon.outputs.output_places import KINDS
-from photon.outputs.published import slot_of
 from photon.spark import logs, outputs
 from photon.spark import problems as problem_files
 from photon.spark.classes import Class

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from photon.outputs.formats import Damaged, Durable, ManifestEntry
+from photon.outputs.log.format import Damaged, Durable, ManifestEntry
 
 TEXT = (Path(__file__).parents[2] / "docs" / "output.md").read_text()
 

@@ -15,7 +15,7 @@ from subprocess import PIPE
 from photon.cli.errors import DONE, FAILED, USAGE
 from photon.config.disk import RealDisk
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 from tests.integration.commands import photon, until
 from tests.integration.forked import Process, begin
 from tests.integration.join_logs import Following, Logs

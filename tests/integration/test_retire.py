@@ -26,7 +26,7 @@ from photon.lab.demo.check import records
 from photon.lab.demo.deployment import Shape
 from photon.operations.slots.retiring import ALL_INCARNATIONS
 from photon.outputs import OutputPlace, Reader
-from photon.outputs.published import name_of
+from photon.outputs.log.format import name_of
 from tests.integration.commands import drawn_seed, soon
 from tests.integration.forked import begin
 from tests.integration.rig import SETTLE_S, Rig

@@ -24,8 +24,8 @@ from photon.config.structured import get_logger
 from photon.config.topic_address import client_settings, is_topic, topic_address
 from photon.fleet.access import output_of
 from photon.outputs.log.copier import Copier, say_whole
+from photon.outputs.log.format import DURABLE_NAME
 from photon.outputs.output_places import COPIES_NAME, OutputPlace
-from photon.outputs.published import DURABLE_NAME
 from photon.outputs.relay import Relay
 from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
 

@@ -20,9 +20,9 @@ from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.metrics.readings import Readings
 from photon.config.versioned_file import decoded
+from photon.outputs.log.format import slot_of
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import slot_of
 from photon.outputs.watermarks import Journal, Late, Pair, decode, pairs_of
 
 STATUS_SUFFIX = ".status.json"

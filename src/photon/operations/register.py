@@ -26,7 +26,7 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import split
 from photon.idregistry.operate.operator_client import OperatorClient
 from photon.joiner.slot.place import DIRECTORY_OF
-from photon.outputs.formats import Cleared
+from photon.outputs.log.format import Cleared
 from photon.outputs.published import PublishedDamaged, read_slot
 
 BLOCK_BYTES = 4 << 20

@@ -1,9 +1,10 @@
 """Reading what joiners have published: which files there are, how far each may be read, and what a line says."""
 
 from photon.outputs.cursor import Cursor, CursorUnreadable, OutputLog, Position
+from photon.outputs.log.format import retired_bytes
 from photon.outputs.next_read import CursorLost, end_of
 from photon.outputs.output_places import KINDS, OutputPlace
-from photon.outputs.published import OutputFile, PublishedDamaged, SlotOutput, read_slot, retired_bytes, slot_states
+from photon.outputs.published import OutputFile, PublishedDamaged, SlotOutput, read_slot, slot_states
 from photon.outputs.ranges import FileRange, Lines, plan, read_range
 from photon.outputs.reader import OutputBlock, Reader
 from photon.outputs.records import OutputRecords, decode

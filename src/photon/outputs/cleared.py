@@ -8,7 +8,7 @@ from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
-from photon.outputs.formats import Cleared
+from photon.outputs.log.format import Cleared
 from photon.outputs.published import OutputFile, PublishedDamaged
 
 CLEARED_NAME = "verifier/cleared.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.objects.paths import ObjectPath
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
+from photon.outputs.log.format import gzip_name
 
 COMPRESSED_CHUNK_BYTES = 256 << 10
 SKIP_BYTES = 1 << 20
@@ -39,7 +39,7 @@ class FileContent:
         """``path``: of the plain one; ``at``: uncompressed bytes."""
         self._disk = disk
         self._plain = path
-        self._final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
+        self._final = path.with_name(gzip_name(path.name))
         self._only_final = isinstance(path, ObjectPath)  # a look at what is not there would be billed
         self.at = at
         self._unpacking: _Unpacking | None = None

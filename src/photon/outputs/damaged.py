@@ -15,20 +15,8 @@ import msgspec
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.outputs.content import FileContent, OutputMissing
-from photon.outputs.formats import DamagedRange
-from photon.outputs.published import (
-    DAMAGED_NAME,
-    FINAL_SUFFIX,
-    GONE,
-    PLAIN_SUFFIX,
-    OutputFile,
-    SlotListing,
-    SlotOutput,
-    covering,
-    damaged_bytes,
-    read_damaged,
-    readable,
-)
+from photon.outputs.log.format import DAMAGED_NAME, DamagedRange, damaged_bytes, gzip_name
+from photon.outputs.published import GONE, OutputFile, SlotListing, SlotOutput, covering, read_damaged, readable
 
 READ_BYTES = 64 << 10
 FILL_BYTES = 1 << 20
@@ -135,7 +123,7 @@ def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRa
 
 def _readable_to(disk: Disk, path: Path, file: OutputFile, at: int, end: int) -> tuple[int, str]:
     """Returns the byte up to which one range can be read, and why not further."""
-    final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
+    final = path.with_name(gzip_name(path.name))
     if disk.exists(path):
         size = disk.size(path)
         return (end, "") if size >= end else (max(size, at), f"has {size} bytes, but {file.length} were published")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import Disk
-from photon.outputs.published import FINAL_SUFFIX, GONE, PLAIN_SUFFIX
+from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
+from photon.outputs.published import GONE
 from photon.outputs.ranges import BLOCK_BYTES, Lines
 
 _GZIP = 31

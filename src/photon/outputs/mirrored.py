@@ -24,18 +24,9 @@ from photon.config.errors import UsageError
 from photon.objects.api import Meta
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX, DamagedRange, slot_of
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import (
-    FINAL_SUFFIX,
-    PLAIN_SUFFIX,
-    Listing,
-    OutputFile,
-    PublishedDamaged,
-    SlotOutput,
-    ordered,
-    slot_of,
-)
+from photon.outputs.published import Listing, OutputFile, PublishedDamaged, SlotOutput, ordered
 
 MANIFEST = "manifest.jsonl"
 PART = ".upto-"

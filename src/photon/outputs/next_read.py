@@ -8,11 +8,8 @@ from dataclasses import dataclass
 
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor, OutputLog, Position
-from photon.outputs.formats import DamagedRange
-from photon.outputs.published import (
-    OutputFile,
-    SlotOutput,
-)
+from photon.outputs.log.format import DamagedRange
+from photon.outputs.published import OutputFile, SlotOutput
 
 
 @dataclass(slots=True, eq=False)

@@ -15,10 +15,11 @@ from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS as KINDS
 from photon.outputs.cursor import Cursor
 from photon.outputs.identity import identity_of
+from photon.outputs.log.format import COPY_NAME as COPY_NAME
+from photon.outputs.log.format import OUTPUT_NAME as OUTPUT_NAME
+from photon.outputs.log.format import RETIRED_NAME
 from photon.outputs.next_read import end_of
-from photon.outputs.published import COPY_NAME as COPY_NAME
-from photon.outputs.published import OUTPUT_NAME as OUTPUT_NAME
-from photon.outputs.published import RETIRED_NAME, Listing, SlotListing, SlotOutput, slot_states
+from photon.outputs.published import Listing, SlotListing, SlotOutput, slot_states
 
 COPIES_NAME = "copies"
 SEALED_NAME = "sealed.json"

@@ -15,24 +15,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.versioned_file import decoded, read_versioned
-from photon.outputs.formats import Damaged, DamagedRange, Durable, ManifestEntry, Retired
+from photon.outputs.log.format import (
+    COPY_NAME,
+    DAMAGED_NAME,
+    DURABLE_NAME,
+    MANIFEST_NAME,
+    OUTPUT_NAME,
+    RETIRED_NAME,
+    Damaged,
+    DamagedRange,
+    Durable,
+    ManifestEntry,
+    Retired,
+    number_of,
+)
 
-DURABLE_NAME = "durable.json"
-MANIFEST_NAME = "manifest.jsonl"
-RETIRED_NAME = "retired.json"
-COPY_NAME = "copy.json"
-"""Of a copy; the files themselves stand in OUTPUT_NAME in the same directory."""
-OUTPUT_NAME = "output"
-DAMAGED_NAME = "damaged.json"
 GONE = "is gone"  # why a published file cannot be read: it is not there
-PLAIN_SUFFIX = ".jsonl"
-FINAL_SUFFIX = ".jsonl.gz"
 _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
 
 
@@ -132,54 +134,6 @@ def slot_states(disk: Disk, slots: Path) -> list[Path]:
     marks = (DURABLE_NAME, RETIRED_NAME)
     states = (slots / name for name in disk.names(slots))
     return [state for state in states if any(disk.exists(state / mark) for mark in marks)]
-
-
-def name_of(kind: str, slot: str, number: int) -> str:
-    """The plain name of an output file, relative to the output."""
-    return f"{kind}/{slot}-{number:06d}{PLAIN_SUFFIX}"
-
-
-def gzip_name(name: str) -> str:
-    """The name of a file's compressed form; ``name``: of its plain one, with its directory or without."""
-    return name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX
-
-
-def slot_of(name: str) -> str:
-    """The slot in an output file's name, plain or compressed."""
-    return name.rpartition("/")[2].rpartition("-")[0]
-
-
-def numbers_of(names: Iterable[str], slot: str, suffix: str = PLAIN_SUFFIX) -> list[int]:
-    """The numbers of a slot's files among the names in the directory of a kind, in order."""
-    own = (name.removesuffix(suffix) for name in names if name.startswith(f"{slot}-") and name.endswith(suffix))
-    numbers = (name.removeprefix(f"{slot}-") for name in own)
-    return sorted(int(number) for number in numbers if number.isdigit())
-
-
-def number_of(name: str) -> int:
-    """The number in an output file's plain name."""
-    return int(name.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
-
-
-def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str], upto: int = -1) -> bytes:
-    """The content of ``durable.json`` for those who publish and are no slot of a joiner. ``upto``: the number of the
-    last row that is published; -1 if there is none."""
-    return msgspec.json.encode(Durable(slot, files, sorted(rolled), log=(0, upto) if upto >= 0 else None))
-
-
-def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
-    """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
-
-    ``files``: of a sealed copy, plain name -> uncompressed length, all kinds, final files too; readers go on in them
-    at their old offsets. None: there is no copy; nothing of the slot is read any more, wherever a reader stands.
-    ``output``: the directory below which the copy's files stand; None: the pipeline's own output.
-    """
-    return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
-
-
-def damaged_bytes(slot: str, ranges: Collection[DamagedRange]) -> bytes:
-    """The content of ``damaged.json``."""
-    return msgspec.json.encode(Damaged(slot, tuple(ranges)))
 
 
 def read_damaged(disk: Disk, state: Path) -> tuple[DamagedRange, ...]:

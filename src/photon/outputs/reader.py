@@ -15,17 +15,10 @@ from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.damaged import tell_skipped
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange, gzip_name, name_of
 from photon.outputs.next_read import CursorLost, NextRead, behind_all, next_read
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import (
-    FINAL_SUFFIX,
-    PLAIN_SUFFIX,
-    Listing,
-    OutputFile,
-    SlotOutput,
-    name_of,
-)
+from photon.outputs.published import Listing, OutputFile, SlotOutput
 
 BLOCK_BYTES = 1 << 20
 TURN_BYTES = 16 << 20
@@ -211,7 +204,7 @@ class Reader:
 
     def _archived(self, path: Path, place: OutputLog, step: NextRead) -> OutputMissing | None:
         """The error for a finished file that is missing: it says how to go on after it."""
-        final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
+        final = path.with_name(gzip_name(path.name))
         if not step.file.closed or any(self._disk.exists(each) for each in (path, final)):
             return None
         read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None}, self._output)

@@ -37,9 +37,10 @@ from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
 from photon.outputs.content import OutputMissing
 from photon.outputs.damaged import FilledContent
+from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX, gzip_name, name_of
 from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_bytes, manifest_of
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
+from photon.outputs.published import OutputFile, SlotOutput
 
 READ_BYTES = 1 << 20
 COMPRESSION_LEVEL = 2  # of igzip's four
@@ -317,7 +318,7 @@ def _other(shown: MirroredFile, length: int) -> bool:
 
 def _object(file: OutputFile) -> str:
     """The name of a final file's."""
-    return file.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX
+    return gzip_name(file.name)
 
 
 def _path(output: Path, file: OutputFile) -> Path | None:

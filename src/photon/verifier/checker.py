@@ -16,7 +16,8 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.reader import Source, open_source
 from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
-from photon.outputs.published import DAMAGED_NAME, DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
+from photon.outputs.log.format import DAMAGED_NAME, DURABLE_NAME, gzip_name
+from photon.outputs.published import OutputFile, read_slot
 from photon.verifier.alarms import AlarmKind, shown
 from photon.verifier.comparison import SourceRecord, differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
@@ -222,7 +223,7 @@ class Checker:
         try:
             source = open_source(plain)
         except FileNotFoundError:
-            source = open_source(plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX))
+            source = open_source(plain.with_name(gzip_name(plain.name)))
         self._open = (file.name, source)
         return source
 

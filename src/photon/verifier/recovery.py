@@ -49,7 +49,7 @@ from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.operate.backup import INCARNATIONS_SINCE_MAX
 from photon.outputs.cleared import Clearing, read_clearing
-from photon.outputs.formats import Redone
+from photon.outputs.log.format import Redone
 from photon.outputs.published import PublishedDamaged, SlotOutput, read_slot
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from photon.config.errors import PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Digester, Registry
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 from photon.outputs.published import read_damaged
 from photon.verifier import lock
 from photon.verifier.alarms import AlarmKind, AlarmLog

@@ -16,8 +16,8 @@ from photon.config.disk import Disk
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
-from photon.outputs.formats import DamagedRange
-from photon.outputs.published import covering, slot_of
+from photon.outputs.log.format import DamagedRange, slot_of
+from photon.outputs.published import covering
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
 from photon.verifier.owned_ids import OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.seen_ids import SeenIds

@@ -25,11 +25,8 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
-from photon.outputs.formats import Cleared, DamagedRange, Durable
-from photon.outputs.published import (
-    read_damaged,
-    readable,
-)
+from photon.outputs.log.format import Cleared, DamagedRange, Durable
+from photon.outputs.published import read_damaged, readable
 
 log = get_logger(__name__)
 

@@ -9,7 +9,7 @@ from random import Random
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.outputs import Cursor, OutputLog, OutputPlace, Reader
-from photon.outputs.published import DURABLE_NAME, RETIRED_NAME
+from photon.outputs.log.format import DURABLE_NAME, RETIRED_NAME
 
 KINDS = ("joined", "filtered", "unmatched", "rejected")
 

@@ -30,7 +30,7 @@ from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.slot.slot import Ages
 from photon.joiner.verdicts import Decided, Judge, envelope_lines, rows_of
-from photon.outputs.formats import ManifestEntry
+from photon.outputs.log.format import ManifestEntry
 from photon.verifier.verifier import VerifierDamaged
 from tests.simulation.joiner.process import OUTPUT, STATE, Asked, Process, Site, Variant
 from tests.simulation.joiner.tail import Tail

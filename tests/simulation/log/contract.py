@@ -20,8 +20,9 @@ from photon.joiner.copies.kept import KeptCopy
 from photon.joiner.slot.output import OutputDamaged, OutputLimits, SlotLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, START
 from photon.joiner.slot.recovery import next_numbers, repair_output
+from photon.outputs.log.format import OUTPUT_NAME
 from photon.outputs.log.writer import LogWriter, NotOfThisState
-from photon.outputs.published import OUTPUT_NAME, PublishedDamaged, read_slot
+from photon.outputs.published import PublishedDamaged, read_slot
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.violation import Violation

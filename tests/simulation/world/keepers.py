@@ -17,8 +17,8 @@ from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.operations.slots import sealing
 from photon.operations.slots.id_list import IdList
 from photon.operations.slots.retiring import Asking, NotAnswered, Place, Retirement, RetiringRefused
+from photon.outputs.log.format import name_of
 from photon.outputs.output_places import OUTPUT_NAME, is_kept, kept_directory
-from photon.outputs.published import name_of
 from tests.simulation.world.process import JoinerProcess, Process, ProcessDisk
 from tests.simulation.world.retiring import TIMEOUT_S, LostSlot, Operator, list_path, nothing_known
 

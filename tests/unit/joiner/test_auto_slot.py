@@ -17,7 +17,7 @@ from photon.joiner.auto_joiner import AUTO_MAX, AutoJoiner, Here, auto_name, is_
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock, is_held
 from photon.joiner.whereabouts import is_reachable, noted, reached_at
-from photon.outputs.published import RETIRED_NAME, retired_bytes
+from photon.outputs.log.format import RETIRED_NAME, retired_bytes
 from tests.unit.joiner.helpers import FakeRegistry, event
 from tests.unit.joiner.test_adopter import Claiming, adopter_of, engine_of
 from tests.unit.joiner.told import outcomes_of

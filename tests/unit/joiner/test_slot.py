@@ -21,7 +21,7 @@ from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.output import OutputDamaged, OutputLimits
 from photon.joiner.slot.slot import REDONE_ROWS_MAX, Ages, SlotPaths, SlotStore
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, rows_for
 
 TOKEN = 1 << 40 | 1

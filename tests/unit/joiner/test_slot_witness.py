@@ -19,7 +19,7 @@ from photon.joiner.slot.output import OutputLimits, SlotLog
 from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.slot import AGES, Ages
 from photon.joiner.slot.witness import WitnessKeeper, shown
-from photon.outputs.formats import Durable
+from photon.outputs.log.format import Durable
 from photon.verifier.verifier import Verifier, VerifierReport
 from tests.unit.joiner.helpers import DIGESTER, Died, FakeRegistry, FakeStore, engine_at, event, lines_under
 

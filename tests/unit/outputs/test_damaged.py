@@ -17,14 +17,8 @@ from photon.config.disk import RealDisk
 from photon.outputs import Cursor, OutputLog, Position, Reader, plan, read_range
 from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.damaged import FilledContent, add_damaged, mark_damaged, tell_skipped, unreadable
-from photon.outputs.formats import DamagedRange
-from photon.outputs.published import (
-    DAMAGED_NAME,
-    PublishedDamaged,
-    damaged_bytes,
-    read_damaged,
-    readable,
-)
+from photon.outputs.log.format import DAMAGED_NAME, DamagedRange, damaged_bytes
+from photon.outputs.published import PublishedDamaged, read_damaged, readable
 from tests.simulation.world.disk import PowerOff, SimulatedDisk
 from tests.unit.outputs.helpers import WrittenSlot, lines, written_output
 from tests.unit.refusals import one_line

@@ -13,9 +13,8 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.outputs import OutputPlace
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
 from photon.outputs.log.copier import RelayedLogLost, whole_ns
-from photon.outputs.published import retired_bytes
+from photon.outputs.log.format import DamagedRange, retired_bytes
 from photon.outputs.relay import Relay
 from tests.unit.outputs.helpers import WrittenSlot, lines
 

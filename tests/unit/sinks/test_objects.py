@@ -24,13 +24,10 @@ from photon.operations.slots import sealing
 from photon.outputs import OutputPlace, PublishedDamaged, retired_bytes
 from photon.outputs.content import OutputMissing
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import RETIRED_NAME, DamagedRange
 from photon.outputs.mirrored import MANIFEST, MirroredFile, MirroredPlace, slots_of
 from photon.outputs.next_read import CursorLost
 from photon.outputs.output_places import EMBEDDED_STATE
-from photon.outputs.published import (
-    RETIRED_NAME,
-)
 from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken, follow
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 from tests.unit.outputs.helpers import WrittenSlot, lines

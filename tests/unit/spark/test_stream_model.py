@@ -19,11 +19,9 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.outputs.cursor import OutputLog, Position
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 from photon.outputs.next_read import end_of
-from photon.outputs.published import (
-    SlotListing,
-)
+from photon.outputs.published import SlotListing
 from photon.outputs.watermarks import Journal, Pair
 from photon.spark.data_source import OutputReader, OutputStream, read_options
 from photon.spark.data_source_options import decoded

@@ -11,10 +11,8 @@ import pytest
 
 from photon.config.disk import Disk, RealDisk
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
-from photon.outputs.published import (
-    read_slot,
-)
+from photon.outputs.log.format import DamagedRange
+from photon.outputs.published import read_slot
 from photon.verifier import checker as checker_module
 from photon.verifier.alarms import AlarmKind, AlarmLog, open_alarms
 from photon.verifier.checker import Checker, LineFinding

@@ -18,7 +18,7 @@ from photon.config.disk import RealDisk
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import EntryPage
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 from photon.verifier.alarms import Alarm, open_alarms
 from photon.verifier.lock import VerifierBusy
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld

@@ -12,7 +12,7 @@ import pytest
 from photon.adapters.envelope import Envelope
 from photon.config.disk import RealDisk
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 from photon.verifier.verifier import Verifier, VerifierDamaged, VerifierLimits
 from tests.lines import undone_lines
 from tests.simulation.world.registry import CLEARED

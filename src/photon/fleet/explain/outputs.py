@@ -27,8 +27,9 @@ from photon.joiner.slot.slot import REDO_NAME
 from photon.outputs import KINDS, OutputPlace, SlotOutput, decode, read_slot
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.content import FileContent, OutputMissing
+from photon.outputs.log.format import RETIRED_NAME, name_of
 from photon.outputs.output_places import SLOTS_DIRECTORY
-from photon.outputs.published import RETIRED_NAME, PublishedDamaged, name_of
+from photon.outputs.published import PublishedDamaged
 
 REGISTERED = ("joined", "unmatched", "filtered", "rejected")
 """Kinds that a slot writes: with one of them the event has its verdict, and the slot's other files have no other."""

@@ -15,7 +15,8 @@ from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.redo_log import SUFFIX as REDO_SUFFIX
 from photon.joiner.slot.slot import REDO_NAME, STATE_NAME
 from photon.outputs.cleared import read_clearing
-from photon.outputs.published import DURABLE_NAME, MANIFEST_NAME, RETIRED_NAME, read_slot
+from photon.outputs.log.format import DURABLE_NAME, MANIFEST_NAME, RETIRED_NAME
+from photon.outputs.published import read_slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,18 +31,18 @@ from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
 from photon.outputs.content import OutputMissing
 from photon.outputs.damaged import FilledContent, add_damaged
-from photon.outputs.formats import DamagedRange
-from photon.outputs.output_places import OUTPUT_NAME, SEALED_NAME, is_kept, kept_directory
-from photon.outputs.published import (
+from photon.outputs.log.format import (
     FINAL_SUFFIX,
     PLAIN_SUFFIX,
     RETIRED_NAME,
+    DamagedRange,
     gzip_name,
     name_of,
     numbers_of,
-    read_damaged,
     retired_bytes,
 )
+from photon.outputs.output_places import OUTPUT_NAME, SEALED_NAME, is_kept, kept_directory
+from photon.outputs.published import read_damaged
 
 BLOCK_BYTES = 4 << 20
 CLEAR_IDS = 8192

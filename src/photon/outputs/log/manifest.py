@@ -11,8 +11,7 @@ import msgspec
 from photon.config.decoding import DECODE_ERRORS
 from photon.config.disk import Disk
 from photon.config.versioned_file import decoded
-from photon.outputs.formats import ManifestEntry
-from photon.outputs.published import MANIFEST_NAME
+from photon.outputs.log.format import MANIFEST_NAME, ManifestEntry
 
 
 class Manifest:

@@ -27,8 +27,8 @@ import msgspec
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import UsageError
 from photon.config.versioned_file import read_versioned
-from photon.outputs.formats import Durable
-from photon.outputs.published import DURABLE_NAME, PLAIN_SUFFIX, PublishedDamaged, name_of, number_of, numbers_of
+from photon.outputs.log.format import DURABLE_NAME, PLAIN_SUFFIX, Durable, name_of, number_of, numbers_of
+from photon.outputs.published import PublishedDamaged
 
 ROLL_BYTES = 128 << 20
 LOOK_BYTES = 1 << 16

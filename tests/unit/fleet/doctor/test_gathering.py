@@ -19,7 +19,7 @@ from photon.fleet.doctor.gathering import process_of
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process, of_datacentre
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 from photon.tables import Tables
 from photon.tables.system import with_observer
 from tests.unit.outputs.helpers import WrittenSlot, lines

@@ -15,7 +15,7 @@ from photon.fleet.explain.evidence import Evidence, Record
 from photon.fleet.explain.outputs import SLACK_NS, search_place
 from photon.fleet.explain.question import Budget, Question, question_of
 from photon.outputs import OutputPlace
-from photon.outputs.published import durable_bytes, name_of
+from photon.outputs.log.format import durable_bytes, name_of
 
 SLOT = "east-1"
 

@@ -11,7 +11,8 @@ from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyOf, Extension, Part, Status
 from photon.joiner.copies.kept import CopyDamaged, KeptCopy
 from photon.joiner.slot.witness import PrefixHash
-from photon.outputs.published import read_slot, retired_bytes
+from photon.outputs.log.format import retired_bytes
+from photon.outputs.published import read_slot
 from tests.simulation.world.faulty_disk import FaultyDisk
 
 OF = CopyOf("east", "east-1")

@@ -12,7 +12,7 @@ from photon.joiner.copies import shipping
 from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, at_least, held_by_all, keeper_of
 from photon.joiner.copies.shipper import LocalFiles, Open, Piece, Ship, Shipper, ShipperLimits, Verify
 from photon.joiner.copies.shipping import CannotShip, LocalOutput
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange
 
 NONE: LocalFiles = ((), (), (), ())
 

@@ -16,10 +16,8 @@ from photon.operations.slots import sealing
 from photon.operations.slots.id_list import IdList
 from photon.outputs import Cursor, OutputLog, OutputPlace, Position, Reader
 from photon.outputs.damaged import add_damaged
-from photon.outputs.formats import DamagedRange
-from photon.outputs.published import (
-    read_slot,
-)
+from photon.outputs.log.format import DamagedRange
+from photon.outputs.published import read_slot
 from tests.unit.operations.slots.lost_slot import SLOT, LostSlot, digests_of, lost_slot, rows
 
 IDS = [f"e{number}" for number in range(1, 41)]

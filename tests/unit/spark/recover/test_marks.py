@@ -8,12 +8,9 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.outputs import OutputPlace, Reader
-from photon.outputs.formats import DamagedRange
+from photon.outputs.log.format import DamagedRange, durable_bytes
 from photon.outputs.output_places import OUTPUT_NAME, kept_directory
-from photon.outputs.published import (
-    durable_bytes,
-    read_damaged,
-)
+from photon.outputs.published import read_damaged
 from photon.spark.recover.journal import MarkedRanges
 from photon.spark.recover.marks import SlotMarks
 from photon.spark.recover.report import Damage

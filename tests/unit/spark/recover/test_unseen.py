@@ -10,8 +10,8 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.witness import KnownSlot, WitnessLog
+from photon.outputs.log.format import slot_of
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import slot_of
 from photon.spark.recover.journal import UnseenSlots
 from photon.spark.recover.unseen import (
     GONE,

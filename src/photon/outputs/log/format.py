@@ -1,8 +1,24 @@
-"""The small files of a slot: one declaration of each, for its writers and its readers."""
+"""Names of a published log's files, and the small files next to them: declared once, for writers and readers.
+
+The verifier shares them with the joiner, and nothing else.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
 import msgspec
+
+DURABLE_NAME = "durable.json"
+MANIFEST_NAME = "manifest.jsonl"
+RETIRED_NAME = "retired.json"
+COPY_NAME = "copy.json"
+"""Of a copy; the files themselves stand in OUTPUT_NAME in the same directory."""
+OUTPUT_NAME = "output"
+DAMAGED_NAME = "damaged.json"
+PLAIN_SUFFIX = ".jsonl"
+FINAL_SUFFIX = ".jsonl.gz"
 
 
 class Durable(msgspec.Struct, tag_field="version", tag=1):
@@ -42,7 +58,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
 
 
 class Retired(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``retired.json``: see ``published.retired_bytes``."""
+    """``retired.json``: see ``retired_bytes``."""
 
     slot: str
     files: dict[str, int] | None = None
@@ -86,3 +102,53 @@ class Redone(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     slot: str
     upto: int  # the newest of these incarnations
     files: dict[str, int]  # output file that was not final yet, relative to the output root -> its durable bytes
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+def name_of(kind: str, slot: str, number: int) -> str:
+    """The plain name of an output file, relative to the output."""
+    return f"{kind}/{slot}-{number:06d}{PLAIN_SUFFIX}"
+
+
+def gzip_name(name: str) -> str:
+    """The name of a file's compressed form; ``name``: of its plain one, with its directory or without."""
+    return name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX
+
+
+def slot_of(name: str) -> str:
+    """The slot in an output file's name, plain or compressed."""
+    return name.rpartition("/")[2].rpartition("-")[0]
+
+
+def numbers_of(names: Iterable[str], slot: str, suffix: str = PLAIN_SUFFIX) -> list[int]:
+    """The numbers of a slot's files among the names in the directory of a kind, in order."""
+    own = (name.removesuffix(suffix) for name in names if name.startswith(f"{slot}-") and name.endswith(suffix))
+    numbers = (name.removeprefix(f"{slot}-") for name in own)
+    return sorted(int(number) for number in numbers if number.isdigit())
+
+
+def number_of(name: str) -> int:
+    """The number in an output file's plain name."""
+    return int(name.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
+
+
+# -- contents --------------------------------------------------------------------------------------------------------
+def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str], upto: int = -1) -> bytes:
+    """The content of ``durable.json`` for those who publish and are no slot of a joiner. ``upto``: the number of the
+    last row that is published; -1 if there is none."""
+    return msgspec.json.encode(Durable(slot, files, sorted(rolled), log=(0, upto) if upto >= 0 else None))
+
+
+def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
+    """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
+
+    ``files``: of a sealed copy, plain name -> uncompressed length, all kinds, final files too; readers go on in them
+    at their old offsets. None: there is no copy; nothing of the slot is read any more, wherever a reader stands.
+    ``output``: the directory below which the copy's files stand; None: the pipeline's own output.
+    """
+    return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
+
+
+def damaged_bytes(slot: str, ranges: Collection[DamagedRange]) -> bytes:
+    """The content of ``damaged.json``."""
+    return msgspec.json.encode(Damaged(slot, tuple(ranges)))
