@@ -27,6 +27,7 @@ from photon.adapters.logs.slices import (
     StandingLog,
     cut,
     read_slice,
+    rests,
     standing_logs,
 )
 from photon.batch.columns import I64, RowIndexes
@@ -249,6 +250,7 @@ def _read_primary(
     path = None if kept is None else index_path(Path(kept), source.datacentre, part)
     known = None if path is None else read_index(path, log_path(directory, part.log.path, reading.links), part)
     keys, parts = KeysSeen(common.wanted), [part]
+    at_rest = rests(directory, part.log.path, reading)
     if known is not None and common.wanted is not None:
         parts = known.parts(part, common.wanted)
         read = sum(note.bytes if each.end is None else each.end - each.begin + READ_BYTES for each in parts)
@@ -256,9 +258,9 @@ def _read_primary(
     reached = part.begin
     for each in parts:
         for block in read_slice(directory, each, reading):
-            reached = block.end
+            reached = block.end - (block.end < block.offset + len(block.data))  # the last record's end may lack
             yield from primary_rows(source, log, block, adapter, common.columns, keys)
-    if path is not None and known is None:
+    if path is not None and known is None and (at_rest or (part.end is not None and reached >= part.end)):
         write_index(path, log_path(directory, part.log.path, reading.links), part, keys.found, reached)
     if (source.datacentre, part.log.path) in common.new:
         hashes = known.hashes if known is not None else keys.hashes()

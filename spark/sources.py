@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.slices import Reading
+from photon.adapters.logs.unended_lines import RestRule
 from photon.batch.columns import I64, Mask
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
@@ -66,7 +68,7 @@ class LogSource(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     patterns: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     max_record: int = 1 << 20
-    final: bool = False  # no more will be written: a last line without line end is a record
+    last_line_after_s: float = 60.0  # after the last write a last line without line end is a record
     window: TimeRange = TimeRange()
     """Of foreign logs: other events are left out. Of primary logs only the last writes are compared with it."""
 
@@ -104,7 +106,6 @@ def pipeline_sources(
     *,
     datacentres: Sequence[str] = (),
     window: TimeRange | None = None,
-    final: bool = False,
 ) -> PipelineSources:
     """What a deployment file says; paths in it are relative to ``base``. Raises UsageError.
 
@@ -121,8 +122,8 @@ def pipeline_sources(
         raise UsageError(f"datacentre {', '.join(unknown) or '?'}: no pipeline of join {join!r}; there are: {there}")
     return PipelineSources(
         join_source(settings, base, join),
-        [_logs(settings, base, name, each, window, final, foreign=True) for name, each in pipelines.items()],
-        [_logs(settings, base, name, each, None, final, foreign=False) for name, each in pipelines.items()],
+        [_logs(settings, base, name, each, window, foreign=True) for name, each in pipelines.items()],
+        [_logs(settings, base, name, each, None, foreign=False) for name, each in pipelines.items()],
         [output_source(base, name, each) for name, each in pipelines.items()],
     )
 
@@ -150,7 +151,6 @@ def _logs(
     datacentre: str,
     pipeline: Pipeline,
     window: TimeRange | None,
-    final: bool,
     *,
     foreign: bool,
 ) -> LogSource:
@@ -160,7 +160,7 @@ def _logs(
         directory=str(_absolute(base, pipeline.foreign if foreign else pipeline.primary)),
         patterns=list(join.foreign_files if foreign else join.primary_files),
         max_record=int(settings.limits.record),
-        final=final,
+        last_line_after_s=float(join.last_line_after),
         window=window or TimeRange(),
     )
 
@@ -176,6 +176,6 @@ def reading_of(source: LogSource, adapter: Adapter, *, foreign: bool) -> Reading
         has_header=adapter.foreign_has_header if foreign else adapter.primary_has_header,
         framing=adapter.foreign_framing if foreign else adapter.primary_framing,
         max_record=source.max_record,
-        final=source.final,
+        rest=RestRule(source.last_line_after_s, time.time_ns),
         links=adapter.foreign_links if foreign else adapter.primary_links,
     )

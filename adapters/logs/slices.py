@@ -8,21 +8,24 @@ record once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
-from photon.adapters.logs.elsewhere import elsewhere, is_final
+from photon.adapters.logs.elsewhere import elsewhere, is_final, size_and_time
 from photon.adapters.logs.files import ends_in_middle
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
-from photon.adapters.logs.framing import LongRecord, Piece, frame
+from photon.adapters.logs.framing import Framed, LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
 from photon.adapters.logs.identity import (
     HEAD_BYTES,
     Head,
     head_by_path,
+    log_name,
     read_head,
 )
 from photon.adapters.logs.links import log_path
@@ -31,6 +34,7 @@ from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import CHECKSUM_WRONG, Source, open_source
 from photon.adapters.logs.reading import ReadBytes
+from photon.adapters.logs.unended_lines import RestRule, Writing, waits
 from photon.adapters.logs.zeek_framing import Headed, split_headers
 from photon.config.errors import PhotonError
 
@@ -86,8 +90,8 @@ class Reading:
     has_header: bool = False
     framing: Framing = LINES
     max_record: int = 1 << 20
-    final: bool = False
-    """No more will be written: a last line without its line end is whole."""
+    rest: RestRule | None = None
+    """When a last line without its line end counts; None: always."""
     links: Sequence[str] = ()
     """Directories that links may lead into."""
 
@@ -147,12 +151,29 @@ def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporte
     except OSError as error:
         problems.tell(ProblemKind.UNREADABLE, path, f"cannot be read ({error.strerror})")
         return None
-    whole = is_final(directory)
-    final = (reading.final or whole) and not broken
-    head = read_head(path, data, has_header=reading.has_header, final=final, framing=reading.framing, by_path=whole)
+    of_data = partial(
+        read_head, path, data, has_header=reading.has_header, framing=reading.framing, by_path=is_final(directory)
+    )
+    head = of_data(final=False)
     if head is None and broken:
         problems.tell(ProblemKind.DAMAGED, path, str(broken))
+    elif head is None and rests(directory, path, reading):
+        head = of_data(final=True)
     return head
+
+
+def rests(directory: Path, path: str, reading: Reading) -> bool:
+    """True if a last line without its end is whole. To be asked after the line was read."""
+    if is_final(directory):
+        return True
+    written_ns: dict[str, int] = {}
+    for each in (path, log_name(path)):
+        with suppress(OSError):
+            _, written_ns[each] = size_and_time(log_path(directory, each, reading.links))
+    packed = path.endswith(COMPRESSED_SUFFIXES)
+    return path in written_ns and not waits(
+        reading.rest, Writing(packed, written_ns[path], written_ns.get(log_name(path)))
+    )
 
 
 def cut(log: StandingLog, bytes_max: int) -> list[Slice]:
@@ -171,7 +192,7 @@ def read_slice(directory: Path, part: Slice, reading: Reading) -> Iterator[Block
         source = as_lines(open_source(log_path(directory, part.log.path, reading.links)), reading.framing)
     except OSError as error:
         raise LogUnreadable(path, part.begin, f"cannot be read ({error.strerror})") from None
-    reader = _SliceReader(source, part, reading, path)
+    reader = _SliceReader(source, part, reading, directory)
     try:
         yield from reader.blocks()
     except OSError as error:
@@ -183,11 +204,11 @@ def read_slice(directory: Path, part: Slice, reading: Reading) -> Iterator[Block
 class _SliceReader:
     """Reads on from record to record, as the follower does."""
 
-    def __init__(self, source: Source, part: Slice, reading: Reading, path: Path) -> None:
+    def __init__(self, source: Source, part: Slice, reading: Reading, directory: Path) -> None:
         self._source = source
         self._part = part
         self._reading = reading
-        self._path = path
+        self._directory = directory
         self._lines = Lines(reading.framing, reading.max_record)
         self._in_force = b""  # of Zeek's logs
         self._long: LongRecord | None = None
@@ -207,7 +228,7 @@ class _SliceReader:
                 if kept is not None:
                     yield from self._made(kept)
             if broken:
-                raise LogUnreadable(self._path, self.at, broken)
+                raise LogUnreadable(self._directory / self._part.log.path, self.at, broken)
 
     def _first_record(self) -> int:
         """The first record's begin at or behind the slice's begin, or the log's end."""
@@ -233,18 +254,23 @@ class _SliceReader:
                 break
             want = min(want * 2, max(self._reading.max_record + 1, READ_BYTES + 1))
         broken = (self._source.damage() or self._cut_short()) if at_end else ""
-        final = (self._reading.final or is_final(self._path)) and at_end and not broken
-        lines = self._lines.marked(data, inside=self._long is not None, final=final)
-        framed = frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
+        lines, framed = self._framed(data, final=False)
+        unended = at_end and (framed.long is not None or framed.next < self.at + len(data))
+        whole = unended and not broken and not self._source.cut_short()
+        if whole and rests(self._directory, self._part.log.path, self._reading):
+            lines, framed = self._framed(data, final=True)
         self._read = ReadBytes(self.at, raw[:front], lines)
         self.at, self._long = framed.next, framed.long
         return framed.pieces, at_end, broken
 
+    def _framed(self, data: bytes, *, final: bool) -> tuple[bytes, Framed]:
+        lines = self._lines.marked(data, inside=self._long is not None, final=final)
+        return lines, frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
+
     def _cut_short(self) -> str:
-        """A record that is being written to a plain file waits, as a last line does."""
+        """Says that a compressed file ends in the middle of a record; that of a plain file is still being written."""
         path = self._part.log.path
-        waits = not (self._reading.final or path.endswith(COMPRESSED_SUFFIXES))
-        return ends_in_middle(path) if self._source.cut_short() and not waits else ""
+        return ends_in_middle(path) if path.endswith(COMPRESSED_SUFFIXES) and self._source.cut_short() else ""
 
     def _made(self, piece: Piece) -> Iterator[Block]:
         log, headed = self._part.log, [Headed(piece, self._part.log.header)]

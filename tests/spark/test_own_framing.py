@@ -30,7 +30,7 @@ COUNT = 300
 TORN = b"\x10\x00\x00\x00\x00\x00\x00\x00its CRC is wrong"
 
 
-@pytest.mark.parametrize("name", ["avro_clicks", "length_crc"])
+@pytest.mark.parametrize("name", PACKAGES)
 def test_what_photon_join_wrote_is_verified_and_a_lost_record_is_found(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

@@ -457,7 +457,7 @@ def test_a_chain_of_joins_is_verified_stage_by_stage(spark: SparkSession, tmp_pa
     text = "".join(PIPELINE.format(join=join, logs=logs, port=len(join)) for join, logs in places.items())
     for join, right in (("pay", 50), ("named", 100)):
         file.write_text(f'key_file = "{join}.out/.photon/key"\n' + CHAIN + text)
-        sources = pipeline_sources(load(file, environment={}), tmp_path, join, final=True)
+        sources = pipeline_sources(load(file, environment={}), tmp_path, join)
         task = VerifyTask(sources, "f" * 32, EPOCH // 3600, EPOCH // 3600 + 1, MADE_AT)
         found = run(spark, task, tmp_path / f"{join}.report", print).verdict.counts
         assert {kind: count for kind, count in found.items() if count} == {"correct": right}

@@ -224,7 +224,7 @@ def _joined(data: Path, tmp_path: Path, config: str) -> VerifyTask:
     file = tmp_path / deployment
     file.write_text(f'key_file = "{out / ".photon" / "key"}"\n' + text)
     settings = load(file, environment={})
-    sources = pipeline_sources(settings, example.parent, _join_name(example), final=True, window=TimeRange())
+    sources = pipeline_sources(settings, example.parent, _join_name(example), window=TimeRange())
     return VerifyTask(sources, "f" * 32, 0, 24 * 365 * 80, MADE_AT)
 
 

@@ -173,3 +173,18 @@ def test_keys_of_logs_that_are_gone_are_stale(tmp_path: Path) -> None:
     assert len(list(stale(reader.index, {("east", identity)}))) == 1
     assert list(stale(tmp_path / "none", set())) == []
     assert json.loads(next(reader.index.glob("*.keys")).read_bytes().partition(b"\n")[0])["records"] == 100
+
+
+def test_a_last_line_without_end_counts_once_nobody_writes_on(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    line = b'{"query_id": "late", "text": "1'
+    reader.log.write_bytes(records(9) + line + b'"}')
+    written = reader.log.stat().st_mtime
+    assert reader.read([b"late"])[0] == []
+    reader.source = msgspec.structs.replace(reader.source, last_line_after_s=0.0)  # as if time had passed
+    for _ in range(2):
+        assert reader.read([b"late"])[0] == [b"late"]
+    assert reader.known()
+    reader.log.write_bytes(records(9) + line + b'2"}\n' + records(9))
+    os.utime(reader.log, (written, written + 1))
+    assert not reader.known(), "its last record is another one"

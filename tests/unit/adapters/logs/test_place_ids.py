@@ -77,7 +77,7 @@ def test_followers_and_slices_agree_under_any_name(tmp_path: Path, kind: str, pa
             blocks += some
         follower.close()
         found.append(ids_of(blocks))
-        reading = Reading(patterns=[path.name], framing=framing, final=True)
+        reading = Reading(patterns=[path.name], framing=framing)
         (log,) = standing_logs(path.parent, reading, lambda problem: None)
         for size in (5000, 1 << 30):
             sliced = [block for part in cut(log, size) for block in read_slice(path.parent, part, reading)]

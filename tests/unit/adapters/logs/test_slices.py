@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import Problem, ProblemKind
 from photon.adapters.logs.slices import LogUnreadable, Reading, cut, read_slice, standing_logs
+from photon.adapters.logs.unended_lines import RestRule
 
 LINES = st.lists(st.binary(max_size=60).map(lambda b: b.replace(b"\n", b"\0")), min_size=1, max_size=30)
 
@@ -33,12 +35,13 @@ def rows(blocks: list[Block]) -> list[tuple[int, bytes]]:
 
 def followed(directory: Path, reading: Reading) -> list[tuple[int, bytes]]:
     follower = Follower(
-        directory, has_header=reading.has_header, framing=reading.framing, max_record=reading.max_record
-    )
+        directory, has_header=reading.has_header, framing=reading.framing, max_record=reading.max_record,
+        rest=reading.rest,
+    )  # fmt: skip
     blocks: list[Block] = []
     for _ in range(3):
         follower.scan()
-        while more := follower.poll(1 << 20, final=reading.final):
+        while more := follower.poll(1 << 20, final=True):
             blocks += more
     follower.close()
     return sorted(rows(blocks))
@@ -55,12 +58,12 @@ def sliced(directory: Path, reading: Reading, step: int) -> list[tuple[int, byte
 @settings(deadline=None, max_examples=60)
 @given(LINES, st.booleans(), st.booleans(), st.integers(1, 300))
 def test_each_record_is_in_one_slice(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ended: bool, final: bool, step: int
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ended: bool, rests: bool, step: int
 ) -> None:
     directory = tmp_path_factory.mktemp("logs")
     data = b"first\n" + b"\n".join(lines) + (b"\n" if ended else b"")
     (directory / "a.log").write_bytes(data)
-    reading = Reading(max_record=40, final=final)
+    reading = Reading(max_record=40, rest=None if rests else RestRule(3600, time.time_ns))
     assert sliced(directory, reading, step) == followed(directory, reading)
 
 
@@ -82,8 +85,30 @@ def test_a_record_whose_last_part_is_not_written_yet_waits(tmp_path: Path) -> No
     (tmp_path / "0.log").write_bytes(head + b"F one\n" + head + b"P half\n")
     reading = Reading(framing=Framing("cri"))
     assert [row[-1] for row in sliced(tmp_path, reading, 10)] == [head + b"one"]
-    with pytest.raises(LogUnreadable, match=r"0\.log: the file ends in the middle of a record, from byte 32 on"):
-        sliced(tmp_path, replace(reading, final=True), 10)
+
+
+@pytest.mark.parametrize(
+    ("names", "age_s", "counts"),
+    [
+        (["a.log"], 59, False),
+        (["a.log"], 61, True),
+        (["a.log.1", "a.log"], 0, True),
+        (["a.log.gz"], 0, True),
+    ],
+)
+@pytest.mark.parametrize("data", [b"one", b"one\ntwo"])
+def test_a_last_line_counts_as_for_the_follower(
+    tmp_path: Path, names: list[str], age_s: int, counts: bool, data: bytes
+) -> None:
+    now_s = 1_790_000_000
+    for number, name in enumerate(names):
+        text = data if number == 0 else b"other\n"
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+        os.utime(tmp_path / name, (now_s, now_s + number))
+    reading = Reading(rest=RestRule(60, lambda: (now_s + age_s) * 10**9))
+    got = sliced(tmp_path, reading, 10)
+    assert sorted(got) == followed(tmp_path, reading)
+    assert ((data.rfind(b"\n") + 1, data.split(b"\n")[-1]) in got) is counts
 
 
 def test_a_log_under_two_names_counts_once(tmp_path: Path) -> None:
