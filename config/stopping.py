@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+at_own_end: list[Callable[[], None]] = []
+"""Called before this process ends itself by ``os._exit``: tells its parent that no adapter's code did so."""
 
 
 class Stopped(Exception):

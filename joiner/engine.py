@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from photon.adapters.contract import Adapter
+from photon.adapters.contract import Adapter, AdapterError
 from photon.batch.events import Events
 from photon.config.file_lock import POLL_S
 from photon.config.structured import get_logger
@@ -317,7 +317,10 @@ class JoinerEngine:
         with span("joiner.look_up", keys=len(events)):
             found = await store.look_up(events.keys, events.as_of.tolist())
         core = self.shell.core
-        decided = self._judge.decide(events, found, core.outstanding, core.early)
+        try:
+            decided = self._judge.decide(events, found, core.outstanding, core.early)
+        except AdapterError as error:
+            self._world.die(str(error))
         if decided.mismatched:
             settle_mismatched(events, decided, (await store.progress()).read_past_ns)
         if decided.undone and self.withholds():

@@ -18,7 +18,7 @@ from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.rpc import Context, abort, seconds_left
 from photon.config.serving import HealthyServer, listen_for
-from photon.config.stopping import Stopped, end, first, unless_stopped
+from photon.config.stopping import Stopped, at_own_end, end, first, unless_stopped
 from photon.config.tls import Tls
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner import wire
@@ -132,6 +132,8 @@ def die(reason: str) -> NoReturn:
     with suppress(OSError):  # a full disk
         sys.stderr.write(f"photon: {reason}\n")
         sys.stderr.flush()
+    for tell in at_own_end:
+        tell()
     os._exit(EXIT_FAILED)
 
 

@@ -17,7 +17,6 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard, primary_keys_of
 from photon.adapters.contract import (
     Adapter,
-    AdapterError,
     BadRecord,
     Filtered,
     Joined,
@@ -118,13 +117,13 @@ class Judge:
         self._adapter = adapter
         self._check = check_payloads
         self._hung: dict[bytes, int] = {}
-        self._one_by_one = not adapter.defines("join_columns")
 
     def decide(
         self, events: Events, found: EventLookUps, outstanding: Collection[bytes], early: Collection[bytes] = ()
     ) -> Decided:
         """``outstanding``: digests whose registration is under way; they are not registered again. ``early``: those
-        of them that wait for the registry's clock."""
+        of them that wait for the registry's clock. Raises AdapterError for an adapter whose ``join_columns`` differs
+        from ``join``."""
         decided = Decided.of(len(events))
         guard = Guard(self._adapter)
         matching = self._adapter.matching
@@ -280,34 +279,26 @@ class Judge:
         return [rows[at] for at in kept]
 
     def _payloads(self, guard: Guard, pairs: Pairs) -> Payloads:
-        """All at once where the adapter can, one by one where that goes wrong."""
+        """All at once where the adapter can, one by one where that goes wrong. Raises AdapterError."""
         adapter, n = self._adapter, len(pairs.foreign)
-        if not self._one_by_one:
+        if adapter.defines("join_columns"):
             made: object = guard.many(lambda *own: adapter.join_columns(Pairs(*own)), *pairs)
             if isinstance(made, Payloads) and len(made.foreign) == len(made.primary) == n:
-                self._one_by_one = type(adapter) is not ConfiguredAdapter and not self._agree(guard, pairs, made)
-                if not self._one_by_one:
-                    return made
+                if type(adapter) is not ConfiguredAdapter:
+                    self._compare_forms(guard, pairs, made)
+                return made
         alone = list(zip(*pairs, strict=True))
         return Payloads.of(guard.each(alone, lambda pair: adapter.join(*pair)))  # type: ignore[arg-type]
 
-    def _agree(self, guard: Guard, pairs: Pairs, made: Payloads) -> bool:
-        """False if a pair becomes something else when it is joined alone, which is what counts."""
+    def _compare_forms(self, guard: Guard, pairs: Pairs, made: Payloads) -> None:
+        """Raises AdapterError where a pair becomes something else when it is joined alone."""
         adapter = self._adapter
         rows = rows_due(adapter, "pairs", len(pairs.foreign))
         asked = [Pair._make(column[at] for column in pairs) for at in rows]
         for at, pair, alone in zip(rows, asked, guard.each(asked, lambda pair: adapter.join(*pair)), strict=True):
-            if isinstance(alone, Fault):
-                continue
-            try:
+            if not isinstance(alone, Fault):
                 one = made.others.get(at) or Joined(made.foreign[at], made.primary[at])
                 compare(adapter, pair.foreign_file, "join_columns", one, alone)
-            except AdapterError as differs:
-                from photon.config.structured import get_logger  # Spark's workers import this module, and none logs
-
-                get_logger(__name__).warning("pairs are joined one by one from now on", problem=str(differs))
-                return False
-        return True
 
     def _settle(
         self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord | None, result: object

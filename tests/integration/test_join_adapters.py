@@ -25,7 +25,7 @@ BASE = """
 import json
 import orjson
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, Payloads
 
 
 class Mine(ConfiguredAdapter):
@@ -222,6 +222,23 @@ def test_a_verdict_on_what_hung_is_the_same_after_a_restart(tmp_path: Path) -> N
     site.once()
     assert site.reasons() == before
     assert site.clicks("joined") == rest("c1")
+
+
+def test_columns_that_join_other_pairs_end_the_run_in_one_line(tmp_path: Path) -> None:
+    site = Site(
+        tmp_path,
+        """
+    def join_columns(self, pairs):
+        rows = super().join_columns(pairs).rows()
+        return Payloads.of(rows[1:] + rows[:1])
+""",
+    )
+    result = site.once()
+    assert result.code == 1
+    (said,) = [line for line in result.err.splitlines() if line.startswith("photon: ")]
+    assert said.startswith("photon: Mine: join_columns gave Joined(")
+    assert ", and Joined(" in said
+    assert not site.clicks("joined")
 
 
 def test_a_batch_that_raises_or_hangs_costs_only_the_event_to_blame(tmp_path: Path) -> None:

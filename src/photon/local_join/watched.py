@@ -18,13 +18,13 @@ from pathlib import Path
 from types import FrameType
 
 from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor, runs_user_code
+from photon.config.stopping import at_own_end
 
 DEATHS_MAX = 50
 """Two of one record; a join whose adapter kills more than half of these is given up."""
 THREADS_S = 1.0  # what an adapter's threads have for their end
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-_done: list[Callable[[], None]] = []
 
 
 def is_user_code(config: Path | None, overrides: Sequence[str]) -> bool:
@@ -87,8 +87,8 @@ def end(code: int, say: Callable[[str], None]) -> int:
         say(f"the adapter left {many} running ({', '.join(names[:3])}), which this process does not wait for")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        for done in _done:
-            done()
+        for tell in at_own_end:
+            tell()
         os._exit(code)
     return code
 
@@ -107,7 +107,7 @@ def _begin(parent: int, write: int, ended: str) -> None:
         if os.getpid() == own:  # not in a copy
             os.write(write, b".")
 
-    _done[:] = [done]
+    at_own_end[:] = [done]
     atexit.register(done)
 
 
