@@ -33,7 +33,7 @@ from types import FrameType
 from typing import Protocol, TypeVar
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Adapter, BadRecord, LogFile, Retry
+from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile, Retry
 from photon.adapters.crumbs import LIBC, Crumbs, CrumbsBusy, digest_of, predecessor
 from photon.adapters.faults import describe, is_interrupt, is_own
 from photon.batch.records import Records
@@ -43,6 +43,7 @@ TICKS = 4
 """So many ticks without progress are a time-out: it comes after the time limit, at most a quarter later."""
 SIGNAL = signal.SIGURG
 SWALLOWED_MAX = 2  # times that ``Hung`` may be caught by an adapter that goes on; then the process ends
+LATE_MAX = 20  # records in a row that run out of time; then the adapter's reader ends
 ENDED_EXIT = 70
 _SIGEV_THREAD_ID = 4
 _CLOCK_MONOTONIC = 1
@@ -151,10 +152,11 @@ class Guard(Watched):
         self._careful = False
         self._harmed = ""
 
-    def each(self, items: Sequence[_T], ask: Callable[[_T], _R]) -> list[_R | Fault]:
-        """The answer for each item, or what went wrong with it."""
+    def each(self, items: Sequence[_T], ask: Callable[[_T], _R], *, ends: bool = False) -> list[_R | Fault]:
+        """The answer for each item, or what went wrong with it. ``ends``: for records that are
+        new; raises AdapterError when LATE_MAX of them in a row have run out of time."""
         out: list[_R | Fault] = []
-        call, excused = self._noting(ask), -1
+        call, excused, last_late = self._noting(ask), -1, -1
         while len(out) < len(items):
             at = len(out)
             try:
@@ -166,6 +168,9 @@ class Guard(Watched):
                 self.disarm()
                 if len(out) < len(items):
                     out.append(self._late())
+                    if ends:
+                        self._note_late(in_a_row=at == last_late + 1)
+                    last_late = at
             except BaseException as error:  # of any kind: it ends this record only
                 self.disarm()
                 if is_interrupt(error):
@@ -174,7 +179,16 @@ class Guard(Watched):
                     excused = at  # an earlier record has lowered the limit
                 elif len(out) < len(items):
                     out.append(self._fault(error))
+        if ends and last_late < len(items) - 1:
+            self.adapter.late_in_a_row = 0
         return out
+
+    def _note_late(self, *, in_a_row: bool) -> None:
+        adapter = self.adapter
+        adapter.late_in_a_row = adapter.late_in_a_row + 1 if in_a_row else 1
+        if adapter.late_in_a_row >= LATE_MAX:
+            what = f"{LATE_MAX} records in a row did not come back within {self.limit_s:g} s{self.where}"
+            raise AdapterError(what, type(adapter).__name__, "make it faster, or raise limits.adapter_timeout")
 
     def many(
         self, ask: Callable[..., _R], *columns: Sequence[object], cut: Callable[[], Iterable[object]] | None = None

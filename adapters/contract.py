@@ -250,6 +250,7 @@ class Adapter(ABC):
     memory_limit: int = MEMORY_LIMIT
     """Bytes by which its process may grow in a call; Photon sets it from ``limits.adapter_memory``. 0: no limit."""
     crumbs: Crumbs | None = None  # set by Photon where what kills the process is to cost one record only
+    late_in_a_row: int = 0  # records that ran out of time, counted by Photon
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False

@@ -13,11 +13,10 @@ from typing import Protocol, cast
 from photon.adapters.computed_twice import compare, rows_due
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile
+from photon.adapters.contract import Adapter, BadRecord, LogFile
 from photon.adapters.faults import key_fault
 from photon.adapters.formats.json_scan import cut_lines
 from photon.adapters.logs.api import Block
-from photon.config.errors import PhotonError
 from photon.eventstore.index import I64, U64, ascending, hash_keys
 
 
@@ -40,7 +39,7 @@ def key_of(adapter: Adapter, record: bytes, file: LogFile) -> Key:
 
 
 def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> Sequence[Key]:
-    """Returns the key of each record of a block (whole records, each ended by a newline)."""
+    """Returns the key of each record of a block (whole records, each ended by a newline). Raises AdapterError."""
     guard = Guard(adapter)
 
     def lines() -> list[bytes]:
@@ -54,10 +53,10 @@ def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> Sequence[Key]
     if isinstance(keys, list | tuple) and len(keys) == data.count(b"\n") and not any(map(_key_fault, keys)):
         return [key or None for key in keys]  # an empty key names nothing
     # One record that the adapter fails on must not take the others with it.
-    return _keys_alone(guard, lines(), file)
+    return _keys_alone(guard, lines(), file, ends=True)
 
 
-def _keys_alone(guard: Guard, records: Sequence[bytes], file: LogFile) -> Sequence[Key]:
+def _keys_alone(guard: Guard, records: Sequence[bytes], file: LogFile, *, ends: bool = False) -> Sequence[Key]:
     def ask(record: bytes) -> Key:
         try:
             key: object = guard.adapter.primary_key(record, file)
@@ -65,7 +64,7 @@ def _keys_alone(guard: Guard, records: Sequence[bytes], file: LogFile) -> Sequen
             return None
         return Fault(fault) if (fault := _key_fault(key)) else cast(bytes, key) or None
 
-    return guard.each(records, ask)
+    return guard.each(records, ask, ends=ends)
 
 
 def _key_fault(key: object) -> str:
@@ -82,10 +81,6 @@ def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple
     return keys_of_block(adapter, data, file), starts
 
 
-class AdapterBroken(PhotonError):
-    """The adapter's answers for the same bytes differ, so primary events would be lost. One line."""
-
-
 @dataclass(frozen=True, slots=True)
 class BlockKeys:
     """The n records of a block that have a key. ``bad``: the number of those without one, ``failed`` included."""
@@ -99,7 +94,7 @@ class BlockKeys:
 
 
 def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
-    """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterBroken."""
+    """Keys of all records in ``data`` (whole records, each ended by a newline). Raises AdapterError."""
     keys, starts = located_keys_of_block(adapter, data, file)
     if type(adapter) is not ConfiguredAdapter:
         _compare_forms(adapter, keys, starts, data, file)
@@ -117,15 +112,12 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
 
 
 def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: bytes, file: LogFile) -> None:
-    """Raises AdapterBroken where a record's key differs when it is asked for alone."""
+    """Raises AdapterError where a record's key differs when it is asked for alone."""
     rows = [at for at in rows_due(adapter, "primary", len(keys)) if not isinstance(keys[at], Fault)]
     alone = _keys_alone(Guard(adapter), [record_at(data, int(starts[at])) for at in rows], file)
-    try:
-        for at, key in zip(rows, alone, strict=True):
-            if not isinstance(key, Fault):
-                compare(adapter, file, "primary_keys", keys[at], key)
-    except AdapterError as error:
-        raise AdapterBroken(str(error)) from None
+    for at, key in zip(rows, alone, strict=True):
+        if not isinstance(key, Fault):
+            compare(adapter, file, "primary_keys", keys[at], key)
 
 
 class KeyFinder(Protocol):

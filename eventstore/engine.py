@@ -43,7 +43,7 @@ from photon.eventstore.api import (
     UnavailableLog,
 )
 from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
-from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFinder
+from photon.eventstore.block_keys import InlineKeyFinder, KeyFinder
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache, HedgedLookUps
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.embedded_file_map import EmbeddedFileMap
@@ -245,7 +245,7 @@ class EventStoreEngine:
             while not self._stop.is_set() and not self._reader.done:
                 self._step()
             self._end_reading()
-        except (PrimaryLogsIncomplete, AdapterBroken, UsageError) as err:
+        except (PrimaryLogsIncomplete, UsageError) as err:
             self.hopeless = True
             self.failure = str(err)
         except FileMapError as err:

@@ -61,7 +61,7 @@ def events_of(
 ) -> EventsRead:
     """Some records of a block. Never raises for a record: what cannot be read is listed with its reason. Raises Retry
     where the machine cannot answer now, and AdapterError for an adapter whose answers for the same bytes differ
-    (``adapters.computed_twice``).
+    (``adapters.computed_twice``) or do not come.
 
     ``as_of_ns``: of all of them (``Events.as_of``).
     """
@@ -133,7 +133,7 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
             _compare_forms(guard, adapter, records, file, "header_columns", columns)
         return columns
 
-    alone = guard.each(records, lambda record: _alone(adapter, record, file))  # tells which record it was
+    alone = guard.each(records, lambda record: _alone(adapter, record, file), ends=True)  # tells which record it was
     faults = {at: each for at, each in enumerate(alone) if isinstance(each, Fault)}
     if away := next((each.reason for each in faults.values() if each.retry), ""):
         raise Retry(away)

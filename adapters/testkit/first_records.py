@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from photon.adapters.computed_twice import TODO
@@ -19,9 +20,8 @@ class FirstRecords:
     """The first foreign records of a run, asked for here and in another process."""
 
     def __init__(self, adapter: Adapter, records: Sequence[tuple[int, bytes]], file: LogFile) -> None:
-        """``records``: offset and bytes of each; asks for them here. Only those that have a header are compared: what
-        fails costs its record, here or there."""
-        first = records[:FIRST]
+        """``records``: offset and bytes of each. Asks for FIRST of them here, or fewer where these
+        take too long. Only those that have a header are compared: what fails costs its record, here or there."""
 
         def ask(record: bytes) -> ForeignHeader | BadRecord:
             try:
@@ -29,16 +29,19 @@ class FirstRecords:
             except BadRecord as bad:
                 return bad
 
-        made: list[object] = [*Guard(adapter).each([record for _, record in first], ask)]
+        guard, until = Guard(adapter), time.monotonic() + (adapter.time_limit_s or float("inf"))
         self._adapter = adapter
         self._samples: list[Sample] = []
         self._here: dict[str, str] = {}
-        for (offset, record), header in zip(first, made, strict=True):
+        for offset, record in records[:FIRST]:
+            (header,) = guard.each([record], ask, ends=True)
             if isinstance(header, ForeignHeader) and not header_fault(header):
                 sample = Sample(record, file, offset)
                 self._samples.append(sample)
                 begin = f"{place('foreign', sample)}: foreign_header"
                 self._here |= {f"{begin}.{name}": repr(value) for name, value in header._asdict().items()}
+            if time.monotonic() > until:
+                break
 
     def compare(self) -> None:
         """Blocks until the other process has answered. Raises AdapterError, and NotThere where it cannot answer."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -403,14 +404,15 @@ def check_readable(
     for side, directory, files, has_header, framing, links in sides:
         blocks = _first_blocks(directory, files, has_header=has_header, framing=framing, links=links)
         guard, (bad, first, times) = Guard(adapter), (0, "", list[int]())
+        until = time.monotonic() + (adapter.time_limit_s or float("inf"))
         for file, record in _records_of(blocks):
-            (answer,) = guard.each([record], partial(_read, adapter, side, file))
+            (answer,) = guard.each([record], partial(_read, adapter, side, file), ends=True)
             if isinstance(answer, Fault):
                 bad += 1
                 first = first or f"{directory / file.path}: {answer.reason or 'bad record'}"
             elif answer is not None:
                 times += [answer.event_time_ns] if isinstance(answer, ForeignHeader) else []
-                if len(times) >= TIMES or side == "primary":
+                if len(times) >= TIMES or side == "primary" or time.monotonic() > until:
                     break
         else:
             if bad >= MANY and not times:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from photon.adapters.containment import Fault, Guard, Hung
-from photon.adapters.contract import Adapter, BadRecord
+from photon.adapters.containment import LATE_MAX, Fault, Guard, Hung
+from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile
 from photon.adapters.loader import load_adapter
+from photon.adapters.testkit.first_records import FIRST, FirstRecords
 
 SOURCE = """
 from photon.adapters.contract import Adapter
@@ -279,3 +280,36 @@ def test_a_recursion_limit_that_is_lowered_costs_no_other_record(adapter: Adapte
     found = Guard(adapter).each(range(4), ask)
     assert found == [limit - 350] * 4
     assert sys.getrecursionlimit() == limit
+
+
+def test_new_records_in_a_row_that_run_out_of_time_end_their_reader(adapter: Adapter) -> None:
+    adapter.time_limit_s = 0.02
+
+    def ask(item: str) -> None:
+        if item == "slow":
+            busy(0)
+
+    few = ["slow"] * (LATE_MAX - 1)
+    for items in (few, ["quick", *few], [*few, "quick"], few):  # a quick one stands between them
+        assert len(Guard(adapter).each(items, ask, ends=True)) == len(items)
+        Guard(adapter).each(["quick"], ask, ends=True)
+        assert len(Guard(adapter).each(few, ask)) == len(few)  # asked again: they are not new
+    Guard(adapter).each(few, ask, ends=True)
+    with pytest.raises(
+        AdapterError, match=rf"^Mine: {LATE_MAX} records in a row did not come back within 0\.02 s \("
+    ):
+        Guard(adapter).each(["slow"], ask, ends=True)
+
+
+def test_few_first_records_are_compared_where_each_takes_long(adapter: Adapter) -> None:
+    calls = []
+
+    class Slow(type(adapter)):  # type: ignore[misc]
+        def foreign_header(self, record: bytes, file: LogFile) -> None:
+            calls.append(record)
+            time.sleep(0.6 * LIMIT_S)
+
+    slow = Slow({})
+    slow.time_limit_s = LIMIT_S
+    FirstRecords(slow, [(n, b"%d" % n) for n in range(FIRST)], LogFile("a.log"))
+    assert 1 <= len(calls) <= 2
