@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,9 +35,7 @@ class Own(Adapter):
     time_limit_s = 0.1
     memory_limit = 64 << 20
 Own.__abstractmethods__ = frozenset()
-directory, how, ended = sys.argv[1:]
-crumbs.predecessor(ended)
-adapter = keep_crumbs(Own({}), Path(directory), RealDisk())
+directory, how, *ends = sys.argv[1:]
 
 def ask(record):
     if record == b"BAD":
@@ -66,25 +66,54 @@ def ask(record):
     return record
 kept = []
 LARGE = 256 << 20
-resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-records = [b"a", b"BAD", b"c"]
-guard = Guard(adapter)
-many = guard.many(lambda own: [ask(each) for each in own], records)
-for each in many if isinstance(many, list) else guard.each(records, ask):
-    print("=", each)
-bytearray(LARGE)
-print("score", Path("/proc/self/oom_score_adj").read_text())
+
+
+def start(ended):
+    crumbs.predecessor(ended)
+    adapter = keep_crumbs(Own({}), Path(directory), RealDisk())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    records = [b"a", b"BAD", b"c"]
+    guard = Guard(adapter)
+    many = guard.many(lambda own: [ask(each) for each in own], records)
+    for each in many if isinstance(many, list) else guard.each(records, ask):
+        print("=", each)
+    bytearray(LARGE)
+    print("score", Path("/proc/self/oom_score_adj").read_text())
+    sys.stdout.flush()
+    os._exit(0)
+
+
+for ended in ends:
+    pid = os.fork()
+    if pid == 0:
+        start(ended)
+    os.waitpid(pid, 0)
+    print("died", crumbs.died_in_user_code(Path(directory)), flush=True)
 """
 
 
-def ran(directory: Path, how: str, ended: str) -> str:
-    command = [sys.executable, "-c", RUN, str(directory), how, ended]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+@dataclass
+class Start:
+    """One start of the process: its answers, if it lived to give them, and if it died in user code."""
+
+    output: str
+    died: bool
+
+    @property
+    def answers(self) -> list[str]:
+        return [line.removeprefix("= ") for line in self.output.splitlines() if line.startswith("= ")]
 
 
-def run(directory: Path, how: str, ended: str) -> list[str]:
-    """The answers, if it lived to give them."""
-    return [line.removeprefix("= ") for line in ran(directory, how, ended).splitlines() if line.startswith("= ")]
+def starts(directory: Path, how: str, *ended: str) -> list[Start]:
+    """Starts one process after the other, each a copy of one that has imported the modules. ``ended`` has a word for
+    each start: how its predecessor ended."""
+    command = [sys.executable, "-c", RUN, str(directory), how, *ended]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+    *parts, rest = re.split(r"^died (True|False)\n", said, flags=re.MULTILINE)
+    assert rest == ""
+    made = [Start(output, died == "True") for output, died in zip(parts[::2], parts[1::2], strict=True)]
+    assert len(made) == len(ended)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -99,27 +128,24 @@ def run(directory: Path, how: str, ended: str) -> list[str]:
     ],
 )
 def test_the_third_start_goes_on_without_the_record(tmp_path: Path, how: str, ended: str, reason: str) -> None:
-    for _ in range(2):
-        assert run(tmp_path, how, ended) == []
-        assert died_in_user_code(tmp_path)
-    for _ in range(2):  # and so does each later one
-        fault = f"Fault(reason={reason!r}, hung=False, retry=False)"
-        assert run(tmp_path, how, ended) == ["b'a'", fault, "b'c'"]
-        assert not died_in_user_code(tmp_path)
+    first, second, *later = starts(tmp_path, how, *[ended] * 4)
+    assert [(each.answers, each.died) for each in (first, second)] == [([], True)] * 2
+    fault = f"Fault(reason={reason!r}, hung=False, retry=False)"
+    assert [(each.answers, each.died) for each in later] == [(["b'a'", fault, "b'c'"], False)] * 2
 
 
 def test_memory_is_limited_in_user_code_and_such_a_process_ends_before_others(tmp_path: Path) -> None:
-    said = ran(tmp_path, "memory", "")
-    assert f"score {OOM_SCORE}" in said
-    first, fault, last = (line for line in said.splitlines() if line.startswith("= "))
-    assert (first, last) == ("= b'a'", "= b'c'")
+    (only,) = starts(tmp_path, "memory", "")
+    assert f"score {OOM_SCORE}" in only.output
+    first, fault, last = only.answers
+    assert (first, last) == ("b'a'", "b'c'")
     assert "the adapter raised MemoryError" in fault
 
 
 def test_kills_from_outside_accuse_a_record_only_when_it_is_always_the_same(tmp_path: Path) -> None:
-    for _ in range(4):
-        assert run(tmp_path, "kill", "signal 9") == []
-    assert "crashed: signal 9" in run(tmp_path, "kill", "signal 9")[1]
+    *killed, last = starts(tmp_path, "kill", *["signal 9"] * 5)
+    assert [each.answers for each in killed] == [[]] * 4
+    assert "crashed: signal 9" in last.answers[1]
 
 
 def died_on(directory: Path, record: bytes, ended: str) -> Crumbs:
