@@ -123,7 +123,9 @@ async def test_what_fails_twice_is_left_to_the_heal(target: FakeTarget, faults: 
     assert target.calls == ["hold west", f"release {ALL_WEST}", "flow west"]
 
 
-async def test_nobody_leads() -> None:
+async def test_nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ELECTED_S", 0.05)
+
     async def nobody() -> None:
         return None
 
