@@ -121,7 +121,7 @@ async def insert_known(client: RegistryClient, asked: Ids, *, timeout: float = 6
 
 
 async def leader_of(client: RegistryClient, every: Processes, group: int) -> str:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         known = await client.describe(timeout=2)
         for facts in known.groups if known else ():

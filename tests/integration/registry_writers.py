@@ -80,7 +80,7 @@ async def progress(writers: list[Writer], every: Processes, more: int) -> None:
         return sum(writer.decided for writer in writers)
 
     goal = decided() + more
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while decided() < goal:
         every.check()
         assert time.monotonic() < deadline, "the registry stands still"
@@ -94,7 +94,7 @@ async def verify(client: RegistryClient, owners: dict[int, int]) -> None:
     for tokens, expected in ((mine, Answer.COMMITTED), (taken, Answer.TAKEN)):
         left = ids
         found = None
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while found is None or (found.outcomes == Answer.UNKNOWN).any():
             assert time.monotonic() < deadline, client.problem
             found = await client.insert(rows(left, tokens), timeout=5)

@@ -32,7 +32,7 @@ def rests(cluster: Cluster, names: str = "abc") -> bool:
 
 def committed(cluster: Cluster, command: bytes) -> None:
     """Proposed wherever it leads, until it is."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not isinstance(propose(cluster.group(cluster.leader()), command), Applied):
         assert time.monotonic() < deadline
 

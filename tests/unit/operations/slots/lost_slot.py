@@ -129,7 +129,7 @@ async def lost_slot(directory: Path, ids: Sequence[str]) -> AsyncIterator[LostSl
     replica = cluster.replica()
     replica.start()
     registry = RoutedRegistry(LocalBackend(replica), SystemClock())
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not replica.ready:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)
