@@ -280,25 +280,26 @@ class Judge:
 
     def _payloads(self, guard: Guard, pairs: Pairs) -> Payloads:
         """All at once where the adapter can, one by one where that goes wrong. Raises AdapterError."""
-        adapter, n = self._adapter, len(pairs.foreign)
-        if adapter.defines("join_columns"):
-            made: object = guard.many(lambda *own: adapter.join_columns(Pairs(*own)), *pairs)
-            if isinstance(made, Payloads) and len(made.foreign) == len(made.primary) == n:
-                if type(adapter) is not ConfiguredAdapter:
-                    self._compare_forms(guard, pairs, made)
-                return made
-        alone = list(zip(*pairs, strict=True))
-        return Payloads.of(guard.each(alone, lambda pair: adapter.join(*pair)))  # type: ignore[arg-type]
+        adapter, n, form = self._adapter, len(pairs.foreign), "join_columns"
+        made: object = None
+        if adapter.defines(form):
+            made = guard.many(lambda *own: adapter.join_columns(Pairs(*own)), *pairs)
+        if not isinstance(made, Payloads) or not len(made.foreign) == len(made.primary) == n:
+            alone = list(zip(*pairs, strict=True))
+            made, form = Payloads.of(guard.each(alone, lambda pair: adapter.join(*pair))), "join"  # type: ignore[arg-type]
+        if type(adapter) is not ConfiguredAdapter:
+            self._compare_forms(guard, pairs, form, made)
+        return made
 
-    def _compare_forms(self, guard: Guard, pairs: Pairs, made: Payloads) -> None:
-        """Raises AdapterError where a pair becomes something else when it is joined alone."""
-        adapter = self._adapter
-        rows = rows_due(adapter, "pairs", len(pairs.foreign))
+    def _compare_forms(self, guard: Guard, pairs: Pairs, form: str, made: Payloads) -> None:
+        """Raises AdapterError where a pair becomes something else when it is joined again, alone."""
+        adapter, faults = self._adapter, made.others
+        rows = [at for at in rows_due(adapter, "pairs", len(pairs.foreign)) if not isinstance(faults.get(at), Fault)]
         asked = [Pair._make(column[at] for column in pairs) for at in rows]
         for at, pair, alone in zip(rows, asked, guard.each(asked, lambda pair: adapter.join(*pair)), strict=True):
             if not isinstance(alone, Fault):
                 one = made.others.get(at) or Joined(made.foreign[at], made.primary[at])
-                compare(adapter, pair.foreign_file, "join_columns", one, alone)
+                compare(adapter, pair.foreign_file, form, one, alone)
 
     def _settle(
         self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord | None, result: object

@@ -87,6 +87,16 @@ class Shifted(Together):
         return Payloads.of(rows[1:] + rows[:1])
 
 
+class Counting(Alone):
+    """Gives another answer each time."""
+
+    calls = 0
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        self.calls += 1
+        return Joined(b"%d" % self.calls, primary)
+
+
 class Overridden(Together):
     """Knows more than what it inherits for many."""
 
@@ -156,6 +166,13 @@ def test_columns_that_differ_from_pairs_alone_are_refused() -> None:
         decided(Shifted({}), [b"a", b"b"])
 
 
+def test_a_join_that_gives_another_answer_each_time_is_refused() -> None:
+    with pytest.raises(
+        AdapterError, match=r"^Counting: join gave Joined\(.*'1'.*\) for a record of .*, and Joined\("
+    ):
+        decided(Counting({}), [b"a", b"b"])
+
+
 def test_what_is_overridden_is_not_asked_of_an_inherited_batch() -> None:
     assert Together({}).defines("join_columns")
     assert not Overridden({}).defines("join_columns")
@@ -190,7 +207,7 @@ def test_beside_one_that_is_being_registered_the_others_are_joined_with_their_ow
             return Joined(b"{}", b"{}")
 
     made = Judge(Seeing({}), check_payloads=True).decide(events, found, {split_digests(events.digests)[1]})
-    assert (made.joined().tolist(), seen, made.reasons) == ([0, 2], ["a", "c"], {1: UNKNOWN_REASON})
+    assert (made.joined().tolist(), seen[:2], made.reasons) == ([0, 2], ["a", "c"], {1: UNKNOWN_REASON})
 
 
 @pytest.mark.parametrize("rule", ["first", "last", "reject"])
