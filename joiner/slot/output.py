@@ -79,7 +79,7 @@ class SlotLog(LogWriter):
 
     def load(self) -> None:
         """Reads the published lengths; changes nothing. Raises OutputDamaged for an unreadable file."""
-        self._read(OutputDamaged)
+        self._read(lambda path, why: OutputDamaged(path, f"unreadable ({why})"))
 
     def close_older(self) -> None:
         """Files with a successor are closed for ever, also those that a start took from the copy."""

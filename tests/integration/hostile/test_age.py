@@ -32,7 +32,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def records(output: Path) -> dict[str, bytes]:
-    return {name: data for name, data in contents(output).items() if name.partition("/")[0] in OUTPUT}
+    """The output files, also of a process that goes on: in its state, files come and go."""
+    return {f"{kind}/{name}": data for kind in OUTPUT for name, data in contents(output / kind).items()}
 
 
 def remove(output: Path, *names: str) -> None:
