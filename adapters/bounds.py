@@ -1,7 +1,7 @@
-"""Bounds on the event times of a pair (``[join.NAME] within``), carried out where an adapter joins. Pure.
+"""Bounds on the event times of a pair (``[join.NAME] within``), checked where an adapter joins. Pure.
 
-A foreign event at F and the primary event of its key at P are a pair when F - before <= P <= F + after. Where they
-are none the foreign event is unmatched at once: its key names that primary event, so there is nothing to wait for.
+A foreign event at F and the primary event of its key at P are a pair when F - before <= P <= F + after. Otherwise the
+foreign event is unmatched at once: its key names that primary event, so there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from photon.adapters.contract import (
 from photon.batch.files import intern_files
 
 _T = TypeVar("_T")
-Time = int | BadRecord
-"""ns UTC, or why there is none."""
+Time = int | BadRecord  # ns UTC, or the reason why there is none
 
 
 class Bounds(NamedTuple):
-    """How far the primary event's time may lie before and after the foreign event's; nanoseconds, both included."""
+    """The greatest distance of the primary event's time before and after the foreign event's, in ns, inclusive."""
 
     before_ns: int
     after_ns: int
 
     def refusal(self, foreign_ns: int, primary_ns: int) -> Unpaired | None:
-        """Why these are no pair; None: they are one."""
+        """Returns why these two are not a pair, or ``None`` if they are one."""
         earlier = foreign_ns - primary_ns
         if earlier > self.before_ns:
             return Unpaired(
@@ -51,8 +50,10 @@ class Bounds(NamedTuple):
 
 
 def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
-    """The same adapter, which from now on joins only pairs within these bounds. Raises AdapterError at ``where``
-    ("join.clicks") where it reads no time of primary events."""
+    """Returns the same adapter, which now joins only pairs within these bounds.
+
+    Raises AdapterError at ``where`` ("join.clicks") if the adapter reads no time of primary events.
+    """
     if not adapter.has_primary_time:
         todo = "the primary needs a time too: time = { field = …, unit = … } in its table, primary_time in an adapter"
         raise AdapterError("within compares event times", where, todo)
@@ -65,7 +66,7 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
         return [found.others.get(row, time_ns) for row, time_ns in enumerate(found.times)]
 
     def refusals(pairs: Pairs) -> dict[int, Unpaired | BadRecord]:
-        """Row -> why it is no pair, or why nobody can say."""
+        """Row -> why it is not a pair, or why that cannot be decided."""
         times = zip(
             _of_each(foreign_times, pairs.foreign, pairs.foreign_files),
             _of_each(adapter.primary_times, pairs.primary, pairs.primary_files),
@@ -106,7 +107,7 @@ def bounded_adapter(adapter: Adapter, bounds: Bounds, where: str) -> Adapter:
 
 
 def bounded_again(adapter: Adapter, within: Mapping[str, int] | None) -> Adapter:
-    """As ``Adapter.within`` of another one says."""
+    """Applies the ``Adapter.within`` of another adapter."""
     return adapter if within is None else bounded_adapter(adapter, Bounds(**within), "within")
 
 
@@ -121,7 +122,7 @@ def _refusal(bounds: Bounds, foreign_ns: Time, primary_ns: Time) -> Unpaired | B
 def _of_each(
     ask: Callable[[Sequence[bytes], LogFile], Sequence[_T]], records: Sequence[bytes], files: Sequence[LogFile]
 ) -> Sequence[_T]:
-    """The answer for each record, asked for those of each file at once."""
+    """Returns the answer for each record, calling ``ask`` once for each file."""
     several, index = intern_files(files)
     if len(several) == 1:
         return ask(records, several[0])
@@ -150,7 +151,7 @@ def _spread(made: Sequence[bytes | None], rows: Sequence[int], count: int) -> li
 
 
 def _said(ns: int) -> str:
-    """A duration for people, to the microsecond: ``1 day, 2:00:01``."""
+    """Formats a duration for people, to the microsecond: ``1 day, 2:00:01``."""
     try:
         return str(timedelta(microseconds=ns // 1000))
     except OverflowError:

@@ -1,8 +1,8 @@
-"""Computes some records a second time: an answer that is not a function of the record's bytes stops its reader.
+"""Computes some records twice: an answer that is not a function of the record's bytes stops its reader.
 
-An id made of random numbers, of the process's number or of ``hash()`` is another one in each datacentre and after
-each restart, so each event would be joined once for each of them. One record in ``EVERY`` is asked for in the other
-form (one record, many records), and the first ones of each run also in another process (``testkit.first_records``),
+An id made from random numbers, the process number or ``hash()`` differs between datacentres and after each restart,
+so each event would be joined once for every value. One record in ``EVERY`` is computed again in the other form (one
+record, many records). The first records of each run are also computed in another process (``testkit.first_records``),
 before any id is sent.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 from photon.adapters.contract import Adapter, AdapterError, BadRecord, LogFile
 
 EVERY = 1000
-_COUNTS = "_computed"  # attribute of an adapter: side -> records that it was asked for
+_COUNTS = "_computed"  # attribute of an adapter: side -> number of records computed so far
 TODO = "let it depend on nothing but the record's bytes, then begin again; photon adapter test finds more"
 
 
 def rows_due(adapter: Adapter, side: str, count: int) -> range:
-    """Which of the next ``count`` records of a side are computed twice: one in ``EVERY``, and the first."""
+    """Returns which of the next ``count`` records of a side are computed twice: the first, and one in ``EVERY``."""
     counts = vars(adapter).setdefault(_COUNTS, {})
     before = counts.get(side, 0)
     counts[side] = before + count
@@ -24,9 +24,10 @@ def rows_due(adapter: Adapter, side: str, count: int) -> range:
 
 
 def compare(adapter: Adapter, file: LogFile, many: str, one: object, other: object) -> None:
-    """``one``: what the form ``many`` gave for a record; ``other``: what the form for one record gave.
+    """Compares the answer of the form ``many`` for a record (``one``) with that of the form for one record
+    (``other``).
 
-    Raises AdapterError where they differ. A rejection counts as one regardless of its reason.
+    Raises AdapterError if they differ. Rejections are equal regardless of their reasons.
     """
     first, second = _shown(one), _shown(other)
     if first != second:

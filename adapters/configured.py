@@ -1,4 +1,4 @@
-"""The adapter that configuration alone makes: which fields of which format are key, id and event time."""
+"""The adapter built from configuration alone: the fields and format that give key, id and event time."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ from photon.adapters.side import (
 )
 from photon.adapters.times import Iso8601Time, NoTime
 
-RULE_VERSION = 1
-"""Raised when this code derives another id, key or time from the same record and configuration."""
+RULE_VERSION = 1  # increased when this code derives another id, key or time from the same record and configuration
 
 
 class ConfiguredAdapter(Adapter):
     """Both sides as configured; options are the tables ``primary`` and ``foreign`` (see ``SideConfig``).
 
-    Also ``where`` (stands in error messages) and ``base`` (the directory that relative paths start at).
+    Further options are ``where`` (shown in error messages) and ``base`` (the directory relative paths start at).
 
-    Subclass it to keep the reading and add business rules: override ``join`` (or a payload) in ``path.py:Class``.
-    A subclass that overrides a method for one record gets the matching method for many from it.
+    Subclass it to keep the reading and add business rules: override ``join`` (or a payload) in ``path.py:Class``. A
+    subclass that overrides a method for one record gets the matching method for many from it.
     """
 
     base_options = frozenset(("primary", "foreign", "where", "base"))
@@ -78,7 +77,7 @@ class ConfiguredAdapter(Adapter):
 
     @classmethod
     def from_sides(cls, primary: SideConfig, foreign: SideConfig, where: str = "join") -> ConfiguredAdapter:
-        """From structs that exist already. ``where`` ("join.clicks") stands in error messages."""
+        """Builds the adapter from existing structs. ``where`` ("join.clicks") is shown in error messages."""
         return cls({"primary": primary, "foreign": foreign, "where": where})
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
@@ -107,7 +106,7 @@ class ConfiguredAdapter(Adapter):
         return self._foreign.headers(records, file)
 
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """As the contract says, but for lines that cannot be read at all: see ``formats.json_scan`` (candidates)."""
+        """Meets the contract except for unreadable lines: see ``formats.json_scan`` (candidates)."""
         return self._primary.keys(block, file)
 
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
@@ -120,21 +119,21 @@ class ConfiguredAdapter(Adapter):
     def join_columns(self, pairs: Pairs) -> Payloads:
         foreign = self._foreign.payloads(pairs.foreign, pairs.foreign_files)
         primary = self._primary.payloads(pairs.primary, pairs.primary_files)
-        # As ``join`` does: what is wrong with the foreign record goes first.
+        # As in ``join``, a problem with the foreign record takes precedence.
         return Payloads(foreign.payloads, primary.payloads, {**primary.bad, **foreign.bad})
 
     def located_primary_keys(
         self, block: bytes, file: LogFile
     ) -> tuple[list[bytes | None], npt.NDArray[np.int64]] | None:
-        """Them, and where each record begins, where the format knows; None: only ``primary_keys`` says."""
+        """Returns the keys and the start of each record. ``None``: use ``primary_keys``, the format has no starts."""
         return self._primary.located_keys(block, file)
 
     def stops_at(self, side: str, record: bytes) -> Stop | None:
-        """Of a ``primary`` or ``foreign`` record that is rejected: how far the configuration fits, if that helps."""
+        """Returns how far the configuration fits a rejected ``primary`` or ``foreign`` record, if that helps."""
         return (self._primary if side == "primary" else self._foreign).stops_at(record)
 
     def rule(self) -> bytes:
-        """The same configuration gives the same bytes; defaults written out or left out make no difference."""
+        """Returns the same bytes for the same configuration, whether defaults are written out or not."""
         rule = {
             "adapter": f"configured:{RULE_VERSION}",
             "primary": _rule_of(self.primary_config, self._primary, foreign=False),
@@ -144,7 +143,7 @@ class ConfiguredAdapter(Adapter):
 
 
 def side_reader(side: SideConfig, where: str, base: Path, no_time: NoTime | None = None) -> SideReader:
-    """The reader of a checked side. ``no_time``: what gives events their time where none is configured.
+    """Returns the reader of a checked side. ``no_time`` gives events their time where none is configured.
 
     Raises AdapterError.
     """
@@ -180,7 +179,7 @@ def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path, no_time:
     if side.format == "logfmt":
         return LogfmtSide(key, side.id, time_field, time, absent=absent)
     if side.format == "protobuf":
-        # Imported where it is needed: protobuf's JSON costs every other process start-up time.
+        # Imported only where needed: protobuf's JSON would slow every other process's start.
         from photon.adapters.formats.protobuf import ProtobufSide, message_type, read_descriptor
 
         data = read_descriptor(base / str(side.descriptor), where)

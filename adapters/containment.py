@@ -1,18 +1,18 @@
-"""Keeps what an adapter does to its event: what it raises is caught, and what does not come back is broken off.
+"""Confines an adapter's failure to the event it was called for: catches exceptions, breaks off calls that hang.
 
-``Guard`` watches calls for progress, not for time: the one counter that its owner raises before each record is all
-that the hot path pays. Who looks at the counter depends on the thread:
+``Guard`` watches calls for progress, not for time: its owner raises one counter before each record, and that is the
+only cost on the hot path. Which thread checks the counter depends on the thread that is watched:
 
 - The main thread (dispatchers, joiners): a POSIX timer that runs only while adapters are called sends SIGURG, which
-  nothing else uses and which by default does nothing. Its handler raises ``Hung`` in the middle of Python code, of a
-  blocking call (it is interrupted), and of a regular expression (which looks for signals, though it keeps the
-  interpreter's lock, so that no other thread could stop it).
-- Any other thread (reading primary logs): a watching thread has ``Hung`` raised there asynchronously. That ends
-  Python code; a blocking call ends by itself first.
+  nothing else uses and which is ignored by default. Its handler raises ``Hung`` in the middle of Python code, of a
+  blocking call (it is interrupted), and of a regular expression (which checks for signals although it keeps the
+  interpreter's lock, so no other thread could stop it).
+- Any other thread (reading primary logs): a watching thread raises ``Hung`` there asynchronously. That ends Python
+  code; a blocking call has to return by itself first.
 
-Code that catches ``Hung`` as well and goes on ends the process, where ``crumbs`` tell the next one which record did.
-C code that neither returns nor looks for signals is beyond both. Ticks are counted, not seconds: a process that was
-stopped for a minute sees one. Tests of what holds: ``tests/unit/adapters/test_containment.py``.
+Code that catches ``Hung`` too and continues ends the process; ``crumbs`` tell the next process which record did it. C
+code that neither returns nor checks for signals is beyond both. Ticks are counted, not seconds: a process that was
+stopped for a minute sees one. Tests of these guarantees: ``tests/unit/adapters/test_containment.py``.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ from photon.adapters.faults import describe, is_interrupt, is_own
 from photon.batch.records import Records
 from photon.config.disk import Disk
 
-TICKS = 4
-"""So many ticks without progress are a time-out: it comes after the time limit, at most a quarter later."""
+TICKS = 4  # ticks without progress that make a time-out, at most a quarter after the limit
 SIGNAL = signal.SIGURG
-SWALLOWED_MAX = 2  # times that ``Hung`` may be caught by an adapter that goes on; then the process ends
-LATE_MAX = 20  # records in a row that run out of time; then the adapter's reader ends
+SWALLOWED_MAX = 2  # times an adapter may catch ``Hung`` and continue; then the process ends
+LATE_MAX = 20  # consecutive records that time out; then the adapter's reader ends
 ENDED_EXIT = 70
 _SIGEV_THREAD_ID = 4
 _CLOCK_MONOTONIC = 1
@@ -52,15 +51,15 @@ _R = TypeVar("_R")
 
 
 class Hung(BaseException):
-    """Raised where an adapter's code stands. No Exception: an adapter that catches those does not catch it."""
+    """Raised inside an adapter's code. Not an Exception, so that ``except Exception`` does not catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """In place of an answer. ``reason``: one line with the adapter's file and line."""
+    """Replaces an answer. ``reason``: one line with the adapter's file and line."""
 
     reason: str
-    hung: bool = False  # or without memory: asked again a few times
+    hung: bool = False  # or out of memory: asked again a few times
     retry: bool = False  # asked again until there is an answer
 
 
@@ -71,9 +70,9 @@ class HasTimeLimit(Protocol):
 
 
 class Watched:
-    """A stretch of user code: one that does not come back within ``limit_s`` seconds is broken off by ``Hung``.
+    """A stretch of user code, broken off by ``Hung`` if it does not return within ``limit_s`` seconds.
 
-    For one thread at a time, and not within itself. ``owner``: the user's object, whose files ``where`` names.
+    For one thread at a time; not re-entrant. ``owner``: the user's object, whose files ``where`` names.
     """
 
     def __init__(self, owner: HasTimeLimit) -> None:
@@ -104,17 +103,17 @@ class Watched:
         if self._was_lowered:
             sys.setrecursionlimit(self._depth)
         _inside.discard(threading.get_ident())
-        if _forked:  # user code forked, and both come back here: only one may go on
+        if _forked:  # user code forked, and both processes return here: only one may continue
             os._exit(0)
 
     def disarm(self) -> None:
-        """From here on nothing is raised. Again and again is fine."""
+        """Raises nothing from now on. Idempotent."""
         if self.limit_s > 0:
             self._alarm.forget(self)
             self._armed = False
 
     def is_late(self) -> bool:
-        """Asked once a tick: whether the record of now has had its time."""
+        """Returns, once a tick, True if the current record has used up its time."""
         if not self._armed:
             return False
         if self.count != self._seen:
@@ -130,7 +129,7 @@ class Watched:
         return True
 
     def _give_up(self) -> None:
-        """``Hung`` was caught by code that went on, more than once."""
+        """Ends the process: the code caught ``Hung`` more than once and continued."""
 
     def note(self, frame: FrameType | None) -> None:
         innermost, own = frame, None
@@ -142,7 +141,7 @@ class Watched:
 
 
 class Guard(Watched):
-    """Calls an adapter for records of one batch."""
+    """Calls an adapter for the records of one batch."""
 
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter)
@@ -153,8 +152,10 @@ class Guard(Watched):
         self._harmed = ""
 
     def each(self, items: Sequence[_T], ask: Callable[[_T], _R], *, ends: bool = False) -> list[_R | Fault]:
-        """The answer for each item, or what went wrong with it. ``ends``: for records that are
-        new; raises AdapterError when LATE_MAX of them in a row have run out of time."""
+        """Returns the answer or the fault for each item.
+
+        ``ends``: the records are new; raises AdapterError when LATE_MAX of them in a row have timed out.
+        """
         out: list[_R | Fault] = []
         call, excused, last_late = self._noting(ask), -1, -1
         while len(out) < len(items):
@@ -171,7 +172,7 @@ class Guard(Watched):
                     if ends:
                         self._note_late(in_a_row=at == last_late + 1)
                     last_late = at
-            except BaseException as error:  # of any kind: it ends this record only
+            except BaseException as error:  # of any kind: it affects this record only
                 self.disarm()
                 if is_interrupt(error):
                     raise
@@ -193,9 +194,11 @@ class Guard(Watched):
     def many(
         self, ask: Callable[..., _R], *columns: Sequence[object], cut: Callable[[], Iterable[object]] | None = None
     ) -> _R | Fault:
-        """Runs one call that covers all records. It is given copies of ``columns``: where it changes them, its
-        answer, which may be of another order, is not taken. ``cut``: the records, where no column holds them. A fault
-        says nothing of any one record: ask for ``each``."""
+        """Runs one call that covers all records, with copies of ``columns``.
+
+        If it changes the copies, its answer is discarded, because its order may differ. ``cut``: the records, if no
+        column holds them. A fault says nothing about a single record: use ``each``.
+        """
         if self._crumbs is not None and not self._may_run(columns, cut):
             return Fault("records are passed one by one")
         handed = [list(column) for column in columns]
@@ -217,12 +220,12 @@ class Guard(Watched):
         return answer
 
     def _fault(self, error: BaseException) -> Fault:
-        # A machine that was short of memory once must not cost a record, like one that was slow once.
+        # One shortage of memory on the machine must not cost a record, nor may one slow moment.
         short = isinstance(error, MemoryError)
         return Fault(describe(error, self.adapter), hung=short, retry=isinstance(error, Retry))
 
     def _may_run(self, columns: Sequence[Sequence[object]], cut: Callable[[], Iterable[object]] | None) -> bool:
-        """False where a batch may hold a record that ends the process."""
+        """Returns False if a batch may hold a record that ends the process."""
         crumbs = self._crumbs
         if crumbs is None or not (crumbs.suspicious or crumbs.poison):
             return True
@@ -230,7 +233,7 @@ class Guard(Watched):
         return not crumbs.suspicious and crumbs.poison.keys().isdisjoint(map(digest_of, records))
 
     def _noting(self, ask: Callable[[_T], _R]) -> Callable[[_T], _R | Fault]:
-        """Leaves out what is on the poison list, and notes each record while crumbs are suspicious."""
+        """Skips records on the poison list, and notes each record while crumbs are suspicious."""
         crumbs = self._crumbs
         if crumbs is None or not (crumbs.suspicious or crumbs.poison):
             return ask
@@ -270,7 +273,7 @@ class Guard(Watched):
                 self._crumbs.lock.release()
 
     def _end_if_harmed(self, crumbs: Crumbs) -> None:
-        """Ends the process if its open files were all right when user code began, and no longer are."""
+        """Ends the process if user code has damaged its open files."""
         if not self._harmed and (harm := crumbs.harm()):
             crumbs.blame(harm)
             os._exit(ENDED_EXIT)
@@ -287,7 +290,7 @@ class Guard(Watched):
 
 
 def _say(line: str) -> None:
-    from photon.config.structured import get_logger  # each of Spark's workers imports this module, and none logs
+    from photon.config.structured import get_logger  # Spark's workers import this module and do not log
 
     get_logger(__name__).warning(line)
 
@@ -296,19 +299,23 @@ _say_once = lru_cache(maxsize=64)(_say)
 
 
 def keep_crumbs(adapter: Adapter, directory: Path, disk: Disk) -> Adapter:
-    """The adapter, if it is user code from now on with crumbs in ``directory``: what kills the process costs only its
-    record."""
+    """Returns the adapter, with crumbs in ``directory`` if it is user code.
+
+    A record that kills the process then costs only itself.
+    """
     if type(adapter) is not ConfiguredAdapter:
         try:
             adapter.crumbs = Crumbs(directory, disk, predecessor())
-        except CrumbsBusy:  # a second process of one state, which is refused later on
+        except CrumbsBusy:  # a second process on the same state, which is refused later
             adapter.crumbs = None
     return adapter
 
 
 def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | None]:
-    """The key of each, None for a bad record: those of a file at once where the adapter can, one by one where it
-    cannot, or where that goes wrong."""
+    """Returns each record's key, or ``None`` for a bad record.
+
+    Asks for all records of a file at once where the adapter can, and one by one where it cannot or where that fails.
+    """
     adapter = guard.adapter
     if adapter.defines("primary_keys_of"):
         if type(adapter) is ConfiguredAdapter:
@@ -330,7 +337,7 @@ def primary_keys_of(guard: Guard, records: Records) -> Sequence[bytes | Fault | 
 
 
 def _keys_by_file(records: Records, ask: Callable[[Sequence[bytes], LogFile], object]) -> object:
-    """The keys of all, or what ``ask`` gave in place of them for one of the files."""
+    """Returns all keys, or the non-answer that ``ask`` gave for one of the files."""
     if len(records.files) == 1:
         return ask(records.records, records.files[0])
     keys: list[bytes | None] = [None] * len(records)
@@ -347,7 +354,7 @@ def _keys_by_file(records: Records, ask: Callable[[Sequence[bytes], LogFile], ob
 
 
 class _Memory:
-    """Limits by how much this process may grow while user code runs (RLIMIT_DATA), in any number of threads."""
+    """Limits the growth of this process while user code runs (RLIMIT_DATA), in any number of threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -376,7 +383,7 @@ class _Memory:
                 resource.setrlimit(resource.RLIMIT_DATA, self._before)
 
     def _data_bytes(self) -> int:
-        if LIBC.pread(self._statm, self._text, 256, 0) <= 0:  # the first time, or closed by user code
+        if LIBC.pread(self._statm, self._text, 256, 0) <= 0:  # the first time, or after user code closed it
             self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
             os.preadv(self._statm, [self._text], 0)
         return int(self._text.value.split()[5]) * _PAGE
@@ -444,7 +451,7 @@ class _Timer(_Alarm):
 
 
 class _Watcher(_Alarm):
-    """Looks at guards of other threads from a thread of its own, which ends when there is nothing to watch."""
+    """Checks the guards of other threads from its own thread, which ends when there is nothing to watch."""
 
     def __init__(self) -> None:
         self._guards: dict[int, Watched] = {}
@@ -464,8 +471,8 @@ class _Watcher(_Alarm):
             self._guards.pop(own, None)
             if guard.fired:
                 guard.fired = False
-                # What is on its way comes now. Taken back it would leave a mark in the interpreter, and CPython 3.11
-                # goes round for ever at the next call under a profiler or debugger.
+                # Wait for exceptions that are on their way. Cancelling one would leave a mark in the interpreter, and
+                # CPython 3.11 loops endlessly at the next call under a profiler or debugger.
                 with suppress(Hung):
                     _raise_in(own, Hung)
                     while True:
@@ -494,8 +501,7 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-IDLE_TICKS = 40
-"""After so many ticks without work the watching thread ends."""
+IDLE_TICKS = 40  # ticks without work after which the watching thread ends
 _MAIN = threading.main_thread().ident
 _WATCHER = _Watcher()
 _timers: list[_Timer] = []
@@ -506,7 +512,7 @@ _forked: list[bool] = []  # not empty in a process that user code forked
 
 
 def _after_fork() -> None:
-    _timers.clear()  # not inherited: none of ours forks, Spark's daemon does
+    _timers.clear()  # not inherited: we never fork, but Spark's daemon does
     if threading.get_ident() in _inside:
         _forked.append(True)
 

@@ -1,8 +1,8 @@
-"""The adapter contract: what Photon asks of the code that knows a pair of logs.
+"""The adapter contract: the methods through which Photon reads a pair of logs.
 
-An adapter is *pure*: the same bytes give the same answer in every datacentre, today and next year. What it
-derives from a foreign record (id, key, event time) decides who is billed, so it must not look at clocks,
-files other than the record's own header, or random numbers.
+An adapter is *pure*: the same bytes give the same answer in every datacentre, today and next year. The id, key and
+event time that it derives from a foreign record decide who is billed, so it must not look at clocks, files other than
+the record's own header, or random numbers.
 
 Most logs need no code: ``photon.adapters.configured.ConfiguredAdapter`` is built from the configuration.
 """
@@ -25,22 +25,23 @@ if TYPE_CHECKING:
     from photon.adapters.crumbs import Crumbs
 
 API_VERSION = 1
-"""Raised when the contract changes incompatibly; an adapter names the one it was written for."""
+"""Increased when the contract changes incompatibly; an adapter names the version it was written for."""
 API_SPOKEN = (API_VERSION,)
-"""Versions that adapters may be written for; docs/adapters.md says how long an old one is spoken."""
+"""Versions that adapters may be written for; docs/adapters.md says how long an old one is supported."""
 TIME_LIMIT_S = 5.0
 MEMORY_LIMIT = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How the files of one side are cut into records."""
+    """The way the files of one side are cut into records."""
 
     kind: str = "lines"
-    """``lines``: one a line. ``quoted``: line ends inside quoted fields belong to the record (CSV). ``zeek``: lines,
-    and those that begin with ``#`` are headers that hold from there on. ``varint``: binary messages, each behind its
-    length; they are handed out as lines of base64. ``cri``: container logs of Kubernetes, whose parts are put
-    together; they are handed out as lines ``<time> <stream> <content>``."""
+    """``lines``: one record a line. ``quoted``: line ends inside quoted fields belong to the record (CSV). ``zeek``:
+    lines; those that begin with ``#`` are headers, in force from there on. ``varint``: binary messages, each preceded
+    by its length, returned as lines of base64. ``cri``: container logs of Kubernetes, whose parts are put together
+    and returned as lines ``<time> <stream> <content>``.
+    """
     quote: bytes = b'"'
     delimiter: bytes = b","
 
@@ -52,28 +53,28 @@ class Framing:
             raise AdapterError(f"{self.kind!r} is no framing", "framing", todo)
 
     def cut(self, data: bytes, state: bytes) -> Cut:
-        """Makes lines of a file's next bytes. Define it in a subclass to read files that no ``kind`` describes.
+        r"""Makes lines of a file's next bytes. Define it in a subclass to read files that no ``kind`` describes.
 
-        Each record becomes one line, ended by ``\\n`` once it is known to be whole; ``binary_line`` makes one of any
-        bytes. The line may be handed out in parts. ``state`` is ``b""`` at the file's begin, then what the call
-        before returned. The text must depend on nothing but the file's bytes, however they are divided among calls.
-        An exception ends the log: nothing behind the byte that raises it is read.
+        Each record becomes one line, ended by ``\n`` once the record is known to be complete; ``binary_line`` makes
+        one of any bytes. The line may be returned in parts. ``state`` is ``b""`` at the start of the file, then the
+        state returned by the previous call. The text must depend on nothing but the file's bytes, however they are
+        divided among calls. An exception ends the log: nothing after the byte that raises it is read.
         """
         raise NotImplementedError
 
     @property
     def splittable(self) -> bool:
-        """A file can be read on at any line end, without what stands before it (but for a header record)."""
+        """True if reading can resume at any line end without the bytes before it, except a header record."""
         return self.kind == "lines"
 
     @property
     def forward(self) -> bool:
-        """Lines are made of the files' bytes, and offsets are those of the lines."""
+        """True if lines are made from the files' bytes; offsets then count the lines' bytes."""
         return self.kind in ("varint", "cri", OWN)
 
 
 KINDS = ("lines", "quoted", "zeek", "varint", "cri")
-OWN = "own"  # the kind of a subclass with a ``cut`` of its own
+OWN = "own"  # the kind of a subclass that defines ``cut``
 LINES = Framing()
 
 
@@ -82,36 +83,38 @@ class Cut(NamedTuple):
 
     text: bytes
     used: int
-    """Bytes of the data that the text is made of. The others are handed in again, in front of those that follow; at
-    the end of a file they are a record that is not whole."""
+    """Bytes of the data that the text is made of. The rest is passed again, in front of the bytes that follow; at the
+    end of a file it is an incomplete record.
+    """
     state: bytes = b""
-    """Handed to the next call, as a header that was read; at most 64 KiB. Reading goes
-    on after ``used`` with it, in this process or another."""
+    """Passed to the next call, for example a header that was read; at most 64 KiB. Reading continues after ``used``
+    with it, in this process or another.
+    """
 
 
 def binary_line(record: bytes) -> bytes:
-    """One line of base64 for any bytes; ``base64.b64decode`` gives them back to the adapter."""
+    """Returns one line of base64 for any bytes; ``base64.b64decode`` in the adapter restores them."""
     return b2a_base64(record)
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Which of the primary events of its key a foreign event is joined with."""
+    """Which of the primary events with its key a foreign event is joined with."""
 
     match: str = "first"
     """``first``, ``all``, or ``latest``: that with the latest event time not after the foreign event's."""
     before_ns: int | None = None
-    """How much earlier than the foreign event a primary event may be; None: there are no bounds."""
+    """How much earlier than the foreign event a primary event may be; ``None`` means no bounds."""
     after_ns: int | None = None
 
     @property
     def whole_sets(self) -> bool:
-        """The answer depends on all primary events of the key, so it waits until no further one can come."""
+        """True if the answer depends on all primary events of the key; it then waits until none can follow."""
         return self.match != "first"
 
     @property
     def needs_time(self) -> bool:
-        """Whether primary events need an event time."""
+        """True if primary events need an event time."""
         return self.match == "latest" or self.before_ns is not None
 
 
@@ -119,14 +122,14 @@ FIRST = Matching()
 
 
 class ForeignHeader(NamedTuple):
-    """What the dispatcher needs to know of a foreign record."""
+    """The fields of a foreign record that the dispatcher needs."""
 
     key: bytes
     """Names the primary event."""
     event_time_ns: int
     """int64 nanoseconds UTC."""
     event_id: bytes | None = None
-    """Globally unique; ``None`` if records carry none: then place and content serve (``logs.place_ids``)."""
+    """Globally unique. ``None`` if records have no id: it is then made of place and content (``logs.place_ids``)."""
 
 
 @dataclass(slots=True)
@@ -137,13 +140,18 @@ class BadRecord(Exception):
 
 
 class Retry(PhotonError):
-    """The machine cannot answer now, as when a service that is looked up is away. The record is asked again, with
-    back-off, until it has an answer; its text is one short line. Any other exception rejects the record."""
+    """The machine cannot answer now, for example because a service it queries is down.
+
+    The record is asked again, with back-off, until it has an answer; ``str()`` is one short line. Any other exception
+    rejects the record.
+    """
 
 
 class Skipped(BadRecord):
-    """This line is no event at all, as a comment is none: ``foreign_header`` raises it. It is neither rejected nor
-    counted, so nothing that somebody is paid for may be skipped; filter that (``Filtered``)."""
+    """This line is not an event, for example a comment. Raised by ``foreign_header``.
+
+    It is neither rejected nor counted, so skip nothing that somebody is paid for; filter that (``Filtered``).
+    """
 
 
 class Headers(NamedTuple):
@@ -153,7 +161,7 @@ class Headers(NamedTuple):
     times: Sequence[int]  # event times, ns UTC
     ids: Sequence[bytes | None]
     others: Mapping[int, BadRecord]
-    """Row -> why this record has none; what the columns hold there means nothing."""
+    """Row -> why this record has no header; ignore the columns' values there."""
 
     @staticmethod
     def of(made: Sequence[ForeignHeader | BadRecord]) -> Headers:
@@ -164,7 +172,7 @@ class Headers(NamedTuple):
 
     @staticmethod
     def columns(rows: Sequence[tuple[bytes, int, bytes | None]], others: Mapping[int, BadRecord]) -> Headers:
-        """From (key, event time, id) of each record; what stands in the place of ``others`` means nothing."""
+        """Columns from (key, event time, id) of each record; rows in ``others`` may hold any value."""
         keys, times, ids = tuple(zip(*rows, strict=True)) or ((), (), ())
         return Headers(keys, times, ids, others)
 
@@ -177,7 +185,7 @@ class Headers(NamedTuple):
 class Joined(NamedTuple):
     """The two payloads of a joined record, each a JSON value as bytes (one line, no newline inside).
 
-    ``None`` in place of a payload means: the raw record is not valid UTF-8 text of this format, write it as base64.
+    ``None`` means that the raw record is not valid UTF-8 text of this format and is written as base64.
     """
 
     foreign: bytes | None
@@ -185,7 +193,7 @@ class Joined(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The arguments of ``join``: a foreign record and the primary record that it names, each with its file."""
+    """The arguments of ``join``: a foreign record and the primary record it names, each with its file."""
 
     foreign: bytes
     foreign_file: LogFile
@@ -195,20 +203,22 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Business rules say that this pair is not to be joined. Registered, and leaves one line with the reason."""
+    """Business rules exclude this pair from the joined output. It is registered, and the reason is written as one
+    line.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unpaired:
-    """The two have one key and are no pair all the same: the foreign event is unmatched for good."""
+    """The two have the same key but are not a pair: the foreign event is permanently unmatched."""
 
     reason: str
 
 
 class Pairs(NamedTuple):
-    """Columns of ``Pair``: row by row the arguments of ``join``."""
+    """Columns of ``Pair``: the arguments of ``join``, row by row."""
 
     foreign: Sequence[bytes]
     foreign_files: Sequence[LogFile]
@@ -217,16 +227,16 @@ class Pairs(NamedTuple):
 
 
 class Payloads(NamedTuple):
-    """Columns of what becomes of pairs: the two payloads of those that are joined, as in ``Joined``."""
+    """The outcomes of pairs as columns: both payloads of each joined pair, as in ``Joined``."""
 
     foreign: Sequence[bytes | None]
     primary: Sequence[bytes | None]
     others: Mapping[int, Filtered | Unpaired | BadRecord]
-    """Row -> what becomes of a pair that is not joined; what the columns hold there means nothing."""
+    """Row -> the outcome of a pair that is not joined; ignore the columns' values there."""
 
     @staticmethod
     def of(made: Sequence[Joined | Filtered | Unpaired | BadRecord]) -> Payloads:
-        """Columns from what becomes of each pair."""
+        """Columns from the outcomes of pairs."""
         if set(map(type, made)) == {Joined}:
             foreign, primary = zip(*cast("Sequence[Joined]", made), strict=True)
             return Payloads(list(foreign), list(primary), {})
@@ -244,43 +254,53 @@ class Adapter(ABC):
     """How to read both sides, and what a joined record is. Subclass, then name it ``path.py:Class``."""
 
     api_version: int = 1
-    """The version of this contract that it is written for. One that names none is taken for the first."""
+    """The version of this contract it is written for; the first if it names none."""
     time_limit_s: float = TIME_LIMIT_S
-    """Seconds within which each call comes back; Photon sets it from ``limits.adapter_timeout``. 0: for ever."""
+    """Seconds within which each call has to return; Photon sets it from ``limits.adapter_timeout``. 0 means no limit.
+    """
     memory_limit: int = MEMORY_LIMIT
-    """Bytes by which its process may grow in a call; Photon sets it from ``limits.adapter_memory``. 0: no limit."""
-    crumbs: Crumbs | None = None  # set by Photon where what kills the process is to cost one record only
-    late_in_a_row: int = 0  # records that ran out of time, counted by Photon
+    """Bytes by which the process may grow in a call; Photon sets it from ``limits.adapter_memory``. 0 means no limit.
+    """
+    crumbs: Crumbs | None = None  # set by Photon if a record that kills the process may cost only itself
+    late_in_a_row: int = 0  # records that timed out, counted by Photon
     primary_has_header: bool = False
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False
     primary_duplicates: str = "first"
-    """What becomes of events whose key several primary records share that differ: joined to the ``first`` or the
-    ``last`` in file order, or ``reject``. No part of ``rule``: it may be changed."""
+    """What happens to foreign events if several different primary records have their key: joined to the ``first`` or
+    the ``last`` in file order, or ``reject``. Not part of ``rule``: it may be changed.
+    """
     matching: Matching = FIRST
-    """Set from the join's ``match`` and ``within``. No part of ``rule``."""
+    """Set from the join's ``match`` and ``within``. Not part of ``rule``."""
     unmatched_inline: bool = False
-    """Unmatched events stand among the joined ones, with their ``unmatched_payload``. Set from the join's
-    ``unmatched``. No part of ``rule``."""
+    """Unmatched events are written among the joined ones, with their ``unmatched_payload``. Set from the join's
+    ``unmatched``. Not part of ``rule``.
+    """
     primary_framing: Framing = LINES
     foreign_framing: Framing = LINES
     primary_links: Sequence[str] = ()
-    """Directories that links in the log directory may lead into (``follow_links``). No part of ``rule``."""
+    """Directories that links in the log directory may lead into (``follow_links``). Not part of ``rule``."""
     foreign_links: Sequence[str] = ()
 
     shape: Mapping[str, Any] | None = None
-    """What ``photon.adapters.shaping`` made of it, to be made again elsewhere. None: it is not shaped."""
+    """The shape applied by ``photon.adapters.shaping``, from which it is rebuilt elsewhere. ``None`` means not
+    shaped.
+    """
     within: Mapping[str, int] | None = None
-    """The same of ``photon.adapters.bounds``."""
+    """The bounds applied by ``photon.adapters.bounds``, from which they are rebuilt elsewhere. ``None`` means no
+    bounds.
+    """
 
     Options: ClassVar[type[msgspec.Struct] | None] = None
-    """Names and types of its options. ``options`` then holds all of them, defaults too; others, and values of another
-    type, are refused. ``None``: anything may be given."""
-    base_options: ClassVar[frozenset[str]] = frozenset()  # those of a base class, which checks them itself
+    """Names and types of its options. ``options`` then holds all of them, including defaults; other names, and values
+    of another type, are refused. ``None`` means that any options are accepted.
+    """
+    base_options: ClassVar[frozenset[str]] = frozenset()  # options that a base class checks itself
 
     data_files: Sequence[str] = ()
-    """Names of files next to the adapter's own, as a table of prices, that it reads: Spark's executors get them too.
-    Only for ``path.py:Class``; a package brings its data itself."""
+    """Names of files next to the adapter's own that it reads, such as a price table: Spark's executors get them too.
+    Only for ``path.py:Class``; a package brings its data itself.
+    """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """Raises AdapterError for options that ``Options`` does not allow."""
@@ -301,50 +321,55 @@ class Adapter(ABC):
 
     @abstractmethod
     def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
-        """The record as a JSON value on one line; None when it is not UTF-8 (it is then written as base64)."""
+        """Returns the record as JSON on one line; ``None`` if it is not UTF-8 (it is then written as base64)."""
 
     @abstractmethod
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
         """As foreign_payload, for the primary side."""
 
     def primary_time(self, record: bytes, file: LogFile) -> int:
-        """Event time of a primary record, int64 ns UTC; asked for ``within`` and the latest. Raises BadRecord."""
+        """Event time of a primary record, int64 ns UTC; needed for ``within`` and for the latest match. Raises
+        BadRecord.
+        """
         raise BadRecord("the adapter reads no time of primary events")
 
-    has_foreign_time = True  # if not, all foreign events have the same time, because their records have none
+    has_foreign_time = True  # False if the records have no event time; all foreign events then have the same one
 
     @property
     def has_primary_time(self) -> bool:
-        """Whether ``primary_time`` can be asked."""
+        """True if ``primary_time`` is implemented."""
         return type(self).primary_time is not Adapter.primary_time
 
     def join(
         self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile
     ) -> Joined | Filtered | Unpaired:
-        """What becomes of a foreign record and the primary record it names."""
+        """Returns the outcome of joining a foreign record with the primary record it names."""
         return Joined(self.foreign_payload(foreign, foreign_file), self.primary_payload(primary, primary_file))
 
     def unmatched_payload(self, record: bytes, file: LogFile) -> bytes | None:
-        """What ``joined`` holds of a foreign event that has no primary one (``unmatched = "inline"``): as ``join``
-        would give it. An adapter with a ``join`` of its own writes this one too. Raises BadRecord."""
+        """Returns the foreign payload of an unmatched event in ``joined`` (``unmatched = "inline"``), as ``join``
+        would.
+
+        An adapter that defines ``join`` should define this too. Raises BadRecord.
+        """
         return self.foreign_payload(record, file)
 
     def shown_record(self, record: bytes, file: LogFile) -> bytes | None:
-        """What ``unmatched``, ``filtered``, ``rejected`` and ``late`` hold of a foreign record; None: nothing of it.
+        """Returns the text of a foreign record for ``unmatched``, ``filtered``, ``rejected`` and ``late``.
 
-        As it stands, unless fields of it are redacted. Raises BadRecord for a record that cannot be looked into:
-        then nothing of it is written.
+        The record is unchanged unless fields of it are redacted. ``None`` means that nothing of it is written. Raises
+        BadRecord for a record that cannot be parsed: then nothing of it is written.
         """
         return record
 
     @property
     def hides(self) -> bool:
-        """Whether ``shown_record`` is more than the record itself."""
+        """True if ``shown_record`` may differ from the record."""
         return "shown_record" in vars(self) or type(self).shown_record is not Adapter.shown_record
 
-    # -- many at once: override for speed, the meaning is fixed by the methods above -----------------------------
+    # -- many at once: override for speed; the methods above define the meaning -------------------------------------
     def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """foreign_header of each record of one file, as columns."""
+        """Returns the foreign_header of each record of one file, as columns."""
         out: list[ForeignHeader | BadRecord] = []
         for record in records:
             try:
@@ -354,17 +379,17 @@ class Adapter(ABC):
         return Headers.of(out)
 
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Keys of all records in ``block``, in order; None for a bad record.
+        r"""Returns the keys of all records in ``block``, in order; ``None`` for a bad record.
 
-        ``block`` is whole records, each ended by ``\\n`` (a ``\\r`` before it belongs to the line end). The result
-        has exactly ``block.count(b"\\n")`` items.
+        ``block`` is whole records, each ended by ``\n`` (a ``\r`` before it belongs to the line end). The result has
+        exactly ``block.count(b"\n")`` items.
         """
         return Adapter.primary_keys_of(self, [line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]], file)
 
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
-        """primary_key of each record of one file, None for a bad one.
+        """Returns the primary_key of each record of one file, ``None`` for a bad one.
 
-        Used by joiners and event stores where a class defines it; as with ``join_columns``.
+        Used by joiners and event stores if a class defines it, like ``join_columns``.
         """
         keys: list[bytes | None] = []
         for record in records:
@@ -375,7 +400,7 @@ class Adapter(ABC):
         return keys
 
     def primary_times(self, records: Sequence[bytes], file: LogFile) -> list[int | BadRecord]:
-        """primary_time of each record of one file; a bad record's place holds its BadRecord."""
+        """Returns the primary_time of each record of one file; a BadRecord for a bad one."""
         times: list[int | BadRecord] = []
         for record in records:
             try:
@@ -385,9 +410,9 @@ class Adapter(ABC):
         return times
 
     def join_columns(self, pairs: Pairs) -> Payloads:
-        """join of each pair, as columns.
+        """Returns the join of each pair, as columns.
 
-        Used by joiners where a class defines it. When it raises, or does not come back, each pair is joined alone.
+        Used by joiners if a class defines it. When it raises or does not return, each pair is joined alone.
         """
         out: list[Joined | Filtered | Unpaired | BadRecord] = []
         for pair in zip(*pairs, strict=True):
@@ -398,25 +423,27 @@ class Adapter(ABC):
         return Payloads.of(out)
 
     def defines(self, many: str) -> bool:
-        """Whether its class has a method of its own for many records, of this name."""
+        """True if its class defines this method for many records."""
         return many in vars(self) or getattr(type(self), many) is not getattr(Adapter, many)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # A form for many records that is inherited knows nothing of a meaning that is overridden here.
+        # An inherited method for many records ignores an override of the method for one record in this class.
         own = vars(cls).keys()
         for many, alone in _MEANINGS.items():
             if many not in own and own & alone:
                 setattr(cls, many, getattr(Adapter, many))
 
     def rule(self) -> bytes:
-        """What is configured of how id, key and time come from a record, as canonical bytes; two datacentres must
-        agree on it. Nothing stands here of code: it is held to what it made of records before."""
+        """Returns the configuration of id, key and time as canonical bytes, on which two datacentres must agree.
+
+        Code is not covered: Photon compares its answers with those it gave for records before.
+        """
         return b"code"
 
 
 def check_names(table: Mapping[str, Any], known: Sequence[str], where: str, kind: str) -> None:
-    """Refuses names that are not known, with the nearest one that is. Raises AdapterError."""
+    """Refuses unknown names and suggests the nearest known one. Raises AdapterError."""
     for name in table:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
@@ -440,12 +467,12 @@ _MEANINGS = {
     "primary_times": {"primary_time"},
     "join_columns": {"join", "foreign_payload", "primary_payload"},
 }
-"""Form for many records -> the methods that fix its meaning."""
+"""Method for many records -> the methods that define its meaning."""
 
 
 @dataclass
 class AdapterError(UsageError):
-    """An adapter could not be loaded, or is not one. ``str()`` is one line: what, where, what to do."""
+    """An adapter could not be loaded, or is not one. ``str()`` is one line: what failed, where, what to do."""
 
     what: str
     where: str

@@ -2,11 +2,11 @@
 
 A guard notes each batch in a small mapped file before user code runs, which costs one byte; the kernel keeps it when
 the process dies by a signal or ``os._exit``. A start that finds such a note is suspicious: user code is then called
-record by record, each record's digest noted first, so that a second death names the record. From then on user code is
-not called for that record any more; it is on the poison list next to the file.
+record by record, each record's digest noted first, so that a second death identifies the record. From then on user
+code is not called for that record any more; it is on the poison list next to the file.
 
-A death that somebody else may have caused (SIGKILL, SIGTERM, or a death whose cause nobody told) counts for less:
-a record is only set aside when the process ended in it ``DEATHS_MAX`` times in a row.
+A death that may have another cause (SIGKILL, SIGTERM, or an unknown one) counts for less: a record is set aside only
+when the process died in it ``DEATHS_MAX`` times in a row.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ import xxhash
 from photon.config.disk import Disk
 from photon.config.versioned_file import sealed, unsealed
 
+# Environment variable in which a supervisor says how the previous process ended: ``signal 11``, ``exit 0``
 ENDED = "PHOTON_PREDECESSOR_ENDED"
-"""Environment variable in which a supervisor says how the process before ended: ``signal 11``, ``exit 0``."""
-DIRECTORY = "user-code"
-"""Name of the directory in a process's state."""
+DIRECTORY = "user-code"  # Name of the directory in a process's state
 CRUMBS_NAME = "calls"
 POISON_NAME = "poison-records"
 MAGIC = b"PHCR 1\n\0"
 POISON_MAGIC = b"PHPR 1 "
 FILE_BYTES = 4096
 DEATHS_MAX = 3
-FIRST_BUDGET = 4096  # records, at least, that are passed one by one after a death; doubled by each further one
+FIRST_BUDGET = 4096  # minimum of records passed one by one after a death; each further death doubles it
 BUDGET_MAX = 1 << 24
 POISON_MAX = 1000
 _OUTSIDE, _BATCH, _RECORD = 0, 1, 2
@@ -45,22 +44,22 @@ _BUDGET_AT, _CAUSE_AT, _CAUSE_BYTES, _SLOTS_AT, _SLOT_BYTES = 8, 16, 256, 512, 3
 _SLOTS = (FILE_BYTES - _SLOTS_AT) // _SLOT_BYTES
 CLOSED = "the adapter closed files that are not its own"
 FULL = "the adapter left no file that the process may still open"
-FILES_MIN = 16  # that the process may still open
-OOM_SCORE = 500  # of -1000 to 1000
+FILES_MIN = 16  # files the process may still open
+OOM_SCORE = 500  # in the range -1000 to 1000
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+# Keeps the interpreter's lock: a thread that releases it for a short call waits for the other threads' turns
 LIBC = ctypes.PyDLL(None, use_errno=True)
-"""Keeps the interpreter's lock: a thread that gives it up for a short call waits for the others' turns."""
 _FOREIGN_ENDS = ("", "signal 9", "signal 15", "signal 2", "signal 1")
 
 
 def _say(line: str, **fields: object) -> None:
-    from photon.config.structured import get_logger  # each of Spark's workers imports this module, and none logs
+    from photon.config.structured import get_logger  # Spark's workers import this module and do not log
 
     get_logger(__name__).warning(line, **fields)
 
 
 def digest_of(item: object) -> bytes:
-    """The digest of the record or records of a call: bytes, an object with a ``record``, or a tuple with bytes."""
+    """Returns the digest of a call's record or records: bytes, an object with a ``record``, or a tuple with bytes."""
     if isinstance(item, bytes):
         return xxhash.xxh3_128_digest(item)
     record = getattr(item, "record", None)
@@ -80,7 +79,7 @@ def runs_user_code() -> bool:
 
 
 def end_first() -> None:
-    """Lets the kernel end this process before others when memory runs out, unless somebody has set that already."""
+    """Makes the kernel prefer to end this process when memory runs out, unless somebody has set that already."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
         if not int(file.read()):
             file.write(f"{OOM_SCORE}")
@@ -99,8 +98,10 @@ _told: list[str] = []
 
 
 def predecessor(told: str | None = None) -> str:
-    """Returns how this process's predecessor ended, as in ``ENDED``; empty if nobody told. ``told``: to be returned
-    from now on. Children of this process are not told the same."""
+    """Returns how this process's predecessor ended, as in ``ENDED``; empty if unknown.
+
+    ``told`` is returned from now on. It is not passed on to children of this process.
+    """
     ended = os.environ.pop(ENDED, "")
     if told is not None or not _told:
         _told[:] = [ended if told is None else told]
@@ -113,7 +114,7 @@ def ended_words(code: int) -> str:
 
 
 class CrumbsBusy(OSError):
-    """Another process keeps them."""
+    """Another process has the crumbs open."""
 
 
 class Crumbs:
@@ -136,14 +137,13 @@ class Crumbs:
         except OSError:
             os.close(descriptor)
             raise
-        # Code that closes all files closes this one, too.
+        # Code that closes all files closes this one too.
         self._canary = os.memfd_create("photon-user-code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl.fcntl(self._canary, fcntl.F_ADD_SEALS, _SEALS)
         self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_MIN
         self._free = list(range(_SLOTS))
         self._deaths: dict[bytes, int] = {}
-        self.poison: dict[bytes, str] = {}
-        """Digest -> why user code is not called for such a record."""
+        self.poison: dict[bytes, str] = {}  # Digest -> why user code is not called for such a record
         self._load()
         self._left = 0
         self._begin(ended)
@@ -157,16 +157,16 @@ class Crumbs:
 
     # -- a guard's calls ---------------------------------------------------------------------------------------------
     def enter(self) -> int:
-        """User code runs from now on: the number to give to ``on`` and ``leave``."""
+        """Notes that user code runs from now on. Returns the slot to pass to ``on`` and ``leave``."""
         try:
             slot = self._free.pop()
-        except IndexError:  # too many threads: one that is not noted
+        except IndexError:  # too many threads: this one is not noted
             return -1
         self._map[_SLOTS_AT + slot * _SLOT_BYTES] = _BATCH
         return slot
 
     def on(self, slot: int, digest: bytes) -> None:
-        """The next call is about this record."""
+        """Notes that the next call is about this record."""
         self._left -= 1
         if slot >= 0:
             at = _SLOTS_AT + slot * _SLOT_BYTES
@@ -174,22 +174,22 @@ class Crumbs:
             self._map[at] = _RECORD
 
     def leave(self, slot: int) -> None:
-        """User code has come back."""
+        """Notes that user code has returned."""
         if slot >= 0:
             self._map[_SLOTS_AT + slot * _SLOT_BYTES] = _OUTSIDE
             self._free.append(slot)
 
     def harm(self) -> str:
-        """Says what user code has done to this process's open files; empty if they are as they should be."""
+        """Describes the damage user code has done to this process's open files; empty if there is none."""
         if LIBC.fcntl(self._canary, fcntl.F_GET_SEALS) != _SEALS:
             return CLOSED
-        copy = LIBC.fcntl(self._canary, fcntl.F_DUPFD_CLOEXEC, 0)  # the lowest number that is free
+        copy = LIBC.fcntl(self._canary, fcntl.F_DUPFD_CLOEXEC, 0)  # the lowest free number
         if copy >= 0:
             LIBC.close(copy)
         return "" if 0 <= copy < self._files_max else FULL
 
     def blame(self, cause: str) -> None:
-        """Says before the process ends itself why: the record that is noted is the reason."""
+        """Notes why the process is about to end itself: because of the record that is noted."""
         raw = cause.encode()[:_CAUSE_BYTES]
         self._map[_CAUSE_AT : _CAUSE_AT + _CAUSE_BYTES] = raw.ljust(_CAUSE_BYTES, b"\0")
 

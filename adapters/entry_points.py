@@ -1,4 +1,4 @@
-"""Adapters that installed packages bring: entry points of the group ``photon.adapters``.
+"""Adapters from installed packages: entry points of the group ``photon.adapters``.
 
 A package's pyproject.toml names them, and a configuration uses the name (``adapter = "acme-billing"``)::
 
@@ -27,7 +27,7 @@ LISTED_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One entry point. ``fault``: why it cannot be used, one line; empty when it can."""
+    """One entry point. ``fault``: one line that says why it cannot be used; empty if it can."""
 
     name: str
     target: str  # module:Class
@@ -38,14 +38,14 @@ class Installed:
 
 
 def _entry_points(name: str | None = None) -> Iterable[EntryPoint]:
-    """Entry points of the group; with ``name`` only those of that name."""
-    from importlib.metadata import entry_points  # with it come the parsers of mail: most processes need neither
+    """Returns the group's entry points; with ``name`` only those of that name."""
+    from importlib.metadata import entry_points  # imports the parsers of mail: most processes need neither
 
     return entry_points(group=GROUP) if name is None else entry_points(group=GROUP, name=name)
 
 
 def installed() -> list[Installed]:
-    """Every adapter that an installed package brings, by name; each is imported to see whether it can be."""
+    """Returns every adapter of installed packages, by name. Each is imported to see whether it works."""
     found = []
     for point in sorted(_entry_points(), key=lambda each: (each.name, each.value))[:LISTED_MAX]:
         summary = fault = ""
@@ -60,7 +60,7 @@ def installed() -> list[Installed]:
 
 
 def adapter_class(name: str) -> type[Adapter]:
-    """The class behind a name. Raises AdapterError, one line."""
+    """Returns the class behind a name. Raises AdapterError, one line."""
     points = sorted(_entry_points(name), key=lambda each: each.value)
     if not points:
         known = ", ".join(sorted({each.name for each in _entry_points()})[:20]) or "none"
@@ -84,7 +84,7 @@ def adapter_class(name: str) -> type[Adapter]:
 
 
 def check_configured() -> None:
-    """Refuses a package that brings an adapter of Photon's own name. Raises AdapterError."""
+    """Refuses a package that uses the name of Photon's own adapter. Raises AdapterError."""
     if any(_entry_points(CONFIGURED)):
         adapter_class(CONFIGURED)
 
@@ -92,7 +92,7 @@ def check_configured() -> None:
 def checked_class(
     cls: object, name: str, where: str, there: str = "write one that derives from Adapter"
 ) -> type[Adapter]:
-    """``cls`` if it is an adapter of this contract that can be made. Raises AdapterError."""
+    """Returns ``cls`` if it is an adapter of this contract that can be instantiated. Raises AdapterError."""
     if not inspect.isclass(cls) or not issubclass(cls, Adapter):
         raise AdapterError(f"{name} is no subclass of photon.adapters.contract.Adapter", where, there)
     written: object = cls.api_version

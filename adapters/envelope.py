@@ -1,17 +1,17 @@
 """Output records: one JSON object a line, built in batches by joining bytes.
 
-joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, pair and pairs (where an event is
-           joined with all primary events of its key: this is pair 1, 2, … of so many), joined_at, token
-           of an unmatched event (``unmatched = "inline"``): event_id, key, event_time_ns, reason, foreign, primary
-           (null), source, primary_source (where the two are no pair), joined_at, token
-others     unmatched, filtered, rejected and late: event_id, key, event_time_ns (as far as they are known), reason,
-           record (the original text; what is redacted is hidden in it, or it is null), source, primary_source
+joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, pair and pairs (if an event is
+           joined with all primary events of its key: this is pair 1, 2, … of ``pairs``), joined_at, token
+           for an unmatched event (``unmatched = "inline"``): event_id, key, event_time_ns, reason, foreign, primary
+           (null), source, primary_source (if the two are not a pair), joined_at, token
+others     unmatched, filtered, rejected and late: event_id, key, event_time_ns (if known), reason,
+           record (the original text with redacted fields hidden, or null), source, primary_source
            (filtered), decided_at, token
 
-``event_id``, ``key`` and ``record`` that are not UTF-8 stand as ``…_raw_base64`` in place of themselves, payloads
-that an adapter gives as None likewise. ``source`` is {"file", "offset"}: uncompressed bytes, file relative to its log
-directory. Times are UTC with microseconds, ``token`` is 16 hex digits and always the line's last member; both can be
-left out. The order of members is part of the format: ``envelope_reader`` relies on it.
+``event_id``, ``key`` and ``record`` that are not UTF-8 are replaced by ``…_raw_base64``, and so are payloads that an
+adapter returns as ``None``. ``source`` is {"file", "offset"}: the offset counts uncompressed bytes, the file is
+relative to its log directory. Times are UTC with microseconds, ``token`` is 16 hex digits and always the line's last
+member; both can be left out. The order of members is part of the format: ``envelope_reader`` relies on it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from photon.batch.events import Events
 from photon.batch.records import PrimaryRecord, Records
 
 NONE_INLINE: Mapping[int, bytes | None] = MappingProxyType({})
-FILE_NAMES_MAX = 8192
-"""File names whose JSON is remembered."""
+FILE_NAMES_MAX = 8192  # file names whose JSON is remembered
+# needs no escaping in JSON
 _PLAIN = re.compile(rb"[ !#-\[\]-~]*+")
-"""Needs no escaping in JSON."""
 
 
 class Envelope:
@@ -42,7 +41,7 @@ class Envelope:
     def __init__(
         self, *, with_joined_at: bool = True, with_token: bool = True, adapter: Adapter | None = None
     ) -> None:
-        """``adapter``: whose redactions also hold for what is not joined; None: no redactions."""
+        """``adapter`` supplies the redactions for events that are not joined; ``None`` means no redactions."""
         self._adapter = adapter
         self._with_joined_at = with_joined_at
         self._with_token = with_token
@@ -59,11 +58,13 @@ class Envelope:
         at_ns: int,
         pairs: Sequence[int] | None = None,
     ) -> list[bytes]:
-        """One line, with its newline, for each event. All columns have the same length; but ``pairs``: of each event
-        in turn how many of the rows are its pairs, which then say so.
+        """Returns one line, with its newline, for each row.
 
-        Raises ValueError when a payload holds a newline: the line would be torn. Ask ``faults.payload_fault``
-        first where the adapter is not one of ours.
+        All columns have the same length, except ``pairs``: the number of rows of each event in turn; its lines are
+        numbered.
+
+        Raises ValueError when a payload holds a newline: the line would be torn. For an adapter that is not one of
+        ours check ``faults.payload_fault`` first.
         """
         template = _JOINED
         if None in foreign or None in primary:
@@ -103,9 +104,10 @@ class Envelope:
         primaries: Sequence[PrimaryRecord | None] | None = None,
         inline: Mapping[int, bytes | None] = NONE_INLINE,
     ) -> list[bytes]:
-        """Lines of events that were not joined, with why: unmatched, filtered, rejected, late (``token`` None).
+        """Returns lines of events that were not joined, with the reason: unmatched, filtered, rejected, late
+        (``token`` None).
 
-        ``inline``: row of an unmatched event that is to stand among the joined ones -> its foreign payload; as for
+        ``inline``: row of an unmatched event that is written among the joined ones -> its foreign payload, as in
         ``joined``.
         """
         apart, among = self._tail(b"decided_at", token, at_ns), self._tail(b"joined_at", token, at_ns)
@@ -129,7 +131,7 @@ class Envelope:
         return lines
 
     def unreadable(self, record: bytes, file: LogFile, offset: int, reason: str, *, at_ns: int) -> bytes:
-        """The line of a record that has no id, key or time: rejected before it became an event."""
+        """Returns the line of a record without id, key or time: rejected before it became an event."""
         (what,) = shown(self._adapter, [(record, file, reason)])
         tail = self._tail(b"decided_at", None, at_ns)
         return self._line(b"", what.reason, _held(what), file.path, offset, None, tail)
@@ -170,13 +172,15 @@ class Envelope:
 
 
 def is_inline(line: bytes) -> bool:
-    """Whether the line of an unmatched event is one for ``joined``. The others' members are but texts, and quotes
-    within a text are escaped."""
+    """True if the line of an unmatched event is one for ``joined``.
+
+    The other lines' members are only texts, and quotes inside a text are escaped.
+    """
     return _NO_PRIMARY + b',"source":' in line
 
 
 def member(name: bytes, value: bytes) -> bytes:
-    """``"name":"value"``, or ``"name_raw_base64":…`` for a value that is not UTF-8."""
+    """Returns ``"name":"value"``, or ``"name_raw_base64":…`` for a value that is not UTF-8."""
     if _PLAIN.fullmatch(value):
         return b'"%b":"%b"' % (name, value)
     try:

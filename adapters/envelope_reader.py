@@ -1,6 +1,6 @@
 """Reads (event id, token, event time) back from output lines: for redo at start, and for the verifier.
 
-Independent of the builder's code; what they share is the documented order of members: a line begins with
+Independent of the builder's code; the two share only the documented order of members: a line begins with
 ``{"event_id":…,"key":…,"event_time_ns":…`` and ends with ``,"token":"<16 hex digits>"}``.
 """
 
@@ -38,7 +38,7 @@ _PLAIN_LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class OutputRef:
-    """Whose line it is. ``token`` None: the line carries none (late, or left out by configuration)."""
+    """The event of a line. ``token`` is ``None`` if the line has none (late, or left out by configuration)."""
 
     event_id: bytes
     token: int | None
@@ -47,27 +47,29 @@ class OutputRef:
 
 
 class PairOf(NamedTuple):
-    """Of an event with several records, one for each primary event: which one this is."""
+    """Position of a record among those of its event, which has one for each primary event."""
 
-    number: int  # from 1 on
+    number: int  # from 1
     of: int
 
 
 @dataclass(slots=True)
 class OutputRefs:
-    """Columns for the event lines of a block, in order. Tokens are 0 where a line carries none. An event that has a
-    record for each of its pairs is there once, with the last of them."""
+    """Columns for the event lines of a block, in order. Tokens are 0 where a line has none.
+
+    An event that has a record for each of its pairs appears once, with the last of them.
+    """
 
     event_ids: list[bytes]
     tokens: list[int]
     event_times_ns: list[int]
+    # True if the line has a reason: in ``joined`` it is that of an unmatched event
     reasoned: list[bool] = field(default_factory=list)
-    """Whether the line has a reason: in ``joined`` it is that of an unmatched event."""
 
 
 @dataclass(slots=True)
 class EnvelopeError(Exception):
-    """A line that is no output record. ``line`` is its beginning."""
+    """A line that is not an output record. ``line`` is its beginning."""
 
     line: bytes
 
@@ -76,9 +78,9 @@ class EnvelopeError(Exception):
 
 
 def read_line(line: bytes) -> OutputRef | None:
-    """The event of one line with its newline; None for a line about an unreadable record.
+    """Returns the event of one line with its newline; ``None`` for a line about an unreadable record.
 
-    Raises EnvelopeError, for a line without its newline (torn) too.
+    Raises EnvelopeError, also for a line without its newline (torn).
     """
     match = _LINE.fullmatch(line)
     if match is None:
@@ -92,21 +94,21 @@ def read_line(line: bytes) -> OutputRef | None:
 
 
 def pair_of(line: bytes) -> PairOf | None:
-    """Of a whole line, with its newline or without it; None: its event has no other record."""
+    """Reads a whole line, with or without its newline. ``None`` means that its event has no other record."""
     match = _PAIR.fullmatch(line, max(line.rfind(_PAIR_NAME), 0))
     return None if match is None else PairOf(int(match[1]), int(match[2]))
 
 
 def closes(line: bytes) -> bool:
-    """Whether no further record of its event comes behind this line."""
+    """True if no further record of the line's event follows."""
     pair = pair_of(line)
     return pair is None or pair.number == pair.of
 
 
 def lacking_pairs(data: bytes) -> int | None:
-    """Of whole lines: where the last event's records begin, if the last of them is not there; None: it is.
+    """Finds, in whole lines, the start of the last event's records if the last of them is missing; else ``None``.
 
-    Less than 0: before these lines. The records of an event stand together, in order.
+    A negative result lies before these lines. The records of an event are adjacent and in order.
     """
     begin = data.rfind(b"\n", 0, -1) + 1
     pair = pair_of(data[begin:])
@@ -120,24 +122,26 @@ def lacking_pairs(data: bytes) -> int | None:
 
 
 def whole_events(data: bytes) -> int:
-    """Of whole lines that begin with an event's first one: how many of their bytes are events with all their records;
-    none where they begin with another one."""
+    """Returns how many bytes of these whole lines, from the first, are events with all their records.
+
+    None if they do not begin with the first record of an event.
+    """
     lacking = lacking_pairs(data) if data else None
     return len(data) if lacking is None else max(lacking, 0)
 
 
 def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
-    """The events of many whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
+    """Returns the events of many whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
 
-    ``parse``: each line must also be a JSON text. Without it a line that was torn and written over from its
-    middle could pass; what clears tokens for good should ask for it, what only looks for (token, id) need not.
+    ``parse``: each line must also be valid JSON. Without it a line that was torn and overwritten from its middle
+    could pass; callers that clear tokens for good should set it, those that only look for (token, id) need not.
     """
     count = block.count(b"\n")
     if parse and not are_json(block, count):
         for line in lines_of(block):
             if not is_json(line):
                 raise EnvelopeError(line)
-    several = _PAIR_NAME in block  # or so it seems
+    several = _PAIR_NAME in block  # possibly
     found = [] if several else _PLAIN_LINE.findall(block)
     if len(found) == count and block.endswith(b"\n"):
         ids, times, reasons, tokens = zip(*found, strict=True) if found else ((), (), (), ())
@@ -156,7 +160,7 @@ def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
 
 
 def lines_of(block: bytes) -> Iterator[bytes]:
-    """Lines without their newlines. Raises EnvelopeError when the last one has none."""
+    """Yields lines without their newlines. Raises EnvelopeError if the last one has none."""
     lines = block.split(b"\n")
     if lines.pop():
         raise EnvelopeError(block[block.rfind(b"\n") + 1 :])

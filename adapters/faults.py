@@ -1,4 +1,4 @@
-"""What is said of an adapter that raised, returned something else than the contract says, or did not come back."""
+"""Error texts for an adapter that raised, broke the contract with its return value, or did not return."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import orjson
 from photon.adapters.contract import Adapter, BadRecord, Joined
 from photon.adapters.formats.json_check import are_bare, is_json
 
-MODULE_PREFIX = "photon_adapter_"
-"""Names of modules that are made of one-file adapters begin with it."""
+MODULE_PREFIX = "photon_adapter_"  # Prefix of the names of modules made from one-file adapters
 UNPRINTABLE = "which cannot be printed"
 PRINTED_MAX = 2000  # characters
 KEY_BYTES_MAX = 4 << 20
@@ -22,7 +21,7 @@ _INT64 = 2**63
 
 
 def describe(error: BaseException, adapter: Adapter | None = None) -> str:
-    """What an adapter raised and the innermost line of its own files, on one line."""
+    """Describes an adapter's exception and the innermost line of its own files, on one line."""
     if isinstance(error, BadRecord):
         return printed(error.reason)
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -35,7 +34,9 @@ def describe(error: BaseException, adapter: Adapter | None = None) -> str:
 
 
 def printed(value: object) -> str:
-    """``str(value)``, at most ``PRINTED_MAX`` characters; ``UNPRINTABLE`` if that raises: it is user code, too."""
+    """Returns ``str(value)``, at most ``PRINTED_MAX`` characters; ``UNPRINTABLE`` if that raises, since it is user
+    code.
+    """
     try:
         return str(value)[:PRINTED_MAX]
     except BaseException as error:
@@ -45,7 +46,7 @@ def printed(value: object) -> str:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """True for a KeyboardInterrupt that Ctrl-C raised, False for one that user code raises itself."""
+    """True for a KeyboardInterrupt that Ctrl-C raised, False for one that user code raised itself."""
     if not isinstance(error, KeyboardInterrupt):
         return False
     at = error.__traceback__
@@ -53,7 +54,7 @@ def is_interrupt(error: BaseException) -> bool:
         at = at.tb_next
     if at is None or at.tb_frame.f_globals.get("__name__") == "asyncio.runners":  # its handler of the signal
         return True
-    # A signal's handler runs between instructions or in a call: neither is a ``raise``.
+    # A signal's handler runs between instructions or in a call, never in a ``raise``.
     return at.tb_frame.f_code.co_code[at.tb_lasti] != opmap["RAISE_VARARGS"]
 
 
@@ -69,7 +70,7 @@ def is_own(frame: FrameType, owner: object | None) -> bool:
 
 
 def key_fault(key: object) -> str:
-    """Why this cannot be a key; empty when it can."""
+    """Returns why this cannot be a key; empty if it can."""
     if type(key) is bytes and 0 < len(key) <= KEY_BYTES_MAX:
         return ""
     if type(key) is bytes and key:
@@ -78,7 +79,7 @@ def key_fault(key: object) -> str:
 
 
 def header_fault(header: object) -> str:
-    """Why this is no header of a foreign record; empty when it is one."""
+    """Returns why this is not a foreign record's header; empty if it is one."""
     key, time_ns, event_id = (getattr(header, name, None) for name in ("key", "event_time_ns", "event_id"))
     if key is None and time_ns is None:
         return f"the adapter's foreign_header gave a {type(header).__name__}, not a ForeignHeader"
@@ -92,7 +93,7 @@ def header_fault(header: object) -> str:
 
 
 def payload_fault(payload: object) -> str | None:
-    """Why an adapter's payload cannot be written; None when it can: JSON on one line, or None itself."""
+    """Returns why a payload cannot be written; ``None`` for JSON on one line, and for ``None`` itself."""
     if payload is None:
         return None
     if not isinstance(payload, bytes):
@@ -111,11 +112,11 @@ def _said_by_parser(text: bytes) -> str:
 
 
 def are_payloads(payloads: Sequence[object]) -> bool:
-    """True if ``payload_fault`` has nothing to say of any of them. False says nothing."""
+    """True if ``payload_fault`` accepts all of them. False means nothing."""
     some = [each for each in payloads if each is not None]
     return set(map(type, some)) <= {bytes} and are_bare(cast("list[bytes]", some))
 
 
 def joined_fault(result: Joined) -> str | None:
-    """Why one of the two payloads cannot be written; None when both can."""
+    """Returns why one of the two payloads cannot be written; ``None`` if both can."""
     return payload_fault(result.foreign) or payload_fault(result.primary)

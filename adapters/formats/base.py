@@ -1,4 +1,4 @@
-"""What a format offers the configured adapter: one side's records, one at a time and many at once."""
+"""The interface between a format and the configured adapter: one side's records, one at a time and many at once."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ import numpy.typing as npt
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.times import TimeReader
 
-LAYOUTS_MAX = 1024
-"""Distinct headers remembered; logs of one kind have a few."""
+LAYOUTS_MAX = 1024  # distinct headers remembered; logs of one kind have a few
 _Fields = TypeVar("_Fields")
 
 
 def without(keys: list[bytes | None], absent: frozenset[bytes]) -> list[bytes | None]:
-    """The keys, with ``None`` for those that are marks of an absent value."""
+    """Returns the keys, with ``None`` for those that mark an absent value."""
     if not absent or absent.isdisjoint(keys):
         return keys
     return [None if key in absent else key for key in keys]
 
 
 class Stop(NamedTuple):
-    """How far a record can be read. ``wanted`` of what is configured does not fit at byte ``at``."""
+    """How far a record can be read: the configured part ``wanted`` does not fit at byte ``at``."""
 
     at: int
     wanted: str
 
 
 class SidePayloads(NamedTuple):
-    """payload() of each record; what it raises stands in ``bad``, by row."""
+    """The payload() of each record; exceptions are in ``bad``, by row."""
 
     payloads: Sequence[bytes | None]
     bad: Mapping[int, BadRecord]
 
 
 class SideReader(ABC):
-    """Reads the records of one side. Meanings are those of the methods of the same name in ``contract.Adapter``."""
+    """Reads the records of one side. Methods mean the same as those of this name in ``contract.Adapter``."""
 
     @abstractmethod
     def key(self, record: bytes, file: LogFile) -> bytes:
@@ -51,7 +50,7 @@ class SideReader(ABC):
 
     @abstractmethod
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
-        """JSON on one line; None when the record is not UTF-8. Raises BadRecord."""
+        """Returns JSON on one line; ``None`` if the record is not UTF-8. Raises BadRecord."""
 
     def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
         out: list[bytes | None] = []
@@ -66,7 +65,7 @@ class SideReader(ABC):
         return SidePayloads(out, bad)
 
     def stops_at(self, record: bytes) -> Stop | None:
-        """Where the reading of a record that is rejected ends, for a person; None where that says no more."""
+        """Returns where the reading of a rejected record ends, to show to people; ``None`` if that does not help."""
         return None
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
@@ -80,11 +79,11 @@ class SideReader(ABC):
         return Headers.of(out)
 
     def times(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """The header of each record, whose key counts for nothing."""
+        """Returns the header of each record; its key has no meaning."""
         return self.headers(records, file)
 
     def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
-        """key() of each record, None for a bad one."""
+        """Returns the key() of each record, ``None`` for a bad one."""
         out: list[bytes | None] = []
         for record in records:
             try:
@@ -100,16 +99,16 @@ class SideReader(ABC):
             return None
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """key() of each line of the block, None for a bad record."""
+        """Returns the key() of each line of the block, ``None`` for a bad record."""
         return self.keys_of([line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]], file)
 
     def located_keys(self, block: bytes, file: LogFile) -> tuple[list[bytes | None], npt.NDArray[np.int64]] | None:
-        """keys(), and where each line begins, from a format that has found that out anyway; None: it has not."""
+        """Returns keys() and the start of each line if the format computes it anyway; else ``None``."""
         return None
 
 
 class FieldsSide(SideReader, Generic[_Fields]):
-    """A format that takes a whole record apart, and then finds the text of its key, id and time in the parts."""
+    """A format that splits a whole record, and then finds the text of key, id and time in the parts."""
 
     def __init__(
         self,
@@ -120,7 +119,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
         *,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``absent``: what stands where there is no value. Only headers need ``time_field`` and ``time``."""
+        """``absent``: marks of an absent value. Only headers need ``time_field`` and ``time``."""
         roles = {"key": key, "id": id_field, "time": time_field}
         self._names = {role: name for role, name in roles.items() if name is not None}
         self._time = time
@@ -132,7 +131,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
     @abstractmethod
     def _value(self, fields: _Fields, role: str) -> bytes:
-        """Of the field that ``_names`` has for this role. Raises BadRecord where there is none, or nothing in it."""
+        """Returns the field that ``_names`` has for this role. Raises BadRecord if it is missing or empty."""
 
     def key(self, record: bytes, file: LogFile) -> bytes:
         return self._value(self._fields(record, file), "key")
@@ -151,7 +150,7 @@ class FieldsSide(SideReader, Generic[_Fields]):
 
 
 def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str, int] | str:
-    """Where the columns stand that roles want; a text: why a file with these columns cannot be read."""
+    """Returns the position of each role's column, or why a file with these columns cannot be read."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         return f"header: column {_shown(twice)} stands there twice"

@@ -1,6 +1,7 @@
-"""Lines of Kubernetes' container logs (CRI), ``<time> <stream> <content>``: over a reader of the contents.
+"""Lines of Kubernetes' container logs (CRI), ``<time> <stream> <content>``, read through a reader of the contents.
 
-``logs.cri_source`` makes these lines of what the runtime wrote, and hands on what is not CRI, which is rejected here.
+``logs.cri_source`` makes these lines from the runtime's output. It passes on lines that are not CRI, which are
+rejected here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NOT_CRI = "is not a line of a CRI log, <time> <stdout|stderr> <P|F> <content>"
 
 
 class Contents(NamedTuple):
-    """``contents`` of each record; those of ``bad`` ones, by row, are empty."""
+    """The ``contents`` of each record; empty for those in ``bad``, by row."""
 
     contents: list[bytes]
     bad: dict[int, BadRecord]
@@ -31,7 +32,7 @@ class CriSide(SideReader):
     """Reads one side through ``inner``, which is given the contents."""
 
     def __init__(self, inner: SideReader, time: TimeReader | None = None, ids: SideReader | None = None) -> None:
-        """``time`` reads the time at a line's beginning as the event's; without it ``inner`` reads the event's time.
+        """``time`` reads the time at the start of a line as the event's; without it ``inner`` reads the event's time.
 
         ``ids`` goes with ``time``: a reader whose key is the event's id, if events have one.
         """
@@ -93,7 +94,7 @@ class CriSide(SideReader):
         return self._inner.keys(b"\n".join([*contents, b""]), file)
 
     def _line_times(self, records: Sequence[bytes], bad: dict[int, BadRecord]) -> list[int]:
-        """0 for ``bad`` ones; adds those whose time is none."""
+        """Returns 0 for ``bad`` ones; adds those with an invalid time."""
         assert self._time is not None
         times, from_text = [], self._time.from_text
         for row, record in enumerate(records):
@@ -125,7 +126,7 @@ def _content(record: bytes) -> bytes:
 def _present(
     reader: SideReader, contents: Sequence[bytes], file: LogFile, bad: dict[int, BadRecord], what: str = "key"
 ) -> list[bytes]:
-    """The keys; adds why there is none to ``bad``. ``what``: what the reader's key is."""
+    """Returns the keys; adds the reason to ``bad`` where there is none. ``what``: the name of the reader's key."""
     keys = reader.keys_of(contents, file)
     if None not in keys:
         return keys  # type: ignore[return-value]

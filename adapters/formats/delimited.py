@@ -1,9 +1,9 @@
 """CSV and TSV: fields between delimiters, quoted where they begin with the quote character.
 
 RFC 4180 with these readings: a quote inside a field that does not begin with one is an ordinary character; a quoted
-field must end at its closing quote (doubled quotes inside stand for one); a record in which a quote stays open is
-rejected. A line end inside quotes belongs to the field where the side is ``multiline``. Every record must have as
-many fields as there are columns. Fields are taken byte for byte, spaces included; an empty field names nothing.
+field must end at its closing quote (doubled quotes inside mean one); a record in which a quote stays open is
+rejected. A line end inside quotes belongs to the field if the side is ``multiline``. Every record must have as many
+fields as there are columns. Fields are taken byte for byte, including spaces; an empty field names nothing.
 
 Columns come from the configuration or from each file's own header, so files may order them differently.
 """
@@ -24,16 +24,17 @@ from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, column_places,
 from photon.adapters.formats.json_scan import I64, Mask, cut_lines
 from photon.adapters.times import TimeReader
 
+# Replaces a line end inside quotes: a record is one line of the same length. UTF-8 text never has this byte
 LINE_END_MARK = b"\xfe"
-"""Stands for a line end inside quotes: a record is one line of the same length. No UTF-8 text has this byte."""
 _BOM = b"\xef\xbb\xbf"
 
 
 def in_order(array: npt.NDArray[np.uint8], starts: I64, ends: I64, quotes: I64, delimiter: int) -> Mask:
-    """For each line (from ``starts`` to its newline at ``ends``): quotes come in pairs, opening and closing a field.
+    """Tells for each line (from ``starts`` to its newline at ``ends``) if quotes come in pairs that open and close a
+    field.
 
-    Such a line holds no line end inside quotes, no doubled quote, and no quote that is an ordinary character. False
-    is no verdict. ``quotes``: where the quotes stand; those behind the last newline do not count.
+    Such a line has no line end inside quotes, no doubled quote, and no quote that is an ordinary character. False
+    means unknown. ``quotes``: positions of the quotes; those after the last newline do not count.
     """
     rows = np.searchsorted(ends, quotes)
     quotes, rows = quotes[rows < len(ends)], rows[rows < len(ends)]
@@ -50,16 +51,16 @@ def in_order(array: npt.NDArray[np.uint8], starts: I64, ends: I64, quotes: I64, 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the fields of one file's records stand. ``fault`` says why the file cannot be read."""
+    """Positions of the fields in one file's records. ``fault`` says why the file cannot be read."""
 
     names: tuple[bytes, ...] = ()
-    text_names: tuple[str, ...] | None = None  # None: not UTF-8
+    text_names: tuple[str, ...] | None = None  # ``None`` if not UTF-8
     places: Mapping[str, int] = field(default_factory=dict)
     fault: str = ""
 
 
 class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
-    """Reads one side of CSV or TSV. ``columns`` None: each file's header names them."""
+    """Reads one side of CSV or TSV. Without ``columns`` each file's header names them."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         multiline: bool = False,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``multiline``: LINE_END_MARK stands for each line end inside quotes (``logs.quoted_framing``)."""
+        """``multiline``: LINE_END_MARK replaces each line end inside quotes (``logs.quoted_framing``)."""
         super().__init__(key, id_field, time_field, time, absent=absent)
         self._delimiter, self._quote = delimiter, quote
         self._field = _field_pattern(delimiter, quote) if quote else None
@@ -97,7 +98,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
         return without(self._cut_keys(block, file), self._absent)
 
     def _cut_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Lines whose quotes are plainly in order are cut at the delimiters, all at once; the others one by one."""
+        """Cuts lines with simple quotes at the delimiters, all at once; the others one by one."""
         layout = self._fixed or self._layout_of_header(file.header)
         count = block.count(b"\n")
         if layout.fault or not count:
@@ -112,7 +113,7 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
             plain &= in_order(array, starts, ends, quotes, self._delimiter[0])
             rows = np.searchsorted(ends, cuts)
             inside = (np.searchsorted(quotes, cuts) - np.searchsorted(quotes, starts)[rows]) % 2 == 1
-            plain[rows[inside]] = False  # that one separates nothing
+            plain[rows[inside]] = False  # this delimiter separates nothing
             if self._multiline and LINE_END_MARK in block:
                 plain[np.searchsorted(ends, np.flatnonzero(array == LINE_END_MARK[0]))] = False
         if not len(cuts):
@@ -195,11 +196,15 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
 
 
 def _field_pattern(delimiter: bytes, quote: bytes) -> re.Pattern[bytes]:
-    """One field from where it begins: group 1 quoted, or 2 plain; group 3 the delimiter, absent behind the last."""
+    """Matches one field from its start: group 1 quoted, or 2 plain; group 3 the delimiter, absent after the last
+    field.
+    """
     d, q = re.escape(delimiter), re.escape(quote)
     return re.compile(rb"(?:%b(%b)%b|([^%b]*+))(?:(%b)|\Z)" % (q, quoted_text(q), q, d, d))
 
 
 def quoted_text(quote: bytes, never: bytes = b"") -> bytes:
-    """A pattern of what stands between two quotes: doubled they are text. All are patterns; ``never``: no text."""
+    """Matches the text between two quotes, with doubled quotes as text. All arguments are patterns; ``never`` is
+    excluded.
+    """
     return rb"[^%b%b]*+(?:(?>%b%b[^%b%b]*+))*+" % (quote, never, quote, quote, quote, never)

@@ -27,7 +27,7 @@ class Ad(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A search with the ads that it showed; of its other fields nothing is billed."""
+    """A search with the ads it showed; its other fields are not billed."""
 
     query_id: str
     time_us: int
@@ -45,7 +45,7 @@ class Click(msgspec.Struct, frozen=True):
 
 
 class Billed(msgspec.Struct, frozen=True):
-    """What the foreign side of a joined record holds."""
+    """The foreign payload of a joined record."""
 
     click_id: str
     advertiser: str
@@ -56,7 +56,7 @@ class Billed(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What the primary side of a joined record holds: no user, no address."""
+    """The primary payload of a joined record: no user, no address."""
 
     query_id: str
     country: str
@@ -85,7 +85,7 @@ class Billing(ConfiguredAdapter):
         self._bots = tuple(each.lower() for each in self.options["bots"])
 
     def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
-        """Raises BadRecord where a click names a slot that was not shown: somebody should look at that."""
+        """Raises BadRecord if a click names a slot that was not shown: somebody should look at that."""
         try:
             click, query = _click(foreign), _query(primary)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

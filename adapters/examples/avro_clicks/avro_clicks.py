@@ -59,7 +59,7 @@ class AvroClicks(ConfiguredAdapter):
 
 
 def _header_bytes(data: bytes) -> int:
-    """The length of the header; 0 where it is not whole."""
+    """Returns the length of the header; 0 if it is incomplete."""
     if not MAGIC.startswith(data[: len(MAGIC)]):
         raise ValueError("no Avro container file: it does not begin with Obj 1")
     stream = io.BytesIO(data)
@@ -71,8 +71,8 @@ def _header_bytes(data: bytes) -> int:
 
 
 def _block_end(data: bytes, at: int, sync: bytes) -> int | None:
-    """The end of the block that begins there; ``None`` where it is not whole."""
-    for _ in range(2):  # the number of records, then that of bytes
+    """Returns the end of the block that begins at ``at``; ``None`` if it is incomplete."""
+    for _ in range(2):  # the number of records, then the number of bytes
         found = _long(data, at)
         if found is None:
             return None
@@ -88,7 +88,7 @@ def _block_end(data: bytes, at: int, sync: bytes) -> int | None:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int] | None:
-    """A zigzag varint and the offset behind it."""
+    """Reads a zigzag varint. Returns it and the offset after it."""
     value = shift = 0
     while at < len(data):
         byte = data[at]
@@ -102,5 +102,5 @@ def _long(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _plain(value: object) -> str:
-    """Bytes as Avro's JSON has them; decimals as text."""
+    """Returns bytes as Avro's JSON writes them, decimals as text."""
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

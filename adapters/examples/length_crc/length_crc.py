@@ -19,8 +19,10 @@ _SAMPLE = struct.Struct("<QQqd")  # id, session, time in ns UTC, buffered second
 
 
 class LengthCrc(Framing):
-    """Records become lines of base64. One with a wrong CRC is marked, so that it costs only itself; a length that
-    cannot be one ends the log, because nothing tells where the next record begins."""
+    """Records become lines of base64. One with a wrong CRC is marked, so that only that record is lost.
+
+    An impossible length ends the log, because nothing tells where the next record begins.
+    """
 
     def cut(self, data: bytes, state: bytes) -> Cut:
         lines, at = [], 0
