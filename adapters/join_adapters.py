@@ -19,7 +19,7 @@ from photon.objects.paths import placed
 
 
 def join_named(settings: Settings, name: str | None) -> str:
-    """The join that a command means: the one it names, or the only one there is."""
+    """Returns the join that a command names, or the only one there is."""
     known = ", ".join(sorted(settings.join)) or "none"
     if name is None:
         if len(settings.join) != 1:
@@ -31,8 +31,10 @@ def join_named(settings: Settings, name: str | None) -> str:
 
 
 def adapter_of(settings: Settings, name: str, base: Path) -> Adapter:
-    """Loads a join's adapter; paths are relative to ``base``. Raises AdapterError, also where its pipelines' logs or
-    links could lead to Photon's own files."""
+    """Loads a join's adapter; paths are relative to ``base``.
+
+    Raises AdapterError, also if its pipelines' logs or links could lead to Photon's own files.
+    """
     join = settings.join[name]
     adapter = adapter_of_join(join, name, base)
     secrets, links = secrets_of(settings, base), [*adapter.primary_links, *adapter.foreign_links]
@@ -79,7 +81,7 @@ def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
 
 
 def _links(side: Mapping[str, Any] | None, own: Sequence[str], where: str) -> Sequence[str]:
-    """The ``follow_links`` of a side that code reads; the adapter's own if there are none. Raises AdapterError."""
+    """Returns the ``follow_links`` of a side read by code, else the adapter's own. Raises AdapterError."""
     given = (side or {}).get("follow_links", list(own))
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise AdapterError(f"follow_links = {given!r} is not possible", where, 'write ["/var/log/pods"]')
@@ -88,7 +90,7 @@ def _links(side: Mapping[str, Any] | None, own: Sequence[str], where: str) -> Se
 
 
 def _check_without_time(join: Join, where: str) -> None:
-    """Raises AdapterError where a setting compares event times that the foreign records do not have."""
+    """Raises AdapterError if a setting compares event times that the foreign records do not have."""
     settings = {"within": join.within, "written_within": join.written_within}
     used = [name for name, value in settings.items() if value is not None]
     used += ['match = "latest"'] if join.match == "latest" else []
@@ -110,7 +112,7 @@ def _unmatched_inline(join: Join, adapter: Adapter, where: str) -> bool:
 
 
 def _matching(join: Join, adapter: Adapter, where: str) -> Matching:
-    within = join.within if join.match != "first" else None  # a single pair's are the adapter's own
+    within = join.within if join.match != "first" else None  # for ``first`` the adapter checks the bounds itself
     before_ns, after_ns = (None, None) if within is None else (within.before_ns, within.after_ns)
     matching = Matching(join.match, before_ns, after_ns)
     if matching.whole_sets and adapter.primary_duplicates != "first":

@@ -1,9 +1,8 @@
-"""Finds the adapter that the configuration names: ``configured``, the user's own ``path.py:Class``, or the name of
-one that an installed package brings (``entry_points``).
+"""Loads the configured adapter: ``configured``, the user's own ``path.py:Class``, or one from an installed package.
 
-A one-file adapter is compiled from its source (no ``__pycache__`` next to the user's file) and known as the module
-``photon_adapter_<file name>``, wherever the file lies. A load that fails leaves no module. Two files of one name may
-be loaded one after the other; each keeps its own classes.
+Adapters of packages are named by ``entry_points``. A one-file adapter is compiled from its source (no ``__pycache__``
+next to the user's file) and becomes the module ``photon_adapter_<file name>``, wherever the file is. A failed load
+leaves no module behind. Two files of one name may be loaded in turn; each keeps its own classes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SOURCE_BYTES_MAX = 4 * 1024 * 1024
 
 
 def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
-    """The adapter ``name`` with its options. Relative paths start at ``base``. Raises AdapterError, one line.
+    """Returns the adapter ``name`` with its options. Relative paths start at ``base``. Raises AdapterError, one line.
 
     >>> load_adapter("configured", {"primary": {...}, "foreign": {...}, "where": "join.clicks"}, Path("."))
     """
@@ -41,7 +40,7 @@ def load_adapter(name: str, options: Mapping[str, Any], base: Path) -> Adapter:
 
 
 def adapter_class_of(name: str, base: Path) -> type[Adapter]:
-    """The class behind ``path.py:Class`` below ``base``, or behind an installed one's name. Raises AdapterError."""
+    """Returns the class behind ``path.py:Class`` below ``base``, or of an installed package. Raises AdapterError."""
     if NAME.fullmatch(name):
         return adapter_class(name)
     file, colon, class_name = name.rpartition(":")
@@ -53,7 +52,7 @@ def adapter_class_of(name: str, base: Path) -> type[Adapter]:
 
 
 def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path) -> Adapter:
-    """``path``: the file whose lines errors name."""
+    """``path``: the file whose lines are named in errors."""
     class_name = cls.__name__
     try:
         adapter = cls({"base": str(base), **options} if issubclass(cls, ConfiguredAdapter) else options)
@@ -62,7 +61,7 @@ def _made(cls: type[Adapter], options: Mapping[str, Any], base: Path, path: Path
     except Exception as error:
         raise _raised(error, path, f"{class_name} cannot be made from its options") from error
     if adapter.api_version != API_VERSION:
-        from photon.config.structured import get_logger  # each of Spark's workers imports this module, and none logs
+        from photon.config.structured import get_logger  # Spark's workers import this module and do not log
 
         get_logger(__name__).warning(
             "the adapter is written for an older version of the contract, which will be refused some day; "
@@ -115,7 +114,7 @@ def _load_module(path: Path) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     before = sys.modules.get(name)
-    # Registered while it runs: dataclasses and typed structs look their module up by name.
+    # Registered during execution: dataclasses and typed structs look up their module by name.
     sys.modules[name] = module
     try:
         exec(code, module.__dict__)
@@ -148,12 +147,12 @@ def _place_of(cls: type[Adapter], path: Path) -> str:
     linecache.checkcache(str(path))
     try:
         return f"{path}:{inspect.getsourcelines(cls)[1]}"
-    except (OSError, TypeError):  # a class that no statement of the file defines
+    except (OSError, TypeError):  # a class not defined by a statement in the file
         return str(path)
 
 
 def _raised(error: BaseException, path: Path, what: str) -> AdapterError:
-    """One line for an exception out of the adapter's file, with the innermost line of that file."""
+    """Returns one line for an exception from the adapter's file, with the innermost line of that file."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f"{path}:{lines[-1]}" if lines else str(path)
     text = " ".join(str(error).split())[:300]
@@ -161,8 +160,10 @@ def _raised(error: BaseException, path: Path, what: str) -> AdapterError:
 
 
 def code_of(adapter: Adapter) -> str:
-    """Which code an adapter is, as loaded just now: package and version or file, class, hash of the module's source;
-    empty for Photon's own."""
+    """Identifies an adapter's code as just loaded: package and version or file, class, hash of the module's source.
+
+    Empty for Photon's own.
+    """
     kinds = (cls for cls in type(adapter).__mro__ if issubclass(cls, Adapter))
     own = next((cls for cls in kinds if cls.__module__.partition(".")[0] != "photon"), None)
     if own is None:

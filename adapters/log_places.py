@@ -1,4 +1,4 @@
-"""Checks that log directories hold no keys or certificates, and that links lead to nothing of Photon's own."""
+"""Checks that log directories hold no keys or certificates, and that links lead to none of Photon's own files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from photon.objects.paths import ObjectPath
 
 
 def secrets_of(settings: Settings, base: Path) -> dict[str, Path]:
-    """Setting -> path of what no log directory may hold."""
+    """Returns setting -> path for everything that no log directory may hold."""
     found = {"tls.directory": None if settings.tls is None else settings.tls.directory, "key_file": settings.key_file}
     return {name: base / path for name, path in found.items() if path}
 
 
 def check_links_apart(where: str, links: Sequence[str], own: Mapping[str, Path]) -> None:
-    """Refuses links into what Photon keeps or writes. ``own``: setting -> path. Raises AdapterError."""
+    """Refuses links into Photon's own directories. ``own``: setting -> path. Raises AdapterError."""
     for each in links:
         real = Path(each).resolve()
         for name, path in own.items():
@@ -28,7 +28,7 @@ def check_links_apart(where: str, links: Sequence[str], own: Mapping[str, Path])
 
 
 def check_logs_apart(where: str, directory: Path, files: Sequence[str], secrets: Mapping[str, Path]) -> None:
-    """Refuses a log directory of which secrets would be read as logs. Raises AdapterError."""
+    """Refuses a log directory in which secrets would be read as logs. Raises AdapterError."""
     if isinstance(directory, ObjectPath):
         return
     real, patterns = directory.resolve(), compile_patterns(files)

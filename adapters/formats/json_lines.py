@@ -1,11 +1,10 @@
 """JSON Lines: one JSON object a record.
 
-What a valid record is: strict RFC 8259, UTF-8, at most 1,024 deep; the last of several equal names counts. A
-record that is JSON but for bytes that are not UTF-8 inside strings is readable as well: its names and values are then
-the raw bytes, and its payload is left to base64. In such a record no escaped surrogates may stand (they could not be
-told from raw bytes). Most records are not parsed: their syntax is checked, and the fields that are asked for are
-taken out (msgspec), five times as fast; all others are (orjson). A number too big for a double harms no record
-unless it stands in a field that is needed.
+A valid record is strict RFC 8259, UTF-8, at most 1,024 deep; the last of several equal names counts. A record whose
+only fault is bytes inside strings that are not UTF-8 is readable too: its names and values are then the raw bytes,
+and its payload is written as base64. Such a record must not hold escaped surrogates (they could not be told from raw
+bytes). Most records are not parsed: their syntax is checked and the needed fields are extracted (msgspec), five times
+as fast; the others are parsed (orjson). A number too big for a double harms no record unless its field is needed.
 
 Keys and ids are strings, or integers of any size (canonical bytes: their decimal text, so ``12`` and ``"12"`` are the
 same key). Floats, booleans, null, arrays, objects and the empty string name nothing: BadRecord.
@@ -36,13 +35,13 @@ _MISSING = object()
 
 
 class _NumberText(str):
-    """A JSON number as its text, told from a JSON string by its type."""
+    """The text of a JSON number, distinguished from a JSON string by its type."""
 
     __slots__ = ()
 
 
 class JsonLinesSide(SideReader):
-    """Reads one side of JSON Lines. ``time`` and ``time_field`` are needed for foreign headers only."""
+    """Reads one side of JSON Lines. Only foreign headers need ``time`` and ``time_field``."""
 
     def __init__(
         self,
@@ -54,8 +53,10 @@ class JsonLinesSide(SideReader):
         decimals: bool = False,
         absent: frozenset[bytes] = frozenset(),
     ) -> None:
-        """``decimals``: a key may be any number, and is then its text as it is written. ``absent``: texts that name
-        nothing as key or id."""
+        """``decimals``: a key may be any number; its text is taken as written.
+
+        ``absent``: texts that are not accepted as key or id.
+        """
         self._key = key
         self._decimals = decimals
         self._absent = absent
@@ -92,11 +93,11 @@ class JsonLinesSide(SideReader):
         return header
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """Most records give up their header without being parsed as a whole, and every other one is."""
+        """Extracts the headers of most records without parsing them whole; parses the others."""
         return self._quick_headers(records) or self._headers_one_by_one(records)
 
     def _quick_headers(self, records: Sequence[bytes]) -> Headers | None:
-        """None: not all of them are of the quick kind."""
+        """Returns ``None`` if one of the records needs parsing."""
         if self._quick is None or self._time is None or not records or not all(map(bytes.isascii, records)):
             return None
         decode, get = self._quick
@@ -129,7 +130,7 @@ class JsonLinesSide(SideReader):
                         if not self._absent or (named not in self._absent and own not in self._absent):
                             made.append((named, time_ns, own))
                             continue
-                except (ValueError, RecursionError):  # another kind of record, or no such time
+                except (ValueError, RecursionError):  # needs parsing, or has an invalid time
                     pass
             try:
                 made.append(self._parsed_header(record))
@@ -149,10 +150,10 @@ class JsonLinesSide(SideReader):
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         if not is_json(record):
-            parse_object(record)  # raises, unless bytes that are not UTF-8 are all that is wrong
+            parse_object(record)  # raises, unless bytes that are not UTF-8 are the only fault
             return None
         text = record.strip(b" \t\r\n")
-        # Between tokens a carriage return is white space; in the output some readers would take it for a line end.
+        # Between tokens a carriage return is white space, but some readers of the output take it for a line end.
         return text.replace(b"\r", b" ") if b"\r" in text else text
 
     def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
@@ -162,7 +163,7 @@ class JsonLinesSide(SideReader):
         quick, out = self._quick_key, list[bytes | None]()
         if quick is None:
             return super().keys_of(records, file)
-        for record in records:  # as key() does
+        for record in records:  # like key()
             try:
                 name: str = quick(record).key if record.isascii() else ""
             except (ValueError, RecursionError):
@@ -207,9 +208,9 @@ class JsonLinesSide(SideReader):
         raise BadRecord(f"time field {name!r} is {_kind_of(value)}, not {wanted}")
 
     def _number_text(self, name: str, record: bytes) -> bytes:
-        """The digits of a number that the parser made a float of, as they stand in the record.
+        """Returns the digits, as they are in the record, of a number that the parser made a float of.
 
-        The pattern's find is right when the field's name stands in the record once, not even escaped.
+        The pattern's match is right if the field's name occurs in the record once, and not even escaped elsewhere.
         """
         if self._number is not None:
             pattern, quoted, escaped = self._number
@@ -224,12 +225,12 @@ Quick = tuple[Callable[[bytes], object], Callable[[object], tuple[str, Any, str]
 
 
 def _quick_reader(key: str, time: str, event_id: str | None) -> Quick | None:
-    """(decoder of a record, its getter of key, time and id). Without an id the key stands in its place.
+    """Returns (decoder of a record, getter of key, time and id). Without an id the key takes its place.
 
-    None when a name has characters that this way of reading does not allow.
+    ``None`` if a name has characters that this fast path does not support.
 
     Reads records with text in these fields; the time may be an integer. Raises ValueError or RecursionError for all
-    others. Of equal names the last one counts, as everywhere.
+    others. As everywhere, the last of several equal names counts.
     """
     kinds: dict[str, Any] = {key: str, event_id or key: str}
     kinds[time] = str if time in kinds else str | int
@@ -243,7 +244,7 @@ def _quick_reader(key: str, time: str, event_id: str | None) -> Quick | None:
 
 
 def _quick_key_reader(key: str) -> Callable[[bytes], Any] | None:
-    """Reads the text of one field, as ``key``; of records as with ``_quick_reader``."""
+    """Reads the text of the field ``key``, from the same records as ``_quick_reader``."""
     if not _QUICK_NAME.fullmatch(key):
         return None
     record = msgspec.defstruct("Record", [("key", str)], rename={"key": key}, gc=False)
@@ -251,7 +252,7 @@ def _quick_key_reader(key: str) -> Callable[[bytes], Any] | None:
 
 
 def parse_object(record: bytes) -> dict[str, Any]:
-    """The record's fields; text that is not UTF-8 stands in them as surrogate escapes. Raises BadRecord."""
+    """Returns the record's fields, with text that is not UTF-8 as surrogate escapes. Raises BadRecord."""
     try:
         value = orjson.loads(record)
     except orjson.JSONDecodeError as error:
@@ -262,7 +263,7 @@ def parse_object(record: bytes) -> dict[str, Any]:
 
 
 def find(fields: dict[str, Any], name: str) -> Any:
-    """The value at a field path. A field whose own name holds the dots goes before a path. _MISSING when absent."""
+    """Returns the value at a field path, or _MISSING. A field whose own name contains the dots comes first."""
     value = fields.get(name, _MISSING)
     if value is not _MISSING or "." not in name:
         return value
@@ -275,7 +276,7 @@ def find(fields: dict[str, Any], name: str) -> Any:
 
 
 def _name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, decimals: bool = False) -> bytes:
-    """A key or id as canonical bytes; with ``decimals`` any number as it is written. Raises BadRecord."""
+    """Returns a key or id as canonical bytes; with ``decimals`` any number as written. Raises BadRecord."""
     value = fields.get(name, _MISSING)
     if value is _MISSING:
         value = find(fields, name)
@@ -286,7 +287,7 @@ def _name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, 
     if type(value) is int or type(value) is _NumberText:
         text = str(value)
     elif type(value) is float:
-        text = str(find(_parse_slowly(record), name))  # an integer beyond 64 bits comes as a float
+        text = str(find(_parse_slowly(record), name))  # an integer beyond 64 bits was read as a float
     else:
         text = ""
     if text.lstrip("-").isdigit():
@@ -306,7 +307,7 @@ def _encode(text: str) -> bytes:
 
 
 def _parse_not_utf8(record: bytes, error: orjson.JSONDecodeError) -> Any:
-    """A record that orjson refused: fine when only its text is not UTF-8. Raises BadRecord."""
+    """Parses a record that orjson refused, if its only fault is text that is not UTF-8. Raises BadRecord."""
     if not record.strip(b" \t\r\n"):
         raise BadRecord("is empty")
     try:
@@ -319,7 +320,7 @@ def _parse_not_utf8(record: bytes, error: orjson.JSONDecodeError) -> Any:
 
 
 def _parse_slowly(record: bytes) -> Any:
-    """With the standard library: numbers as text, bytes that are not UTF-8 as surrogate escapes."""
+    """Parses with the standard library: numbers as text, bytes that are not UTF-8 as surrogate escapes."""
     try:
         return json.loads(
             record.decode("utf-8", "surrogateescape"),
@@ -339,7 +340,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _number_finder(name: str) -> tuple[re.Pattern[bytes], bytes, re.Pattern[bytes]] | None:
-    """(pattern of the field with a number, its quoted name, its escaped spellings); None: parse it slowly."""
+    """Returns (pattern of the field with a number, quoted name, escaped spellings); ``None``: parse it slowly."""
     escaped = escaped_spelling(name)
     if escaped is None or "." in name:
         return None

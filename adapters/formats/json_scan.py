@@ -3,25 +3,25 @@
 For one field name, a line's key is taken straight from its bytes when all of this holds:
 
 1. the line begins with ``{``;
-2. ``"name"`` stands in it exactly once, not preceded by a backslash, and no escaped spelling of the name does;
-3. it stands in the outermost object: no other ``{`` precedes it, or, in a line without backslashes, as many
-   braces outside strings (an even number of quotes before them) were closed as opened;
+2. ``"name"`` occurs in it exactly once, not preceded by a backslash, and no escaped spelling of the name occurs;
+3. it is in the outermost object: no other ``{`` precedes it, or, in a line without backslashes, as many braces
+   outside strings (an even number of quotes before them) were closed as opened;
 4. a colon (and the white space that the block's first record has) and the value follow;
-5. the value is a string without backslashes that is not empty, or an integer of at most 18 digits that begins
-   with 1 to 9 and is followed by the character the first record has there.
+5. the value is a non-empty string without backslashes, or an integer of at most 18 digits that begins with 1 to 9 and
+   is followed by the same character as in the first record.
 
-In a JSON text a quoted name that is followed by a colon and no backslash precedes is a member's name; by 2 no other
-member of any object in the line has it; by 3 it belongs to the record. Hence the contract:
+In a JSON text a quoted name that is followed by a colon and not preceded by a backslash is a member's name; by 2 no
+other member of any object in the line has it; by 3 it belongs to the record. Hence the contract:
 
 - for each line that is a JSON text as the parser reads it (see ``json_lines``) the scan's answer is exactly the
-  parser's, None included;
-- a line that is *no* such text, but passes for one in the points above, may yield a candidate key where the parser
-  says None. The user of scanned keys must ask ``primary_key`` of the record on a hit, and when it raises or
-  differs, go on to the next record with that key.
+  parser's, including ``None``;
+- a line that is *not* such a text but satisfies the points above may yield a candidate key where the parser says
+  ``None``. On a hit, the user of scanned keys must call ``primary_key`` for the record, and if that raises or
+  differs, try the next record with that key.
 
-All other lines go to the parser, so a few odd ones do not slow the rest. Where all lines of a chunk are of one make,
-the name at one place, the proofs are made for all at once. Measured on one core: 1.4 to 2.1 million keys a second of
-300-byte lines, 2.0 to 2.6 where they are of one make; the parser 1.0 million.
+All other lines go to the parser, so a few odd ones do not slow the rest. If all lines of a chunk have the same form,
+with the name at the same position, the proofs are made for all at once. Measured on one core: 1.4 to 2.1 million keys
+a second for 300-byte lines, 2.0 to 2.6 where they have the same form; the parser reaches 1.0 million.
 """
 
 from __future__ import annotations
@@ -39,21 +39,19 @@ I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 INTEGER_DIGITS_MAX = 18
-ONE_LENGTH_MAX = 256
-"""Longer texts cost more to copy than to find."""
+ONE_LENGTH_MAX = 256  # longer texts cost more to copy than to find
+# Bytes scanned at once: their vectors stay in the cache (2.0 instead of 1.7 million keys a second)
 CHUNK_BYTES = 256 * 1024
-"""Scanned at once: the vectors over it stay in the cache (2.0 against 1.7 million keys a second)."""
-PROBE_BYTES = 4096
-"""Of a chunk: what stands there once a line may do so in all of it."""
+PROBE_BYTES = 4096  # bytes of a chunk that are probed: a form found once there may be that of the whole chunk
 _QUOTE, _BRACE, _BRACE_END, _BACKSLASH, _NEWLINE = b'"{}\\\n'
 _AFTER_NAME = re.compile(rb'([ \t]*:[ \t]*)(?:(")|[0-9]+([,}\t\r ]))')
 _PLAIN_NAME = re.compile(r"[ !#-.0-\[\]-~]+")
 
 
 def escaped_spelling(name: str) -> re.Pattern[bytes] | None:
-    r"""Matches wherever a character of the name stands as an escape (``\u0075`` for ``u``).
+    r"""Matches an escaped spelling of the name at any character (``\u0075`` for ``u``).
 
-    None for names that can be written in still other ways (non-ASCII, quotes, backslashes, slashes).
+    ``None`` for names that can be written in other ways too (non-ASCII, quotes, backslashes, slashes).
     """
     if not _PLAIN_NAME.fullmatch(name):
         return None
@@ -64,7 +62,7 @@ def escaped_spelling(name: str) -> re.Pattern[bytes] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block and where its lines are: line i is ``data[starts[i]:ends[i]]``, its newline at ends[i]."""
+    """A block and its lines: line i is ``data[starts[i]:ends[i]]``, its newline at ends[i]."""
 
     data: bytes
     bytes_: npt.NDArray[np.uint8]
@@ -77,7 +75,7 @@ class _Block:
 
 
 def cut_lines(block: bytes) -> tuple[npt.NDArray[np.uint8], I64, I64]:
-    """(the block as an array, first byte of each line, its newline)."""
+    """Returns (the block as an array, first byte of each line, its newline)."""
     array = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(array == _NEWLINE)
     starts = np.empty_like(ends)
@@ -93,22 +91,22 @@ class KeyScan:
 
     @classmethod
     def for_field(cls, name: str) -> KeyScan | None:
-        """None when the name is not one that can be found in bytes; then records have to be parsed."""
+        """Returns ``None`` if the name cannot be found in raw bytes; the records must then be parsed."""
         escaped = escaped_spelling(name)
         return None if escaped is None else cls(b'"' + name.encode() + b'"', escaped)
 
     def keys(self, block: bytes, parse: Callable[[bytes], bytes | None]) -> list[bytes | None]:
-        """One key for each line of the block; ``parse`` answers for a line (without its end) that is not plain."""
+        """Returns one key for each line of the block; ``parse`` handles lines that are not plain."""
         return self.located(block, parse)[0]
 
     def located(self, block: bytes, parse: Callable[[bytes], bytes | None]) -> tuple[list[bytes | None], I64]:
-        """The values, and where each line begins."""
+        """Returns the values, and the start of each line."""
         keys: list[bytes | None] = []
         places = []
         at = 0
         while at < len(block):
             end = block.find(b"\n", min(at + CHUNK_BYTES, len(block)) - 1) + 1 or len(block)
-            chunk = block[at:end]  # no copy where it is all of it
+            chunk = block[at:end]  # no copy if it is the whole block
             array, starts, ends = cut_lines(chunk)
             keys += self._chunk_keys(chunk, array, starts, ends, parse)
             places.append(starts + at)
@@ -146,15 +144,16 @@ class KeyScan:
         return out
 
     def _keys_at_one_place(self, lines: _Block) -> list[bytes] | None:
-        """The keys, when all lines have name and colon at the first one's place and are flat; what programs write.
+        """Returns the keys if all lines are flat and have name and colon at the same position, as programs write
+        them.
 
-        Points 1 to 5 for all lines at once: no backslash in the block, as many braces as lines and one at each begin,
-        as many quoted names as lines and one in each.
+        Checks points 1 to 5 for all lines at once: no backslash in the block, as many braces as lines and one at each
+        start, as many quoted names as lines and one in each.
         """
         data, bytes_, starts, ends = lines.data, lines.bytes_, lines.starts, lines.ends
         at = data.find(self.quoted, 0, int(ends[0]))
         after = _AFTER_NAME.match(data, at + len(self.quoted)) if at > 0 and not lines.backslashes else None
-        if after is None or after.group(2) is None:  # no text
+        if after is None or after.group(2) is None:  # not text
             return None
         value = after.end()
         if value + 1 >= int((ends - starts).min()) or not (bytes_[starts] == _BRACE).all():
@@ -169,16 +168,16 @@ class KeyScan:
         begins = values.tolist()
         closings = list(map(data.find, repeat(b'"'), begins))
         end = np.fromiter(closings, np.int64, len(closings))
-        if (end >= ends).any() or (end <= values).any():  # the latter: empty, or none
+        if (end >= ends).any() or (end <= values).any():  # the latter: empty, or missing
             return None
         return [data[a:b] for a, b in zip(begins, closings, strict=True)]
 
     def _once_a_line(self, data: bytes, bytes_: npt.NDArray[np.uint8], lines: int) -> bool:
-        """Whether braces and quoted names are as many as lines, where each line is known to have one of both.
+        """True if there are as many braces and quoted names as lines, given that each line has one of both.
 
-        At first two bytes of the quoted name are counted in its place, which nothing else has at the block's begin,
-        and braces together with them: no more than two a line, and neither can be there more than once. That takes
-        half the time of looking for the name.
+        Counts at first two bytes of the quoted name that occur nowhere else at the block's start, and braces together
+        with them: there are at most two a line, and neither can occur twice. That takes half the time of searching
+        for the name.
         """
         quoted = self.quoted
         here = data.count(quoted, 0, PROBE_BYTES)
@@ -193,7 +192,7 @@ class KeyScan:
         return int(np.count_nonzero(bytes_ == _BRACE)) == lines and data.count(quoted) == lines
 
     def _plain_keys(self, lines: _Block, pieces: list[bytes]) -> tuple[I64 | None, list[bytes]]:
-        """Rows whose key was proven, ascending, and their keys."""
+        """Returns the rows whose key was proved, ascending, and their keys."""
         after = _AFTER_NAME.match(pieces[1])
         if after is None:
             return None, []
@@ -202,13 +201,13 @@ class KeyScan:
         closing = b'"' if is_text else terminator
         size, skip = len(self.quoted), len(opening)
         lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        at = np.cumsum(lengths[:-1] + size) - size  # of each quoted name
+        at = np.cumsum(lengths[:-1] + size) - size  # start of each quoted name
         rows = lines.line_of(at)
         good = self._well_placed(lines, at, rows)
         value = at + size + skip
         closings = map(bytes.find, pieces[1:], repeat(closing), repeat(skip))
-        end = at + size + np.fromiter(closings, np.int64, len(at))  # less than value when there is none
-        # Places beyond the block's end are of no use but must not be looked up.
+        end = at + size + np.fromiter(closings, np.int64, len(at))  # less than value if there is none
+        # Positions beyond the block's end are useless but must not be looked up.
         last = len(lines.data) - 1
         good &= (end > value) & (end < lines.ends[np.minimum(rows, len(lines.ends) - 1)])
         for i, byte in enumerate(opening):
@@ -228,7 +227,7 @@ class KeyScan:
         return rows[np.array(plain, np.bool_)], list(compress(texts, plain))
 
     def _well_placed(self, lines: _Block, at: I64, rows: I64) -> Mask:
-        """Points 1 to 3 for each occurrence of the quoted name."""
+        """Checks points 1 to 3 for each occurrence of the quoted name."""
         count = len(lines.ends)
         if len(at) == count and bool((rows == np.arange(count)).all()):
             good = np.ones(count, np.bool_)
@@ -243,14 +242,14 @@ class KeyScan:
             if self.escaped.search(lines.data):
                 escapes = np.fromiter((m.start() for m in self.escaped.finditer(lines.data)), np.int64)
                 good &= ~np.isin(rows, lines.line_of(escapes))
-        # When every line begins with a brace and there are no more, none precedes the name.
+        # If every line begins with a brace and there are no more braces, none precedes the name.
         flat = np.count_nonzero(lines.bytes_ == _BRACE) == count and (lines.bytes_[lines.starts] == _BRACE).all()
         if not flat:
             good &= self._outermost(lines, at, starts)
         return good
 
     def _outermost(self, lines: _Block, at: I64, starts: I64) -> Mask:
-        """Point 3, where lines have more braces than their first."""
+        """Checks point 3 for lines that have more than one brace."""
         braces = np.flatnonzero(lines.bytes_ == _BRACE)
         only = np.searchsorted(braces, at) - np.searchsorted(braces, starts) == 1
         if lines.backslashes or only.all():
@@ -264,21 +263,23 @@ class KeyScan:
 def _keys_of_one_length(
     data: bytes, bytes_: npt.NDArray[np.uint8], values: I64, length: int, ends: I64
 ) -> list[bytes] | None:
-    """The texts that begin at ``values``, when each ends with its line's first quote after ``length`` bytes: none of
-    them is looked for or cut alone."""
+    """Returns the texts at ``values`` if each ends ``length`` bytes on, at its line's first quote.
+
+    None of them is searched for or cut alone.
+    """
     if not 0 < length <= ONE_LENGTH_MAX or (values + length >= ends).any():
         return None
     if not (bytes_[values + length] == _QUOTE).all():
         return None
     texts = np.ndarray(len(data) - length + 1, f"S{length}", data, strides=(1,))[values]
     letters = texts.view(np.uint8)
-    if (letters == _QUOTE).any() or not letters.all():  # numpy leaves zero bytes at a text's end out
+    if (letters == _QUOTE).any() or not letters.all():  # numpy drops zero bytes at a text's end
         return None
     return cast(list[bytes], texts.tolist())
 
 
 def _all_have(data: bytes, bytes_: npt.NDArray[np.uint8], starts: I64, begin: int, end: int) -> bool:
-    """Whether each line has the same bytes [begin, end), counted from its start, as the first one."""
+    """True if the bytes [begin, end), counted from each line's start, are the same in all lines."""
     if end - begin < 8:
         return all((bytes_[starts + place] == data[place]).all() for place in range(begin, end))
     words: npt.NDArray[np.uint64] = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))  # at every byte
@@ -287,7 +288,7 @@ def _all_have(data: bytes, bytes_: npt.NDArray[np.uint8], starts: I64, begin: in
 
 
 def _outside(lines: _Block, marks: I64, quotes: I64, at: I64, starts: I64) -> I64:
-    """How many of the marks in ``[starts, at)`` stand outside strings (no backslashes in the block)."""
+    """Counts the marks in ``[starts, at)`` that are outside strings (no backslashes in the block)."""
     mark_starts = lines.starts[np.minimum(lines.line_of(marks), len(lines.starts) - 1)]
     before = np.searchsorted(quotes, marks) - np.searchsorted(quotes, mark_starts)
     marks = marks[before % 2 == 0]

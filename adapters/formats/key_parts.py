@@ -1,8 +1,8 @@
-"""Keys of several fields, and fields whose value is normalised before it is compared: over readers of one field each.
+"""Keys of several fields, and fields normalised before comparison, built on readers of one field each.
 
-A key of several parts is their text, joined by ``|``; in a part ``~`` is written ``~0`` and ``|`` as ``~1`` (as JSON
-Pointer escapes), so no two lists of parts have the same key. A key of one part is that part as it is. Each part is
-read as a key of its own, by the format's own fast ways; what names nothing there names nothing here.
+A key of several parts is their text, joined by ``|``; in a part ``~`` is written ``~0`` and ``|`` as ``~1`` (like
+JSON Pointer escapes), so no two lists of parts have the same key. A key of one part is that part unchanged. Each part
+is read as a key in its own right, by the format's own fast paths; a value that is no key there is none here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
 from photon.adapters.formats.base import SidePayloads, SideReader, Stop
 
 PARTS_MAX = 8
-DIGITS_MAX = 400
-"""Of a number written out, before and behind its point: as many as a double may have."""
+DIGITS_MAX = 400  # digits of a number written out, before and after its point: as many as a double may have
 SHOWN_BYTES = 40
 _SEPARATOR, _ESCAPE = b"|", b"~"
 _NUMBER = re.compile(rb"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?")
@@ -28,19 +27,17 @@ Column = Sequence[bytes | None]
 
 
 class KeyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A field of a key, and by which rules its values are the same."""
+    """A field of a key, and the rules by which its values are equal."""
 
     field: str
+    # ``number``: compared by value, so 7, "007" and 7.0 are equal. Absent: compared as written
     kind: Literal["number"] | None = msgspec.field(name="as", default=None)
-    """``number``: compared by value, so 7, "007" and 7.0 are one. Absent: as it is written."""
-    case: Literal["fold"] | None = None
-    """Upper and lower case are the same (Unicode's full folding)."""
-    trim: bool = False
-    """White space around it does not count."""
+    case: Literal["fold"] | None = None  # upper and lower case are equal (Unicode's full folding)
+    trim: bool = False  # ignores white space around the value
 
     @property
     def plain(self) -> bool:
-        """Whether its values are compared as they are written."""
+        """True if its values are compared as written."""
         return self.kind is None and self.case is None and not self.trim
 
     def normalised(self, value: bytes) -> bytes:
@@ -60,7 +57,7 @@ class KeyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def number(text: bytes, field: str) -> bytes:
-    """The one spelling of a decimal number: no exponent, no zeros that change nothing. Raises BadRecord."""
+    """Returns the canonical spelling of a decimal number: no exponent, no redundant zeros. Raises BadRecord."""
     if text.isdigit() and text[0] != ord("0") and len(text) <= DIGITS_MAX:
         return text
     match = _NUMBER.fullmatch(text)
@@ -84,7 +81,7 @@ def number(text: bytes, field: str) -> bytes:
 
 
 class KeyPartsSide(SideReader):
-    """Reads one side through ``readers``, one for each of ``parts``; the first one reads the rest of a record too."""
+    """Reads one side through ``readers``, one for each part; the first one also reads the rest of a record."""
 
     def __init__(self, parts: Sequence[KeyPart], readers: Sequence[SideReader]) -> None:
         self._parts, self._readers = tuple(parts), tuple(readers)
@@ -92,7 +89,7 @@ class KeyPartsSide(SideReader):
 
     @property
     def numbers(self) -> dict[str, object]:
-        """Of protobuf: where the fields stand, whatever their names."""
+        """For protobuf: the fields' positions, regardless of their names."""
         each = [reader.numbers for reader in self._readers]  # type: ignore[attr-defined]
         return {**each[0], "key": [numbers["key"] for numbers in each]}
 
@@ -142,7 +139,7 @@ class KeyPartsSide(SideReader):
         return self._keys([first[0], *(reader.keys(block, file) for reader in self._readers[1:])]), first[1]
 
     def _keys(self, columns: Sequence[Column]) -> list[bytes | None]:
-        """Key by row from the values of each part; None where one is missing or does not fit its rules."""
+        """Returns each row's key from the parts' values; ``None`` if one is missing or does not fit its rules."""
         columns = [
             column if part.plain else _each(part.normalised, column)
             for part, column in zip(self._parts, columns, strict=True)

@@ -1,10 +1,10 @@
-"""logfmt: ``level=info msg="it \\"works\\"" retries=3 done``, one record a line.
+r"""logfmt: ``level=info msg="it \"works\"" retries=3 done``, one record a line.
 
 Fields are separated by spaces or tabs. A name has no space, ``=`` or ``"``. A value is bare (up to the next space, no
 quote in it) or quoted, with JSON's escapes inside. A name without ``=`` is a flag: ``true`` in the payload, never a
-key, id or time; ``name=`` is the empty string, which names nothing. Of a name that stands there more often the last
-value counts, and any value before a flag. Values in the payload are strings: logfmt has no types. A record that is
-not UTF-8 is read as well; its payload is left to base64.
+key, id or time; ``name=`` is the empty string, which names nothing. If a name is repeated, the last value counts, and
+any value is preferred to a flag. Values in the payload are strings: logfmt has no types. A record that is not UTF-8
+is read too; its payload is written as base64.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ SHOWN_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class PairScan:
-    """Finds one name's values in a block of logfmt without parsing it: proofs over the block's bytes, as
-    ``json_scan`` has them for JSON.
+    """Finds one name's values in a block of logfmt without parsing it: proofs over the block's bytes, as in
+    ``json_scan``.
 
     A line's key is taken straight from its bytes when all of this holds:
 
-    1. ``name=`` stands in it exactly once where it begins the line or follows a space or tab;
+    1. ``name=`` occurs exactly once at the start of the line or after a space or tab;
     2. no quotation mark precedes it in the line, or an even number in a block without backslashes;
     3. a value of at least one byte follows, up to the next space, tab or line end, with no quotation mark in it.
 
-    In a line that is logfmt the answer is exactly the parser's. In another line (an open quotation mark further on,
-    say) it may be a candidate where the parser says None, as in ``json_scan``. All other lines go to the parser.
+    For a valid logfmt line the answer is exactly the parser's. For another line (with an open quotation mark further
+    on, say) it may be a candidate where the parser says ``None``, as in ``json_scan``. All other lines go to the
+    parser.
     """
 
     needle: bytes  # name=
 
     @classmethod
     def for_name(cls, name: bytes) -> PairScan | None:
-        """None where logfmt cannot hold the name."""
+        """Returns ``None`` if logfmt cannot hold the name."""
         return cls(name + b"=") if _NAME.fullmatch(name) else None
 
     def keys(self, block: bytes, parse: Callable[[bytes], bytes | None]) -> list[bytes | None]:
-        """One key for each line of the block; ``parse`` answers for a line (without its end) that is not plain."""
+        """Returns one key for each line of the block; ``parse`` handles lines that are not plain."""
         out: list[bytes | None] = []
         at = 0
         while at < len(block):
@@ -80,7 +81,7 @@ class PairScan:
         return out
 
     def _plain(self, block: bytes, array: np.ndarray, starts: I64, ends: I64) -> tuple[I64, I64, I64]:
-        """Rows whose key was proven, ascending, and where their values stand."""
+        """Returns the rows whose key was proved, ascending, and the positions of their values."""
         pieces = block.split(self.needle)
         size = len(self.needle)
         lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
@@ -104,8 +105,7 @@ class PairScan:
         return rows[good], value[good], end[good]
 
 
-Pairs = dict[bytes, bytes | None]
-"""Names and values in order of first appearance; None for a flag."""
+Pairs = dict[bytes, bytes | None]  # names and values in order of first appearance; ``None`` for a flag
 
 
 class LogfmtSide(FieldsSide[Pairs]):
@@ -138,7 +138,7 @@ class LogfmtSide(FieldsSide[Pairs]):
             return None
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """As the contract says, but for lines that are no logfmt: see ``PairScan`` (candidates)."""
+        """Meets the contract except for lines that are not logfmt: see ``PairScan`` (candidates)."""
         if self._scan is None:
             return super().keys(block, file)
         return without(self._scan.keys(block, lambda record: self._key_or_none(record, file)), self._absent)

@@ -1,12 +1,12 @@
-"""Length-delimited protobuf messages of one type that a descriptor file describes; records come as base64.
+"""Length-delimited protobuf messages of one type that a descriptor file describes; records arrive as base64.
 
 Fields are named by dotted paths of the .proto's names (``query.id``). A key or id is a string, bytes, or an integer's
 decimal text; unset or empty ones name nothing, and neither does 0 in a field that cannot tell 0 from unset. The time
 is an integer, a floating-point number (its shortest decimal text), text, or a google.protobuf.Timestamp.
 
 The payload is protobuf's own JSON with the names of the .proto: 64-bit integers are strings, bytes base64. Fields
-that the descriptor does not know are kept: when there are any, at any depth, ``message_raw_base64`` holds the whole
-message. (``logs.varint_source`` makes the base64 that records come as.)
+unknown to the descriptor are kept: if there are any, at any depth, ``message_raw_base64`` holds the whole message.
+(``logs.varint_source`` makes the base64 of the records.)
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from photon.adapters.times import TimeReader
 
 DESCRIPTOR_BYTES_MAX = 16 << 20
 PATH_PARTS_MAX = 16
-EMPTY = b"="
-"""The line of an empty message: a blank one would be none."""
+EMPTY = b"="  # The line of an empty message: a blank line would not be a record
 RAW_NAME = "message_raw_base64"
 _TIMESTAMP = "google.protobuf.Timestamp"
 _F = FieldDescriptor
@@ -39,7 +38,7 @@ Getter = Callable[[Message], bytes]
 
 
 def message_type(data: bytes, name: str, where: str) -> Descriptor:
-    """The message of this full name in a serialised FileDescriptorSet. Raises AdapterError."""
+    """Returns the message of this full name in a serialised FileDescriptorSet. Raises AdapterError."""
     files = descriptor_pb2.FileDescriptorSet()
     try:
         files.ParseFromString(data)
@@ -64,7 +63,7 @@ def message_type(data: bytes, name: str, where: str) -> Descriptor:
 
 
 def read_descriptor(path: Path, where: str) -> bytes:
-    """The file's bytes. Raises AdapterError."""
+    """Returns the file's bytes. Raises AdapterError."""
     try:
         with path.open("rb") as file:
             data = file.read(DESCRIPTOR_BYTES_MAX + 1)
@@ -88,7 +87,7 @@ class ProtobufSide(FieldsSide[Message]):
         *,
         where: str = "join",
     ) -> None:
-        """Raises AdapterError for a path that is no field of the message."""
+        """Raises AdapterError if a path is not a field of the message."""
         super().__init__(key, id_field, time_field, time)
         self._parse = message_factory.GetMessageClass(message).FromString
         places = {role: f"{where}.{'time.field' if role == 'time' else role}" for role in self._names}
@@ -99,7 +98,7 @@ class ProtobufSide(FieldsSide[Message]):
         message = self._fields(record, file)
         try:
             fields: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
-        except (ValueError, json_format.Error) as error:  # a Timestamp out of range, an Any of an unknown type
+        except (ValueError, json_format.Error) as error:  # a Timestamp out of range, an Any of unknown type
             fields = {"unreadable": " ".join(str(error).split())[:200], RAW_NAME: record.decode("ascii")}
         else:
             if has_unknown(message):
@@ -119,7 +118,7 @@ class ProtobufSide(FieldsSide[Message]):
 
 
 def has_unknown(message: Message) -> bool:
-    """Whether a field that the descriptor does not know stands in it, at any depth."""
+    """True if the message has a field unknown to the descriptor, at any depth."""
     if len(UnknownFieldSet(message)):
         return True
     for field, value in message.ListFields():
@@ -151,7 +150,7 @@ def _path(message: Descriptor, path: str, where: str) -> list[FieldDescriptor]:
 
 
 def _numbers(message: Descriptor, path: str, where: str) -> list[list[int]]:
-    """[number, type] of each field on the path: what decides where a value stands, whatever its name."""
+    """Returns [number, type] of each field on the path: they determine a value's position, regardless of its name."""
     return [[field.number, field.type] for field in _path(message, path, where)]
 
 

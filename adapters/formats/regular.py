@@ -1,11 +1,11 @@
-"""Records that a regular expression with named groups takes apart, e.g. access logs.
+r"""Records parsed by a regular expression with named groups, e.g. access logs.
 
-The pattern is a Python one over bytes (``\\d``, ``\\w`` are ASCII) and must match from the record's beginning; what
-follows the match is ignored unless the pattern ends with ``$``. The payload is an object of strings with all groups
+The pattern is a Python one over bytes (``\d``, ``\w`` are ASCII) and must match from the start of the record; text
+after the match is ignored unless the pattern ends with ``$``. The payload is an object of strings with all groups
 that took part.
 
-Caution: patterns in which one repetition can be split in many ways, such as ``(\\S+\\s*)*"``, take time exponential
-in a record's length where they fail. Prefer classes that exclude the next separator: ``"([^"]*)"``, ``[^ ]+``.
+Caution: patterns in which one repetition can be split in many ways, such as ``(\S+\s*)*"``, take time exponential in
+a record's length where they fail. Prefer classes that exclude the next separator: ``"([^"]*)"``, ``[^ ]+``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from photon.adapters.times import TimeReader
 
 
 class RegexSide(FieldsSide[re.Match[bytes]]):
-    """Reads one side through ``pattern``; names are its groups."""
+    """Reads one side through ``pattern``; the field names are its groups."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class RegexSide(FieldsSide[re.Match[bytes]]):
 
 
 def longest_fit(pattern: re.Pattern[bytes], record: bytes) -> Stop:
-    """Which beginning of a pattern that does not match still does, and what of the pattern comes behind it.
+    """Returns how much of the start of a pattern matches a record that the whole does not, and what comes next.
 
-    Beginnings are cut where the rest is a pattern of its own, so a group is wanted whole. For a person: it may say
-    too much where a pattern is a choice of several.
+    The pattern is cut only where the rest is itself a pattern, so a group is wanted whole. For people: it may say too
+    much if a pattern is a choice of several.
     """
     text = pattern.pattern
     for end in range(len(text) - 1, 0, -1):

@@ -1,14 +1,15 @@
 r"""Zeek's tab-separated logs, whose own header lines name columns, types and marks.
 
 ``#separator \x09``, ``#set_separator``, ``#empty_field``, ``#unset_field``, ``#fields`` and ``#types`` come before
-the records, and again in mid-file after a restart or where files were put together: each record is read by
-the header in force at its place (``LogFile.header``; ``logs.zeek_framing`` takes header lines out of the records and
-keeps it). ``#path``, ``#open`` and ``#close`` change nothing.
+the records, and again in mid-file after a restart or where files were concatenated: each record is read by the header
+in force at its position (``LogFile.header``; ``logs.zeek_framing`` takes header lines out of the records and keeps
+it). ``#path``, ``#open`` and ``#close`` change nothing.
 
-An unset field (``-``) is absent: left out of the payload, and no key, id or time. An empty one (``(empty)``) is an
-empty string, set or vector. ``\xNN`` and ``\\`` are undone in values, after the marks were looked for: Zeek writes a
-value that is itself ``-`` as ``\x2d``. The payload has numbers, booleans, and arrays for sets and vectors as
-``#types`` says, with the digits of numbers as they stand there; what is not UTF-8 stands as ``NAME_raw_base64``.
+An unset field (``-``) is absent: left out of the payload, and not accepted as key, id or time. An empty one
+(``(empty)``) is an empty string, set or vector. ``\xNN`` and ``\\`` are unescaped in values after the marks were
+checked: Zeek writes a value that is itself ``-`` as ``\x2d``. The payload has numbers, booleans, and arrays for sets
+and vectors according to ``#types``, with the digits of numbers unchanged; values that are not UTF-8 become
+``NAME_raw_base64``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _BOOLEANS = {b"T": b"true", b"F": b"false"}
 
 @dataclass(frozen=True, slots=True)
 class ZeekLayout:
-    """What one header says. ``fault``: why its records cannot be read."""
+    """The content of one header. ``fault``: why its records cannot be read."""
 
     separator: bytes = b"\t"
     set_separator: bytes = b","
@@ -68,7 +69,7 @@ class ZeekSide(FieldsSide[tuple[ZeekLayout, list[bytes]]]):
         return b"{" + b",".join(members) + b"}"
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """Cut at the separators of the whole block at once, where the separator is one byte."""
+        """Splits the whole block at the separators at once, if the separator is one byte."""
         layout, cutter = self._known(file.header)
         if layout.fault or cutter is None:
             return super().keys(block, file)
@@ -111,7 +112,7 @@ class ZeekSide(FieldsSide[tuple[ZeekLayout, list[bytes]]]):
 
 
 def read_layout(header: bytes, wanted: Mapping[str, str]) -> ZeekLayout:
-    """The layout that header lines (``#…``, separated by newlines) describe. ``wanted``: role -> its field."""
+    """Returns the layout described by header lines (``#…``, separated by newlines). ``wanted``: role -> its field."""
     separator, marks = b"\t", {b"set_separator": b",", b"empty_field": b"(empty)", b"unset_field": b"-"}
     names: tuple[bytes, ...] = ()
     types: tuple[bytes, ...] = ()
@@ -152,7 +153,7 @@ def read_layout(header: bytes, wanted: Mapping[str, str]) -> ZeekLayout:
 
 
 def zeek_row(record: bytes, header: bytes) -> dict[str, str | int]:
-    """The fields of a record that are set, as text; empty when the record does not fit the header."""
+    """Returns the set fields of a record, as text; empty if the record does not fit the header."""
     layout = read_layout(header, {})
     fields = [] if layout.fault else record.split(layout.separator)
     if layout.fault or len(fields) != len(layout.names):
@@ -165,14 +166,14 @@ def zeek_row(record: bytes, header: bytes) -> dict[str, str | int]:
 
 
 def unescaped(text: bytes) -> bytes:
-    r"""``\xNN`` and ``\\`` undone; any other backslash is one."""
+    r"""Unescapes ``\xNN`` and ``\\``; any other backslash is literal."""
     if b"\\" not in text:
         return text
     return _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else b"\\", text)
 
 
 def _value(text: bytes, kind: bytes, layout: ZeekLayout) -> bytes | None:
-    """The value as JSON; None where it is not UTF-8."""
+    """Returns the value as JSON; ``None`` if it is not UTF-8."""
     of = _OF.fullmatch(kind)
     if of is None:
         return _scalar(text, kind, layout)

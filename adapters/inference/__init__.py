@@ -1,12 +1,12 @@
-"""Finds the configuration of two logs in their records, and says what it could not decide.
+"""Infers the configuration of two logs from their records, and reports what it could not decide.
 
-``keys`` compares values, ``moments`` reads times, ``rows`` tells formats. A guess is only made where one reading
-stands out; anything else is ``Unclear`` with what to write: the logs' own fields and format, with the two best
-candidates and what speaks for them.
+``keys`` compares values, ``moments`` reads times, ``rows`` recognises formats. A guess is made only if one reading
+stands out; anything else is ``Unclear`` with the configuration to write: the logs' own fields and format, with the
+two best candidates and the evidence for them.
 
-The event id is the most careful guess of all: a field taken for an id that is none would drop real events as
+The event id is the most careful guess: if a field that is not an id is taken for one, real events are dropped as
 duplicates. So it needs two witnesses: the name (``id``, ``event_id``, ``click_id`` in ``clicks/``) says that it is
-the event's own, and the values are unique, no counter, and name nothing that has several events.
+the event's own, and the values are unique, no counter, and do not name anything that has several events.
 
 Pure: records in, configuration and explanation out.
 """
@@ -49,8 +49,7 @@ pattern = '(?P<at>[^ ]+ [^ ]+) (?P<level>[A-Z]+) req=(?P<req>[^ ]+) eid=(?P<eid>
 key = "req"
 id = "eid"               # leave it out where an event has none of its own
 time = { field = "at", format = "%Y-%m-%d %H:%M:%S,%f", zone = "Europe/Berlin" }
-"""
-"""What to write for lines of any shape: for each side, with a line that it reads."""
+"""  # The configuration to write for lines of any shape: for each side, with a line that it matches
 
 
 _FORM = ("format", "delimiter", "columns", "pattern", "absent")
@@ -63,21 +62,21 @@ _CHANGE = re.compile(
     r"(?:.*[_.])?(?:status|state|stage|phase|step|op|operation|action|event|event_?type|event_?name|transition|change|"
     r"version|revision|updated_?at|modified_?at|sequence|attempt)",
     re.IGNORECASE,
-)  # what says that a thing has several events: each time another of these
+)  # marks of a thing that has several events: each time another of these
 _TYPE = re.compile(r"(?:.*[_.])?(?:type|kind)", re.IGNORECASE)
 _KIND = re.compile(
     r"(?i:(?:.*[_.])?(?:event|type|kind|category|name|verb|stage|program|process|logger|level))|f[0-9]+"
 )
 _KIND_RANK = re.compile(r"(?i:event|type|kind|verb)$")
-_FEW = 20  # kinds of events or states at most
+_FEW = 20  # most kinds of events or states
 _EVENT_ID_VALUE = re.compile(r"[0-9.:a-fA-F]+:[0-9]+:[0-9]{13,}")
-NAMES_PRIMARY_SHARE = 0.5  # a field with at least this share of primary values names primary events
+NAMES_PRIMARY_SHARE = 0.5  # a field with at least this share of primary values refers to primary events
 _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A configuration that fits. ``explanation``: one line for each choice. ``toml``: to keep and correct."""
+    """A configuration that fits. ``explanation``: one line for each choice. ``toml``: a file to keep and correct."""
 
     primary: SideConfig
     foreign: SideConfig
@@ -87,8 +86,10 @@ class Inferred:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """No single reading stands out. ``problem`` and ``todo`` are one line each, ``example`` is a file: of the logs'
-    own fields where they can be read at all. ``words``: options that say the same; none if options cannot.
+    """No single reading stands out.
+
+    ``problem`` and ``todo`` are one line each. ``example`` is a file, of the logs' own fields if they can be read at
+    all. ``words``: options that say the same; empty if options cannot.
     """
 
     problem: str
@@ -99,13 +100,12 @@ class Unclear:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known of the two sides already, and is not looked for."""
+    """Facts about the two sides that are already known, and need not be inferred."""
 
     primary_key: str | None = None
     foreign_key: str | None = None
     id: str | None = None
-    time: TimeConfig | str | None = None
-    """A text: the field alone."""
+    time: TimeConfig | str | None = None  # a text is the field alone
 
 
 NOTHING = Told()
@@ -119,8 +119,10 @@ def infer(
     told: Told = NOTHING,
     written: tuple[Written, Written] = (None, None),
 ) -> Inferred | Unclear:
-    """The two sides' configuration, or why it cannot be told. ``whole``: ``primary`` has all records that there are;
-    else a bound was met, and values that are missing may stand elsewhere. ``written``: see ``Side``.
+    """Infers both sides' configuration, or says why it cannot.
+
+    ``whole``: ``primary`` has all existing records; otherwise reading stopped at a limit, and missing values may be
+    elsewhere. ``written``: see ``Side``.
     """
     sides = []
     for role, sample, when in (("primary", primary, written[0]), ("foreign", foreign, written[1])):
@@ -161,7 +163,7 @@ def infer(
 
 
 def one_log(sample: Sample) -> Unclear:
-    """The refusal of one log for both sides: nothing says which of its records are the primary ones."""
+    """Refuses one log for both sides: nothing says which of its records are the primary ones."""
     side = read_side(sample)
     kinds = "" if isinstance(side, str) else _kinds(side)
     return Unclear(
@@ -172,7 +174,7 @@ def one_log(sample: Sample) -> Unclear:
 
 
 def _kinds(side: Side) -> str:
-    """Counts the kinds of a log's records by the field that tells them best."""
+    """Counts the kinds of a log's records by the field that best tells them apart."""
     found = [(name, Counter(side.values(name))) for name in side.names()]
     found = [(name, counts) for name, counts in found if 1 < len(counts) <= _FEW and _KIND.fullmatch(name)]
     if not found:
@@ -189,9 +191,11 @@ def _time_line(time: TimeConfig) -> str:
 def describe(
     sample: Sample, told: Mapping[str, Any], *, foreign: bool, written: Written = None
 ) -> tuple[dict[str, Any], tuple[str, ...]] | str:
-    """One side's table: what is told of it, its key at least, and what its records say of the rest. ``told["time"]``
-    may be a field's name alone, or have none but a unit. With the table: a line for each choice. A text: why it is
-    unclear."""
+    """Returns one side's table: the given parts, at least its key, and the rest inferred from its records.
+
+    ``told["time"]`` may be a field's name alone, or have only a unit. With the table comes a line for each choice. A
+    text says why the side is unclear.
+    """
     table, role, lines = dict(told), "foreign" if foreign else "primary", list[str]()
     side = read_side(sample, written)
     if not isinstance(side, str) and _is_read_so(side, table):
@@ -230,7 +234,7 @@ def describe(
 
 
 def _absent(side: Side | str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The marks of absent values that stand in the fields that a table names."""
+    """Returns the marks of absent values that occur in the fields that a table names."""
     if isinstance(side, str) or "absent" in table:
         return {}
     time = time["field"] if isinstance(time := table.get("time"), Mapping) else time
@@ -244,7 +248,7 @@ def no_field(role: str, side: Side, name: str, what: str) -> str:
 
 
 def _is_read_so(side: Side, table: Mapping[str, Any]) -> bool:
-    """Whether the table reads the side's records as they were read here: else its fields have other names."""
+    """True if the table reads the side's records as they were read here; otherwise its fields have other names."""
     found = side.config("")
     told = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     if "format" not in told:
@@ -258,7 +262,7 @@ def _key_fields(key: Any) -> list[str]:
 
 
 def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str | None:
-    """A text: why it is unclear. ``None``: the records have no time."""
+    """Returns a text that says why it is unclear; ``None`` if the records have no time."""
     if isinstance(told, TimeConfig):
         return told
     if told is None:
@@ -321,21 +325,21 @@ def _key_line(primary: Side, best: Candidate) -> str:
 def _words(
     primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told
 ) -> tuple[str, ...]:
-    """The options of ``photon join`` that say what is unclear, as the best guess has it."""
+    """Returns the options of ``photon join`` that state the unclear parts, following the best guess."""
     if choice.best or choice.shown:
         best = choice.best or choice.shown[0]
         first, second = best.primary, best.foreign
     elif told.primary_key and told.foreign_key:
         first, second = told.primary_key, told.foreign_key
     else:
-        return ()  # no value in common: nothing speaks for any pair
+        return ()  # no value in common: there is no evidence for any pair
     first, second = told.primary_key or first, told.foreign_key or second
     words = ["--key", first] if first == second else ["--primary-key", first, "--foreign-key", second]
     words += ["--id", told.id] if told.id is not None else []
     if isinstance(time, str):
         time = _likely_time(foreign)
         if time is None or time.origin is not None:
-            return ()  # which day they count from, or which field it is, nobody can guess
+            return ()  # the field, or the day it counts from, cannot be guessed
     if time is None:
         return tuple(words)
     if time.zone != "UTC" or time.origin is not None:
@@ -354,7 +358,7 @@ def _unclear(problem: str, example: str, words: tuple[str, ...]) -> Unclear:
 
 
 def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | str | None, told: Told) -> str:
-    """A file of the logs' own fields that can be used as it stands, and corrected."""
+    """Returns a file of the logs' own fields that can be used unchanged, and corrected."""
     notes = ["Made of the logs' own fields; correct what is wrong."]
     shown = [choice.best] if choice.best else list(choice.shown)
     for number, each in enumerate(shown, 1):
@@ -394,7 +398,7 @@ def _likely_keys(primary: Side, foreign: Side) -> tuple[str, str]:
 
 
 def _likely_time(side: Side) -> TimeConfig | None:
-    """A field that can at least be read as a time, if there is one."""
+    """Returns a field that can at least be read as a time, if there is one."""
     if found := candidates(side):
         return found[0]
     names = side.all_names()
@@ -424,8 +428,10 @@ def _event_id(
 
 
 def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str | None, str]:
-    """(the field that is the event's own id or ``None``, why). ``taken``: key and time; ``naming``: fields whose
-    values name primary events."""
+    """Returns (the field that is the event's own id or ``None``, why).
+
+    ``taken``: key and time; ``naming``: fields whose values refer to primary events.
+    """
     unique = [
         name
         for name in side.names()
@@ -459,7 +465,7 @@ def _find_id(side: Side, *taken: str, naming: Collection[str] = ()) -> tuple[str
 
 
 def _names_the_event(side: Side, name: str) -> bool:
-    """Fields of something nested are its own, but for what is called the event, and what the log is about."""
+    """True for a nested field only if it is the event's or that of the log's subject."""
     if _EVENT.fullmatch(name) or _OWN.fullmatch(name):
         return True
     leaf = name.rpartition(".")[2]
@@ -468,7 +474,7 @@ def _names_the_event(side: Side, name: str) -> bool:
 
 
 def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
-    """Why a field that is named as the event's own id may still be none; empty: nothing speaks against it."""
+    """Returns why a field named like the event's own id may still not be it; empty if nothing speaks against it."""
     values = side.values(name)
     if all(map(_EVENT_ID_VALUE.fullmatch, values)):
         return ""
@@ -483,7 +489,7 @@ def _doubt(side: Side, name: str, naming: Collection[str]) -> str:
 
 
 def _changes(side: Side, name: str) -> bool:
-    """True if a field tells one of a few states of a thing. An HTTP status is no state."""
+    """True if a field holds one of a few states of a thing. An HTTP status is not a state."""
     values = set(side.values(name))
     if not _CHANGE.fullmatch(name):
         return _TYPE.fullmatch(name) is not None and len(values) == 1  # of one type today, of others tomorrow

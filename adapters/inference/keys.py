@@ -1,14 +1,15 @@
-"""Which field of the foreign records names the primary ones, told by the values.
+"""Finds the field of the foreign records that refers to the primary ones, from the values.
 
-A candidate is a pair of fields: the primary one is unique, and foreign values are among its values. What that says
-depends on how likely it is by chance. Thirty-two hex digits meet by no chance at all; of the numbers 1 to 1,000 any
-counter is a part. So each foreign value is weighed with the *density* of primary values around it, and a candidate
-counts when what was found exceeds what chance would give by ``BITS_MIN`` bits (the divergence of the two shares,
-times the values). For values as dense as counters only names can speak, and only where no other candidate objects.
+A candidate is a pair of fields: the primary one is unique, and foreign values are among its values. Whether that is
+evidence depends on how likely it is by chance. Thirty-two hex digits never match by chance; any counter is a subset
+of the numbers 1 to 1,000. So each foreign value is weighted with the *density* of primary values around it, and a
+candidate counts if the overlap exceeds that expected by chance by ``BITS_MIN`` bits (the divergence of the two
+shares, times the values). For values as dense as counters only names are evidence, and only if no other candidate
+objects.
 
-Two candidates with one primary field are one answer where they name the same record in every foreign one. Of two that
-lead by different primary fields, also to the same records, one may still be wrong tomorrow: a customer's address is
-unique on the first day. Names decide between them, or nobody does.
+Two candidates with the same primary field are one answer if they name the same record in every foreign one. If two
+use different primary fields, even for the same records, one may still be wrong tomorrow: a customer's address is
+unique on the first day. Names decide between them, or nothing does.
 """
 
 from __future__ import annotations
@@ -25,27 +26,21 @@ from photon.adapters.inference.rows import Side
 from photon.adapters.inference.time_texts import is_named_time, time_like
 
 BITS_MIN = 50.0
-OVERLAP_MIN = 3
-"""Distinct values."""
-PARTIAL_OVERLAP_MIN = 20
-"""Where only a part of the primary records was read."""
+OVERLAP_MIN = 3  # distinct values
+PARTIAL_OVERLAP_MIN = 20  # used if only a part of the primary records was read
 CONTAINED_MIN = 0.5
 PARTIAL_CONTAINED_MIN = 0.1
-NAMED_CONTAINED_MIN = 0.98
-"""Where names decide, nearly every value must be there."""
-NAMED_OVERLAP_MIN = 10
-"""Where the names are alike and not the same."""
+NAMED_CONTAINED_MIN = 0.98  # if names decide, nearly every value must be among the primary ones
+NAMED_OVERLAP_MIN = 10  # used if the names are similar but not equal
+# used if only a part of the primary records was read: with fewer, many fields are unique
 NAMED_PARTIAL_RECORDS = 1000
-"""Where only a part of the primary records was read: in fewer many a field is unique."""
-RIVAL_SHARE = 0.5
-"""A candidate that has less of the better one's containment does not object."""
+RIVAL_SHARE = 0.5  # a candidate with less than this share of the better one's containment does not object
 SAME_SHARE = 0.99
-NEAR_UNIQUE = 0.9
-"""Shown to a person, never taken."""
+NEAR_UNIQUE = 0.9  # shown to people, never chosen
 NEIGHBOURS = 8
-DENSE_STEPS = 10  # the usual gap of a counter, in steps, of which a sample need not have every number
+DENSE_STEPS = 10  # the usual gap of a counter, in steps; a sample need not have every number
+# two sides that put at least this many equal letters before their numbers mean the same kind of thing
 PREFIX_CHARS = 3
-"""Two sides that put so many letters before their numbers mean the same kind of thing by them."""
 
 KEY_NAME = re.compile(
     r"(?i:(?:^|[_.@-])(?:id|uid|uuid|guid|key|hash|number|no|ref)$)|[a-z](?:Id|ID|Key|Uuid|No|Ref)$"
@@ -53,46 +48,37 @@ KEY_NAME = re.compile(
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<digits>[0-9]{1,18})(?P<after>[^0-9]*)")
 _FRACTION = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+# words for "this field is a reference", not for the thing it refers to
 _MARKS = frozenset(
     {"id", "uid", "uuid", "guid", "key", "ref", "reference", "no", "nr", "number", "code", "hash", "fk"}
 )
-"""Words that say that a field names something, and not what."""
+# words for numbers that count within something and are not references
 _COUNTS = re.compile(
     "line|row|seq|sequence|page|item|index|record|entry|step|attempt|retry|port|version|batch|rank|position|offset|"
     "shard|partition|worker|thread|process|pid|tid|status|error|count|size|level|priority"
 )
-"""Words of numbers that count within something, and name nothing."""
 LEAST_CHANCE = 2.0**-40
 EXAMPLES = 3
-PLACE = re.compile(r"[cf][0-9]+")
-"""Names that are given to what has none."""
+PLACE = re.compile(r"[cf][0-9]+")  # names given to columns without one
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     primary: str
     foreign: str
-    distinct: int
-    """Foreign values."""
-    overlap: int
-    """So many of them are among the primary ones."""
-    unique: float
-    """Distinct primary values by primary values."""
-    bits: float
-    """How far the overlap is beyond chance."""
-    alike: int
-    """The names: 3 the same and telling, 2 alike, 1 a word in common, 0 nothing."""
-    counter: bool
-    """The foreign values count the foreign records themselves."""
-    prefixed: bool
-    """Both sides' values have the same letters before a number."""
-    about: bool
-    """The foreign field is named after what the primary logs are about: ``order_id`` for ``orders.csv``."""
+    distinct: int  # foreign values
+    overlap: int  # how many of them are among the primary ones
+    unique: float  # share of distinct values among the primary ones
+    bits: float  # by how much the overlap exceeds chance
+    alike: int  # similarity of the names: 3 equal and meaningful, 2 similar, 1 a word in common, 0 none
+    counter: bool  # the foreign values number the foreign records themselves
+    prefixed: bool  # both sides' values have the same letters before a number
+    about: bool  # the foreign field is named after the subject of the primary logs: ``order_id`` for ``orders.csv``
     examples: tuple[str, ...]
 
     @property
     def same(self) -> bool:
-        """True if one telling name holds all foreign values: a key however few they are, and however they count."""
+        """True if one meaningful name holds all foreign values: a key even if they are few, or counters."""
         return self.alike == 3 and self.overlap == self.distinct
 
     @property
@@ -116,8 +102,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The key. ``best`` is ``None`` if nothing stands out, and ``why`` says what is missing. ``shown``: the two best
-    candidates. ``missing``: the foreign field that would be the key if more records had it."""
+    """The chosen key. ``best`` is ``None`` if nothing stands out; ``why`` says what is missing.
+
+    ``shown``: the two best candidates. ``missing``: the foreign field that would be the key if more records had it.
+    """
 
     best: Candidate | None
     why: str
@@ -126,8 +114,11 @@ class Choice:
 
 
 class Keys:
-    """The candidates of two sides. ``whole``: the sample holds all primary records that there are. ``told``: the
-    primary and the foreign key, where one of them is known."""
+    """The candidates of two sides.
+
+    ``whole``: the sample holds all existing primary records. ``told``: the primary and the foreign key, if one is
+    known.
+    """
 
     def __init__(
         self, primary: Side, foreign: Side, *, whole: bool, told: tuple[str | None, str | None] = (None, None)
@@ -140,7 +131,7 @@ class Keys:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """All pairs with a value in common, the best first."""
+        """All pairs with a value in common, best first."""
         primary, named = self._told
         return self._found(_fields(self._primary, primary), _fields(self._foreign, named))
 
@@ -157,7 +148,7 @@ class Keys:
         return sorted(found, key=_order)
 
     def choose(self) -> Choice:
-        """The candidate that stands out, or why none does."""
+        """Returns the candidate that stands out, or why none does."""
         found = self.candidates
         shown = tuple(found[:2])
         sure = [each for each in found if each.unique == 1 and self._is_sure(each)]
@@ -174,7 +165,7 @@ class Keys:
         return Choice(best, "", (best,))
 
     def _by_name(self, named: Sequence[Candidate], shown: tuple[Candidate, ...]) -> Choice:
-        """Where values say nothing: the one pair whose names say it."""
+        """Returns, if values are no evidence, the one pair whose names are."""
         if not named:
             left_out, missing = self._left_out()
             if left_out:
@@ -194,7 +185,7 @@ class Keys:
         return each.overlap >= PARTIAL_OVERLAP_MIN and each.contained >= least
 
     def _is_named(self, each: Candidate) -> bool:
-        """Values that chance could give, and names, or letters before the numbers, that it could not."""
+        """True if the values may match by chance, but the names, or the letters before the numbers, do not."""
         if each.contained < NAMED_CONTAINED_MIN or each.counter:
             return False
         if not self._whole and len(self._primary.rows) < NAMED_PARTIAL_RECORDS:
@@ -214,8 +205,10 @@ class Keys:
         return best.alike == 3 and best.keyed and rival.alike < 2 and best.contained >= rival.contained
 
     def _left_out(self) -> tuple[tuple[Candidate, str] | None, str | None]:
-        """The pair that would be the key but for a field that is not considered, with the reason, and the foreign
-        field that too many records lack."""
+        """Returns the pair, and the reason, that would be the key but for a field that is not considered.
+
+        Also returns the foreign field that too many records lack.
+        """
         if any(self._told):
             return None, None
         sides = self._primary, self._foreign
@@ -246,7 +239,7 @@ class Keys:
         return None
 
     def _agree(self, one: Candidate, other: Candidate) -> bool:
-        """Both name the same primary record in the foreign records in which both name one."""
+        """True if both name the same primary record in all foreign records in which both name one."""
         both = same = 0
         known, others = self._place(one.primary), self._place(other.primary)
         for row in self._foreign.rows:
@@ -283,12 +276,12 @@ class Keys:
         )
 
     def _telling(self, primary: str, foreign: str) -> bool:
-        """Whether the names are the logs' own, and not places in a line."""
+        """True if the names are the logs' own, not positions in a line."""
         sides = ((self._primary, primary), (self._foreign, foreign))
         return not any(side.columns or (side.pattern and PLACE.fullmatch(name)) for side, name in sides)
 
     def _names_own(self, foreign: str, there: Sequence[str]) -> bool:
-        """Dense values that are those of another, unique foreign field as well: they may name foreign records."""
+        """True if these dense values also occur in another, unique foreign field: they may name foreign records."""
         if not all(_NUMBERED.fullmatch(value) for value in there):
             return False
         own = self._foreign.values(foreign)
@@ -324,7 +317,7 @@ class Keys:
         return f"only {best.overlap:,} of {best.distinct:,} values of {_pair(best)} are in common; name the key"
 
     def swapped(self) -> str:
-        """The pair that would be the key if the sides changed places; empty: none."""
+        """Describes the pair that would be the key if the sides were swapped; empty if there is none."""
         best = next((each for each in self.candidates if each.unique == 1 and self._is_sure(each)), None)
         return (
             f"{best.primary!r} of the foreign records is named by {best.foreign!r} of the primary ones"
@@ -334,7 +327,7 @@ class Keys:
 
 
 class _Field:
-    """A primary field's values, and how dense they are."""
+    """A primary field's values, and their density."""
 
     def __init__(self, values: Sequence[str]) -> None:
         self.distinct = set(values)
@@ -361,7 +354,7 @@ class _Field:
         return True
 
     def density(self, value: str) -> float:
-        """How likely a value like this one is among them by chance."""
+        """Returns the probability that a value like this one is among them by chance."""
         assert self._ready
         match = _NUMBERED.fullmatch(value)
         group = self._numbers.get((match["before"], match["after"])) if match else None
@@ -377,7 +370,7 @@ class _Field:
 
 
 def _bits(overlap: int, distinct: int, expected: float) -> float:
-    """How many bits the overlap says against chance, which would give ``expected``."""
+    """Returns how many bits of evidence against chance, which would give ``expected``, the overlap is."""
     share, chance = overlap / distinct, min(expected / distinct, 1.0)
     if share <= chance:
         return 0.0
@@ -388,7 +381,7 @@ def _bits(overlap: int, distinct: int, expected: float) -> float:
 
 
 def _fields(side: Side, told: str | None) -> list[str]:
-    """Those that could be keys: no fractions, no times; the one that is told."""
+    """Returns the fields that could be keys (no fractions, no times), or the given one."""
     if told is not None:
         return [told]
     out = []
@@ -403,7 +396,7 @@ def _fields(side: Side, told: str | None) -> list[str]:
 
 
 def _counts(values: Sequence[str]) -> bool:
-    """Numbers that rise from record to record without gaps, each once."""
+    """True for numbers that increase from record to record without gaps."""
     numbers = [int(match["digits"]) for value in values if (match := _NUMBERED.fullmatch(value))]
     if len(numbers) < max(3, len(values)) or len(set(numbers)) < len(numbers):
         return False
@@ -412,7 +405,7 @@ def _counts(values: Sequence[str]) -> bool:
 
 
 def counts_densely(values: Sequence[str]) -> bool:
-    """True for numbers behind one prefix that stand as close together as those of a counter."""
+    """True for numbers with one prefix that are as dense as those of a counter."""
     groups: dict[tuple[str, str], set[int]] = {}
     for value in values:
         if match := _NUMBERED.fullmatch(value):
@@ -439,7 +432,7 @@ def _alike(primary: str, foreign: str, side: Side, there: Sequence[str]) -> int:
     counted = all(value.isdigit() for value in there)
     if counted and any(map(_COUNTS.fullmatch, other)):
         return 0
-    if one == other and (subject or one == ["uid"]):  # as Zeek's logs have it
+    if one == other and (subject or one == ["uid"]):  # as in Zeek's logs
         return 3 if not counted or KEY_NAME.search(foreign) or side.is_about("".join(subject)) else 1
     if not named:
         return 0

@@ -1,6 +1,6 @@
 """A pattern for lines of one shape: words, ``[brackets]``, ``"quotes"``, times and ``name=value``.
 
-Such are access logs and the logs of most applications. Lines without a time that is recognised are left to a person.
+Access logs and the logs of most applications are such. Lines without a recognised time are left to people.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-ALIKE_SHARE = 0.9
-"""So many of the lines have the shape."""
+ALIKE_SHARE = 0.9  # share of the lines that must have the shape
 LINES_LOOKED_AT = 1000
 TOKENS_MAX = 40
 REST = "(?: (?P<rest>.+))?"
@@ -25,16 +24,14 @@ _TOKENS = re.compile(
 _GROUPS = {"T": "(?P<{}>{})", "B": r"\[(?P<{}>[^\]]*)\]", "Q": r'"(?P<{}>(?:[^"\\]|\\.)*)"', "W": "(?P<{}>[^ ]+)"}
 _TIMES = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9:]+)?"
 _BRACKETED_TIME = re.compile(r"\[[0-9]{1,2}/[A-Za-z]{3}/[0-9]{4}:.*\]|\[[0-9]{4}-[0-9]{2}-[0-9]{2}[T ].*\]")
-_ACCESS = "WWWBQWW"
-"""The common log format of web servers; the combined one has two quoted fields behind it."""
+_ACCESS = "WWWBQWW"  # the common log format of web servers; the combined one has two more quoted fields
 _ACCESS_NAMES = ("client", "ident", "user", "time", "request", "status", "bytes", "referrer", "agent")
 
-Token = tuple[str, str, str]
-"""Kind (T, B, Q, N or W), name (of N), text."""
+Token = tuple[str, str, str]  # kind (T, B, Q, N or W), name (of N), text
 
 
 def pattern_of(records: Sequence[bytes]) -> str | None:
-    """A regular expression with named groups that reads nearly all of the records; None: they have no such shape."""
+    """Returns a regular expression with named groups that reads nearly all records; ``None`` if none does."""
     lines = [record.decode("utf-8", "replace") for record in records[:LINES_LOOKED_AT]]
     cut = [tokens for tokens in map(_tokens, lines) if tokens]
     needed = ALIKE_SHARE * len(lines)
@@ -50,7 +47,7 @@ def pattern_of(records: Sequence[bytes]) -> str | None:
     pattern = " ".join(parts) + "".join(f".*? {re.escape(name)}={value}" for name, value in behind)
     try:
         matches = [match for match in map(re.compile(pattern).match, lines) if match]
-    except re.error:  # two names that are one when made safe
+    except re.error:  # two names that become equal when made safe
         return None
     if len(matches) < needed:
         return None
@@ -58,7 +55,7 @@ def pattern_of(records: Sequence[bytes]) -> str | None:
 
 
 def _tokens(line: str) -> list[Token]:
-    """Empty: the line is not made of tokens between single spaces."""
+    """Returns nothing if the line is not made of tokens between single spaces."""
     tokens: list[Token] = []
     at = 0
     while len(tokens) < TOKENS_MAX and (match := _TOKENS.match(line, at)):
@@ -76,8 +73,10 @@ def _kinds(tokens: Sequence[Token]) -> str:
 
 
 def _shape(cut: Sequence[Sequence[Token]], needed: float) -> str:
-    """The kinds of tokens that nearly all lines begin with, up to the first ``name=value``, behind which order and
-    names decide, and to what is text."""
+    """Returns the kinds of tokens that nearly all lines begin with.
+
+    Ends before the first ``name=value``, after which order and names decide, and before free text.
+    """
     shape = ""
     kinds = list(map(_kinds, cut))
     while True:
@@ -113,7 +112,7 @@ def _group(kind: str, name: str) -> str:
 
 
 def _behind(lines: Sequence[Sequence[Token]], width: int, needed: float) -> list[tuple[str, str]]:
-    """Names that nearly all lines have behind the shape, in the first line's order, and the group of each value."""
+    """Returns names that nearly all lines have after the shape, in the first line's order, with their groups."""
     texts: dict[str, list[str]] = {}
     for tokens in lines:
         for name, text in {name: text for _, name, text in tokens[width:] if name}.items():

@@ -1,4 +1,4 @@
-"""Which field is the event time, and how it is written: told by the values, chosen by names."""
+"""Finds the field of the event time and its format: detected by the values, chosen by names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from photon.adapters.side import ZEEK_TIME, TimeConfig, time_reader
 from photon.adapters.times import UNIT_EXPONENTS, rfc3339_us
 from photon.config.clock import NS_PER_S, utc
 
+# names of times that are not the event's
 _OTHER = re.compile(
     r"birth|dob$|expir|valid|(?:^|[_.])due|until|schedul|deadline|eta(?:_|$)|run_?time|uptime", re.IGNORECASE
 )
-"""Times of something else than the event."""
 YEAR_S = 366 * 86_400
-OLDER_MOST_S, NEWER_MOST_S = 28 * YEAR_S, YEAR_S  # how far numbers may be from when their file was written last
+OLDER_MOST_S, NEWER_MOST_S = 28 * YEAR_S, YEAR_S  # how far numbers may be from the last write of their file
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AaPp][Mm])?")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 SWIFT_S = 978_307_200  # 2001-01-01
@@ -37,7 +37,7 @@ _ZONE = re.compile(r"[0-9](?:Z|z| ?[+-][0-9]{2}:?(?:[0-9]{2})?)$")
 
 
 def find_time(side: Side) -> TimeConfig | str | None:
-    """A text says what is unclear; ``None``: the records have no field that is like a time."""
+    """Returns a text that says what is unclear, or ``None`` if the records have no time-like field."""
     if side.format == "zeek" and ZEEK_TIME.field in side.names():
         return ZEEK_TIME
     found = _chosen(side)
@@ -65,8 +65,10 @@ def _chosen(side: Side) -> TimeConfig | str | None:
 
 
 def candidates(side: Side) -> list[TimeConfig]:
-    """Fields whose values are times, and that are not named as something else. A column without a name that holds
-    whole numbers is one only when they rise as a log's times do."""
+    """Returns fields whose values are times and whose names do not say otherwise.
+
+    A column without a name that holds whole numbers is included only if they increase like a log's times.
+    """
     found = []
     for name in side.names():
         time = time_of(name, side.values(name))
@@ -79,7 +81,7 @@ def candidates(side: Side) -> list[TimeConfig]:
 
 
 def implausible(side: Side, time: TimeConfig) -> str:
-    """Why numbers are hardly Unix times, told by when their files were written last; empty: they may well be."""
+    """Returns why numbers are hardly Unix times, judged by their files' last writes; empty if they may be."""
     if side.written is None or time.unit is None:
         return ""
     scale = 10 ** (9 - UNIT_EXPONENTS[time.unit])
@@ -96,7 +98,7 @@ def implausible(side: Side, time: TimeConfig) -> str:
 
 
 def odd_times(times_ns: Sequence[int], time: TimeConfig | None) -> str:
-    """A warning about event times of another age than logs have, with what would fit; empty: they may be right."""
+    """Warns about event times unlikely in a log, with a better reading; empty if they may be right."""
     low, high = (bound * NS_PER_S for bound in EPOCH_S)
     outside = [ns for ns in times_ns if not low <= ns <= high]
     if 2 * len(outside) < len(times_ns):
@@ -116,8 +118,9 @@ def _moment(ns: int) -> str:
 
 
 def zone_between(primary: Side, foreign: Side, key: str, named: str, time: TimeConfig) -> str:
-    """An offset that foreign times without a zone seem to be in, told by the primary records that they belong to.
-    Empty: they name a zone, or nothing speaks against UTC.
+    """Returns an offset that foreign times without a zone seem to have, judged by the primary records they belong to.
+
+    Empty if they have a zone, or nothing speaks against UTC.
     """
     other = next((each for each in candidates(primary) if _has_zone(primary, each)), None)
     if other is None or _has_zone(foreign, time):
@@ -147,7 +150,7 @@ def _has_zone(side: Side, time: TimeConfig) -> bool:
 
 
 def ambiguous_times(side: Side) -> list[TimeConfig]:
-    """Fields whose values can be read in two ways, by the first of them."""
+    """Returns fields whose values can be read in two ways, with the first reading."""
     formats = ((name, format_of(side.values(name))) for name in side.names())
     return [TimeConfig(field=name, format=found[0]) for name, found in formats if len(found) > 1]
 
@@ -178,7 +181,7 @@ def _none_fits(side: Side) -> str | None:
 
 
 def unnamed_times(side: Side) -> list[TimeConfig]:
-    """Numbers that go up as a log's times do, and may well be Unix times, under other names."""
+    """Returns numbers under other names that increase like a log's times and may be Unix times."""
     found = (time_of(name, side.values(name)) for name in side.names() if not is_named_time(name))
     return [
         time
@@ -199,12 +202,12 @@ def _leaf(name: str) -> str:
 
 
 def _rank(time: TimeConfig) -> tuple[int, int]:
-    """Fields further out go first."""
+    """Ranks outer fields first."""
     return time.field.count("."), NAMES.index(_leaf(time.field))
 
 
 def _same(side: Side, one: TimeConfig, other: TimeConfig) -> bool:
-    """Both fields say the same time in every row."""
+    """True if both fields hold the same time in every row."""
     readers = [(time.field, time_reader(time, "")) for time in (one, other)]
     try:
         return all(

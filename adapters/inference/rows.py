@@ -1,7 +1,7 @@
-"""A side's sample as rows of fields, in the format that fits: told by the records alone.
+"""A side's sample as rows of fields, in the format that fits, judged by the records alone.
 
-Rows hold what can be a key, an id or a time: text, integers, other numbers as their text. Byte-identical records
-count once: re-sent lines must not hide that a field is unique.
+Rows hold values that can be a key, an id or a time: text, integers, other numbers as their text. Byte-identical
+records count once: re-sent lines must not hide that a field is unique.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from photon.adapters.inference.time_texts import is_moment
 from photon.adapters.logs.zeek_framing import after_lines
 from photon.adapters.side import COLUMNS_MAX, SideConfig, TimeConfig
 
-READABLE_SHARE = 0.8  # a format is recognised when at least this share of the records is readable in it
-TYPED_SHARE = 0.95  # a column is of a type when at least this share of its values is
-ROWS_WITH_MIN = 3  # a field that fewer rows have is not named to people either
+READABLE_SHARE = 0.8  # a format is recognised if it can read at least this share of the records
+TYPED_SHARE = 0.95  # a column has a type if at least this share of its values has it
+ROWS_WITH_MIN = 3  # a field that fewer rows have is not shown to people either
 NEITHER = "are neither JSON Lines nor CSV or TSV, nor logfmt or Zeek's, nor lines of one shape that begin with a time"
-HEADER_ROWS = 1000  # how many records are compared with those that may be headers
+HEADER_ROWS = 1000  # how many records are compared with possible headers
 FIELDS_MAX = 500
 DEPTH_MAX = 16
 
+# File name -> its records without line ends, from the start of the file, including a header record
 Sample = Mapping[str, Sequence[bytes]]
-"""File name -> records of it without line ends, the file's first ones at the front, a header record included."""
 Row = dict[str, str | int]
+# Unix times of the first and the last of the sample files' last writes; ``None`` if unknown
 Written = tuple[int, int] | None
-"""Unix times between which a sample's files were written last; ``None``: not known."""
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -57,31 +57,29 @@ class Side:
     rows: list[Row]
     files: tuple[str, ...]
     delimiter: str | None = None
-    columns: tuple[str, ...] | None = None
-    """Of CSV without header."""
+    columns: tuple[str, ...] | None = None  # for CSV without header
     pattern: str | None = None
-    repeated: int = 0
-    """The number of sampled records that are byte for byte an earlier one."""
+    repeated: int = 0  # number of sampled records that are byte for byte equal to an earlier one
     written: Written = None
     _values: dict[str, list[str]] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
 
     def value(self, row: Row, name: str) -> str:
-        """The field's text; empty where there is none, or a mark that says so."""
+        """Returns the field's text; empty if it is missing or marked as absent."""
         value = row.get(name, "")
         if type(value) is int:
             return str(value)
         return "" if is_absent(str(value)) else str(value)
 
     def values(self, name: str) -> list[str]:
-        """Of the rows that have one, in their order."""
+        """Returns the values of the rows that have one, in order."""
         known = self._values.get(name)
         if known is None:
             known = self._values[name] = [value for row in self.rows if (value := self.value(row, name))]
         return known
 
     def names(self) -> list[str]:
-        """Fields that nearly all rows have, in order of appearance."""
+        """Returns fields that nearly all rows have, in order of appearance."""
         if not self._names:
             seen: Counter[str] = Counter()
             for row in self.rows:
@@ -92,7 +90,7 @@ class Side:
         return self._names
 
     def rare_names(self) -> list[str]:
-        """Fields that some rows have and too many lack, in order of appearance."""
+        """Returns fields that some rows have and too many lack, in order of appearance."""
         seen: Counter[str] = Counter()
         for row in self.rows:
             seen.update(name for name in row if self.value(row, name))
@@ -100,7 +98,7 @@ class Side:
         return [name for name, count in seen.items() if ROWS_WITH_MIN <= count < needed][:FIELDS_MAX]
 
     def all_names(self) -> list[str]:
-        """All fields; those that nearly all rows have first."""
+        """Returns all fields, those that nearly all rows have first."""
         return list(dict.fromkeys([*self.names(), *(name for row in self.rows for name in row)]))[:FIELDS_MAX]
 
     def has(self, name: str) -> bool:
@@ -112,13 +110,13 @@ class Side:
         return len(set(values)) == len(values) > 0
 
     def is_about(self, subject: str) -> bool:
-        """Whether the logs, or a directory of theirs, are named after it: ``orders-2026.csv`` after ``order``."""
+        """True if the logs, or one of their directories, are named after it: ``orders-2026.csv`` after ``order``."""
         parts = {part for file in self.files for part in file.lower().split("/")}
         names = (re.sub(r"[^a-z]", "", _DATES.sub("", _SUFFIXES.sub("", part))) for part in parts)
         return len(subject) > 2 and any(_singular(name) == _singular(subject) for name in names)
 
     def config(self, key: str, id_field: str | None = None, time: TimeConfig | None = None) -> SideConfig:
-        """How this side is read by these fields."""
+        """Returns the configuration that reads this side by these fields."""
         used = [name for name in (key, id_field, time.field if time else None) if name is not None]
         return SideConfig(
             format=self.format,
@@ -132,7 +130,7 @@ class Side:
         )
 
     def absent_in(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The marks of absent values that these fields have."""
+        """Returns the marks of absent values that occur in these fields."""
         values = (str(row.get(name, "")) for row in self.rows for name in names)
         return tuple(sorted({value for value in values if is_absent(value)}))
 
@@ -147,7 +145,7 @@ def is_absent(text: str) -> bool:
 
 
 def read_side(sample: Sample, written: Written = None) -> Side | str:
-    """The sample's rows in the format that fits, or why none does."""
+    """Returns the sample's rows in the format that fits, or why none does."""
     records = [record for each in sample.values() for record in each if record.strip()]
     if not records:
         return "hold no records yet, so their format cannot be guessed"
@@ -161,13 +159,13 @@ def read_side(sample: Sample, written: Written = None) -> Side | str:
         return side
     if not side.names() and not side.rare_names():
         return f"hold no field with text or a number in it (the first record is {_cut_short(records[0])})"
-    header = side.columns is None and side.format in ("csv", "tsv")  # which stands in each file
+    header = side.columns is None and side.format in ("csv", "tsv")  # which each file has
     repeated = len(records) - len(distinct) - (len(sample) - 1 if header else 0)
     return replace(side, repeated=max(repeated, 0), written=written)
 
 
 def _other_json(records: Sequence[bytes]) -> str | None:
-    """Describes JSON that is not one object a line. ``None`` means that the records are no such JSON."""
+    """Describes JSON that is not one object a line. ``None`` if the records are no such JSON."""
     first = records[0].removeprefix(_BOM).strip()
     if first.startswith(b"["):
         return _array(first)
@@ -186,7 +184,7 @@ def _other_json(records: Sequence[bytes]) -> str | None:
 
 
 def _array(first: bytes) -> str | None:
-    """One JSON array, in one line or from line to line; not lines that begin with a time in brackets."""
+    """Describes one JSON array, on one line or over many; not lines that begin with a time in brackets."""
     rest = first[1:].strip()
     if rest and rest[:1] not in b'{[]"':
         return None
@@ -199,7 +197,7 @@ def _array(first: bytes) -> str | None:
 
 
 def _list_of(record: bytes, name: str) -> list[Any] | None:
-    """The objects of the list that is all there is to know of a JSON object; ``None``: it is something else."""
+    """Returns the objects of the list that a JSON object consists of; ``None`` if there is more in it."""
     try:
         fields = parse_object(record)
     except BadRecord:
@@ -212,7 +210,7 @@ def _list_of(record: bytes, name: str) -> list[Any] | None:
 
 
 def _one_a_line(path: str, *, all_of_it: bool = False) -> str:
-    """The advice for JSON that has to be taken apart first."""
+    """Returns the advice for JSON that must be split first."""
     jq = "." if all_of_it else f"{path}[]"
     return f"one object a line is read: write them so, for instance with jq -c '{jq}'"
 
@@ -249,7 +247,7 @@ def _side(sample: Sample, distinct: Sequence[bytes]) -> Side | str:
 
 
 def _rows(read: Callable[[bytes], Row | None], records: Sequence[bytes]) -> list[Row] | None:
-    """None: too few are readable. What is plainly of another format is not read to its end."""
+    """Returns ``None`` if too few are readable. Stops early if they are clearly of another format."""
     few = records[:100]
     if sum(read(record) is not None for record in few) < READABLE_SHARE * len(few):
         return None
@@ -280,7 +278,7 @@ def _flatten(fields: Mapping[str, Any], prefix: str, row: Row, depth: int) -> No
 
 
 def _zeek_rows(sample: Sample) -> list[Row] | None:
-    """Rows of files that all begin with Zeek's header lines; None when they do not."""
+    """Returns rows of files that all begin with Zeek's header lines; ``None`` if they do not."""
     rows: list[Row] = []
     seen: set[bytes] = set()
     for records in sample.values():
@@ -298,7 +296,7 @@ def _zeek_rows(sample: Sample) -> list[Row] | None:
 
 
 def _logfmt_row(record: bytes) -> Row | None:
-    """None for a record that is no logfmt, or hardly: text is flags to logfmt."""
+    """Returns ``None`` for a record that is not logfmt, or hardly: logfmt takes plain text for flags."""
     try:
         fields = parse_pairs(record)
     except BadRecord:
@@ -312,7 +310,7 @@ def _logfmt_row(record: bytes) -> Row | None:
 
 
 def _delimited(sample: Sample, files: tuple[str, ...]) -> Side | None:
-    """CSV or TSV of the delimiter that makes most columns; None: none does, or nothing tells a header."""
+    """Returns CSV or TSV with the delimiter that gives most columns; ``None`` if none fits or no header is clear."""
     best: Side | None = None
     width = 1
     for delimiter, (kind, setting) in _DELIMITERS.items():
@@ -335,7 +333,7 @@ def _delimited(sample: Sample, files: tuple[str, ...]) -> Side | None:
 
 
 def _cut(sample: Sample, delimiter: bytes) -> Iterator[list[tuple[str, ...]]]:
-    """The fields of each file's records; () for one that cannot be cut."""
+    """Yields the fields of each file's records; () for one that cannot be split."""
     split: Callable[[bytes], list[bytes]] = DelimitedSide("-", delimiter=delimiter)._split
     for records in sample.values():
         rows = []
@@ -352,11 +350,12 @@ def _cut(sample: Sample, delimiter: bytes) -> Iterator[list[tuple[str, ...]]]:
 
 
 def has_header(files: Sequence[Sequence[tuple[str, ...]]], width: int) -> bool | None:
-    """Whether each file's first record names the columns. None: nothing tells, or the files contradict each other.
+    """True if each file's first record names the columns; ``None`` if that is unclear or the files contradict each
+    other.
 
-    For a header: a first record whose cell is no number, time or code as all others of its column; files that all
-    begin with the same record. Against it: a number or a time in it, a cell that stands below it again, files
-    that begin differently.
+    Evidence for a header: a first record with a cell that is not a number, time or code like all others of its
+    column; files that all begin with the same record. Against it: a number or a time in it, a cell that occurs again
+    below, files that begin differently.
     """
     firsts = [rows[0] for rows in files]
     if any(len(first) != width for first in firsts):
@@ -409,13 +408,13 @@ def _all_are(kind: Callable[[str], bool], values: Sequence[str]) -> bool:
 
 
 def _common_shape(values: Sequence[str]) -> tuple[str, int] | None:
-    """Of codes with digits in them, as hex digests or ``ord-17``; None: the values have no shape in common."""
+    """Returns the common shape of codes that contain digits, such as hex digests or ``ord-17``; ``None`` if none."""
     shape, count = Counter(map(_shape, values)).most_common(1)[0]
     return shape if count >= TYPED_SHARE * len(values) and ("9" in shape[0] or "#" in shape[0]) else None
 
 
 def _shape(text: str) -> tuple[str, int]:
-    """Letters and digits as their kinds; of long hex and base-64 text the length alone."""
+    """Replaces letters and digits by their kinds; long hex and base-64 text by its length alone."""
     if len(text) >= 16 and any(map(str.isdigit, text)):
         return "#", len(text)
     return _DIGITS.sub("9", _LETTERS.sub("a", text)), 0

@@ -1,4 +1,4 @@
-"""Texts that are times: told by how they are written, and by the names of their fields."""
+"""Texts that are times, judged by their format and the names of their fields."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_named_time(name: str) -> bool:
 
 
 def time_of(name: str, values: Sequence[str]) -> TimeConfig | None:
-    """How a field's values are times; None: they are none, or may be read in two ways."""
+    """Returns how a field's values are read as times; ``None`` if they are not, or can be read in two ways."""
     if (unit := unit_of(values)) is not None:
         return TimeConfig(field=name, unit=unit)
     formats = format_of(values)
@@ -53,7 +53,7 @@ def time_of(name: str, values: Sequence[str]) -> TimeConfig | None:
 
 
 def seconds_of_a_day(values: Sequence[str]) -> bool:
-    """Numbers that rise from a midnight: a day that they count from has to be named."""
+    """True for numbers that increase from a midnight: the day they count from has to be configured."""
     if not values or not all(map(_NUMBER.fullmatch, values)) or not any("." in value for value in values):
         return False
     return rises(values) and all(float(value) < DAY_S for value in values) and float(values[-1]) > 60
@@ -71,7 +71,7 @@ def unit_of(values: Sequence[str]) -> str | None:
 
 
 def format_of(values: Sequence[str]) -> tuple[str, ...]:
-    """All formats that every value has."""
+    """Returns all formats that fit every value."""
     if not values or _NUMBER.fullmatch(values[0]):
         return ()
     if _all_read(Iso8601Time().from_text, values):
@@ -89,14 +89,14 @@ def _all_read(read: Callable[[bytes], int], values: Sequence[str]) -> bool:
 
 
 def goes_up(values: Sequence[str]) -> bool:
-    """Hardly ever back."""
+    """True if the values hardly ever decrease."""
     numbers = list(map(float, values))
     up = sum(one <= other for one, other in itertools.pairwise(numbers))
     return len(numbers) > 2 and up >= RISING_SHARE * (len(numbers) - 1)
 
 
 def rises(values: Sequence[str]) -> bool:
-    """As times of a log do: hardly ever back, and not by one each time."""
+    """True if the values behave like a log's times: they hardly ever decrease, and do not count by ones."""
     numbers = list(map(float, values))
     counts = sum(other - one == 1 for one, other in itertools.pairwise(numbers))
     return goes_up(values) and counts < 0.8 * (len(numbers) - 1)

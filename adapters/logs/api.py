@@ -1,7 +1,7 @@
-"""What the follower hands to its reader: blocks of whole records of one log.
+"""The follower's output: blocks of whole records of one log.
 
-A *log* is one stream of bytes under one identity, however its file is renamed, rolled or compressed meanwhile.
-Offsets count uncompressed bytes from the log's first byte.
+A *log* is one stream of bytes under one identity, regardless of its file being renamed, rolled or compressed. Offsets
+count uncompressed bytes from the log's first byte.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ class LogPosition:
     path: str  # where it was last seen, relative to the log directory
     offset: int  # first byte not read yet
     header: bytes = b""
-    proof: bytes = b""
-    """``identity.proof_of`` the bytes before the offset; empty: not known, and so not compared."""
+    proof: bytes = b""  # ``identity.proof_of`` the bytes before the offset; empty if unknown, and then not compared
 
 
 class LogPart(NamedTuple):
-    """A part of a huge log, from one record's begin to another's, read separately from the rest of it."""
+    """A part of a huge log, from the start of one record to that of another, read separately from the rest."""
 
-    unit: str
-    """Its name; no log's identity."""
+    unit: str  # its name; never a log's identity
     identity: str
     begin: int
     end: int
@@ -38,7 +36,7 @@ class LogPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OversizedRecord:
-    """A record longer than the limit: not handed out as data, reported with its place."""
+    """A record longer than the limit: not returned as data, reported with its position."""
 
     offset: int
     length: int
@@ -47,34 +45,32 @@ class OversizedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole records of one log. Each ends with ``\\n`` (one is added to a last line that lacks it)."""
+    r"""Whole records of one log. Each ends with ``\n`` (added to a last line without one)."""
 
     identity: str
     file: LogFile
     offset: int  # of data[0]
     data: bytes  # without the header record and without a byte order mark
+    # Offset of the first byte after this block, where reading resumes. More than offset + len(data) if oversized
+    # records follow, one less if the last newline was added.
     end: int
-    """Offset of the first byte after this block (what to resume from); more than offset + len(data) when
-    oversized records follow, less by one when the last newline was added."""
     oversized: tuple[OversizedRecord, ...] = ()
-    part: str = ""
-    """The unit of the ``LogPart`` that was read; empty where the log was read on."""
-    proof: bytes = b""
-    """Proof of the position ``end``."""
-    before: bytes = b""
-    """``place_ids.CONTEXT_BYTES`` in front of ``offset``, or all where there are fewer."""
-    anew: bool = False
-    """The first of a log that was read on somewhere, and turned out to hold other bytes before that place."""
+    part: str = ""  # the unit of the ``LogPart`` that was read; empty if it was not a part
+    proof: bytes = b""  # proof of the position ``end``
+    before: bytes = b""  # the ``place_ids.CONTEXT_BYTES`` before ``offset``, or fewer at the start of the log
+    anew: bool = False  # first block of a log whose bytes before the resumed position turned out to be different
 
     @property
     def unit(self) -> str:
-        """What is read on after this block."""
+        """The name under which the rest after this block is read."""
         return self.part or self.identity
 
 
 class Changes(NamedTuple):
-    """What a watcher has noted, as relative paths. ``deleted``: a name was taken away there for good, not by moving
-    the file."""
+    """Changes noted by a watcher, as relative paths.
+
+    ``deleted``: names removed for good, not by moving the file.
+    """
 
     paths: set[str]
     deleted: set[str]
