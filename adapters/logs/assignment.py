@@ -1,6 +1,6 @@
-"""The table of logs: how far each was read, and which file it is read from now.
+"""The table of logs: how far each has been read, and the file it is read from now.
 
-Only logs that something happened to are looked at: a change of one file costs nothing for thousands of others.
+Only logs that changed are examined: a change of one file costs nothing for thousands of others.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import FINISHED, TrackedFile, TrackedLog
 
+# Scans after which two files of one identity, or a compressed file cut short, are reported: a copy or a compression
+# may be in progress.
 GRACE_SCANS = 3
-"""Two files of one identity, or a compressed file cut short, are reported when so many scans saw them: a copy or
-a compression may be in progress."""
 
 
 class Logs:
@@ -32,29 +32,27 @@ class Logs:
         *,
         held: bool = False,
     ) -> None:
-        """``touched``: identities that the next ``match`` looks at; files add to it as well. ``held``: logs that are
-        found are another worker's until they are given to this one.
+        """``touched``: identities examined by the next ``match``; files add to it too.
+
+        ``held``: logs that are found belong to another worker until they are given to this one.
         """
         self._held = held
         self._sources = sources
         self._problems = problems
         self._touched = touched
-        self._orphans: set[str] = set()  # logs whose file is gone and still open
+        self._orphans: set[str] = set()  # logs whose file is gone but still open
         self._cut: set[str] = set()  # logs whose compressed file is cut short
-        self._contested: set[str] = set()  # logs with rivals that are not reported yet
+        self._contested: set[str] = set()  # logs with rivals that have not been reported
         self.all: dict[str, TrackedLog] = {}
         self._of_record: dict[str, dict[str, None]] = {}  # record_of(identity) -> identities of all logs
         for p in positions:
             self._add(TrackedLog(p.identity, p.path, p.offset, p.header, held=held, resumed=p.header, proof=p.proof))
-        self.known_bytes = 0
-        """Bytes on disk of the files that logs are read from."""
-        self.lost_bytes = 0
-        """Bytes on disk known to have been there and never read (vanished files)."""
-        self.moves = 0
-        """Counts up whenever some log is read from another file, or path, than before."""
+        self.known_bytes = 0  # bytes on disk of the files that logs are read from
+        self.lost_bytes = 0  # bytes on disk that existed and were never read (vanished files)
+        self.moves = 0  # incremented whenever a log is read from another file, or path, than before
 
     def get(self, identity: str, path: str) -> TrackedLog:
-        """The log, a new one where it was not known."""
+        """Returns the log, creating it if it is unknown."""
         log = self.all.get(identity)
         if log is None:
             log = self._add(TrackedLog(identity, path, 0, held=self._held))
@@ -66,11 +64,11 @@ class Logs:
         return log
 
     def of_record(self, record: str) -> Iterator[str]:
-        """Identities of known logs that begin with this record (``record_of``), the newest first."""
+        """Yields identities of known logs that begin with this record (``record_of``), newest first."""
         return reversed(self._of_record.get(record, {}))
 
     def own(self, position: LogPosition) -> TrackedLog:
-        """This worker reads the log from here on."""
+        """This worker reads the log from now on."""
         log = self.get(position.identity, position.path)
         self._sources.close(log.identity)
         log.next, log.long, log.done = max(position.offset, log.data_start), None, None
@@ -91,7 +89,7 @@ class Logs:
         self.count(log)
 
     def read_whole(self, file: TrackedFile) -> Head | None:
-        """As Files asks."""
+        """Answers ``read_whole`` of Files."""
         head = head_by_path(file.path)
         log = self.all.get(head.identity)
         if log is None or log.proof != proof_of_whole(file.key):
@@ -101,12 +99,12 @@ class Logs:
 
     @property
     def restless(self) -> bool:
-        """The next scan has something to look at though no file may change."""
+        """True if the next scan has something to examine even if no file changes."""
         return bool(self._contested or self._cut)
 
     # -- a scan's end ----------------------------------------------------------------------------------------------
     def match(self, files: Files) -> list[TrackedLog]:
-        """Gives each log that was touched the file it is read from now; these logs."""
+        """Assigns each touched log the file it is read from now. Returns these logs."""
         touched = self._touched | self._orphans | self._contested
         self._touched.clear()
         claims = [(files.claims(identity), identity) for identity in sorted(touched)]
@@ -159,7 +157,7 @@ class Logs:
         for path, (size, packed) in sorted(rivals.items()):
             scans, size_before = log.rivals.get(path, (0, size))
             log.rivals[path] = (scans + 1 if size == size_before else 1, size)
-            # A log and what a rotation compresses it to may stand side by side for as long as that takes.
+            # A log and its compressed copy may exist in parallel for as long as a rotation takes.
             if packed != best.packed and log_name(path) == log_name(best.path):
                 continue
             if log.rivals[path][0] >= GRACE_SCANS:
@@ -177,13 +175,13 @@ class Logs:
             for path in log.rivals:
                 self._tell_rival(log, path)
 
-    # -- files that went away --------------------------------------------------------------------------------------
+    # -- files that are gone -----------------------------------------------------------------------------------------
     def _orphaned(self, log: TrackedLog) -> None:
-        """No file of this log is left. One that is open is read to its end, unless it was overwritten."""
+        """Handles a log without files. One that is open is read to its end, unless it was overwritten."""
         file = log.file
         assert file is not None
         source = self._sources.get(log.identity)
-        if not file.gone or source is None:  # overwritten in its place, or gone and not open
+        if not file.gone or source is None:  # overwritten in place, or gone and not open
             self.lose(log, file)
             return
         self._orphans.add(log.identity)
@@ -192,7 +190,7 @@ class Logs:
             self.leave(log)
 
     def leave(self, log: TrackedLog) -> None:
-        """Notes that the log's file is gone, or is another log's."""
+        """Notes that the log's file is gone or belongs to another log."""
         self._sources.close(log.identity)
         self._orphans.discard(log.identity)
         log.file = None
@@ -223,8 +221,8 @@ class Logs:
 
     # -- compressed files cut short --------------------------------------------------------------------------------
     def cut(self, log: TrackedLog, cut_short: bool) -> None:
-        """Notes that its compressed file was read to the end, in the middle of a stream or not."""
-        if log.cut_scans >= 0 and not cut_short:  # it went on
+        """Notes that its compressed file was read to the end, and whether that is in the middle of a stream."""
+        if log.cut_scans >= 0 and not cut_short:  # it was continued
             self._problems.solved(ProblemKind.DAMAGED, log.path)
         log.cut_scans = 0 if cut_short else -1
         (self._cut.add if cut_short else self._cut.discard)(log.identity)

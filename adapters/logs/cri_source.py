@@ -1,14 +1,14 @@
-"""Container logs of Kubernetes (CRI) as lines ``<time> <stream> <content>``, by offsets of those lines.
+"""Container logs of Kubernetes (CRI) as lines ``<time> <stream> <content>``, addressed by offsets of those lines.
 
 A runtime writes ``<time> <stdout|stderr> <P|F> <content>``. It cuts long lines into parts: any number marked P, then
-one marked F. Parts of the two streams may stand between each other. Here the parts of one stream become one line with
-the time of the first part, in the order of the parts marked F. An empty line of the container becomes a blank line.
-A line that is not CRI stays as it is, for the adapter to reject; one that could then be mistaken for a line made here
-gets a blank in front.
+one marked F. Parts of the two streams may be interleaved. Here the parts of one stream become one line with the time
+of the first part, in the order of the parts marked F. An empty line of the container becomes a blank line. A line
+that is not CRI is left unchanged, for the adapter to reject; one that could then be mistaken for a line made here
+gets a leading blank.
 
-This is a forward stream, as compressed files are. Its bytes depend on nothing but those of the file, so offsets hold
+This is a forward stream, like compressed files. Its bytes depend on nothing but those of the file, so offsets hold
 over restarts. Parts without their end wait (``cut_short``). At most HELD_BYTES of them are kept in memory for each
-stream; the parts of a longer record are read again once its last one is there.
+stream; the parts of a longer record are read again once its last one has arrived.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from photon.adapters.formats.cri import CRI_LABEL, CRI_TIME
 from photon.adapters.logs.forward import ForwardBytes, Marks
 from photon.adapters.logs.reader import Source
 
-READ_BYTES = 1 << 18  # of the file, at a time
+READ_BYTES = 1 << 18  # read from the file at a time
 HELD_BYTES = 1 << 20  # of one stream's waiting parts in memory; the parts of a longer record are read again
-COMPARED_BYTES = 1024  # before the bytes that are read; they show whether the file was overwritten
+COMPARED_BYTES = 1024  # compared before the bytes to be read; they show whether the file was overwritten
 HEAD_BYTES_MAX = 128  # time, stream and tags are shorter
 _LABEL = rb"(" + CRI_TIME + rb" (stdout|stderr) )"
-_TAGS = rb"(?::[^ \n]{0,64})?"  # others may follow P or F
+_TAGS = rb"(?::[^ \n]{0,64})?"  # may follow P or F
 _HEAD = re.compile(_LABEL + rb"([PF])" + _TAGS + rb"(?: |(?=\n))")
 _LIKE_MADE = re.compile(_LABEL)
 _WHOLE = re.compile(rb"^(" + CRI_LABEL + rb")F" + _TAGS + rb" (.*\n)", re.MULTILINE)
@@ -33,26 +33,26 @@ _BLANK = (b"\n", b"\r\n")
 
 
 class Fragment(NamedTuple):
-    """A line, or a part of one that is longer than what was read."""
+    """A line, or a part of one that is longer than the data read."""
 
-    at: int  # offset of its line, -1: it continues the fragment before
+    at: int  # offset of its line, -1: it continues the previous fragment
     label: bytes  # time and stream
-    stream: bytes  # empty: this is no CRI line
+    stream: bytes  # empty if this is not a CRI line
     whole: bool  # marked F
     begin: int  # offset of the content
     content: bytes  # with the line end, if it is there
 
 
 class Cutter:
-    """Cuts a file's bytes, in pieces of any size, into lines with their heads."""
+    """Cuts a file's bytes, in pieces of any size, into lines with parsed heads."""
 
     def __init__(self, at: int, *, inside: bool = False) -> None:
-        self.at = at  # offset of what comes next, or of ``rest``
+        self.at = at  # offset of the next byte, or of ``rest``
         self.inside = inside  # the next byte is not a line's first
-        self.rest = b""  # begin of a line whose head is not whole
+        self.rest = b""  # start of a line whose head is incomplete
 
     def feed(self, data: bytes) -> list[Fragment]:
-        """Returns the lines and parts of lines up to the end of the data, but for ``rest``."""
+        """Returns the lines and parts of lines up to the end of the data, except ``rest``."""
         data, begin, base = self.rest + data, 0, self.at
         self.rest = b""
         found = []
@@ -73,7 +73,7 @@ class Cutter:
 
     @staticmethod
     def _begun(data: bytes, begin: int, end: int, ended: bool, base: int) -> Fragment | None:
-        """Returns the line that begins there, or ``None`` if too little of it is there to tell what it is."""
+        """Returns the line at ``begin``, or ``None`` if too little of it has been read to classify it."""
         head = _HEAD.match(data, begin, end)
         if head is None:
             if not ended and end - begin < HEAD_BYTES_MAX:
@@ -88,7 +88,7 @@ class Cutter:
 
 
 class Parts:
-    """The parts of a record whose last one is not there yet."""
+    """The parts of a record whose last one has not arrived."""
 
     def __init__(self, first: Fragment) -> None:
         self.label, self.stream, self.begin = first.label, first.stream, first.at
@@ -104,7 +104,7 @@ class Parts:
 
 
 class Again:
-    """Reads the parts of a long record once more, up to ``end``."""
+    """Reads the parts of a long record again, up to ``end``."""
 
     def __init__(self, inner: Source, parts: Parts, end: int) -> None:
         self._inner, self._stream, self._end = inner, parts.stream, end
@@ -113,7 +113,7 @@ class Again:
         self._mine = False  # the last fragment's line is a part
 
     def more(self) -> bytes | None:
-        """The next bytes of the record's content; None at the end of its parts. Raises OSError."""
+        """Returns the next bytes of the record's content; ``None`` at the end of its parts. Raises OSError."""
         data = self._inner.read(self._at, min(READ_BYTES, self._end - self._at))
         if not data:
             return None
@@ -135,16 +135,16 @@ class CriSource(ForwardBytes):
     def __init__(self, inner: Source) -> None:
         self._inner = inner
         self.key = inner.key
-        self._marks = Marks()  # where a line begins and no parts wait
+        self._marks = Marks()  # starts of lines at which no parts wait
         self._restart(0)
 
     def _restart(self, offset: int) -> None:
         self._start, self._taken, _ = self._marks.before(offset)
-        self._before = b""  # of the bytes that were taken, the last ones
+        self._before = b""  # the last bytes that were taken
         self._made = self._start
         self._cutter = Cutter(self._taken)
         self._waiting: dict[bytes, Parts] = {}  # by stream
-        self._part: Parts | None = None  # what the line that was begun last belongs to
+        self._part: Parts | None = None  # the record that the last started line belongs to
         self._again: Again | None = None
         self._buffer = bytearray()
 
@@ -164,8 +164,11 @@ class CriSource(ForwardBytes):
                 return made
 
     def _next(self) -> bytes:
-        """The file's next bytes. If what stands before them has changed, the file is another one by now: then there
-        is nothing more behind what was read, which tells the follower to look again."""
+        """Returns the file's next bytes.
+
+        If the bytes before them have changed, the file has been replaced: then it returns nothing, which tells the
+        follower to look again.
+        """
         known = self._before
         data = self._inner.read(self._taken - len(known), len(known) + READ_BYTES)
         if not data.startswith(known):
@@ -177,7 +180,7 @@ class CriSource(ForwardBytes):
         return data
 
     def _lines(self, data: bytes) -> bytes:
-        """Whole lines go a short way if all are records, and so do most blocks but for their first and last line."""
+        """Takes a fast path if all lines are records, as in most blocks except for their first and last line."""
         begun = self._cutter.inside or self._cutter.rest
         begin = (data.find(b"\n") + 1 or len(data)) if begun else 0
         end = max(data.rfind(b"\n") + 1, begin)

@@ -1,4 +1,4 @@
-"""Which files of a directory are logs: names, patterns, and one stat each."""
+"""Finds the files of a directory that are logs: names, patterns, and one stat each."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from photon.adapters.logs.elsewhere import FoundFile, elsewhere
 from photon.adapters.logs.links import Links
 from photon.adapters.logs.problems import LogDirectoryError, ProblemKind, ProblemReporter
 
-DEPTH_MAX = 32
-"""Directories nested deeper than this are not entered."""
+DEPTH_MAX = 32  # Directories nested deeper than this are not entered
+# An entry that disappeared after it was listed, or a link that leads nowhere.
 NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""An entry that is gone since it was listed, or a link that leads nowhere."""
 UNSUPPORTED_SUFFIXES = (".bz2", ".xz", ".lz4", ".br", ".zip", ".Z")
 
 
+# Called with each directory before it is listed ("": the log directory itself), and with each link to a file.
 Enter = Callable[[str], None]
-"""Told of each directory before it is listed ("": the log directory itself), and of each link to a file."""
 
 
 class SeenFiles(NamedTuple):
-    """What stands at some paths now."""
+    """The files that exist at some paths now."""
 
     found: list[FoundFile]
     missing: list[str]
@@ -37,16 +36,15 @@ def _enter_nothing(path: str) -> None:
 
 
 class Patterns(NamedTuple):
-    """Compiled glob patterns, asked with relative paths."""
+    """Compiled glob patterns, matched against relative paths."""
 
-    match: Callable[[str], re.Match[str] | None]
-    """Whether it is one of the files."""
+    match: Callable[[str], re.Match[str] | None]  # matches the files
+    # Matches directories that may contain such a file. Others are not listed: a log may be next to a large tree.
     reach: Callable[[str], re.Match[str] | None]
-    """Whether a file below the directory may be one. Others are not listed: beside one log may be a large tree."""
 
 
 def compile_patterns(patterns: Sequence[str]) -> Patterns:
-    """Glob patterns on relative paths: ``**/`` any directories, ``*`` and ``?`` within one part, ``[...]``."""
+    """Compiles glob patterns on relative paths: ``**/`` any directories, ``*`` and ``?`` in one part, ``[...]``."""
     above = [each for pattern in patterns for each in _above(pattern)]
     return Patterns(_any_of(patterns).match, _any_of(above).match)
 
@@ -56,8 +54,8 @@ def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
 
 
 def _above(pattern: str) -> list[str]:
-    """Patterns of the directories that are on the way to what matches."""
-    if re.search(r"\[[^\]]*/", pattern):  # a class that may hold the separator
+    """Returns patterns of the parent directories of matching files."""
+    if re.search(r"\[[^\]]*/", pattern):  # a class that may contain the separator
         return ["**"]
     parts = pattern.split("/")
     deep = next((place for place, part in enumerate(parts) if "**" in part), len(parts))
@@ -92,7 +90,7 @@ def _translate(pattern: str) -> str:
 
 
 def check_directory(directory: Path) -> None:
-    """Raises LogDirectoryError when it is not a directory that can be listed."""
+    """Raises LogDirectoryError if it is not a directory that can be listed."""
     there = elsewhere(directory)
     try:
         os.listdir(directory) if there is None else there.check()
@@ -115,10 +113,10 @@ def discover(
     enter: Enter = _enter_nothing,
     links: Links | Sequence[str] = (),
 ) -> list[FoundFile]:
-    """Regular files that match, sorted by path; hidden ones and ``*.tmp`` left out; one entry for each inode.
+    """Returns regular files that match, sorted by path, without hidden ones and ``*.tmp``; one entry for each inode.
 
-    A link that matches stands for the log it leads to: also what this was rolled to, next to the target. ``links``:
-    the directories that it may lead into, or what has followed links of this directory before.
+    A link that matches represents the log it leads to, including rolled files next to the target. ``links``: the
+    directories that it may lead into, or the object that has already followed links of this directory.
 
     Raises OSError when the directory itself cannot be listed.
     """
@@ -142,7 +140,8 @@ def discover(
         if stat.S_ISREG(st.st_mode):
             found.append(_found(path, st))
     links.tell(problems)
-    # A second name of one inode is no second log. A link (current -> app.log) gives way to the real name.
+    # A second name of one inode is not a second log. A link (current -> app.log) is dropped in favour of the real
+    # name.
     taken: dict[tuple[int, int], FoundFile] = {}
     for each in (*found, *sorted(behind, key=lambda file: (file.rank, file.path))):
         taken.setdefault(each.key, each)
@@ -154,11 +153,11 @@ def _found(path: str, st: os.stat_result, rank: int = 0) -> FoundFile:
 
 
 def _behind(path: str, links: Links, problems: ProblemReporter, enter: Enter) -> list[FoundFile]:
-    """The file that a link leads to, and the rest of its log; they are seen after ``enter`` was told of the link."""
+    """Returns the target of a link, and the rest of its log. Examines them after calling ``enter`` with the link."""
     if links.target(path) is None:
         return []
     enter(path)
-    target = links.target(path)  # again: a change before it was watched notifies nobody
+    target = links.target(path)  # again: a change before the watch began notifies nobody
     if target is None:
         return []
     found = []
@@ -186,7 +185,7 @@ def look_at(
     enter: Enter = _enter_nothing,
     links: Links | None = None,
 ) -> SeenFiles:
-    """The logs at, or in a directory below, these paths. Raises OSError when one cannot be looked at."""
+    """Returns the logs at, or in directories below, these paths. Raises OSError if one cannot be examined."""
     links = Links(directory) if links is None else links
     links.begin(whole=False)
     seen = _seen(directory, patterns, problems, paths, enter, links)
@@ -208,7 +207,7 @@ def _seen(
     for path in sorted(paths):
         try:
             st = os.lstat(root + path)
-            if path.startswith("../"):  # a link leads there, or next to it
+            if path.startswith("../"):  # a link leads to it, or to a file next to it
                 if stat.S_ISREG(st.st_mode) and _is_readable(path, problems):
                     found.append(_found(path, st, 3))
                 continue
@@ -228,7 +227,7 @@ def _seen(
         elif stat.S_ISREG(st.st_mode):
             found.append(_found(path, st))
             links.gone(path)
-    there = {each.path for each in found}  # also what is rolled, at a path where nothing is
+    there = {each.path for each in found}  # includes rolled files, for paths where nothing exists
     return SeenFiles(found, [path for path in missing if path not in there])
 
 
@@ -246,7 +245,7 @@ def _is_log(path: str, patterns: Patterns, problems: ProblemReporter) -> bool:
 
 
 def _is_readable(path: str, problems: ProblemReporter) -> bool:
-    """True for a name that no log directory leaves out."""
+    """True for a name that log directories do not ignore."""
     return _is_named(path.rpartition("/")[2], path, problems) and _is_supported(path, problems)
 
 
@@ -263,7 +262,7 @@ def _is_wanted(path: str, patterns: Patterns, problems: ProblemReporter) -> bool
 
 
 def _is_named(name: str, path: str, problems: ProblemReporter) -> bool:
-    """No hidden or temporary file, and a name that can be written down."""
+    """True for a name that is not hidden or temporary, and can be written down."""
     if name.startswith(".") or name.endswith(".tmp"):
         return False
     if not name.isascii():

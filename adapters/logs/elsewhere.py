@@ -1,7 +1,7 @@
-"""Logs that are no files of this machine: what is asked of whatever holds them.
+"""Logs that are not files of this machine: the interface of their storage.
 
-A log directory is a ``Path``; of one that stands elsewhere (``s3://BUCKET/PREFIX``) it is a class of its own, and all
-that follows, looks up and slices logs comes here for the list of files and for their bytes.
+A log directory is a ``Path``; one elsewhere (``s3://BUCKET/PREFIX``) is a class of its own. All code that follows,
+looks up and slices logs uses this module for the list of files and for their bytes.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ class FoundFile(NamedTuple):
     size: int  # bytes on disk
     mtime_ns: int
     links: int = 1  # names of this inode
-    rank: int = 0  # 0: its own path; 1: a link to it; 2: it is next to a link's target; 3: its way there
+    rank: int = 0  # 0: its own path; 1: a link to it; 2: it is next to a link's target; 3: a link on the way there
 
 
 class StoredFile(Protocol):
-    """A file's bytes as they are stored, compressed or not. One caller at a time."""
+    """A file's bytes as stored, compressed or not. One caller at a time."""
 
     key: tuple[int, int]  # device, inode
 
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer bytes, or none, only at the end. Raises OSError; BlockingIOError where they are on their way and the
-        caller is to come back."""
+        """Returns fewer bytes, or none, only at the end.
+
+        Raises OSError; BlockingIOError if they are being fetched and the caller should come back.
+        """
         ...
 
     def size(self) -> int: ...
 
     def unlinked(self) -> bool:
-        """The file has no name any more."""
+        """True if the file has no name any more."""
         ...
 
     def close(self) -> None: ...
@@ -52,33 +54,33 @@ class StoredFile(Protocol):
 class Elsewhere(Protocol):
     """A log directory that is not on this machine."""
 
+    # Files are complete once they exist, and are never renamed: each is a log of its own, known by its path.
     final: bool
-    """Its files are whole once they are there, and never renamed: each is a log of its own, known by its path."""
 
     def files(self) -> Iterator[FoundFile]:
-        """All that are known now. Raises OSError; BlockingIOError as ``StoredFile.read``."""
+        """Yields all files known now. Raises OSError; BlockingIOError like ``StoredFile.read``."""
         ...
 
     def version(self) -> int:
-        """Another one: ``files`` may say something else. Raises as ``files``."""
+        """Returns a number that changes if ``files`` may have changed. Raises the same errors as ``files``."""
         ...
 
     def renew(self) -> None:
-        """What ``files`` says from now on is no older than this call."""
+        """Makes ``files`` return a list that is no older than this call."""
         ...
 
     def whole_ns(self) -> int:
-        """Wall clock: what was there at this moment is among ``files``."""
+        """Returns a wall clock time; files that existed at that moment are among ``files``."""
         ...
 
     def check(self) -> None:
-        """Raises OSError where there is nothing to be listed."""
+        """Raises OSError if there is nothing to list."""
         ...
 
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Whoever reads elsewhere in it waits for a moment in all for what is on its way (BlockingIOError)."""
+    """Limits all waiting for bytes from elsewhere in this context to a moment (BlockingIOError)."""
     patience.until = time.monotonic() + HURRIED_S
     try:
         yield
@@ -87,22 +89,22 @@ def hurried() -> Iterator[None]:
 
 
 def elsewhere(directory: Path) -> Elsewhere | None:
-    """None: a directory of this machine. Raises UsageError."""
+    """Returns ``None`` for a directory of this machine. Raises UsageError."""
     return _ObjectLogs(directory) if isinstance(directory, ObjectPath) else None
 
 
 def is_final(directory: Path | LogPath) -> bool:
-    """As ``Elsewhere.final``."""
+    """Returns ``Elsewhere.final``."""
     return isinstance(directory, ObjectPath)
 
 
 def open_stored(path: Path | LogPath, *, places: bool = False) -> StoredFile:
-    """``places``: it is not read from begin to end. Raises OSError."""
+    """``places``: it is not read sequentially. Raises OSError."""
     return open_object(path, places=places) if isinstance(path, ObjectPath) else _LocalFile(path)
 
 
 def key_of(directory: Path, path: str) -> tuple[int, int]:
-    """(device, inode) of a log as it is now, as ``StoredFile.key``. Raises FileNotFoundError, OSError."""
+    """Returns a log's current (device, inode), as in ``StoredFile.key``. Raises FileNotFoundError, OSError."""
     if isinstance(place := directory / path, ObjectPath):
         return open_object(place).key
     st = stat_log(directory, path)
@@ -110,7 +112,7 @@ def key_of(directory: Path, path: str) -> tuple[int, int]:
 
 
 def size_and_time(path: Path | LogPath) -> tuple[int, int]:
-    """Bytes, and last write (ns), of what stands there now. Raises FileNotFoundError, OSError."""
+    """Returns the current size and last write (ns). Raises FileNotFoundError, OSError."""
     if isinstance(path, ObjectPath):
         meta = bucket_of(path).meta(path.key)
         return meta.size, meta.modified_ns
@@ -119,8 +121,8 @@ def size_and_time(path: Path | LogPath) -> tuple[int, int]:
 
 
 def open_for_reading(path: Path | LogPath) -> tuple[int, tuple[int, int]]:
-    """(descriptor, (device, inode)) of a file of this machine. Raises LinkOutside, OSError: a ``Path`` is no link."""
-    # O_NONBLOCK: what was a file a moment ago may be a pipe now.
+    """Returns (descriptor, (device, inode)) of a file of this machine, not a link. Raises LinkOutside, OSError."""
+    # O_NONBLOCK: a file may have been replaced by a pipe a moment ago.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     fd = path.open(flags) if isinstance(path, LogPath) else os.open(path, flags | os.O_NOFOLLOW)
     st = os.fstat(fd)

@@ -1,4 +1,4 @@
-"""The table of files: inodes as the last scan saw them, and which log each one holds."""
+"""The table of files: inodes as seen by the last scan, and the log each one holds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ends_in_middle(path: str) -> str:
 
 
 class Files:
-    """Takes over what scans find. ``changed`` receives the identity of each log that a change concerns."""
+    """Stores the results of scans. ``changed`` receives the identity of each log affected by a change."""
 
     def __init__(
         self,
@@ -43,8 +43,9 @@ class Files:
         read_whole: Callable[[TrackedFile], Head | None] = lambda file: None,
         known_as: Callable[[TrackedFile, Head], str] = lambda file, head: head.identity,
     ) -> None:
-        """``read_whole``: the head of a final file that was read to its end by an earlier process. ``known_as``: the
-        identity of the log that a file holds, under any name.
+        """``read_whole``: the head of a final file that an earlier process read to its end.
+
+        ``known_as``: the identity of the log that a file holds, under any name.
         """
         self._directory = directory
         self._rest = rest
@@ -57,21 +58,19 @@ class Files:
         self._final = is_final(directory)
         self._read_whole = read_whole
         self._known_as = known_as
-        self.awaited: set[tuple[int, int]] = set()
-        """Files whose first bytes are on their way here;"""
-        self.later: set[tuple[int, int]] = set()
-        """and those that these are waited for."""
+        self.awaited: set[tuple[int, int]] = set()  # files whose first bytes are being fetched
+        self.later: set[tuple[int, int]] = set()  # files examined only after ``awaited`` have arrived
         self._files: dict[tuple[int, int], TrackedFile] = {}
         self._paths: dict[str, TrackedFile] = {}
         self._claims: dict[str, dict[tuple[int, int], TrackedFile]] = {}
         self._of_record: dict[str, dict[str, None]] = {}  # record_of(identity) -> identities that files claim
-        self._unfinished: set[tuple[int, int]] = set()  # files whose first record is not complete
+        self._unfinished: set[tuple[int, int]] = set()  # files whose first record is incomplete
 
     def claims(self, identity: str) -> list[TrackedFile]:
         return sorted(self._claims.get(identity, {}).values(), key=lambda f: f.path)
 
     def claimed(self, record: str) -> Iterator[str]:
-        """Identities of the logs in sight that begin with this record (``record_of``), the newest first."""
+        """Yields identities of visible logs that begin with this record (``record_of``), newest first."""
         return reversed(self._of_record.get(record, {}))
 
     def another(self, identity: str, file: TrackedFile) -> TrackedFile | None:
@@ -87,12 +86,12 @@ class Files:
         return self._files.get(key)
 
     def take_all(self, found: Sequence[FoundFile]) -> None:
-        """Replaces all known files by these."""
+        """Replaces all known files."""
         seen = {each.key for each in found}
         for file in [file for key, file in self._files.items() if key not in seen]:
             self.gone(file)
         files = self._files
-        # Of copies met at once the one with the shortest name is the log: ``a.log``, not ``a.log.bak``.
+        # Among copies found at once the one with the shortest name is the log: ``a.log``, not ``a.log.bak``.
         for each in sorted(found, key=lambda each: (len(each.path), each.path)):
             known = files.get(each.key)
             if known is None or (known.size, known.mtime_ns, known.path) != (each.size, each.mtime_ns, each.path):
@@ -120,10 +119,10 @@ class Files:
             self._problems.gone(file.path)
             if self._paths.get(file.path) is file:
                 del self._paths[file.path]
-        # Growth is checked when the new bytes are read; every other change may be another file on the same inode.
+        # Growth is checked when the new bytes are read; any other change may mean another file on the same inode.
         grown = file.head is not None and found.path == file.path and found.size > file.size
         if file.compressed and found.size <= file.size and file.head is not None and found.path == file.path:
-            self._sources.close(file.head.identity)  # its stream stands somewhere in what was there before
+            self._sources.close(file.head.identity)  # its stream is at an offset in the previous contents
         file.path, file.size, file.mtime_ns, file.links = found.path, found.size, found.mtime_ns, found.links
         self._paths[file.path] = file
         if file.head is not None:
@@ -132,7 +131,7 @@ class Files:
             self.identify(file)
 
     def look_again(self, file: TrackedFile) -> None:
-        """Other bytes than expected stand in it: what is it now?"""
+        """Identifies a file again, because it holds other bytes than expected."""
         if self._final:
             self.identify(file)
             return
@@ -144,12 +143,12 @@ class Files:
         self.identify(file)
 
     def finish(self) -> None:
-        """No more will come: first records without line end are whole."""
+        """Treats first records without line end as complete: nothing more will be written."""
         for key in sorted(self._unfinished):
             self.identify(self._files[key], final=True)
 
     def identify(self, file: TrackedFile, *, final: bool = False) -> None:
-        """Reads the head. A file that cannot be read keeps the identity it had, and is tried at the next scan."""
+        """Reads the head. A file that cannot be read keeps its identity and is retried at the next scan."""
         before = file.head
         self._unfinished.add(file.key)
         if file.size == 0:
@@ -197,8 +196,9 @@ class Files:
         )
 
     def last_line_counts(self, file: TrackedFile, begin: int) -> bool:
-        """Whether a last line without its end, which begins there, is whole; that it waits is told. To be asked after
-        the line was read: what is written meanwhile then shows.
+        """True if a last line without its end, which begins at ``begin``, is complete; reports it if it waits.
+
+        Call it after reading the line, so that bytes written in the meantime are noticed.
         """
         if self._final:
             return True
@@ -214,12 +214,12 @@ class Files:
         return not why
 
     def hold(self, file: TrackedFile, identity: str) -> None:
-        """The file, whose head is known, holds this log, which begins like the one that its head names."""
+        """Assigns the file, whose head is known, to this log, which begins like the one its head names."""
         assert file.head is not None
         self._claim(file, replace(file.head, identity=identity))
 
     def _claim(self, file: TrackedFile, head: Head | None) -> None:
-        """Which log a file holds: ``head`` None: none."""
+        """Assigns a file to a log; ``None`` assigns it to none."""
         if file.head is not None:
             holders = self._claims.get(file.head.identity, {})
             holders.pop(file.key, None)
@@ -228,7 +228,7 @@ class Files:
                 if not self._of_record[record_of(file.head.identity)]:
                     del self._of_record[record_of(file.head.identity)]
             self._changed(file.head.identity)
-        if not file.gone:  # one that is gone may still be read, through its descriptor
+        if not file.gone:  # a deleted file may still be read through its descriptor
             file.head = head
         if head is not None:
             self._claims.setdefault(head.identity, {})[file.key] = file
@@ -236,7 +236,7 @@ class Files:
             self._changed(head.identity)
 
     def _read_head_bytes(self, file: TrackedFile) -> tuple[bytes, str, bool] | None:
-        """The first bytes, what is damaged, and whether it is cut short; None when it cannot be read now."""
+        """Returns the first bytes, the damage, and whether it is cut short; ``None`` if it cannot be read now."""
         if len(self.awaited) >= HEADS_AWAITED_MAX and file.key not in self.awaited:
             self.later.add(file.key)
             return None

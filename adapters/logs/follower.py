@@ -1,12 +1,11 @@
 """Follows all logs of a directory: new, growing, rolled, renamed, truncated, replaced and compressed files.
 
-Two kinds of state (``tracked``): a ``TrackedFile`` is an inode with a name, as the last scan saw it, and says which
-log it holds; a ``TrackedLog`` is a stream of bytes under one identity: how far it was read, and the file it is read
-from now. A scan matches them; a poll reads. When in doubt a log is read again from its start: ids make duplicates
-harmless, while a line left out is lost.
+Two kinds of state (``tracked``): a ``TrackedFile`` is an inode with a name, as seen by the last scan, and says which
+log it holds; a ``TrackedLog`` is a stream of bytes under one identity: how far it has been read, and from which file.
+A scan matches them; a poll reads. When in doubt a log is read again from its start: ids make duplicates harmless,
+while a skipped line is lost.
 
-A scan looks at the whole directory, or only at the paths where something is known to have changed; then it costs
-nothing for the logs beside them.
+A scan covers the whole directory, or only the paths where a change is known; the other logs then cost nothing.
 
 Not thread-safe: one caller at a time.
 """
@@ -34,15 +33,14 @@ from photon.adapters.logs.same_beginnings import Alike
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 from photon.adapters.logs.unended_lines import RestRule
 
-AWAITED_MAX = 8
-"""Logs whose bytes are being fetched from elsewhere, before reading stops until they are here."""
+AWAITED_MAX = 8  # logs whose bytes are being fetched from elsewhere, before reading pauses until they arrive
+# Bytes of one plain file after which the next one has its turn. Compressed files are read through: returning to one
+# may require inflating it again from its start.
 TURN_BYTES = 16 << 20
-"""After so much of one plain file the next one has its turn. Compressed files are read through: leaving one and
-coming back may mean to inflate it again from its start."""
 
 
 class Follower:
-    """Hands out blocks of whole records of every log below a directory."""
+    """Returns blocks of whole records of every log below a directory."""
 
     def __init__(
         self,
@@ -60,12 +58,12 @@ class Follower:
         hurried: bool = False,
         links: Sequence[str] = (),
     ) -> None:
-        """``positions``: where each known log is read on. ``enter`` receives each directory, before it is listed,
-        and of each link to a file (relative paths). ``held``: logs are read only once they are given with ``own``.
-        ``rest``: when a last line without line end counts at the end (``poll``); None: always.
-        ``hurried``: what has to be fetched from elsewhere is handed out by a later ``poll``. ``links``: directories
-        that links may lead into.
-        Raises LogDirectoryError.
+        """``positions``: where reading of each known log resumes.
+
+        ``enter`` is called with each directory before it is listed, and with each link to a file (relative paths).
+        ``held``: logs are read only once they are given with ``own``. ``rest``: when a last line without line end
+        counts at the end (``poll``); ``None`` means always. ``hurried``: bytes fetched from elsewhere are returned by
+        a later ``poll``. ``links``: directories that links may lead into. Raises LogDirectoryError.
         """
         check_directory(directory)
         if max_record < 1:
@@ -90,11 +88,11 @@ class Follower:
         )
         self._there = elsewhere.elsewhere(directory)
         self._final = self._there is not None and self._there.final
-        self._seen_ns = 0  # of elsewhere: what the files that the last scan got are whole as of
-        self._version = -1  # of elsewhere: what the last scan got
+        self._seen_ns = 0  # elsewhere: files in the last scan are complete as of this time
+        self._version = -1  # elsewhere: version at the last scan
         self._hurried = hurried and self._final
-        self._awaiting = False  # the last reading ended with bytes that are on their way here
-        self._listed = True  # elsewhere: what is there is not on its way here still
+        self._awaiting = False  # the last read ended with bytes that are being fetched
+        self._listed = True  # elsewhere: the list of files is not being fetched
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._alike = Alike(self._files, self._logs, self._sources, self._problems)
         self._reader = LogReader(
@@ -110,11 +108,11 @@ class Follower:
             whole_files=self._final,
         )
         self._ready: deque[TrackedLog] = deque()
-        self._behind: dict[str, TrackedLog] = {}  # logs that may not be read to the end
-        self._turn = 0  # bytes that the log in front has had
+        self._behind: dict[str, TrackedLog] = {}  # logs that may have unread bytes
+        self._turn = 0  # bytes read from the log in front
         self._whole = False  # the last scan of the whole directory worked
 
-    # -- what the reader asks ------------------------------------------------------------------------------------
+    # -- queries of the reader ---------------------------------------------------------------------------------------
     @property
     def problems(self) -> Counter[ProblemKind]:
         """Counts of problems by kind."""
@@ -122,31 +120,31 @@ class Follower:
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes on disk known to have been there and never read (vanished files)."""
+        """Bytes on disk that existed and were never read (vanished files)."""
         return self._logs.lost_bytes
 
     def seen_ns(self, scanned_ns: int) -> int:
-        """Up to when all that was there then has been seen, by a scan that began at ``scanned_ns`` (wall clock)."""
+        """Returns the time up to which a scan that began at ``scanned_ns`` (wall clock) has seen everything."""
         return scanned_ns if self._there is None else min(scanned_ns, self._seen_ns)
 
     @property
     def moves(self) -> int:
-        """Counts up whenever what ``path_of`` says of some log may have changed."""
+        """Incremented whenever the ``path_of`` some log may have changed."""
         return self._logs.moves
 
     @property
     def restless(self) -> bool:
-        """The next scan has something to look at though no file may change."""
+        """True if the next scan has something to examine even if no file changes."""
         waits = self._touched or self._sources.missed or self._logs.restless or self._alike.unsure
         return bool(waits or self._files.awaited or self._files.later or not self._whole)
 
     @property
     def dangling(self) -> set[str]:
-        """Links that led to nothing at the last scan: their targets may be there again unnoticed."""
+        """Links without a target at the last scan: targets may appear without notification."""
         return self._links.dangling
 
     def unread(self, kinds: Sequence[ProblemKind] = UNREAD) -> list[Problem]:
-        """Files that are there and not read, or not to their ends."""
+        """Returns existing files that are not read, or not to their ends."""
         return self._problems.unsolved(kinds)
 
     def speak(self) -> None:
@@ -157,7 +155,7 @@ class Follower:
         return [log.position() for log in self._logs.all.values()]
 
     def path_of(self, identity: str) -> Path | None:
-        """Where a log's bytes stand now; None when its file is gone or was never seen."""
+        """Returns the file that holds a log's bytes now; ``None`` if it is gone or was never seen."""
         log = self._logs.all.get(identity)
         if log is None or log.file is None or log.file.gone:
             return None
@@ -169,16 +167,16 @@ class Follower:
         return {log.identity: log.file.path for log in logs if log.file is not None and not log.file.gone}
 
     def readings(self) -> list[LogReading]:
-        """How far each log was handed out, by path."""
+        """Returns how far each log has been read, by path."""
         return readings_of(self._logs.all.values())
 
     def caught_up(self) -> bool:
-        """All that the last scan saw was handed out; partial last lines wait."""
+        """True if everything the last scan saw has been returned; partial last lines wait."""
         waits = self._ready or self._sources.missed or self._files.awaited or self._files.later
         return self._listed and not waits
 
     def backlog(self) -> tuple[int, int]:
-        """(bytes on disk read, bytes on disk known) of the files that are there now."""
+        """Returns (bytes on disk read, bytes on disk known) for existing files."""
         known = self._logs.known_bytes
         for log in self._behind.values():
             if log.file is not None and not log.file.gone:
@@ -186,12 +184,14 @@ class Follower:
         return known, self._logs.known_bytes
 
     def lag(self, worst: int = WORST) -> Lag:
-        """How far behind, in bytes and in time; names the ``worst`` logs."""
+        """Returns how far behind reading is, in bytes and in time; names the ``worst`` logs."""
         return lag_of_all(len(self._logs.all), self._behind.values(), worst)
 
     def unread_now(self) -> Unread:
-        """What the last scan saw and was not handed out yet. To be asked for right after it: a last line without
-        line end, and what is known to be gone, is not waited for."""
+        """Returns the bytes that the last scan saw and that have not been returned.
+
+        Call it right after the scan. A last line without line end, and files known to be gone, are not waited for.
+        """
         doubt = ""
         if not self._whole:
             doubt = "the log directory could not be listed"
@@ -203,7 +203,7 @@ class Follower:
 
     # -- workers: who reads which log ------------------------------------------------------------------------------
     def in_sight(self) -> list[str]:
-        """Identities of the logs that are there, whichever worker reads them."""
+        """Returns identities of existing logs, whichever worker reads them."""
         return [log.identity for log in self._logs.all.values() if log.file is not None]
 
     def own(self, position: LogPosition) -> None:
@@ -215,9 +215,7 @@ class Follower:
             self._now_ready(log)
 
     def disown(self, identity: str) -> bool:
-        """No more of this log is read here. False: it has to be read to its end here, for nobody else finds it: its
-        file is gone, and open.
-        """
+        """Stops reading the log. False if it must be read to its end here: its file is deleted but still open."""
         log = self._logs.all.get(identity)
         if log is None:
             return True
@@ -232,11 +230,11 @@ class Follower:
 
     # -- scan ------------------------------------------------------------------------------------------------------
     def scan(self, changed: Collection[str] | None = None, deleted: Collection[str] = ()) -> bool:
-        """Looks for new, renamed, grown, shrunk and vanished files. True: at the whole directory, one stat a file.
+        """Looks for new, renamed, grown, shrunk and vanished files. True if it covered the whole directory, one stat
+        a file.
 
-        ``changed``: only what stands at these paths has changed since the last scan (with directories: also all
-        below them); ``deleted``: names known to be taken away for good. Where that leaves a doubt, the whole
-        directory is looked at.
+        ``changed``: only these paths (for directories: and all below them) have changed since the last scan;
+        ``deleted``: names known to be removed for good. If that leaves a doubt, the whole directory is scanned.
         """
         if changed is not None and not self.restless and self._scan_paths(changed, deleted):
             return False
@@ -270,26 +268,26 @@ class Follower:
         return True
 
     def _discovered(self, settled: bool) -> list[FoundFile] | None:
-        """None: the same as the last time. ``settled``: files that have not changed need no look. Raises OSError."""
+        """Returns ``None`` if nothing changed. ``settled``: unchanged files need no check. Raises OSError."""
         if self._there is not None:
             while not (seen_ns := self._there.whole_ns()):
-                self._there.version()  # which waits until all were listed
+                self._there.version()  # waits until all were listed
             version = self._there.version()
-            self._seen_ns = seen_ns  # asked before: what it says afterwards may be of more files than we got
+            self._seen_ns = seen_ns  # read first: afterwards it may cover more files than we got
             if settled and version == self._version:
                 return None
             self._version = version
         return discover(self._directory, self._patterns, self._problems, self._enter, self._links)
 
     def _scan_paths(self, paths: Collection[str], deleted: Collection[str]) -> bool:
-        """False: in doubt, and nothing was taken over."""
+        """Returns False if in doubt; nothing has been changed then."""
         try:
             seen = look_at(self._directory, self._patterns, self._problems, paths, self._enter, self._links)
         except OSError:
             return False
         named = {each.key for each in seen.found if each.rank < 3}
         if any(each.key not in named and self._files.known(each.key) is None for each in seen.found):
-            return False  # a new file whose link was not looked at
+            return False  # a new file whose link was not examined
         found = self._one_name_each(seen)
         gone = self._gone(found, seen.missing, deleted)
         if gone is None:
@@ -303,7 +301,7 @@ class Follower:
         return True
 
     def _one_name_each(self, seen: SeenFiles) -> list[FoundFile]:
-        """A second name of a file is no other file: it keeps the name that it has, unless that is gone."""
+        """Drops second names of a file: it keeps its current name unless that is gone."""
         now = {each.path: each.key for each in seen.found}
         taken: dict[tuple[int, int], FoundFile] = {}
         for each in sorted(seen.found, key=lambda f: (f.rank, f.path)):
@@ -316,7 +314,7 @@ class Follower:
     def _gone(
         self, found: Sequence[FoundFile], missing: Sequence[str], deleted: Collection[str]
     ) -> list[TrackedFile] | None:
-        """Files that have no name any more; None where one may have another name."""
+        """Returns files that have no name any more; ``None`` if one may have another name."""
         keys = {each.key for each in found}
         gone = []
         for path in (*missing, *(each.path for each in found)):
@@ -341,7 +339,7 @@ class Follower:
             self._ready.append(log)
 
     def _make_ready(self, front: TrackedLog | None) -> None:
-        """All that may be read, in the order of paths; ``front`` keeps its turn."""
+        """Queues all logs that may be read, in the order of paths; ``front`` keeps its turn."""
         self._behind = {identity: log for identity, log in self._behind.items() if not log.is_done()}
         self._queue(self._behind.values())
         if front is not None and front.queued:
@@ -358,16 +356,17 @@ class Follower:
             log.queued = True
 
     def _place(self, log: TrackedLog) -> tuple[str, str, int]:
-        """In the order of paths; but a log that begins like another one behind that: what it has from it is known."""
+        """Sorts by path, but puts a log that begins like another one after it: what they share is then known."""
         first, _, number = log.identity.partition(ALIKE_MARK)
         return self._logs.all.get(first, log).path, first, int(number or 0)
 
     # -- poll ------------------------------------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
-        """The next blocks, about ``max_bytes`` of them (one block at least); empty when everything is read.
+        """Returns the next blocks, about ``max_bytes`` of them (at least one block); empty when everything has been
+        read.
 
-        Logs take turns. ``final``: nothing will be appended any more, so last lines without line end are whole, where
-        their files are at rest (``unended``). Call it so only when ``caught_up``.
+        Logs take turns. ``final``: nothing more will be appended, so last lines without line end are whole if their
+        files are at rest (``unended``). Only valid when ``caught_up``.
         """
         while True:
             if final and not self._ready:
@@ -377,11 +376,11 @@ class Follower:
                     blocks = self._read_ready(max_bytes, final)
             else:
                 blocks = self._read_ready(max_bytes, final)
-            if not blocks and final and self._awaiting:  # on its way still: it is read, or cannot be
+            if not blocks and final and self._awaiting:  # still being fetched: it is read, or fails
                 continue
             if blocks or not self._sources.missed:
                 return blocks
-            self.scan()  # what was renamed since the last one stands elsewhere: without it nothing is caught up
+            self.scan()  # finds files renamed since the last scan: without it nothing is caught up
 
     def _read_ready(self, max_bytes: int, final: bool) -> list[Block]:
         blocks: list[Block] = []
@@ -395,7 +394,7 @@ class Follower:
                     break
                 got += piece.end - piece.offset
                 self._turn += piece.end - piece.offset
-            if self._reader.awaiting:  # the next one that is not, or we come back
+            if self._reader.awaiting:  # the next log that is not being fetched, else we come back
                 awaiting.append(self._ready.popleft())
                 self._turn = 0
                 if len(awaiting) >= AWAITED_MAX:
@@ -415,7 +414,7 @@ class Follower:
         return blocks
 
     def _finish(self) -> None:
-        """No more will come: last lines count, and what a later scan might have explained is reported."""
+        """Accepts last lines, and reports problems that a later scan might have explained."""
         self._files.finish()
         self._match(final=True)
         self._logs.tell_all_rivals()

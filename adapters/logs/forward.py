@@ -1,4 +1,4 @@
-"""Compressed files read forwards: a window of uncompressed bytes, and what reading back means."""
+"""Compressed files read sequentially: a window of uncompressed bytes, and restarts for reading back."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from pathlib import Path
 from photon.adapters.logs.elsewhere import open_stored
 from photon.adapters.logs.links import LogPath
 
-COMPRESSED_SUFFIXES = (".gz", ".zst")
-"""Names that say that, and how, a file is compressed."""
-READ_BYTES = 1 << 18
-"""Compressed bytes taken at a time."""
-INFLATE_BYTES = 1 << 20
-"""Uncompressed bytes made at a time."""
-MARKS_MAX = 4096  # places of one file that are remembered, evenly spread
+COMPRESSED_SUFFIXES = (".gz", ".zst")  # suffixes of compressed files
+READ_BYTES = 1 << 18  # compressed bytes read at a time
+INFLATE_BYTES = 1 << 20  # uncompressed bytes made at a time
+MARKS_MAX = 4096  # remembered places of one file, evenly spread
 MARK_SPACING_BYTES = 1 << 18  # between two of them at first; doubled whenever MARKS_MAX is reached
 
 
 class ForwardBytes(ABC):
-    """A stream by its offsets (see ``reader.Source``) that can only be made forwards. Reading back starts it again.
+    """A stream by offsets (see ``reader.Source``) that can only be made sequentially. Reading back restarts it.
 
-    A subclass sets ``_buffer`` and ``_start`` in ``_restart`` and gives the stream's bytes in order.
+    A subclass sets ``_buffer`` and ``_start`` in ``_restart`` and returns the stream's bytes in order.
     """
 
     compressed = True
@@ -31,11 +28,11 @@ class ForwardBytes(ABC):
 
     @abstractmethod
     def _restart(self, offset: int) -> None:
-        """The stream's begin, or a place before ``offset`` from where it can be read on."""
+        """Moves to the stream's start, or to a place before ``offset`` where it can be resumed."""
 
     @abstractmethod
     def _more(self, limit: int) -> bytes:
-        """The next uncompressed bytes, about ``limit`` of them; empty at the end of what is there."""
+        """Returns the next uncompressed bytes, about ``limit`` of them; empty at the current end."""
 
     @abstractmethod
     def damage(self) -> str:
@@ -50,7 +47,7 @@ class ForwardBytes(ABC):
         pass
 
     def read(self, offset: int, length: int) -> bytes:
-        """As in Source; a damaged stream ends where it can no longer be inflated."""
+        """As in Source; a damaged stream ends where inflating fails."""
         if offset < self._start:
             self._restart(offset)
         while (missing := offset + length - self._start - len(self._buffer)) > 0:
@@ -70,22 +67,21 @@ class ForwardBytes(ABC):
 
 
 class Marks:
-    """Places from which lines can be made of a file's bytes again: (offset of the lines, offset of the bytes, the
-    framing's state there)."""
+    """Places where conversion to lines can resume: (offset in the lines, offset in the bytes, framing's state)."""
 
     def __init__(self) -> None:
         self._places = [(0, 0, b"")]
         self._spacing = MARK_SPACING_BYTES
 
     def before(self, offset: int) -> tuple[int, int, bytes]:
-        """The last place at or before ``offset`` of the lines."""
+        """Returns the last place at or before this ``offset`` of the lines."""
         return self._places[bisect.bisect_right(self._places, (offset, 1 << 62)) - 1]
 
     def add(self, made: int, taken: int, state: bytes = b"") -> None:
         last = self._places[-1]
         if made < last[0] + self._spacing:
             return
-        self._places.append((made, taken, last[2] if state == last[2] else state))  # most often one object for all
+        self._places.append((made, taken, last[2] if state == last[2] else state))  # mostly one shared object
         if len(self._places) > MARKS_MAX:
             self._places = self._places[::2]
             self._spacing *= 2
@@ -101,7 +97,7 @@ class ForwardSource(ForwardBytes):
         return self._file.size()
 
     def unlinked(self) -> bool:
-        """The file has no name any more."""
+        """True if the file has no name any more."""
         return self._file.unlinked()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""From bytes to whole records: pure, and without work per line.
+r"""Cuts bytes into whole records: pure, and without work per line.
 
-A record ends with ``\\n``; a ``\\r`` before it belongs to the line end and stays in the data. A partial last
-line waits. A record longer than the limit is skipped over with bounded memory and reported with its place.
+A record ends with ``\n``; a ``\r`` before it belongs to the line end and stays in the data. A partial last line
+waits. A record longer than the limit is skipped with bounded memory and reported with its position.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from dataclasses import dataclass
 
 from photon.adapters.logs.api import OversizedRecord
 
-OVERSIZED_HEAD_BYTES = 1024
-"""How much of an oversized record is kept for the report."""
+OVERSIZED_HEAD_BYTES = 1024  # bytes of an oversized record kept for the report
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole records, and the oversized ones that stand directly behind them."""
+    """Whole records, and the oversized ones directly after them."""
 
     offset: int  # of data[0]
     data: bytes
-    end: int  # of the log's first byte behind this piece
+    end: int  # of the log's first byte after this piece
     oversized: tuple[OversizedRecord, ...] = ()
 
 
@@ -35,7 +34,7 @@ class LongRecord:
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """``next``: where to read on; ``long``: the record that is being skipped there."""
+    """``next``: where to resume; ``long``: the record that is being skipped there."""
 
     pieces: list[Piece]
     next: int
@@ -45,7 +44,7 @@ class Framed:
 def frame(
     data: bytes, offset: int, *, max_record: int, final: bool = False, long: LongRecord | None = None
 ) -> Framed:
-    """Cuts bytes that begin at ``offset``, a line's begin or inside ``long``.
+    """Cuts bytes that begin at ``offset``, the start of a line or inside ``long``.
 
     ``final``: nothing follows these bytes; a last line without line end is whole, and gets one.
     """
@@ -76,11 +75,11 @@ def frame(
 
 
 def _cut(whole: bytes, offset: int, max_record: int) -> list[Piece]:
-    """Splits whole records where one is longer than ``max_record``."""
+    """Splits whole records if one is longer than ``max_record``."""
     if len(whole) <= max_record + 1:
         return [Piece(offset, whole, offset + len(whole))]
     pieces: list[Piece] = []
-    start = at = 0  # start: of the data not handed out yet; at: begin of a line
+    start = at = 0  # start: of the data not returned yet; at: start of a line
     while at < len(whole):
         newline = whole.rfind(b"\n", at, at + max_record + 1)
         if newline >= 0:

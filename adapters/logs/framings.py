@@ -1,4 +1,4 @@
-"""What a side's framing changes in the way of a byte from the file to a block of records."""
+"""Applies a side's framing between the bytes of a file and blocks of records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCAN_BYTES = 1 << 20
 
 
 def as_lines(source: Source, framing: Framing) -> Source:
-    """An open file whose bytes are to be lines."""
+    """Converts an open file to lines."""
     if framing.kind == OWN:
         return OwnSource(source, framing)
     if framing.kind == "cri":
@@ -29,23 +29,23 @@ def as_lines(source: Source, framing: Framing) -> Source:
 
 
 def open_anywhere(path: Path | LogPath, framing: Framing, max_record: int = 1 << 20) -> Source:
-    """A file as lines for one who reads it at any place. Raises OSError."""
+    """Opens a file as lines for reading at any place. Raises OSError."""
     source = as_lines(open_source(path), framing)
     return QuotedSource(source, framing, max_record) if framing.kind == "quoted" else source
 
 
 class Lines:
-    """Marks the line ends that end no record; nothing but for ``quoted``."""
+    """Marks line ends inside records; does nothing except for ``quoted``."""
 
     def __init__(self, framing: Framing, max_record: int) -> None:
         self._quoted = QuotedLines(framing, max_record) if framing.kind == "quoted" else None
 
     def has_record(self, data: bytes) -> bool:
-        """Whether the data begin with a whole record."""
+        """True if the data begin with a whole record."""
         return b"\n" in data if self._quoted is None else self._quoted.has_record(data)
 
     def marked(self, data: bytes, *, inside: bool, final: bool = False) -> bytes:
-        """As QuotedLines has it. ``inside``: the data begin inside a record that is being skipped."""
+        """Does what QuotedLines does. ``inside``: the data begin inside a record that is being skipped."""
         if self._quoted is None:
             return data
         if not inside:
@@ -55,9 +55,10 @@ class Lines:
 
 
 def headed_blocks(log: TrackedLog, piece: Piece, source: Source | None) -> list[Block]:
-    """A piece of one of Zeek's logs as blocks, each under its header. Raises OSError.
+    """Returns a piece of a Zeek log as blocks, each under its header. Raises OSError.
 
-    Where the header in force is not known (the log was not read up to here), the log's bytes before it tell.
+    If the header in force is unknown (the log was not read up to here), it is found in the log's bytes before the
+    piece.
     """
     if piece.offset <= log.data_start:
         log.in_force = b""
@@ -71,7 +72,7 @@ def headed_blocks(log: TrackedLog, piece: Piece, source: Source | None) -> list[
 
 
 def headed_pieces(source: Source, offset: int, data: bytes, framing: Framing, header: bytes) -> list[Headed]:
-    """Whole records, each run under its header. Raises OSError."""
+    """Returns whole records, each run under its header. Raises OSError."""
     piece = Piece(offset, data, offset + len(data))
     if framing.kind != "zeek":
         return [Headed(piece, header)]
@@ -79,7 +80,7 @@ def headed_pieces(source: Source, offset: int, data: bytes, framing: Framing, he
 
 
 def header_before(source: Source, offset: int) -> bytes:
-    """The header in force at a line's begin. Raises OSError."""
+    """Returns the header in force at the start of a line. Raises OSError."""
     scan = HeaderScan()
     while scan.at < offset:
         data = source.read(scan.at, min(SCAN_BYTES, offset - scan.at))

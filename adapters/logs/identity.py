@@ -1,8 +1,8 @@
-"""Which log a file is: pure functions of its name and its first bytes.
+"""Identifies the log that a file holds: pure functions of its name and its first bytes.
 
 An identity is 32 hex digits: 16 of the first data record, and 16 of that and the log name (the path without its
-rotation suffix). It names a log in a reader's own state, and no event id is made of it (``place_ids``). Files of
-another name whose first record is the same are compared with what was read: ``same_beginnings``.
+rotation suffix). It names a log in a reader's own state, and event ids do not depend on it (``place_ids``). Files of
+another name with the same first record are compared with the bytes already read: ``same_beginnings``.
 """
 
 from __future__ import annotations
@@ -21,29 +21,27 @@ from photon.adapters.formats.delimited import LINE_END_MARK
 T = TypeVar("T")
 Read = Callable[[int, int], bytes]
 BOM = b"\xef\xbb\xbf"
+# Bytes before a position that prove it: a page, read at once, that in most logs holds several records with their ids
+# and times. Earlier bytes are not proved: that would require reading them all.
 PROOF_BYTES = 4096
-"""A position is proved by so many bytes before it: a page, read at once, that in most logs holds several records with
-their ids and times. That the bytes before these are the same is not proved: that would cost reading them all."""
-ALIKE_MARK = "~"
-"""Between the identity that name and first record make, and the number of a log that has them from another one."""
-IDENTITY_BYTES = 1 << 16
-"""How much of the first data record decides; the rest of a longer one is not looked at."""
+ALIKE_MARK = "~"  # separates an identity from the number of a log that shares name and first record with another one
+IDENTITY_BYTES = 1 << 16  # bytes of the first data record that count; the rest of a longer one is ignored
+# Bytes that must contain header, blank lines and the deciding part of the first record.
 HEAD_BYTES = 4 * IDENTITY_BYTES
-"""Header, blank lines and the deciding part of the first record must stand in so many bytes."""
+# Bytes of the first record compared at each read, to notice that a file was replaced under its name. The same number
+# of bytes from there on is kept of each file, to tell most logs apart without opening them again.
 FINGERPRINT_BYTES = 1024
-"""So much of the first record is compared at each read, to notice that a file was replaced under its name. So many
-bytes from there on are kept of each file, to tell most logs apart without opening them again."""
 
+# Most logs with the same first record that a file is compared with. One that is not recognised is read as a log of
+# its own, which costs time but no record.
 RELATIVES_MAX = 256
-"""Upper bound on the logs beginning with its first record that a file is compared with. One that is not recognised is
-read as a log of its own, which costs time and no record."""
 
 _NUMBER = re.compile(r"\.\d{1,4}$")
 _DATE = re.compile(r"(?:[-_.]\d{8}(?:[-_.T]?\d{2,6})?|[-_.]\d{4}-\d{2}-\d{2}(?:[-_.T]\d{2}(?:[-_:.]?\d{2}){0,2})?)$")
 
 
 def log_name(path: str) -> str:
-    """The relative path without what a rotation puts behind it: ``.gz`` or ``.zst``, one number, one date."""
+    """Returns the relative path without rotation suffixes: ``.gz`` or ``.zst``, one number, one date."""
     directory, slash, name = path.rpartition("/")
     name = _strip(name, re.compile(r"\.(?:gz|zst)$"))
     before = ""
@@ -69,13 +67,13 @@ class Head:
     identity: str  # 32 hex digits
     header: bytes  # without line end
     data_start: int  # offset of the first byte after byte order mark and header record
-    fingerprint: bytes  # the first data record with its line end, or its begin; to be found again at each read.
-    # Empty where other bytes make another file
+    fingerprint: bytes  # the first data record with its line end, or its start; compared at each read.
+    # Empty for a file known by its path alone
     fingerprint_at: int  # its offset
     begin: bytes = b""  # the first FINGERPRINT_BYTES from there on, as far as the file went
 
     def same_record(self, other: Head) -> bool:
-        """True if both begin with the same data record, at the same place."""
+        """True if both begin with the same data record at the same offset."""
         same = record_of(self.identity) == record_of(other.identity)
         return same and self.fingerprint_at == other.fingerprint_at
 
@@ -83,15 +81,15 @@ class Head:
 def read_head(
     path: str, head: bytes, *, has_header: bool, final: bool, framing: Framing = LINES, by_path: bool = False
 ) -> Head | None:
-    """The identity of a file that begins with ``head`` (HEAD_BYTES of it, or all there is yet).
+    """Returns the identity of a file that begins with ``head`` (HEAD_BYTES, or all existing bytes).
 
-    None: the first data record is not complete yet. ``final``: no more will come, a last line needs no line end.
-    ``by_path``: a file is one log for ever, and known by its path alone.
-    In Zeek's logs lines that begin with ``#`` are no records; a log of messages has no byte order mark.
+    ``None`` if the first data record is incomplete. ``final``: nothing more will come, a last line needs no line end.
+    ``by_path``: a file is permanently one log, identified by its path alone. In Zeek's logs lines that begin with
+    ``#`` are no records; a log of messages has no byte order mark.
     """
     start = len(BOM) if head.startswith(BOM) and not framing.forward else 0
     raw = head
-    if framing.kind == "quoted":  # the same log, whether its bytes come marked or as they are
+    if framing.kind == "quoted":  # the same log, whether its line ends are marked or not
         head = head.replace(LINE_END_MARK, b"\n")
     header = b""
     comments = framing.kind == "zeek"
@@ -104,7 +102,7 @@ def read_head(
         header = head[start:stop].removesuffix(b"\r")
         start = min(stop + 1, len(head))
     begin = start
-    while True:  # blank lines tell no log from another
+    while True:  # blank lines do not distinguish logs
         stop = head.find(b"\n", begin)
         if stop < 0 or (head[begin:stop].strip(b"\r") and not (comments and head.startswith(b"#", begin))):
             break
@@ -113,7 +111,7 @@ def read_head(
         return None
     record = head[begin : len(head) if stop < 0 else stop].removesuffix(b"\r")[:IDENTITY_BYTES]
     if stop < 0 and (not record or (comments and record.startswith(b"#"))):
-        return None  # a header and nothing else
+        return None  # only a header
     if by_path:
         return head_by_path(path, header, start, begin)
     return Head(
@@ -127,39 +125,39 @@ def read_head(
 
 
 def proof_of(before: bytes) -> bytes:
-    """16 bytes that tell the log that was read up to a position from others; empty at a log's begin, where there is
-    nothing to prove. ``before``: the PROOF_BYTES in front of the position, or all where there are fewer.
+    """Returns 16 bytes that identify the log that was read up to a position; empty at its start.
 
-    Line ends inside quotes count alike whether they are marked or not, as in a log's identity.
+    ``before``: the PROOF_BYTES before the position, or fewer at the start. Line ends inside quotes count the same
+    whether they are marked or not, as in a log's identity.
     """
     if not before:
         return b""
     if LINE_END_MARK in before:
         before = before.replace(LINE_END_MARK, b"\n")
-    return xxh3_128_digest(before)  # twice a read; nobody who may write logs has to forge it
+    return xxh3_128_digest(before)  # twice a read; writers of logs have no reason to forge it
 
 
 def proof_of_whole(key: tuple[int, int]) -> bytes:
-    """In place of a position's proof: this file is final, and was read to its end."""
+    """Returns the proof used for a final file that was read to its end."""
     return xxh3_128_digest(b"whole %d %d" % key)
 
 
 def head_by_path(path: str, header: bytes = b"", data_start: int = 0, at: int = 0) -> Head:
-    """Of a final file, without looking into it; a byte order mark is met when it is read."""
+    """Returns the head of a final file without opening it; a byte order mark is handled when it is read."""
     return Head(blake2b(path.encode(), digest_size=16).hexdigest(), header, data_start, b"", at)
 
 
 def may_be_copies(one: bytes, other: bytes) -> bool:
-    """Whether two files that begin so are the same as far as both go: then one may be a copy of the other."""
+    """True if two files with these first bytes are equal up to the shorter one: one may be a copy of the other."""
     common = min(len(one), len(other))
     return one[:common] == other[:common]
 
 
 def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bool:
-    """True if two files are the same from ``begin`` on as far as both go, and ``preference`` takes the longer one.
+    """True if two files are equal from ``begin`` up to the shorter one, and ``preference`` takes the longer one.
 
-    ``taken``: True if that is ``one``; ``None`` means both are plain, and their sizes tell. Behind the first bytes
-    the size of a compressed file does not tell how far it goes.
+    ``taken``: True if that is ``one``; ``None`` means both are plain, and their sizes tell. After the first bytes the
+    size of a compressed file does not tell how far it goes.
     """
     while True:
         data, other_data = one(begin, HEAD_BYTES), other(begin, HEAD_BYTES)
@@ -173,16 +171,16 @@ def are_copies(one: Read, other: Read, taken: bool | None, begin: int = 0) -> bo
 
 
 def takes(one: tuple[str, int], other: tuple[str, int]) -> bool | None:
-    """Which of two files (path, size) with the same first bytes ``preference`` takes; as ``are_copies`` wants it."""
+    """Returns which of two files (path, size) with the same first bytes ``preference`` takes; see ``are_copies``."""
     if not any(path.endswith((".gz", ".zst")) for path, _ in (one, other)):
         return None
     return preference(one[0], 0, one[1]) < preference(other[0], 0, other[1])
 
 
 def copies(files: Sequence[T], head_of: Callable[[T], Head], same: Callable[[T, T], bool]) -> dict[str, list[T]]:
-    """The logs that these files hold, by identity, each with its files: one, and its copies under any name.
+    """Returns the logs that these files hold, by identity, each with its files: one, and its copies under any name.
 
-    Files are taken in their order; the first of copies gives the identity, with a number where another log has it.
+    Files are taken in order; the first of copies determines the identity, with a number if another log has it.
     """
     logs: dict[str, list[T]] = {}
     of_record: dict[str, list[str]] = {}
@@ -205,23 +203,23 @@ def copies(files: Sequence[T], head_of: Callable[[T], Head], same: Callable[[T, 
 
 
 def preference(path: str, head_length: int, size: int) -> tuple[int, bool, int, int, str]:
-    """Of copies the least is read: the one that goes furthest, as far as first bytes tell; a plain one before its
-    compressed twin; the largest; the shortest name.
+    """Sort key for copies; the least is read: the one that goes furthest, as far as first bytes tell; a plain one
+    before its compressed twin; the largest; the shortest name.
     """
     return -head_length, path.endswith((".gz", ".zst")), -size, len(path), path
 
 
 def numbered(first: str, number: int) -> str:
-    """The identity of a log that begins like the one whose name and first record make ``first``; 0: of that one."""
+    """Returns the identity of a log that begins like the one identified by ``first``; 0 is that log itself."""
     return f"{first}{ALIKE_MARK}{number}" if number else first
 
 
 def identity_of(name: str, record: bytes) -> str:
-    """32 hex digits."""
+    """Returns 32 hex digits."""
     named = blake2b(name.encode() + b"\0" + record, digest_size=8)
     return blake2b(record, digest_size=8).hexdigest() + named.hexdigest()
 
 
 def record_of(identity: str) -> str:
-    """The part of an identity that logs of any name have in common if they begin with the same record."""
+    """Returns the part of an identity shared by logs of any name that begin with the same record."""
     return identity[:16]

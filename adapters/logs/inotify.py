@@ -1,8 +1,10 @@
-"""Notification by Linux's inotify: one watch a directory, no thread. Of a link the directories that it leads through
-are watched as well: what it leads to may be renamed, and created again, while the link stays as it is.
+"""Notification by Linux's inotify: one watch per directory, no thread.
 
-The kernel queues an event before the write that it tells of returns. When its queue overflows, or a change leaves
-open where things stand now (a directory moved away), the answer is *anywhere*.
+The directories that a link leads through are watched too: its target may be renamed and created again while the link
+itself does not change.
+
+The kernel queues an event before the write it reports returns. When its queue overflows, or a change leaves files at
+unknown places (a directory moved away), the answer is *anywhere*.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ class _Behind(NamedTuple):
 
 
 class InotifyWatcher:
-    """Implements watching.Watcher. Raises OSError when there can be no further inotify instance."""
+    """Implements watching.Watcher. Raises OSError if no further inotify instance is available."""
 
     def __init__(
         self, directory: Path, *, foreign: Callable[[str], bool] = lambda kind: False, attributes: bool = True
     ) -> None:
-        """``foreign``: whether a file system of this type changes unnoticed; meeting one, the watcher has failed.
-        ``attributes``: whether a change of a file's owner, rights or times counts."""
+        """``foreign``: true for types of file systems that change unnoticed; the watcher fails when it meets one.
+
+        ``attributes``: changes of a file's owner, rights or times count too.
+        """
         self._mask = MASK if attributes else MASK & ~ATTRIBUTES
         self._directory = directory
         self._foreign = foreign
@@ -54,7 +58,7 @@ class InotifyWatcher:
         self._behind: dict[int, _Behind] = {}  # watches of directories that links lead through
         self._stale: set[int] = set()
         self._devices: set[int] = set()
-        self._whole = True  # nothing is known before the first look at everything
+        self._whole = True  # nothing is known before the first full scan
         self.failed = ""
 
     def begin(self) -> None:
@@ -67,7 +71,7 @@ class InotifyWatcher:
             self._behind.pop(wd, None)
             try:
                 self._inotify.rm_watch(wd)
-            except OSError:  # its directory is gone, and the watch with it
+            except OSError:  # its directory is gone, and so is the watch
                 continue
         self._stale = set()
 
@@ -83,7 +87,7 @@ class InotifyWatcher:
             self._paths[wd] = path
 
     def _watch(self, place: Path) -> int | None:
-        """Watches a directory; ``None`` where that cannot be."""
+        """Watches a directory; ``None`` if that is impossible."""
         if self.failed:
             return None
         try:
@@ -95,7 +99,7 @@ class InotifyWatcher:
                     f"{self._directory}: the kernel watches no further directory ({len(self._paths)} are watched), "
                     "so it is polled for changes; raise the sysctl fs.inotify.max_user_watches"
                 )
-            return None  # else: gone again, or not to be listed either; its parent notifies of a change
+            return None  # else: gone again, or not listable; its parent notifies of a change
         if device not in self._devices:
             self._devices.add(device)
             if self._foreign(kind := read_type(place)):
@@ -110,7 +114,7 @@ class InotifyWatcher:
             self.failed = f"{self._directory}: notification failed ({err.strerror}), so it is polled for changes"
             return None
         found = Changes(set(), set())
-        moves: set[int] = set()  # files that left one place and were not yet seen to come to another
+        moves: set[int] = set()  # files that left one place and have not appeared elsewhere
         anywhere = False
         for event in events:
             paths = self._places(event, moves)
@@ -123,7 +127,7 @@ class InotifyWatcher:
         return None if anywhere or moves else found
 
     def _places(self, event: Event, moves: set[int]) -> list[str] | None:
-        """The paths that an event is about, its own first; ``None`` means anywhere."""
+        """Returns the paths that an event is about, its own first; ``None`` means anywhere."""
         wd, mask, cookie, name = event
         if mask & ANYWHERE:
             return None
@@ -131,7 +135,7 @@ class InotifyWatcher:
         if mask & IGNORED:
             self._paths.pop(wd, None)
             self._behind.pop(wd, None)
-        if not name:  # of a directory itself
+        if not name:  # about the directory itself
             links = [] if behind is None else sorted(set().union(*behind.links.values()))
             return None if base == "" else [*([base] if base else []), *links]
         links = [] if behind is None else sorted(behind.links.get(name_of(name), ()))
@@ -139,7 +143,7 @@ class InotifyWatcher:
             path = f"{base}/{name}" if base else str(name)
         elif behind is not None and links:
             path = f"{behind.path}/{name}"
-            if mask & MODIFY:  # it has grown: nothing is elsewhere than before
+            if mask & MODIFY:  # it has grown: nothing has moved
                 return [path]
             links += [rolled for link in links if (rolled := rolled_path(link, name_of(name), name))]
         else:

@@ -1,4 +1,4 @@
-"""How far behind the reading of logs is: bytes on disk not read, and since when the oldest of them stands there."""
+"""How far the reading of logs is behind: unread bytes on disk, and the age of the oldest of them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from heapq import nlargest
 
 from photon.adapters.logs.tracked_logs import TrackedLog
 
-MARKS_MAX = 16
-"""How many moments of growth are remembered of a log that is behind."""
+MARKS_MAX = 16  # moments of growth remembered for a log that is behind
 WORST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class LogLag:
-    """One log that has bytes that were not handed out. A last line without line end is no lag."""
+    """One log with bytes that have not been returned. A last line without line end is no lag."""
 
     path: str
     bytes: int  # on disk
-    since_ns: int
-    """Wall clock: the oldest of these bytes were written then or before, as far as scans saw (mtimes)."""
+    since_ns: int  # wall clock: the oldest of these bytes were written then or before, as far as scans saw (mtimes)
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The lag of all logs together; ``worst``: a few of them, the oldest first."""
+    """The lag of all logs together; ``worst``: a few of them, oldest first."""
 
     logs: int  # known
-    behind: int  # of these not read to the end
+    behind: int  # not read to the end
     bytes: int
     oldest_ns: int | None
     worst: tuple[LogLag, ...] = ()
@@ -38,7 +36,7 @@ NO_LAG = Lag(0, 0, 0, None)
 
 
 def read_of(log: TrackedLog) -> int:
-    """Bytes on disk of its file that were read."""
+    """Returns the number of bytes read from its file, as on disk."""
     assert log.file is not None
     size = max(log.file.size, 0)
     if log.done is not None and log.done[0] == log.file.key and log.done[1] == size:
@@ -47,19 +45,19 @@ def read_of(log: TrackedLog) -> int:
 
 
 def mark(log: TrackedLog) -> None:
-    """Notes that a scan saw bytes that are not read yet."""
+    """Notes that a scan saw unread bytes."""
     file = log.file
     assert file is not None
     marks = log.marks
     if not marks or marks[-1][0] != file.size:
         if marks and (len(marks) >= MARKS_MAX or file.size < marks[-1][0]):
-            marks[-1] = (file.size, marks[-1][1])  # rather too old than too young
+            marks[-1] = (file.size, marks[-1][1])  # prefer too old to too young
         else:
             marks.append((file.size, file.mtime_ns))
 
 
 def lag_of(log: TrackedLog) -> LogLag | None:
-    """None: nothing is known to be unread."""
+    """Returns ``None`` if no bytes are known to be unread."""
     file = log.file
     if file is None or file.size < 0:
         return None
@@ -73,7 +71,7 @@ def lag_of(log: TrackedLog) -> LogLag | None:
 
 
 def lag_of_all(known: int, behind: Iterable[TrackedLog], worst: int = WORST) -> Lag:
-    """``behind``: those that may not be read to the end."""
+    """``behind``: the logs that may have unread bytes."""
     lags = [lag for log in behind if (lag := lag_of(log)) is not None]
     oldest = min((lag.since_ns for lag in lags), default=None)
     shown = nlargest(worst, lags, key=lambda lag: (-lag.since_ns, lag.bytes, lag.path))
@@ -82,17 +80,15 @@ def lag_of_all(known: int, behind: Iterable[TrackedLog], worst: int = WORST) -> 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What a scan saw and had not been handed out by then (``Follower.unread_now``)."""
+    """Bytes that a scan saw and that had not been returned then (``Follower.unread_now``)."""
 
-    logs: tuple[tuple[TrackedLog, tuple[int, int], int], ...]
-    """Each with its file, and with how many bytes of that on disk."""
-    doubt: str = ""
-    """Why there may be more that the scan did not see; empty: there is not."""
+    logs: tuple[tuple[TrackedLog, tuple[int, int], int], ...]  # each with its file, and that file's size on disk
+    doubt: str = ""  # why there may be bytes that the scan did not see; empty if there are none
+    # Returns the path of a log with a part that has not been read to its end; empty if there is none.
     next_part: Callable[[], str] = lambda: ""
-    """The path of a log with a part that has not been read to its end; empty: there is none."""
 
     def next(self) -> str:
-        """The path of a log that has not been handed out so far; empty: all of it was, or is gone."""
+        """Returns the path of a log that has not been fully returned; empty if all were, or are gone."""
         path = next((log.path for log, key, size in self.logs if not _reaches(log, key, size)), "")
         return path or self.next_part()
 
@@ -116,9 +112,9 @@ class LogReading:
     offset: int  # first byte not handed out yet, uncompressed
     bytes_read: int  # of bytes_known
     bytes_known: int  # on disk, as the last scan saw it; 0 without a file
-    present: bool  # it has a file
+    present: bool  # a file exists
+    # The oldest unread byte was written then or before; ``None``: all bytes the last scan saw are read.
     since_ns: int | None
-    """The oldest byte that was not read was written then or before; None: all is read that the last scan saw."""
 
 
 def reading_of(log: TrackedLog) -> LogReading:

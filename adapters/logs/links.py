@@ -1,8 +1,8 @@
-"""Links in a log directory: what they may lead to, and where they lead.
+"""Links in a log directory: permitted targets, and resolution.
 
-Whoever may write to a log directory can put a link there to any file that the reading process may read. So a file is
-read only where it really stands below the log directory, or below a directory that its side's ``follow_links`` names.
-Scans leave out other links; what decides is where the opened descriptor is, for a file may become a link in between.
+Users who may write to a log directory can put a link there to any file that the reading process may read. So a file
+is read only if it is really below the log directory, or below a directory listed in its side's ``follow_links``.
+Scans leave out other links. The opened descriptor decides, because a file may be replaced by a link in between.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.objects.paths import ObjectPath
 
 T = TypeVar("T")
-HOPS_MAX = 40
-"""Links in a row, as the kernel follows them."""
+HOPS_MAX = 40  # consecutive links, the kernel's limit
 NAMES_MAX = 65_536
 name_of = lru_cache(maxsize=NAMES_MAX)(log_name)
 _PATH_ONLY = os.O_CLOEXEC | getattr(os, "O_PATH", 0)
 
 
 class LinkOutside(PermissionError):
-    """A path leads to a file that is not to be read. ``strerror`` names it, and says what to do."""
+    """A path leads to a file that must not be read. ``strerror`` names it, and says what to do."""
 
     def __init__(self, real: str) -> None:
         super().__init__(None, _outside(real))
@@ -38,19 +37,18 @@ class LinkOutside(PermissionError):
 
 @dataclass(frozen=True, slots=True)
 class LogPath:
-    """A log file by its place in a log directory of this machine."""
+    """A log file by its path in a log directory of this machine."""
 
     directory: Path
     path: str
-    links: Sequence[str] = ()
-    """Further directories that it may really stand below."""
+    links: Sequence[str] = ()  # further directories that may really contain it
 
     @property
     def name(self) -> str:
         return self.path.rpartition("/")[2]
 
     def open(self, flags: int) -> int:
-        """A descriptor. Raises LinkOutside, OSError."""
+        """Returns a descriptor. Raises LinkOutside, OSError."""
         fd = _at_its_place(self.directory, self.path, lambda place: os.open(place, flags))
         try:
             self._check(fd)
@@ -67,17 +65,17 @@ class LogPath:
 
 
 def log_path(directory: Path, path: str, links: Sequence[str] = ()) -> Path | LogPath:
-    """A log file to open. ``links``: the side's ``follow_links``."""
+    """Returns a log file to open. ``links``: the side's ``follow_links``."""
     return directory / path if isinstance(directory, ObjectPath) else LogPath(directory, path, links)
 
 
 def stat_log(directory: Path, path: str) -> os.stat_result:
-    """Looks at the file that the log is read from now. Raises OSError."""
+    """Returns the stat of the file that the log is read from now. Raises OSError."""
     return _at_its_place(directory, path, os.stat)
 
 
 def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
-    """A log is at its path. If nothing is, ``web.log.1`` is next to the target of the link ``web.log``."""
+    """Uses a log's path. If nothing is there, tries ``web.log.1`` next to the target of the link ``web.log``."""
     try:
         return use(f"{directory}/{path}")
     except FileNotFoundError:
@@ -88,13 +86,15 @@ def _at_its_place(directory: Path, path: str, use: Callable[[str], T]) -> T:
 
 
 def rolled_path(link: str, target: str, name: str) -> str:
-    """The path of a file next to a link's target, of the same log: named after the link. Empty where the link, or the
-    target, is itself named like a rolled file."""
+    """Returns the path, named after the link, of a file of the same log next to the link's target.
+
+    Empty if the link or the target is itself named like a rolled file.
+    """
     return link + name[len(target) :] if name_of(link) == link and name_of(target) == target else ""
 
 
 def relative(real: str, directory: str) -> str:
-    """The way from a directory's real path to another real path."""
+    """Returns the way from a directory's real path to another real path."""
     to, base = real.split("/"), directory.rstrip("/").split("/")
     same = 0
     while same < len(base) and same < len(to) and to[same] == base[same]:
@@ -103,12 +103,12 @@ def relative(real: str, directory: str) -> str:
 
 
 def is_below(real: str, directories: Iterable[str]) -> bool:
-    """True if a real path is below one of these directories. One written with links or ``..`` holds nothing."""
+    """True if a real path is below one of these directories. One written with links or ``..`` contains nothing."""
     return any(real.startswith(each.rstrip("/") + "/") for each in directories)
 
 
 def really(directories: Iterable[str]) -> list[str]:
-    """The real paths of those that exist."""
+    """Returns the real paths of existing directories."""
     found = []
     for each in directories:
         try:
@@ -119,7 +119,7 @@ def really(directories: Iterable[str]) -> list[str]:
 
 
 def _real(place: str) -> str:
-    """The kernel's answer, which bounds the links in a row. Raises OSError."""
+    """Resolves by the kernel, which bounds the number of consecutive links. Raises OSError."""
     fd = os.open(place, _PATH_ONLY)
     try:
         return _real_of(fd, place)
@@ -130,7 +130,7 @@ def _real(place: str) -> str:
 def _real_of(fd: int, place: str | Path) -> str:
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
-    except OSError:  # no /proc: another system than Linux
+    except OSError:  # no /proc: not Linux
         return os.path.realpath(place)
 
 
@@ -141,8 +141,11 @@ def _outside(real: str) -> str:
 
 
 def hops(directory: Path | str, path: str, known: dict[str, str] | None = None) -> list[str]:
-    """The places that a link leads through; at the last one is no link, and perhaps nothing. Each is in a directory's
-    real path, unless that directory is not there. ``known``: real paths of directories, which it adds to."""
+    """Returns the places that a link leads through; the last one is no link, and may not exist.
+
+    Each is in a directory's real path, unless that directory does not exist. ``known``: real paths of directories,
+    which this function extends.
+    """
     known = {} if known is None else known
     found: list[str] = []
     place = f"{directory}/{path}"
@@ -166,17 +169,17 @@ def hops(directory: Path | str, path: str, known: dict[str, str] | None = None) 
 
 
 class Sibling(NamedTuple):
-    """A file next to the target of a link, of the same log: what it was rolled to."""
+    """A rolled file of the same log next to the target of a link."""
 
     path: str  # as if it were next to the link; else relative to the log directory
     stat: os.stat_result
 
 
 class Links:
-    """Follows the links of a log directory. Directories of targets are listed once a pass."""
+    """Follows the links of a log directory. Directories of targets are listed once per pass."""
 
     def __init__(self, directory: Path, follow: Sequence[str] = ()) -> None:
-        """``follow``: directories that links may lead into. Raises OSError where there is no such directory."""
+        """``follow``: directories that links may lead into. Raises OSError if one does not exist."""
         self._directory = directory
         self._follow = follow
         self._root = ""
@@ -184,11 +187,10 @@ class Links:
         self._listed: dict[str, dict[str, list[os.DirEntry[str]]]] = {}
         self._known: dict[str, str] = {}
         self._refused: dict[str, str] = {}
-        self.dangling: set[str] = set()
-        """Links that may be followed, and that led to nothing when they were last looked at."""
+        self.dangling: set[str] = set()  # links that may be followed and had no target when last examined
 
     def begin(self, *, whole: bool) -> None:
-        """A pass begins; ``whole``: over all links. Raises OSError where the log directory is gone."""
+        """Begins a pass; ``whole``: over all links. Raises OSError if the log directory is gone."""
         self._listed.clear()
         self._known.clear()
         if whole:
@@ -198,11 +200,11 @@ class Links:
         self._inside = [self._root, *really(self._follow)]
 
     def target(self, path: str) -> str | None:
-        """The place that a link leads to; ``None`` means it may not be followed (see ``tell``)."""
+        """Returns the place that a link leads to; ``None`` means it may not be followed (see ``tell``)."""
         self._refused.pop(path, None)
         self.dangling.discard(path)
         places = hops(self._root, path, self._known)
-        if not places:  # no link any more
+        if not places:  # no longer a link
             return None
         if is_below(places[-1], self._inside):
             return places[-1]
@@ -211,20 +213,20 @@ class Links:
         return None
 
     def unreadable(self, path: str, why: str) -> None:
-        """Notes that a link may be followed, and cannot be."""
+        """Notes that a link may be followed but cannot be."""
         self._refused[path] = f"the file that it leads to cannot be looked at ({why}); make it readable for this user"
 
     def gone(self, path: str) -> None:
-        """Notes that nothing is at this path."""
+        """Notes that nothing exists at this path."""
         self._refused.pop(path, None)
         self.dangling.discard(path)
 
     def tell(self, problems: ProblemReporter) -> None:
-        """Tells of links that are not followed, and takes back what no longer holds."""
+        """Reports links that are not followed, and withdraws reports that no longer hold."""
         problems.only(ProblemKind.LINK, self._refused)
 
     def siblings(self, link: str, target: str) -> list[Sibling]:
-        """Other files of the log that is, or was, at the link's ``target``."""
+        """Returns other files of the log that is, or was, at the link's ``target``."""
         above, name = os.path.split(target)
         if above not in self._listed:
             self._listed[above] = _by_log_name(above)
@@ -253,7 +255,7 @@ def _is_denied(place: str) -> bool:
 
 
 def _by_log_name(directory: str) -> dict[str, list[os.DirEntry[str]]]:
-    """The files of a directory, no links, by the name of their log; empty where it cannot be listed."""
+    """Returns the regular files of a directory by the name of their log; empty if it cannot be listed."""
     found: dict[str, list[os.DirEntry[str]]] = {}
     try:
         with os.scandir(directory) as entries:

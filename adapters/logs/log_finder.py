@@ -1,4 +1,4 @@
-"""Which logs a directory holds now, by identity: for those who read at places and follow nothing."""
+"""Finds a directory's current logs by identity, for callers that read at given places and follow nothing."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from photon.adapters.logs.links import log_path
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source
 
-HEADS_MAX = 1 << 16
-"""Files whose heads are remembered."""
+HEADS_MAX = 1 << 16  # files whose heads are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +36,15 @@ class LogFound:
     head: Head
 
 
-Opened = Callable[[str], Source]
-"""Opens a file by its path in the log directory. Raises OSError."""
+Opened = Callable[[str], Source]  # opens a file by its path in the log directory; raises OSError
 
 
 def logs_of(
     files: Sequence[LogFound], opened: Opened, same: Callable[[LogFound, LogFound], bool]
 ) -> dict[str, list[LogFound]]:
-    """The logs that these files hold, by identity, each with its files: the one to read (``preference``), then its
-    copies. ``same`` says whether one of two files is a copy of the other.
+    """Returns the logs in these files by identity, each with the file to read (``preference``) and then its copies.
+
+    ``same`` says if one of two files is a copy of the other.
     """
     oldest_first = sorted(files, key=lambda log: (log.file.path.endswith(COMPRESSED_SUFFIXES), log.file.mtime_ns))
     logs = copies(oldest_first, lambda log: log.head, same)
@@ -66,7 +65,7 @@ def _first_bytes(log: LogFound, opened: Opened) -> bytes:
 
 
 def hold_the_same(one: LogFound, other: LogFound, opened: Opened) -> bool | None:
-    """Whether one is a copy of the other, whole or in the making; ``None`` means that one cannot be read."""
+    """True if one is a complete or partial copy of the other; ``None`` means that one cannot be read."""
     taken = takes((one.file.path, one.file.size), (other.file.path, other.file.size))
     try:
         with closing(opened(one.file.path)) as source, closing(opened(other.file.path)) as other_source:
@@ -76,7 +75,7 @@ def hold_the_same(one: LogFound, other: LogFound, opened: Opened) -> bool | None
 
 
 class LogFinder:
-    """Finds again and again. A file whose size and time have not changed is not opened a second time."""
+    """Finds logs repeatedly. A file whose size and time have not changed is not opened again."""
 
     def __init__(
         self,
@@ -97,12 +96,12 @@ class LogFinder:
         self.unread: list[Problem] = []  # files and directories that the last ``find`` could not read
 
     def find(self) -> dict[str, LogFound]:
-        """The file of each log by identity, as the follower chooses it (``identity.preference``).
+        """Returns the file of each log by identity, as the follower chooses it (``identity.preference``).
 
-        Logs that begin alike are numbered from the oldest on; a follower that met them one by one may have numbered
-        them otherwise.
+        Logs that begin alike are numbered from the oldest; a follower that met them one by one may have numbered them
+        differently.
 
-        Raises OSError when the directory cannot be listed; a file that cannot be read is named in ``unread``.
+        Raises OSError when the directory cannot be listed; files that cannot be read are listed in ``unread``.
         """
         problems = ProblemReporter(None)
         logs: list[LogFound] = []
@@ -114,7 +113,7 @@ class LogFinder:
                 head = self._heads[mark] if mark in self._heads else self._head(each.path)
             except FileNotFoundError:
                 continue
-            except OSError as err:  # not remembered: another mode leaves size and time as they are
+            except OSError as err:  # not remembered: chmod leaves size and time unchanged
                 problems.tell(ProblemKind.UNREADABLE, each.path, f"cannot be read ({err.strerror})")
                 continue
             if len(heads) < HEADS_MAX:
@@ -126,7 +125,7 @@ class LogFinder:
         return {identity: files[0] for identity, files in logs_of(logs, self._opened, self._are_copies).items()}
 
     def _are_copies(self, one: LogFound, other: LogFound) -> bool:
-        """Remembered until the smaller of both changes."""
+        """Remembers the result until the smaller of the two changes."""
         smaller = min(one.file, other.file, key=lambda file: file.size)
         pair = (one.file.path, one.file.key, other.file.path, other.file.key, smaller.size, smaller.mtime_ns)
         if (known := self._copies.get(pair)) is not None:
@@ -168,7 +167,7 @@ def find_logs(
 
 
 def holding(logs: Mapping[str, LogFound], identity: str) -> list[LogFound]:
-    """The logs that may hold what is known under an identity: that one first, then those with its first record."""
+    """Returns the logs that may hold the log of this identity: itself, then those with the same first record."""
     same = logs.get(identity)
     relatives = [log for each, log in logs.items() if each != identity and record_of(each) == record_of(identity)]
     return relatives if same is None else [same, *relatives]

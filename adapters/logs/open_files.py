@@ -1,4 +1,4 @@
-"""The files of a directory that are open: at most so many, the one read longest ago is closed first."""
+"""The open files of a directory: bounded, the least recently read one is closed first."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
 OPEN_FILES_MAX = 256
-IDLE_NS = 600 * 10**9
-"""Read to its end, and last written so much before the newest: rolled, and not worth a descriptor."""
+IDLE_NS = 600 * 10**9  # age, relative to the newest, at which a file read to its end counts as rolled and is closed
 
 
 class OpenFiles:
@@ -29,30 +28,30 @@ class OpenFiles:
         self._links = links
         self._problems = problems
         self._sources: OrderedDict[str, Source] = OrderedDict()
+        # Paths that held another file or log, or none, when they were opened after the scan.
         self.missed: set[str] = set()
-        """Paths that held another file or log, or none, when they were opened after the scan."""
         self._missed_before: set[str] = set()
 
     def scanned(self) -> None:
-        """A scan begins: what was missed is looked for once more."""
+        """Begins a scan: missed paths are tried once more."""
         self._missed_before, self.missed = self.missed, set()
 
     def look_elsewhere(self, path: str) -> bool:
-        """Another log than expected stands there. True: first a scan is to look where the one that was there is."""
+        """Notes that another log than expected is there. True if a scan must first find the expected one."""
         if path in self._missed_before:
             return False
         self.missed.add(path)
         return True
 
     def get(self, identity: str) -> Source | None:
-        """The source of a log that is open."""
+        """Returns the source of an open log."""
         source = self._sources.get(identity)
         if source is not None:
             self._sources.move_to_end(identity)
         return source
 
     def keep(self, identity: str, file: TrackedFile) -> Source | None:
-        """Opens a log's file and keeps it open; None where it cannot be opened now."""
+        """Opens a log's file and keeps it open; ``None`` if it cannot be opened now."""
         source = self.open(file)
         if source is None:
             return None
@@ -63,8 +62,9 @@ class OpenFiles:
         return source
 
     def open(self, file: TrackedFile) -> Source | None:
-        """For the caller to close. None where it cannot be opened now: renamed, deleted or replaced since the scan;
-        the next one knows.
+        """Opens a file that the caller closes.
+
+        ``None`` if it cannot be opened now: renamed, deleted or replaced since the scan; the next scan tells.
         """
         why = "is another file whenever it is opened"
         try:
@@ -89,9 +89,10 @@ class OpenFiles:
             source.close()
 
     def close_idle(self, logs: Mapping[str, TrackedLog]) -> None:
-        """Closes files that were read to their ends and that nobody has written to for long. The newest of the open
-        files is the clock, so a directory where nothing happens keeps its files open. A file that has no name any
-        more stays open until it is left: it could not be opened again.
+        """Closes files that were read to their ends and not written to for long.
+
+        The newest open file is the clock, so in a directory without activity files stay open. A file without a name
+        stays open until it is abandoned: it could not be opened again.
         """
         known = [log for identity in self._sources if (log := logs.get(identity)) is not None]
         newest = max((log.file.mtime_ns for log in known if log.file is not None), default=0)

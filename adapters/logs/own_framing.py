@@ -1,7 +1,7 @@
-"""Files cut by a framing of the user's own (``Framing.cut``), as lines by offsets of those lines.
+"""Files cut by a user's framing (``Framing.cut``), as lines addressed by offsets of those lines.
 
-This is a forward stream, as compressed files are: where a line stands is known only from the bytes before it. Reading
-on after a restart walks over them; reading back begins at the nearest remembered place, with the state there.
+This is a forward stream, like compressed files: the position of a line depends on all bytes before it. After a
+restart they are processed again; reading back begins at the nearest remembered place, with the state there.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from photon.adapters.contract import Cut, Framing
 from photon.adapters.logs.forward import ForwardBytes, Marks
 from photon.adapters.logs.reader import Source
 
-READ_BYTES = 1 << 18  # of the file, at a time
-COMPARED_BYTES = 1024  # before the bytes that are read; they show whether the file was overwritten
-UNUSED_BYTES_MAX = 64 << 20  # handed to ``cut`` without any of them being used
+READ_BYTES = 1 << 18  # read from the file at a time
+COMPARED_BYTES = 1024  # compared before the bytes to be read; they show whether the file was overwritten
+UNUSED_BYTES_MAX = 64 << 20  # passed to ``cut`` without any of them being used
 STATE_BYTES_MAX = 64 << 10
 
 
@@ -33,8 +33,8 @@ class OwnSource(ForwardBytes):
     def _restart(self, offset: int) -> None:
         self._start, self._taken, self._state = self._marks.before(offset)
         self._made = self._start
-        self._before = b""  # of the bytes that were used, the last ones
-        self._unused = 0  # bytes behind ``_taken`` that were handed to ``cut``
+        self._before = b""  # the last bytes that were used
+        self._unused = 0  # bytes after ``_taken`` that were passed to ``cut``
         self._damage = ""
         self._buffer = bytearray()
 
@@ -44,7 +44,7 @@ class OwnSource(ForwardBytes):
             want = READ_BYTES + 2 * self._unused
             data = self._inner.read(self._taken - len(known), len(known) + want)
             if not data.startswith(known):
-                # The file is another one by now: there is nothing more, which tells the follower to look again.
+                # The file has been replaced: return nothing, which tells the follower to look again.
                 self._marks = Marks()
                 self._restart(0)
                 return b""
@@ -70,7 +70,7 @@ class OwnSource(ForwardBytes):
         return made.text
 
     def _up_to_fault(self, data: bytes, fault: str) -> Cut:
-        """The records in front of the byte at which ``cut`` fails."""
+        """Returns the records before the byte at which ``cut`` fails."""
         made, good, bad = Cut(b"", 0, self._state), 0, len(data)
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -83,7 +83,7 @@ class OwnSource(ForwardBytes):
         return made
 
     def raw(self, length: int) -> bytes:
-        """The file's first bytes as they stand. Raises OSError."""
+        """Returns the file's first bytes unchanged. Raises OSError."""
         return self._inner.read(0, length)
 
     def size(self) -> int:
@@ -106,12 +106,12 @@ class OwnSource(ForwardBytes):
 
 
 def cut_checked(framing: Framing, data: bytes, state: bytes) -> Cut | str:
-    """Returns the answer of ``framing``, or one line that says why it is none."""
+    """Returns the answer of ``framing``, or one line that says why it is invalid."""
     name = f"{type(framing).__name__}.cut"
     try:
         made: object = framing.cut(data, state)
     except Exception as error:
-        said = "".join(traceback.format_exception_only(error))  # also of one whose str() raises
+        said = "".join(traceback.format_exception_only(error))  # works even if its str() raises
         return f"{name} failed ({' '.join(said.split())[:300]})"
     if not isinstance(made, Cut) or not (type(made.text) is bytes is type(made.state)) or type(made.used) is not int:
         return f"{name} gave no Cut of bytes, int and bytes"

@@ -1,4 +1,4 @@
-"""What can be wrong with a log directory: one error at start, and counted problems while following."""
+"""Problems of a log directory: one error at start, and counted problems while following."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from photon.config.errors import UsageError
 
+# Most (kind, place) pairs remembered as reported; beyond it they are reported again, except KEPT ones.
 REPORTED_MAX = 10_000
-"""So many (kind, place) pairs are remembered as reported; beyond it they are reported again, but for KEPT ones."""
 
 
 @dataclass(slots=True)
 class LogDirectoryError(UsageError):
-    """A log directory cannot be followed at all. ``str()`` is one line: what, where, what to do."""
+    """A log directory cannot be followed at all. ``str()`` is one line: what failed, where, what to do."""
 
     what: str
     where: str
@@ -26,36 +26,27 @@ class LogDirectoryError(UsageError):
 
 
 class ProblemKind(enum.StrEnum):
-    """Something that the operator should know of; following goes on."""
+    """A problem the operator should know of; following continues."""
 
+    # A file holds the same bytes as a log that is read, and no more: it is left out until one of them differs.
     COPY = "copy"
-    """A file holds the same bytes as a log that is read, and no more: it is left out until either of them differs."""
-    VANISHED = "vanished"
-    """A file went away before all of it was read."""
-    TRUNCATED = "truncated"
-    """A file became shorter than what was read of it, and is read again from its start."""
-    REWRITTEN = "rewritten"
-    """Bytes that were read before have changed; the log is read again."""
-    ALIKE = "alike"
-    """A log begins like another one; both are read."""
+    VANISHED = "vanished"  # a file disappeared before all of it was read
+    TRUNCATED = "truncated"  # a file became shorter than the bytes already read, and is read again from its start
+    REWRITTEN = "rewritten"  # bytes that had been read have changed; the log is read again
+    ALIKE = "alike"  # a log begins like another one; both are read
     UNREADABLE = "unreadable"
-    DAMAGED = "damaged"
-    """A compressed file is cut short or its bytes are wrong; it is read up to that place."""
-    UNENDED = "unended"
-    """``--once``: a last line has no line end, and its writer may be in its middle; it waits for the next run."""
-    UNSUPPORTED = "unsupported"
-    """A name or a compression that cannot be read."""
-    LINK = "link"
-    """A link leads out of the log directory, or to a file that cannot be looked at; it is not read."""
+    DAMAGED = "damaged"  # a compressed file is cut short or damaged; it is read up to that place
+    UNENDED = "unended"  # ``--once``: a last line has no line end and may be incomplete; it waits for the next run
+    UNSUPPORTED = "unsupported"  # a name or a compression that cannot be read
+    LINK = "link"  # a link leads out of the log directory, or to a file that cannot be examined; it is not read
 
 
+# Each says that an existing file, or a part of it, is not read. (VANISHED: it existed.).
 UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED, ProblemKind.LINK)
-"""Each says that a file, or a part of it, is there and not read. (VANISHED: was there.)"""
+# Lines of two logs, or of a file's old and new contents, may be equal at equal offsets. Such lines count once if they
+# have no ids of their own (``place_ids``).
 AMBIGUOUS = (ProblemKind.ALIKE, ProblemKind.TRUNCATED, ProblemKind.REWRITTEN)
-"""Lines of two logs, or of what a file held before and holds now, may be equal at equal places. Such lines count
-once where they have no ids of their own (``place_ids``)."""
-KEPT = (*UNREAD, ProblemKind.UNENDED, ProblemKind.COPY)
-"""Kinds of problems that are bounded by the number of files."""
+KEPT = (*UNREAD, ProblemKind.UNENDED, ProblemKind.COPY)  # kinds of problems whose number is bounded by that of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +72,9 @@ class ProblemReporter:
         self._quiet: dict[tuple[ProblemKind, str], Problem] | None = {}
 
     def tell(self, kind: ProblemKind, path: str, message: str, *, again: bool = False, aloud: bool = True) -> None:
-        """``again``: an occurrence of its own even if this path had one of this kind before. ``aloud`` false: it is
-        reported only if, and once, ``speak`` was called.
+        """``again`` counts another occurrence even if this path had one of this kind before.
+
+        Unless ``aloud``, it is reported only once ``speak`` is called.
         """
         if (kind, path) in self._told and not again:
             return
@@ -97,7 +89,7 @@ class ProblemReporter:
             self._report(problem)
 
     def speak(self) -> None:
-        """Reports what was told quietly, and from now on at once."""
+        """Reports what was told quietly, and reports at once from now on."""
         if self._quiet is None:
             return
         quiet, self._quiet = self._quiet, None
@@ -106,7 +98,7 @@ class ProblemReporter:
                 self._report(problem)
 
     def solved(self, kind: ProblemKind, path: str) -> None:
-        """The next one of this kind at this path is news again."""
+        """Marks it solved: the next problem of this kind at this path is news again."""
         self._told.pop((kind, path), None)
 
     def only(self, kind: ProblemKind, now: Mapping[str, str]) -> None:
@@ -123,5 +115,5 @@ class ProblemReporter:
             self.solved(kind, path)
 
     def unsolved(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
-        """The problems of these kinds that still hold."""
+        """Returns the problems of these kinds that still hold."""
         return [problem for problem in self._told.values() if problem.kind in kinds]

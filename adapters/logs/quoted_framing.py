@@ -1,9 +1,9 @@
 """Records over several lines: line ends inside quoted fields are marked, so that a record is one line.
 
-Each such line end becomes LINE_END_MARK, one byte for one, so offsets stay what they are in the file; the format puts
-it back. A quote that opens a field and is never closed as it should be must not swallow the log: where no well-formed
-record of at most the allowed length begins, a line is a record of its own (which the format rejects), and the next
-line begins the next one. So a reader that begins at a wrong line is right again after that record.
+Each such line end becomes LINE_END_MARK, one byte for one, so offsets are those of the file; the format restores it.
+A quote that opens a field and is never properly closed must not swallow the log: where no well-formed record of at
+most the allowed length begins, a line is a record of its own (which the format rejects), and the next line begins the
+next one. So a reader that begins at a wrong line is right again after that record.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from photon.adapters.logs.forward import ForwardBytes
 from photon.adapters.logs.reader import Source
 
 READ_BYTES = 1 << 20
-MARKS_MAX = 4096
-"""How many records' begins are remembered, evenly spread."""
+MARKS_MAX = 4096  # starts of records that are remembered, evenly spread
 MARK_SPACING_BYTES = 1 << 20
 
 
 class QuotedLines:
-    """Marks line ends by one quote and delimiter."""
+    """Marks line ends for one quote and delimiter."""
 
     def __init__(self, framing: Framing, max_record: int) -> None:
         self._quote = framing.quote
@@ -43,9 +42,9 @@ class QuotedLines:
         self._last = re.compile(rb"%b(?:(?>%b%b))*+\r?\Z" % (field, d, field))
 
     def marked(self, data: bytes, *, final: bool = False) -> bytes:
-        """``data``, which begins at a record's begin, with the line ends inside fields marked.
+        """Returns ``data``, which begins with a record, with the line ends inside fields marked.
 
-        Of a last record that is not whole yet all line ends are marked, so it waits; not so when it is ``final``.
+        All line ends of an incomplete last record are marked, so that it waits, unless it is ``final``.
         """
         if self._quote not in data or b"\n" not in data:
             return data
@@ -65,13 +64,13 @@ class QuotedLines:
         return b"".join([*parts, data[done:]]) if parts else data
 
     def has_record(self, data: bytes) -> bool:
-        """Whether a whole record begins ``data``, or a line that stands for itself."""
+        """True if ``data`` begin with a whole record, or with a line that is a record of its own."""
         if b"\n" not in data or self._open.match(data) is None:
             return b"\n" in data
         return self._end(data, 0, False) != 0
 
     def _doubtful(self, data: bytes) -> list[int]:
-        """Begins of lines whose quotes are not plainly in order: opening behind a delimiter, closing before one."""
+        """Returns starts of lines whose quotes do not simply open after a delimiter and close before one."""
         array, starts, ends = cut_lines(data)
         quotes = np.flatnonzero(array == self._quote[0])
         doubtful = ~in_order(array, starts, ends, quotes, self._delimiter[0])
@@ -79,9 +78,10 @@ class QuotedLines:
         return begins
 
     def _end(self, data: bytes, begin: int, final: bool) -> int:
-        """Behind the record that begins there; 0 when more bytes are needed; -1: its first line stands for itself.
+        """Returns the end of the record at ``begin``; 0 if more bytes are needed; -1 if its first line is a record of
+        its own.
 
-        A ``final`` record has no line end; it is taken as if it had one.
+        A ``final`` record has no line end; it is treated as if it had one.
         """
         match = self._record.match(data, begin)
         if match is not None:
@@ -94,10 +94,11 @@ class QuotedLines:
 
 
 class QuotedSource(ForwardBytes):
-    """``inner`` with the line ends inside fields marked; of the same length. For readers that enter it anywhere
-    (skipping, replay); the follower reads from record to record and does without.
+    """``inner`` with the line ends inside fields marked; of the same length.
 
-    Only a record's begin tells what stands inside quotes, so this is a forward stream as compressed files are:
+    For readers that enter it anywhere (skipping, replay); the follower reads from record to record and does without.
+
+    Only from a record's start is it known what is inside quotes, so this is a forward stream like compressed files:
     reading back begins at the nearest remembered record.
     """
 
