@@ -1,7 +1,7 @@
-"""What becomes of a joined record on its way out, as the configuration tells it: ``[join.NAME.shape]``.
+"""The configured shape of a joined record's output: ``[join.NAME.shape]``.
 
-Plain frozen structs and what makes them valid; ``shaping`` carries them out. Field names are paths that begin with
-their side: ``foreign.url``, ``primary.user.email``. Nothing here changes an event's id, key or time.
+Plain frozen structs and their validation; ``shaping`` applies them. Field names are paths that begin with their side:
+``foreign.url``, ``primary.user.email``. Nothing here changes an event's id, key or time.
 """
 
 from __future__ import annotations
@@ -15,61 +15,49 @@ import msgspec
 from photon.adapters.contract import AdapterError
 
 SIDES = ("foreign", "primary")
-ENTRIES_MAX = 256
-"""Of each list and table of a shape."""
+ENTRIES_MAX = 256  # for each list and table of a shape
 PATTERN_CHARS_MAX = 8192
 KEY_BYTES = (16, 64)
 Scalar = str | int | float | bool | None
 
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Holds when every test that is written holds. A field that is missing fails all tests but ``missing``."""
+    """Holds when all tests that are set hold. A missing field fails all tests but ``missing``."""
 
     field: str
-    equals: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET
-    """Is this value, or one of these."""
-    differs: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET
-    """Is there, and is none of these."""
-    matches: str | None = None
-    """A regular expression is found in the field's text."""
+    equals: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is this value, or one of these
+    differs: list[Scalar] | Scalar | msgspec.UnsetType = msgspec.UNSET  # is present, and none of these
+    matches: str | None = None  # a regular expression is found in the field's text
     below: float | None = None
     above: float | None = None
-    missing: bool | None = None
-    """true: the field is not there, or null; false: it is."""
-    reason: str | None = None
-    """What the filtered line says."""
+    missing: bool | None = None  # true: the field is absent or null; false: it is present
+    reason: str | None = None  # the reason in the filtered line
 
 
 class Derived(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A field that is made of others. Left out where one of them is missing and there is no ``default``."""
+    """A field made of others. Left out if one of them is missing and there is no ``default``."""
 
     name: str
     source: str | None = msgspec.field(name="from", default=None)
-    pattern: str | None = None
-    """Of the text: the first group, or all that matches."""
-    values: dict[str, Scalar] | None = None
-    """What stands for which text."""
-    text: str | None = None
-    """With ``{foreign.a}`` and ``{primary.b}`` in it, in place of ``from``."""
+    pattern: str | None = None  # extracts from the text the first group, or the whole match
+    values: dict[str, Scalar] | None = None  # maps texts to values
+    text: str | None = None  # contains ``{foreign.a}`` and ``{primary.b}``; used instead of ``from``
     default: Scalar = None
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    skip: list[Condition] = []
-    """Foreign records that are no events at all, as a blank line is none: neither read nor counted."""
-    filter: list[Condition] = []
-    """Pairs that are not to be joined: registered, and one line in ``filtered``."""
+    skip: list[Condition] = []  # foreign records that are not events, such as blank lines: neither read nor counted
+    filter: list[Condition] = []  # pairs not to be joined: registered, and written as one line to ``filtered``
     derive: list[Derived] = []
     redact: dict[str, Literal["drop", "hash", "mask"]] = {}
+    # 16 to 64 bytes; the same in every datacentre. ``hash`` needs it: a bare hash of an address can be guessed.
     hash_key_file: str | None = None
-    """16 to 64 bytes; the same in every datacentre. ``hash`` needs it: a bare hash of an address can be guessed."""
-    foreign: list[str] | dict[str, str] | None = None
-    """The fields to keep; or new name = path. Unset: all."""
+    foreign: list[str] | dict[str, str] | None = None  # the fields to keep; or new name = path. Unset: all
     primary: list[str] | dict[str, str] | None = None
 
 
 def shape_from_table(table: Mapping[str, Any], where: str) -> Shape:
-    """A shape from a TOML table at ``where`` ("join.clicks.shape"), checked. Raises AdapterError, one line."""
+    """Returns a checked shape from a TOML table at ``where`` ("join.clicks.shape"). Raises AdapterError, one line."""
     try:
         shape = msgspec.convert(dict(table), Shape)
     except msgspec.ValidationError as error:
@@ -81,7 +69,7 @@ def shape_from_table(table: Mapping[str, Any], where: str) -> Shape:
 
 
 def side_and_path(name: str, where: str) -> tuple[str, str]:
-    """("foreign", "url") of "foreign.url". Raises AdapterError."""
+    """Returns ("foreign", "url") for "foreign.url". Raises AdapterError."""
     side, _, path = name.partition(".")
     if side not in SIDES or not path:
         raise AdapterError(f"{name!r} names no field", where, 'write "foreign.NAME" or "primary.NAME"')

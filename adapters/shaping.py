@@ -1,7 +1,7 @@
-"""Carries out a shape on payloads: filter, derive, redact, choose. For configured and written adapters alike.
+"""Applies a shape to payloads: filter, derive, redact, choose. For configured and written adapters alike.
 
-Pure: the same pair gives the same bytes for ever. The key that hashes is read once, when the adapter is loaded. What
-a shape does not touch keeps its bytes, numbers of any size and precision among it.
+Pure: the same pair always gives the same bytes. The key for hashes is read once, when the adapter is loaded. Parts
+that a shape does not change keep their bytes, including numbers of any size and precision.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from photon.adapters.contract import (
 from photon.adapters.shape import KEY_BYTES, Condition, Derived, Shape, compiled, shape_from_table, side_and_path
 from photon.adapters.shown_records import MASK
 
-Fields = dict[str, msgspec.Raw]
-"""A JSON object's members, their values as they are written."""
+Fields = dict[str, msgspec.Raw]  # a JSON object's members, with their values as written
 Sides = dict[str, Fields]
 _decode = msgspec.json.Decoder(Fields).decode
 _PLACE = re.compile(r"\{((?:foreign|primary)\.[^{}]+)\}")
@@ -44,7 +43,7 @@ HASH_BYTES = 16
 
 class Shaper:
     def __init__(self, shape: Shape, where: str, key: bytes = b"") -> None:
-        """``key`` for ``hash``. Raises AdapterError."""
+        """``key`` is for ``hash``. Raises AdapterError."""
         self._skip = [_tester(each, where) for each in shape.skip]
         self._filter = [(_tester(each, where), each.reason or _reason(each)) for each in shape.filter]
         self._derive = [(side_and_path(each.name, where), _maker(each, where)) for each in shape.derive]
@@ -54,23 +53,23 @@ class Shaper:
 
     @property
     def hides(self) -> bool:
-        """Whether something of foreign records is redacted."""
+        """True if parts of foreign records are redacted."""
         return any(side == "foreign" for (side, _), _ in self._redact)
 
     @property
     def skips(self) -> bool:
-        """Whether some foreign records are no events."""
+        """True if some foreign records are not events."""
         return bool(self._skip)
 
     def is_skipped(self, foreign: bytes | None) -> bool:
-        """Whether this foreign payload's record is no event. One that is no text is never skipped."""
+        """True if this foreign payload's record is not an event. One that is not text is never skipped."""
         if foreign is None:
             return False
         sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
         return any(test(sides) for test in self._skip)
 
     def shaped(self, joined: Joined) -> Joined | Filtered:
-        """Raises BadRecord where a payload is no JSON object: what cannot be looked into must not get out."""
+        """Raises BadRecord if a payload is not a JSON object: if it cannot be redacted, it must not be written."""
         sides: Sides = {
             "foreign": _members(joined.foreign, "foreign"),
             "primary": _members(joined.primary, "primary"),
@@ -83,15 +82,17 @@ class Shaper:
         return Joined(self._out("foreign", sides), self._out("primary", sides))
 
     def unmatched(self, foreign: bytes | None) -> bytes:
-        """What a joined record holds of a foreign payload without a primary one: no filter applies, which are about
-        pairs, and nothing is derived of what is not there. Raises BadRecord."""
+        """Returns the foreign payload of a joined record without a primary one. Raises BadRecord.
+
+        No filter applies, since filters are about pairs, and nothing is derived from missing fields.
+        """
         sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
         self._derived(sides)
         self._redacted(sides)
         return self._out("foreign", sides)
 
     def shown(self, foreign: bytes | None) -> bytes:
-        """What is left of a foreign payload in the logs of events that were not joined. Raises BadRecord."""
+        """Returns the rest of a foreign payload for the logs of events that were not joined. Raises BadRecord."""
         sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
         self._redacted(sides)
         return msgspec.json.encode(sides["foreign"])
@@ -123,7 +124,7 @@ class Shaper:
 
 
 def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base: Path) -> Adapter:
-    """The same adapter, which from now on joins in this shape. Raises AdapterError.
+    """Returns the same adapter, which now joins in this shape. Raises AdapterError.
 
     Written adapters call it at the end of their own ``__init__`` to have a shape of their own::
 
@@ -172,7 +173,7 @@ def _skipping(adapter: Adapter, shaper: Shaper) -> None:
     def is_skipped(record: bytes, file: LogFile) -> bool:
         try:
             return shaper.is_skipped(adapter.foreign_payload(record, file))
-        except BadRecord:  # its header says so, or what is joined will
+        except BadRecord:  # its header reports it, or joining does
             return False
 
     def one(record: bytes, file: LogFile) -> ForeignHeader:
@@ -227,7 +228,7 @@ def _members(payload: bytes | None, side: str) -> Fields:
 
 
 def _find(fields: Fields, path: str) -> msgspec.Raw | None:
-    """A field whose own name holds the dots goes before a path."""
+    """Returns a field; one whose own name contains the dots is preferred to a path."""
     found = fields.get(path)
     if found is not None or "." not in path:
         return found
@@ -244,7 +245,7 @@ def _inner(fields: Fields, name: str) -> Fields | None:
 
 
 def _put(fields: Fields, path: str, value: msgspec.Raw | None) -> None:
-    """Sets a field, or takes it away. A path leads through objects; what is missing of it is made."""
+    """Sets or removes a field. A path leads through objects; missing ones are created."""
     if path in fields or "." not in path:
         if value is None:
             fields.pop(path, None)
@@ -258,7 +259,7 @@ def _put(fields: Fields, path: str, value: msgspec.Raw | None) -> None:
 
 
 def _hide(fields: Fields, path: str, hidden: Callable[[msgspec.Raw], msgspec.Raw | None]) -> None:
-    """Every field that the path may mean: its names may hold dots themselves, and no reading of it must get out."""
+    """Hides every field that the path may mean: names may contain dots, and no reading of it must get out."""
     if path in fields:
         value = hidden(fields[path])
         if value is None:
@@ -281,7 +282,7 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _text(value: msgspec.Raw) -> str:
-    """Text as it is, anything else as it is written."""
+    """Returns text unchanged, anything else as written."""
     data = bytes(value).strip()
     return str(msgspec.json.decode(data)) if data.startswith(b'"') else data.decode()
 
@@ -320,7 +321,7 @@ def _listed(value: object) -> list[object] | None:
 
 
 def _same(value: object, other: object) -> bool:
-    """Equality in which 1 is not true."""
+    """Equality in which 1 does not equal true."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
@@ -368,7 +369,7 @@ def _maker(derived: Derived, where: str) -> Callable[[Sides], msgspec.Raw | None
 
 
 def _chosen(wanted: list[str] | dict[str, str] | None) -> list[tuple[str, str]] | None:
-    """(new name, path) pairs in order."""
+    """Returns (new name, path) pairs in order."""
     if wanted is None:
         return None
     return list(wanted.items()) if isinstance(wanted, dict) else [(name, name) for name in wanted]

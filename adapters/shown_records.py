@@ -1,9 +1,9 @@
-"""What the logs of events that were not joined may hold of a foreign record, and of why.
+"""The parts of a foreign record, and of the reason, that the logs of events that were not joined may contain.
 
-Where nothing is redacted that is the record as it stands in its log. Where something is, the adapter says what is
-left of it (``Adapter.shown_record``); of a record that it cannot take apart nothing is, since nobody can tell where
-in it the redacted fields stand. A reason may quote the record, or tell a value of it: what it has of the record and
-is not left of it is masked.
+Without redaction that is the record as in its log. With redaction the adapter returns the rest of it
+(``Adapter.shown_record``); a record that it cannot parse is left out whole, since nobody can tell where its redacted
+fields are. A reason may quote the record, or mention a value of it: any text from the record that is not in the rest
+is masked.
 """
 
 from __future__ import annotations
@@ -19,36 +19,34 @@ from photon.adapters.contract import Adapter, BadRecord, LogFile
 
 MASK = "****"
 _QUOTED = re.compile(r"""(?<!\w)(['"])(.+?)\1(?!\w)""", re.DOTALL)
-_PLACE = re.compile(r" \([^()\s]+\.py:\d+\)$")
-"""The line of code at the end of a reason."""
+_PLACE = re.compile(r" \([^()\s]+\.py:\d+\)$")  # the line of code at the end of a reason
 _NUMBERED = re.compile(rb"[\w.+@-]*\d[\w.+@-]*")
-_PIECE_BYTES = 5  # what a reason has in common with the record by chance is shorter, unless there is a digit in it
-_CUT = "….\\"
-"""A quotation that was cut ends so."""
+_PIECE_BYTES = 5  # shorter pieces without a digit may be in the reason by chance
+_CUT = "….\\"  # the end of a truncated quotation
 
 
 class ShownRecord(NamedTuple):
-    """``record`` None: nothing of it may be shown."""
+    """``record`` is ``None`` if nothing of it may be shown."""
 
     record: bytes | None
     reason: str
 
 
 def shown(adapter: Adapter | None, rows: Sequence[tuple[bytes, LogFile, str]]) -> list[ShownRecord]:
-    """(record, its file, why it was not joined) -> what is written of it. ``adapter`` None: it redacts nothing."""
+    """(record, its file, why it was not joined) -> the written text. ``adapter`` ``None`` redacts nothing."""
     if adapter is None or not adapter.hides:
         return [ShownRecord(record, reason) for record, _, reason in rows]
     left = Guard(adapter).each(rows, partial(_left, adapter))
     out = []
     for (record, _, reason), found in zip(rows, left, strict=True):
-        kept = found if isinstance(found, bytes) else None  # a Fault: it did not come to an answer
+        kept = found if isinstance(found, bytes) else None  # a Fault: it gave no answer
         reason = _without_quotations(reason, record, kept or b"")
         out.append(ShownRecord(kept, _without_pieces(reason, record, kept or b"")))
     return out
 
 
 def shown_record(adapter: Adapter, record: bytes, file: LogFile) -> bytes | None:
-    """What may be written of one record."""
+    """Returns the part of one record that may be written."""
     (only,) = shown(adapter, [(record, file, "")])
     return only.record
 
@@ -92,7 +90,7 @@ def _without_pieces(reason: str, record: bytes, kept: bytes) -> str:
 
 
 def _readings(text: str) -> list[bytes]:
-    """The bytes that a quotation stands for: as it is, and with its escapes undone."""
+    """Returns the bytes that a quotation may mean: as it is, and with its escapes undone."""
     text = text.rstrip(_CUT)
     found = [text.encode("utf-8", "surrogatepass")]
     with contextlib.suppress(UnicodeError):

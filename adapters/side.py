@@ -1,7 +1,7 @@
-"""One side of a join as the configuration tells it: plain frozen structs, and what makes them valid.
+"""One side of a join as configured: plain frozen structs and their validation.
 
-The deployment's TOML holds them as ``[join.NAME.primary]`` and ``[join.NAME.foreign]``. Everything here that
-changes what id, key or time a record gets is part of the adapter's rule (see ``ConfiguredAdapter.rule``).
+The deployment's TOML holds them as ``[join.NAME.primary]`` and ``[join.NAME.foreign]``. Every setting that affects a
+record's id, key or time is part of the adapter's rule (see ``ConfiguredAdapter.rule``).
 """
 
 from __future__ import annotations
@@ -26,63 +26,54 @@ PATTERN_CHARS_MAX = 8192
 
 
 class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the event time stands and how it is written: ``unit`` for numbers, else ``format``."""
+    """Field and format of the event time: ``unit`` for numbers, else ``format``."""
 
     field: str
-    unit: str | None = None
-    """s, ms, us or ns since the origin."""
+    unit: str | None = None  # s, ms, us or ns since the origin
+    # "iso8601", a strptime-like pattern, "zeek" (see times.ZeekTime), or "timestamp" (google.protobuf.Timestamp).
     format: str | None = None
-    """"iso8601", a strptime-like pattern, "zeek" (see times.ZeekTime), or "timestamp" (google.protobuf.Timestamp)."""
-    origin: str | None = None
-    """What numbers count from: a local day or time in ``zone``. Absent: the Unix epoch."""
-    zone: str = "UTC"
-    """Of the origin, and of times that name no zone of their own."""
+    origin: str | None = None  # the local day or time in ``zone`` that numbers count from. Absent: the Unix epoch
+    zone: str = "UTC"  # for the origin, and for times without a zone of their own
 
 
 ZEEK_TIME = TimeConfig(field="ts", format="zeek")
 LINE_TIME = "line"
 JOINED_ID = "event_id"
-JOINED_TIME = TimeConfig(field="event_time_ns", unit="ns")
-"""Of the records that a join writes."""
+JOINED_TIME = TimeConfig(field="event_time_ns", unit="ns")  # for the records that a join writes
 
 
 class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How one side's records are read. Names are JSON field paths ("a.b"), CSV columns, or groups of the pattern."""
 
     format: str
+    # Identifies the primary event, on both sides. Several fields are combined, in the same order on both.
     key: str | KeyPart | tuple[str | KeyPart, ...]
-    """Names the primary event, on both sides. Several fields: all of them together, in the same order on both."""
+    # The foreign event's own globally unique id. Absent: made of place and content (``logs.place_ids``).
     id: str | None = None
-    """The foreign event's own globally unique id. Absent: its place and content serve (``logs.place_ids``)."""
+    # Event time. With ``framing = "cri"`` also "line": the time before the content, the default there. Absent: every
+    # foreign event has the same one (see ``times.NoTime``).
     time: TimeConfig | str | None = None
-    """Event time. With ``framing = "cri"`` also "line": the time before the content, the default there. Absent: every
-    foreign event has the same one (see ``times.NoTime``)."""
+    # "cri": the files are container logs of Kubernetes; ``format`` is that of their lines' contents.
     framing: str | None = None
-    """"cri": the files are container logs of Kubernetes, and ``format`` is that of their lines' contents."""
-    delimiter: str | None = None
-    """csv: one ASCII character, default ","."""
-    quote: str | None = None
-    """csv, tsv: the quote character, default '"'; "" when the log knows no quoting."""
+    delimiter: str | None = None  # csv: one ASCII character, default ","
+    quote: str | None = None  # csv, tsv: the quote character, default '"'; "" for logs without quoting
+    # csv, tsv: each file's first record names the columns. Default: yes, unless ``columns`` are given.
     header: bool | None = None
-    """csv, tsv: each file's first record names the columns. Default: yes, unless ``columns`` are given."""
-    columns: tuple[str, ...] | None = None
-    """csv, tsv without header: the columns' names in order."""
+    columns: tuple[str, ...] | None = None  # csv, tsv without header: the columns' names in order
+    # regex: a Python regular expression with named groups that matches a record from its start.
     pattern: str | None = None
-    """regex: a Python regular expression with named groups that matches a record from its beginning."""
-    multiline: bool = False
-    """csv, tsv: a line end inside a quoted field belongs to the field."""
-    absent: str | tuple[str, ...] = ()
-    """Marks of an absent value, as ``-`` in access logs; one text, or several."""
+    multiline: bool = False  # csv, tsv: a line end inside a quoted field belongs to the field
+    absent: str | tuple[str, ...] = ()  # marks of an absent value, such as ``-`` in access logs; one text, or several
+    # primary: which record events are joined with if several different ones have their key. Absent: first.
     duplicates: Literal["first", "last", "reject"] | None = None
-    """primary: what becomes of events whose key several records share that differ. Absent: first."""
+    # protobuf: the file with the FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``).
     descriptor: str | None = None
-    """protobuf: the file with the FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
+    # Another join of the file: its joined records are the events of this side. Format, id and time are theirs.
     join: str | None = None
-    """Another join of the file: its joined records are the events of this side. Format, id and time are theirs."""
+    # protobuf: the full name of the message in the log, each preceded by its length as a varint.
     message: str | None = None
-    """protobuf: the full name of the message that the log holds, each behind its length as a varint."""
+    # Absolute directories that links in the log directory may lead into, besides the log directory itself.
     follow_links: tuple[str, ...] = ()
-    """Absolute directories that links in the log directory may lead into, besides the log directory itself."""
 
     @property
     def key_parts(self) -> tuple[KeyPart, ...]:
@@ -101,7 +92,7 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def field_time(self) -> TimeConfig | None:
-        """The time, where it stands in a field."""
+        """The time, if it is in a field."""
         return self.time if isinstance(self.time, TimeConfig) else None
 
     @property
@@ -117,17 +108,17 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def delimiter_byte(self) -> bytes:
-        """What separates the fields of csv and tsv."""
+        """The separator of csv and tsv fields."""
         return (self.delimiter or ("\t" if self.format == "tsv" else ",")).encode()
 
     @property
     def quote_byte(self) -> bytes:
-        """What fields may be quoted with; empty for nothing."""
+        """The quote character of fields; empty if there is none."""
         return ('"' if self.quote is None else self.quote).encode()
 
 
 def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> SideConfig:
-    """A side from a TOML table at ``where`` ("join.clicks.foreign"), checked. Raises AdapterError, one line."""
+    """Returns a checked side from a TOML table at ``where`` ("join.clicks.foreign"). Raises AdapterError."""
     for given, struct, place in ((table, SideConfig, where), (table.get("time"), TimeConfig, f"{where}.time")):
         if isinstance(given, Mapping):
             check_names(given, struct.__struct_fields__, place, "a setting")
@@ -145,8 +136,7 @@ def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> S
 
 
 def with_defaults(side: SideConfig, *, foreign: bool) -> SideConfig:
-    """Zeek's event time has one name and its own ways to be written; another join's records have an id and a time; a
-    line of a container log has its runtime's time."""
+    """Adds a side's defaults: Zeek's time field and formats, another join's id and time, a container log's time."""
     if foreign and side.join is not None:
         return msgspec.structs.replace(side, id=side.id or JOINED_ID, time=side.time or JOINED_TIME)
     if foreign and side.time is None and side.framing == "cri":
@@ -157,7 +147,7 @@ def with_defaults(side: SideConfig, *, foreign: bool) -> SideConfig:
 
 
 def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
-    """Refuses a side that cannot be read as told. Raises AdapterError naming key, value and what would be right."""
+    """Refuses a side that cannot be read as configured. Raises AdapterError with key, value and a correct one."""
     if side.format not in FORMATS:
         raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
     if side.join is not None and side.format != "jsonl":
@@ -190,7 +180,7 @@ def check_links(directories: Sequence[str], where: str) -> None:
 
 
 def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
-    """The reader that a time table describes. Raises AdapterError."""
+    """Returns the reader that a time table describes. Raises AdapterError."""
     if not time.field:
         raise _wrong(where, "field", time.field, "name the field that holds the event time")
     if (time.unit is None) == (time.format is None):
@@ -231,7 +221,7 @@ def time_reader(time: TimeConfig, where: str) -> times.TimeReader:
 
 
 def side_pattern(side: SideConfig, where: str) -> re.Pattern[bytes]:
-    """The compiled pattern of a regex side. Raises AdapterError."""
+    """Returns the compiled pattern of a regex side. Raises AdapterError."""
     text = side.pattern
     if not text:
         raise AdapterError("pattern is missing", where, "write a regular expression with named groups, (?P<name>…)")
@@ -322,7 +312,7 @@ def _check_key(side: SideConfig, where: str) -> None:
 
 
 def _check_names_exist(side: SideConfig, where: str) -> None:
-    """Names that must be columns or groups are ones; with a header only the files can tell."""
+    """Checks that names are columns or groups; with a header only the files can tell."""
     known: tuple[str, ...]
     if side.format == "regex":
         known, kind = tuple(side_pattern(side, where).groupindex), "group of the pattern"

@@ -18,8 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from photon.config.clock import NEVER_NS, NS_PER_S
 
-UNIT_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
-"""Unit -> power of ten that makes nanoseconds of it."""
+UNIT_EXPONENTS = {"s": 9, "ms": 6, "us": 3, "ns": 0}  # unit -> power of ten that converts it to nanoseconds
 
 NO_TIME_NS = 0  # 1970-01-01T00:00:00Z
 WITHOUT_TIME = (
@@ -27,13 +26,10 @@ WITHOUT_TIME = (
     "permanently (registry.retention is not possible), and the output has no watermark"
 )
 
-TIME_TEXT_CHARS_MAX = 64
-"""No sensible time is longer; bounds the arithmetic on hostile input."""
+TIME_TEXT_CHARS_MAX = 64  # no sensible time is longer; bounds the arithmetic on hostile input
 EXPONENT_MAX = 30
-ZEEK_MS_MIN = 10**11
-"""As seconds that is the year 5138, as milliseconds 1973."""
-CACHED_SECONDS_MAX = 65_536
-"""Entries of a reader's cache of whole seconds: events of one log crowd into few of them."""
+ZEEK_MS_MIN = 10**11  # the year 5138 as seconds, 1973 as milliseconds
+CACHED_SECONDS_MAX = 65_536  # size of a reader's cache of whole seconds: many events of one log share a second
 
 _FRACTION_DIGITS = 9
 _NUMBER = re.compile(rb"([+-]?)([0-9]+)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?")
@@ -50,26 +46,25 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 class TimeReader(ABC):
     """Reads one field's text. A reader is built once from the configuration and keeps a bounded cache."""
 
-    accepts_numbers: bool
-    """Whether a JSON number may stand in the field."""
+    accepts_numbers: bool  # the field may hold a JSON number
 
     @abstractmethod
     def from_text(self, text: bytes) -> int:
         """Nanoseconds UTC. Raises ValueError."""
 
     def from_int(self, value: int) -> int:
-        """As from_text for an integer that was parsed already."""
+        """Same as from_text, for an integer already parsed."""
         return self.from_text(b"%d" % value)
 
     def many(self, values: Sequence[int | str]) -> list[int]:
-        """Of a column of numbers and texts. Raises ValueError."""
+        """Converts a column of numbers and texts. Raises ValueError."""
         if not self.accepts_numbers and int in set(map(type, values)):
             raise ValueError("is a number")
         return [self.from_int(each) if type(each) is int else self.from_text(str(each).encode()) for each in values]
 
 
 def zone_named(name: str) -> tzinfo:
-    """A time zone: "UTC", an offset such as "+02:00", or a name of the tz database. Raises ValueError."""
+    """Returns a time zone: "UTC", an offset such as "+02:00", or a name of the tz database. Raises ValueError."""
     if name in ("UTC", "Z", "GMT", "Etc/UTC"):
         return UTC
     offset = _OFFSET.fullmatch(name)
@@ -85,7 +80,7 @@ def zone_named(name: str) -> tzinfo:
 
 
 def origin_ns(text: str, zone: tzinfo) -> int:
-    """The instant that numbers count from: a day ("2012-06-21": its local midnight) or a local date and time."""
+    """Returns the instant that numbers count from: a day ("2012-06-21", local midnight) or a local date and time."""
     try:
         return Iso8601Time(zone).from_text(text.encode())
     except ValueError:
@@ -123,7 +118,7 @@ class NumberTime(TimeReader):
             raise ValueError(f"is longer than {TIME_TEXT_CHARS_MAX} characters")
         whole, dot, fraction = text.partition(b".")
         if self._exponent == _FRACTION_DIGITS and whole.isdigit() and (fraction.isdigit() or not dot):
-            # The common case, some times faster than the pattern: plain seconds.
+            # The common case, several times faster than the pattern: plain seconds.
             return _checked(int(whole) * NS_PER_S + int(fraction[:9].ljust(9, b"0")) + self._origin)
         match = _NUMBER.fullmatch(text)
         if match is None:
@@ -140,7 +135,7 @@ class NumberTime(TimeReader):
 
 
 class NoTime(TimeReader):
-    """The event time of logs that have none: ``NO_TIME_NS``, which is the same for every reader at any moment."""
+    """The event time of logs without times: ``NO_TIME_NS``, the same for every reader at any moment."""
 
     accepts_numbers = True
 
@@ -159,7 +154,7 @@ class Iso8601Time(TimeReader):
     def __init__(self, zone: tzinfo = UTC) -> None:
         self._zone = zone
         self._seconds: dict[tuple[bytes, bytes | None, bytes | None], int] = {}
-        self._utc: dict[bytes, int] = {}  # what stands before the fraction of times in UTC
+        self._utc: dict[bytes, int] = {}  # the text before the fraction -> times in UTC
 
     def from_text(self, text: bytes) -> int:
         known = self._utc.get(text[:19])
@@ -178,7 +173,7 @@ class Iso8601Time(TimeReader):
             _remember(self._seconds, place, seconds)
         ns = seconds * NS_PER_S
         if fraction is not None:
-            # "12:30.5" would be half a minute to ISO 8601; nobody writes it on purpose.
+            # ISO 8601 reads "12:30.5" as half a minute; nobody writes that on purpose.
             if clock is None or len(clock) < 8:
                 raise ValueError(f"= {shown(text)} has a fraction without seconds")
             ns += int(fraction[:9].ljust(9, b"0"))
@@ -195,7 +190,7 @@ class Iso8601Time(TimeReader):
 
 
 class ZeekTime(TimeReader):
-    """Zeek's three ways: seconds since the epoch with a fraction, whole milliseconds (from ZEEK_MS_MIN), ISO 8601."""
+    """Zeek's formats: seconds since the epoch with a fraction, whole milliseconds (from ZEEK_MS_MIN), ISO 8601."""
 
     accepts_numbers = True
 
@@ -298,7 +293,7 @@ _SHORT = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M"}
 
 
 def compile_pattern(pattern: str) -> re.Pattern[bytes]:
-    """A strptime-like pattern as a compiled one over bytes. Raises ValueError saying what is wrong with it."""
+    """Compiles a strptime-like pattern to one over bytes. Raises ValueError that says what is wrong with it."""
     source = pattern
     parts: list[bytes] = []
     at = 0
@@ -328,13 +323,13 @@ def compile_pattern(pattern: str) -> re.Pattern[bytes]:
 
 
 def shown(text: bytes) -> str:
-    """A field's value for an error message: quoted, short, on one line."""
+    """Returns a field's value for an error message: quoted, short, on one line."""
     head = text[:TIME_TEXT_CHARS_MAX].decode("utf-8", "backslashreplace")
     return repr(head) + ("…" if len(text) > TIME_TEXT_CHARS_MAX else "")
 
 
 def _checked(ns: int) -> int:
-    # The two ends of int64 are left to the sentinels (NEVER_NS, WAIT_NS).
+    # The two ends of int64 are reserved for the sentinels (NEVER_NS, WAIT_NS).
     if -NEVER_NS <= ns < NEVER_NS:
         return ns
     raise ValueError("is out of the range of int64 nanoseconds (years 1678 to 2262)")
@@ -366,10 +361,10 @@ def _offset_seconds(text: str) -> int:
 def _seconds_utc(
     day: tuple[int, int, int], clock: tuple[int, int, int], offset: int | None, zone: tzinfo, text: bytes
 ) -> int:
-    """Seconds since the epoch. A leap second (:60) is the first second of the next minute, as in POSIX.
+    """Returns seconds since the epoch. A leap second (:60) is the first second of the next minute, as in POSIX.
 
-    A local time that occurs twice (clocks set back) is the first one; one that never occurs (clocks set
-    forward) counts with the offset before the change.
+    A local time that occurs twice (clocks set back) is the first one; one that never occurs (clocks set forward) uses
+    the offset before the change.
     """
     hour, minute, second = clock
     if second > 60 or minute > 59 or hour > 23:
@@ -388,7 +383,7 @@ def _seconds_utc(
 
 
 def rfc3339_us(ns: int) -> str:
-    """UTC as ISO 8601 with microseconds, ``2024-01-31T12:00:00.000001Z``; cut, not rounded."""
+    """Returns UTC as ISO 8601 with microseconds, ``2024-01-31T12:00:00.000001Z``; truncated, not rounded."""
     seconds, rest = divmod(ns, NS_PER_S)
     at = datetime(1970, 1, 1) + timedelta(seconds=seconds)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"

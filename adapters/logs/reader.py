@@ -1,4 +1,4 @@
-"""Bytes of one file by uncompressed offset: plain files by pread, gzip and Zstandard by a forward stream."""
+"""Reads one file by uncompressed offset: plain files by pread, gzip and Zstandard as a forward stream."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from photon.adapters.logs.links import LogPath
 from photon.adapters.logs.zstd_source import ZstdSource
 from photon.objects.paths import ObjectPath
 
-CHECKSUM_WRONG = "checksum wrong, all its lines are whole"  # ``Source.damage`` where no line is lost
-_CHECKS = ("incorrect data check", "incorrect length check")  # zlib's words for it
-CHECK_BYTES = 4  # bytes of a trailer that at most follow the place where zlib finds it wrong
+CHECKSUM_WRONG = "checksum wrong, all its lines are whole"  # ``Source.damage`` if no line is lost
+_CHECKS = ("incorrect data check", "incorrect length check")  # zlib's wording
+CHECK_BYTES = 4  # most bytes of a trailer after the place where zlib finds it wrong
 
 
 class Source(Protocol):
@@ -25,32 +25,32 @@ class Source(Protocol):
     compressed: bool
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``offset``; fewer only at the end of what is there now."""
+        """Returns up to ``length`` bytes from ``offset``; fewer only at the current end."""
         ...
 
     def size(self) -> int: ...
 
     def consumed(self) -> int:
-        """Bytes on disk taken so far, for progress only; 0 where it is not known."""
+        """Returns the bytes on disk read so far, for progress only; 0 if unknown."""
         ...
 
     def damage(self) -> str:
-        """Why nothing behind the last read can be read, for ever; empty when all is well."""
+        """Returns why bytes after the last read are permanently unreadable; empty if all is well."""
         ...
 
     def cut_short(self) -> bool:
-        """The last read met the end of the file in the middle of a compressed stream: more may come."""
+        """True if the last read met the end of the file in the middle of a compressed stream: more may come."""
         ...
 
     def unlinked(self) -> bool:
-        """The file has no name any more."""
+        """True if the file has no name any more."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_source(path: Path | LogPath) -> Source:
-    """Raises OSError. Compressed when the name says ``.gz`` or ``.zst``."""
+    """Opens a file, compressed if the name ends with ``.gz`` or ``.zst``. Raises OSError."""
     if path.name.endswith(".zst"):
         return ZstdSource(path)
     if path.name.endswith(".gz"):
@@ -126,13 +126,13 @@ class GzipSource(ForwardSource):
         self._waiting = b""  # compressed bytes not inflated yet
         self._inflate = zlib.decompressobj(wbits=31)
         self._begun = False  # inside a member
-        self._pending = False  # the inflater may hold output for input it has taken
+        self._pending = False  # the inflater may hold output for input it has consumed
         self._damage = ""
         self._buffer = bytearray()
         self._start = 0  # uncompressed offset of the buffer
 
     def _more(self, limit: int) -> bytes:
-        """The next uncompressed bytes; empty at the end of what is there."""
+        """Returns the next uncompressed bytes; empty at the current end."""
         while not self._damage:
             if not self._waiting and not self._pending:
                 self._waiting = self._file.read(self._taken, READ_BYTES)
@@ -164,7 +164,7 @@ class GzipSource(ForwardSource):
         return piece
 
     def _up_to_damage(self, inflate: zlib._Decompress, why: str) -> bytes:
-        """The output before the damage: an inflater that fails keeps what it made from good bytes before."""
+        """Returns the output before the damage: an inflater that fails keeps the output of the good bytes before."""
         out = []
         at = 0
         try:
@@ -179,7 +179,7 @@ class GzipSource(ForwardSource):
         return b"".join(out)
 
     def _more_follows(self, at: int) -> bool:
-        """True if bytes follow the trailer that was wrong: another member, which nobody reads."""
+        """True if bytes follow the wrong trailer: another member, which is not read."""
         left = len(self._waiting) - at - 1
         return left > CHECK_BYTES or bool(self._file.read(self._taken, 1))
 

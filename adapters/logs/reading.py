@@ -1,7 +1,7 @@
-"""Reading one log on: bytes that are checked to be the log's own, cut into whole records.
+"""Reads on in one log: checks that the bytes are the log's own, and cuts them into whole records.
 
-What is compared (the first record, and the bytes before the position) is read together with the data or after it, so
-that a file that is overwritten meanwhile is noticed.
+The bytes to compare (the first record, and those before the position) are read together with the data or after it, so
+that overwriting the file in the meantime is noticed.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ from photon.adapters.logs.reader import Source
 from photon.adapters.logs.same_beginnings import Alike
 from photon.adapters.logs.tracked_logs import FINISHED, TrackedFile, TrackedLog
 
-BLOCK_BYTES = 1 << 20
-"""Bytes read at a time; a block is at most this, or one record where that is longer."""
+BLOCK_BYTES = 1 << 20  # bytes read at a time; a block is at most this, or one longer record
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBytes:
-    """``data`` from ``begin`` on, with the PROOF_BYTES that stand before it, or all where there are fewer."""
+    """``data`` from ``begin``, with the PROOF_BYTES before it, or fewer at the start of the log."""
 
     begin: int
     before: bytes
     data: bytes
 
     def ahead_of(self, at: int) -> bytes:
-        """The PROOF_BYTES in front of a position within the data, or at its end."""
+        """Returns the PROOF_BYTES before a position within the data, or at its end."""
         stop = at - self.begin
         if stop >= PROOF_BYTES:
             return self.data[stop - PROOF_BYTES : stop]
         return (self.before + self.data[:stop])[-PROOF_BYTES:]
 
     def proof(self, at: int) -> bytes:
-        """The proof of a position within the data, or at its end."""
+        """Returns the proof of a position within the data, or at its end."""
         return proof_of(self.ahead_of(at))
 
 
 class LogReader:
-    """Reads logs from the files that ``Logs`` gave them. ``ready`` receives logs that got another file."""
+    """Reads logs from the files assigned by ``Logs``. ``ready`` receives logs that got another file."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class LogReader:
         touch: Callable[[str], None],
         whole_files: bool = False,
     ) -> None:
-        """``touch``: the next scan has to match this log. ``whole_files``: nothing is appended to any."""
+        """``touch``: the next scan has to match this log. ``whole_files``: no file is appended to."""
         self._whole_files = whole_files
         self._files = files
         self._logs = logs
@@ -75,18 +74,17 @@ class LogReader:
         self._headed = framing.kind == "zeek"
         self._ready = ready
         self._touch = touch
-        self.awaiting = False
-        """The log that was read last has bytes that are on their way here."""
-        self._last = ReadBytes(0, b"", b"")  # what ``read`` read; ``blocks`` asks for proofs of places in it
+        self.awaiting = False  # bytes of the log that was read last are being fetched
+        self._last = ReadBytes(0, b"", b"")  # result of ``read``; ``blocks`` asks for proofs of positions in it
 
     def read(self, log: TrackedLog, final: bool) -> tuple[list[Piece], bool]:
-        """The log's next records, and whether there may be more of them now."""
+        """Returns the log's next records, and whether there may be more of them now."""
         self.awaiting = False
         if log.held:
             return [], False
         file = log.file
         if self._whole_files and file is not None and log.proof == proof_of_whole(file.key):
-            log.done = (file.key, file.size, FINISHED)  # by another worker, before it was given to this one
+            log.done = (file.key, file.size, FINISHED)  # read by another worker before it was given to this one
             return [], False
         source = self._source(log)
         if file is None or source is None:
@@ -101,7 +99,7 @@ class LogReader:
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
             self._sources.close(log.identity)
             return [], False
-        if read is None:  # not the bytes it was
+        if read is None:  # not the bytes it had
             return [], self._replaced(log, file)
         self._last, data = read, read.data
         if self._whole_files and read.begin == log.data_start:
@@ -131,7 +129,7 @@ class LogReader:
         return framed.pieces, not at_end
 
     def blocks(self, log: TrackedLog, piece: Piece) -> list[Block]:
-        """What is handed out of a piece that was read."""
+        """Returns the blocks made of a piece that was read."""
         if not self._headed:
             proof = log.proof if piece.end == log.next else self._last.proof(piece.end)
             return [log.block(piece, proof, self._last.ahead_of(piece.offset))]
@@ -157,13 +155,14 @@ class LogReader:
 
     @staticmethod
     def _waits(framed: Framed, log: TrackedLog, data: bytes) -> bool:
-        """Whether a last record is incomplete."""
+        """True if the last record is incomplete."""
         return framed.long is not None or framed.next < log.next + len(data)
 
     def _checked(self, log: TrackedLog, source: Source) -> tuple[ReadBytes | None, bool]:
-        """Bytes from ``log.next`` on, and whether the file's end (as scanned) was met. None: not this log's bytes.
+        """Returns bytes from ``log.next``, and whether the file's end (as scanned) was met. ``None``: not this log's
+        bytes.
 
-        What is compared is read together with the data or after it, so that a file that is overwritten meanwhile
+        The bytes to compare are read together with the data or after it, so that overwriting the file in the meantime
         is noticed.
         """
         file = log.file
@@ -171,7 +170,7 @@ class LogReader:
         before = min(PROOF_BYTES, log.next)
         want = BLOCK_BYTES
         while True:
-            if source.compressed:  # which goes forwards
+            if source.compressed:  # which is read sequentially
                 raw = source.read(log.next - before, before + want)
                 prefix, data = raw[:before], raw[before:]
             else:
@@ -201,7 +200,7 @@ class LogReader:
         return read, at_end
 
     def _grown_line(self, log: TrackedLog, source: Source, read: ReadBytes) -> ReadBytes:
-        """The last line was handed out without its line end. If it went on since, it is handed out again, whole."""
+        """Returns the last line again, whole, if it was returned without its line end and has grown since."""
         data = read.data
         end = next((e for e in (b"\n", b"\r\n") if data.startswith(e)), b"")
         if end or not data or data == b"\r":
@@ -224,8 +223,10 @@ class LogReader:
         return ReadBytes(start, again[:front], again[front:] + data)
 
     def _replaced(self, log: TrackedLog, file: TrackedFile) -> bool:
-        """The file of a log holds other bytes than it did: truncated, rewritten, or another log by now. Whether the
-        log can be read on as it is now."""
+        """Handles a log's file that holds other bytes than before: truncated, rewritten, or another log by now.
+
+        True if the log can be read on in its current state.
+        """
         self._sources.close(log.identity)
         old_size, old_head = file.size, file.head
         if file.gone:
@@ -251,7 +252,7 @@ class LogReader:
         log.done = None
         self._logs.leave(log)
         self._touch(log.identity)
-        # Neither log need wait for the next scan: what stands in this file now, and the copy of what stood in it.
+        # Neither log need wait for the next scan: the one now in this file, nor the copy of its previous content.
         identities = {log.identity} if file.head is None else {log.identity, file.head.identity}
         for identity in sorted(identities):
             for each in self._files.claims(identity):
@@ -271,11 +272,11 @@ class LogReader:
         file = log.file
         if file is None or file.gone:
             if file is not None:
-                self._logs.lose(log, file)  # it was open once, but others needed the descriptor
+                self._logs.lose(log, file)  # it was open, but others needed the descriptor
             return None
         return self._sources.keep(log.identity, file)
 
 
 def _waiting_at(framed: Framed) -> int:
-    """Where the record begins that is not whole."""
+    """Returns the start of the incomplete record."""
     return framed.next if framed.long is None else framed.long.offset

@@ -1,12 +1,12 @@
-"""Which log a file holds, by its bytes: logs that begin alike, copies, and logs that come back under another name.
+"""Finds the log a file holds by its bytes: logs that begin alike, copies, and logs that reappear under another name.
 
-A log's name and first record are its identity, and two logs may have both in common: where a writer begins each file
-with the same line, say. And one log may have many names: rotated, moved, linked, copied. Whether a file is the log
-that was read is proved by the bytes before its position. Of two files that are there, their first bytes, and the last
-ones that both have, tell whether one may be a copy of the other; where they differ one of them is another log.
+A log's name and first record are its identity, and two logs may share both: if a writer begins each file with the
+same line, say. And one log may have many names: rotated, moved, linked, copied. The bytes before a position prove
+that a file is the log that was read. For two existing files, the first bytes, and the last ones that both have, tell
+whether one may be a copy of the other; if they differ, one of them is another log.
 
-A file is therefore read unless it is known to hold only what another one holds. Being wrong costs time and no record:
-event ids are made of bytes (``place_ids``), so what is read twice is recognised.
+So a file is read unless it is known to hold only bytes that another one holds. A mistake costs time but no record:
+event ids are made of bytes (``place_ids``), so bytes that are read twice are recognised.
 """
 
 from __future__ import annotations
@@ -38,15 +38,13 @@ from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
-MET_MAX = 1 << 16
-"""Final logs whose beginnings are remembered."""
-LOOKS_MAX = 8
-"""Upper bound on those of these logs for which a new file is opened."""
+MET_MAX = 1 << 16  # final logs whose beginnings are remembered
+LOOKS_MAX = 8  # most of these logs for which a new file is opened
 AT_HAND_MAX = 2
 
 
 class Alike:
-    """Gives files to the logs whose bytes they hold."""
+    """Assigns files to the logs whose bytes they hold."""
 
     def __init__(self, files: Files, logs: Logs, sources: OpenFiles, problems: ProblemReporter) -> None:
         self._files = files
@@ -55,14 +53,14 @@ class Alike:
         self._problems = problems
         self._at_hand: dict[tuple[int, int], Source] = {}  # files that are being compared
         self._met: dict[bytes, str] = {}  # digest of a final log's first record -> its path
+        # Logs -> scans that saw them unchanged. One of their files is cut short and may be an incomplete copy of a
+        # known one, or was compared only at its ends.
         self.unsure: dict[str, int] = {}
-        """Logs one file of which is cut short and may be a copy in the making of a known one, or was compared at its
-        ends only -> scans that saw it so without a change."""
 
     def tell_apart(self, touched: Collection[str], *, final: bool = False) -> None:
-        """Before these logs are given their files: a file that holds another log than it seems to claims that one.
+        """Runs before these logs are assigned files: a file that holds another log than it seems to claims that one.
 
-        ``final``: no more will come of files that are being compressed.
+        ``final``: files that are being compressed will not grow any more.
         """
         try:
             self._tell_apart(touched, final)
@@ -75,18 +73,18 @@ class Alike:
         for identity in sorted(settled.union(touched)):
             first = identity.partition(ALIKE_MARK)[0]
             files = self._files.claims(first)
-            if identity != first and not self._files.claims(identity):  # perhaps it was compressed meanwhile
+            if identity != first and not self._files.claims(identity):  # perhaps it was compressed in the meantime
                 log = self._logs.all.get(identity)
                 for file in files if log is not None else ():
                     if file.packed and self._holds(log, file):
                         self._files.hold(file, identity)
             elif identity == first and len(files) > 1:
                 self._sort_out(first, files, final or first in settled)
-        for identity in list(touched):  # with those that were claimed just now
+        for identity in list(touched):  # including those claimed just now
             self._measure(self._files.claims(identity))
 
     def recognise(self, file: TrackedFile, head: Head) -> str:
-        """The identity of the log that a file holds: by its name, or as a known log or a copy of one by its bytes."""
+        """Returns the identity of the log that a file holds, by name, or by bytes if they are a known log's."""
         if head.identity in self._logs.all or self._files.another(head.identity, file) is not None:
             return head.identity
         before, file.head = file.head, head  # for the comparison
@@ -114,7 +112,7 @@ class Alike:
         return head.identity
 
     def met(self, log: TrackedLog, data: bytes) -> None:
-        """Tells of a final log that begins like another one that was read before; these are not compared further.
+        """Reports a final log that begins like another one read before; the two are not compared further.
 
         ``data``: its first bytes.
         """
@@ -126,12 +124,12 @@ class Alike:
                 self._problems.tell(ProblemKind.ALIKE, log.path, what, aloud=False)
 
     def known_as(self, log: TrackedLog, file: TrackedFile) -> str | None:
-        """Of a file that does not hold its log: another known log that begins alike, and that it does hold."""
+        """Returns another known log that begins alike and that the file holds, if it does not hold its own."""
         names = (name for name in self._relatives(record_of(log.identity)) if not self._files.claims(name))
         return next((name for name in names if self._holds(self._logs.all.get(name), file)), None)
 
     def _relatives(self, record: str) -> list[str]:
-        """Identities of logs that begin with this record, those in sight before others."""
+        """Returns identities of logs that begin with this record, those in sight first."""
         in_sight = islice(self._files.claimed(record), RELATIVES_MAX // 2)
         return list(dict.fromkeys((*in_sight, *islice(self._logs.of_record(record), RELATIVES_MAX))))
 
@@ -140,7 +138,8 @@ class Alike:
         by_age = sorted(files, key=lambda file: (file.packed, file.mtime_ns, file.path))
         log = self._logs.all.get(first)
         keeper = self._keeper(log, by_age)
-        # If another file is proved to hold what was read from this one, this one was overwritten by another log.
+        # If another file is proved to hold the bytes that were read from this one, this one was overwritten by
+        # another log.
         cut = log.file if log is not None and log.file is not keeper and self._is_cut(log, keeper) else None
         self._measure(files)
         by_reach = sorted((file for file in files if file is not cut), key=lambda file: (*file.reach(), file.path))
@@ -153,7 +152,7 @@ class Alike:
         if not final and any(file.glanced for file in files if file is not keeper):
             self.unsure[first] = 0
         if others:
-            for file in by_age:  # one that grew may be another file on the same inode, and not begin alike at all
+            for file in by_age:  # one that grew may be another file on the same inode, with a different start
                 self._files.identify(file)
             if len(still := self._files.claims(first)) < len(files):
                 others = []
@@ -169,14 +168,14 @@ class Alike:
         return bool(self._holds(log, keeper))
 
     def _measure(self, files: Sequence[TrackedFile]) -> None:
-        """Finds out how far the compressed ones of several files go, as far as their first bytes tell."""
+        """Finds out how far compressed files go, as far as their first bytes tell."""
         for file in files if len(files) > 1 else ():
             if file.packed and file.measured != (file.size, file.mtime_ns):
                 file.head_length = len(self._read(file, 0, HEAD_BYTES))
                 file.measured = file.size, file.mtime_ns
 
     def _keeper(self, log: TrackedLog | None, files: Sequence[TrackedFile]) -> TrackedFile:
-        """The one of them that is the log; plain ones come before compressed ones, which are dear to look into."""
+        """Returns the file that is the log; prefers plain files, as compressed ones are expensive to open."""
         undecided = []
         followed = log.file if log is not None else None
         for file in sorted(files, key=lambda file: (file.packed, file is not followed)):
@@ -202,7 +201,7 @@ class Alike:
                 return
             if holds is None and log is not None:
                 undecided.append(log)
-        # A log of which more was read than the file has is another one, unless the file is still being compressed.
+        # If more of a log was read than the file has, it is another log, unless the file is still being compressed.
         if not final and file.packed and any(log.proof and self._is_cut_short(file, log) for log in undecided):
             self.unsure[first] = 0
             return
@@ -217,7 +216,7 @@ class Alike:
         self._files.hold(file, name)
 
     def _holds(self, log: TrackedLog | None, file: TrackedFile) -> bool | None:
-        """Whether the file holds what was read of the log; None: that cannot be told, or not yet."""
+        """True if the file holds the bytes that were read of the log; ``None`` if that cannot be told, or not yet."""
         if log is None or not log.proof:
             return None
         front = min(PROOF_BYTES, log.next)
@@ -225,21 +224,23 @@ class Alike:
         return None if len(data) < front else proof_of(data) == log.proof
 
     def _is_cut_short(self, file: TrackedFile, log: TrackedLog) -> bool:
-        """Whether a compressed file that has less than was read of the log ends in the middle of its stream."""
+        """True if a compressed file with fewer bytes than were read of the log ends in the middle of its stream."""
         source = self._sources.open(file)
         if source is None:
             return False
         try:
             return not source.read(log.next - 1, 1) and source.cut_short() and not source.damage()
-        except OSError:  # told when it was compared
+        except OSError:  # reported when it was compared
             return False
         finally:
             source.close()
 
     def _differ(self, one: TrackedFile, other: TrackedFile, *, at_rest: bool = False) -> bool:
-        """True if neither can be a copy of the other, whole or in the making: their first bytes tell, and the last
-        ones that both have. All bytes are compared once ``other`` is at rest, or is as it was when it was last
-        compared: reading a copy in the making at each of its changes would cost too much.
+        """True if neither can be a complete or partial copy of the other, judged by the first and the last common
+        bytes.
+
+        All bytes are compared once ``other`` is at rest, or unchanged since the last comparison: reading a growing
+        copy at each of its changes would cost too much.
         """
         now = (one.key, other.size, other.mtime_ns)
         if other.compared == now:
@@ -262,7 +263,7 @@ class Alike:
             if self._differ_behind_heads(one, other):
                 return True
             other.glanced = None
-        # A copy that goes no further than the log is compared again only once it has changed.
+        # A copy that goes no further than the log is compared again only after it has changed.
         if len(heads[1]) <= len(heads[0]) and (other.compressed or other.size <= one.size):
             other.compared = now
         return False

@@ -1,8 +1,8 @@
-"""Records of a directory's logs to look at: bounded, and spread over all files and over the length of each.
+"""Samples records of a directory's logs: bounded, and spread over all files and over the length of each.
 
-Foreign events name primary ones that stand somewhat before them in time. So both sides are cut at the same places of
-their files (the beginning, and each further quarter), and of primary logs most of what is read lies *before* the
-place: a larger ``size`` widens these windows until they cover everything.
+Foreign events refer to primary ones from shortly before. So both sides are sampled at the same places of their files
+(the beginning, and each further quarter), and for primary logs most of each window is *before* the place: a larger
+``size`` widens these windows until they cover everything.
 """
 
 from __future__ import annotations
@@ -19,23 +19,21 @@ from photon.adapters.logs.links import LogPath, log_path
 from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind, ProblemReporter
 
 FILES_MAX = 64
-WINDOWS = 4
-"""In a plain file; a compressed one is read from its beginning."""
+WINDOWS = 4  # per plain file; a compressed one is read from its beginning
 WINDOW_MIN = 16 << 10
 CUT_BYTES = 64 << 10
-RECORDS_MIN = 40
-"""Of a file."""
+RECORDS_MIN = 40  # per file
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """File name -> its records without line ends, its first ones at the front."""
+    """File name -> its records without line ends, from the start of the file."""
 
     records: dict[str, list[bytes]]
     whole: bool  # nothing was left out
     unread: tuple[Problem, ...] = ()  # files and directories that cannot be read, and why
+    # Unix times between which the files were last written; ``None`` if unknown.
     written: tuple[int, int] | None = None
-    """Unix times between which the files were written last; ``None``: no file says."""
 
 
 def sample(
@@ -47,9 +45,10 @@ def sample(
     before: float = 0.0,
     links: Sequence[str] = (),
 ) -> Sampled:
-    """About ``size`` bytes and at most ``records`` records. ``before``: so much of each window lies before its place.
+    """Returns about ``size`` bytes and at most ``records`` records. ``before``: share of each window before its
+    place.
 
-    Raises OSError when the directory cannot be listed; a file that cannot be read is named in ``unread``.
+    Raises OSError when the directory cannot be listed; files that cannot be read are listed in ``unread``.
     """
     problems = ProblemReporter(None)
     found = discover(directory, patterns, problems, links=links)
@@ -57,7 +56,7 @@ def sample(
     whole = len(chosen) == len(found)
     taken: dict[str, list[bytes]] = {}
     for number, file in enumerate(chosen):
-        left = len(chosen) - number  # what a small file leaves over goes to the others
+        left = len(chosen) - number  # the unused share of a small file goes to the others
         try:
             place = log_path(directory, file.path, links)
             lines, all_of_it, damage = _lines(place, file.size, max(size // left, WINDOW_MIN), before)
@@ -78,7 +77,7 @@ def sample(
 
 
 def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool, str]:
-    """Lines of a file, whether they are all, and what is damaged. Raises OSError."""
+    """Returns lines of a file, whether these are all, and the damage. Raises OSError."""
     source = open_anywhere(path, LINES)
     try:
         if source.compressed or on_disk <= size:
@@ -98,7 +97,7 @@ def _lines(path: Path | LogPath, on_disk: int, size: int, before: float) -> tupl
 
 
 def _cut(data: bytes) -> list[bytes]:
-    """The beginning of a line that is too long to be sampled: it still says what the log is."""
+    """Returns the beginning of a line that is too long for the sample: it still shows the kind of log."""
     return [data[:CUT_BYTES]] if data.strip() else []
 
 
@@ -109,7 +108,7 @@ def _whole_lines(data: bytes, *, at_start: bool, at_end: bool) -> list[bytes]:
 
 
 def _runs(lines: list[bytes], count: int) -> list[bytes]:
-    """So many lines, in as many runs as there are windows: neighbours say how dense values are."""
+    """Returns ``count`` lines, in one run per window: neighbours show how dense values are."""
     each = max(1, count // WINDOWS)
     starts = [part * len(lines) // WINDOWS for part in range(WINDOWS)]
     return [line for start in starts for line in lines[start : start + each]]

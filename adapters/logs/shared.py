@@ -1,8 +1,8 @@
-"""A follower of some logs of a directory, and of parts of huge ones, as a worker among several has them.
+"""A follower of some logs of a directory, and of parts of huge ones, for one of several workers.
 
-A *part* is a stretch of a plain log between the begins of two records, read separately from the rest of the log,
-which is read on from the end of its last part. Where the log's bytes are no longer what they were, its parts are
-lost: whoever reads the log itself finds that out as well, and reads it from its start.
+A *part* is a stretch of a plain log between the starts of two records, read separately from the rest of the log,
+which is read from the end of its last part. If the log's bytes change, its parts are lost: the worker that reads the
+log itself notices that too, and reads it from its start.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from photon.adapters.logs.reader import Source
 from photon.adapters.logs.reading import BLOCK_BYTES, ReadBytes
 from photon.adapters.logs.tracked_logs import TrackedLog
 
-LOOK_BYTES = 1 << 16
-"""Read at a time to find a record's begin."""
+LOOK_BYTES = 1 << 16  # bytes read at a time to find the start of a record
 
 
 @dataclass(slots=True)
@@ -35,7 +34,7 @@ class _Reading:
 
     part: LogPart
     next: int
-    proof: bytes  # of the bytes before next; empty: not known
+    proof: bytes  # of the bytes before next; empty if unknown
     long: LongRecord | None = None
     source: Source | None = None
 
@@ -46,12 +45,12 @@ class _Reading:
 
 
 class SharedFollower(Follower):
-    """Reads what it is given (``own``, ``own_part``), and both in turns."""
+    """Reads the logs and parts it is given (``own``, ``own_part``), in turns."""
 
     def __init__(
         self, directory: Path, *, max_record: int = 1 << 20, parts: Iterable[LogPart] = (), **options: Any
     ) -> None:
-        """Like Follower. ``parts``: to be read from the start on."""
+        """Like Follower. ``parts``: read from the start."""
         super().__init__(directory, max_record=max_record, **options)
         self._max_record = max_record
         self._splittable = options.get("framing", LINES).splittable
@@ -59,10 +58,9 @@ class SharedFollower(Follower):
         self._next_parts: deque[str] = deque()
         self._part_turn = 0
         self._logs_first = False
-        self._looked: dict[tuple[int, int], tuple[int, int]] = {}  # file -> number of the look at it, its size then
+        self._looked: dict[tuple[int, int], tuple[int, int]] = {}  # file -> number of its last look, size then
         self._looks = 0
-        self.lost_parts: list[str] = []
-        """Units whose bytes are no more; for the caller to take out."""
+        self.lost_parts: list[str] = []  # units whose bytes no longer exist; the caller removes them
         for part in parts:
             self.own_part(part)
 
@@ -81,10 +79,9 @@ class SharedFollower(Follower):
             self._next_parts.remove(unit)
 
     def look_at_held(self, most: int) -> None:
-        """Looks at the heads of some files that grew and are read by others, those looked at longest ago first.
+        """Examines the heads of up to ``most`` growing files that others read, those examined longest ago first.
 
-        Where a log is read, reading finds out that its file was replaced by a longer one on the same inode. Final
-        files never are.
+        Readers of a log notice that its file was replaced by a longer one on the same inode. Final files never are.
         """
         if self._final:
             return
@@ -97,7 +94,7 @@ class SharedFollower(Follower):
             self._looked[file.key] = (self._looks, file.size)
             self._files.identify(file)
         if self._touched:
-            self._match()  # at once: no log may be read from a file that is known to hold another one
+            self._match()  # at once: no log may be read from a file known to hold another one
 
     def caught_up(self) -> bool:
         """Like Follower.caught_up, parts included."""
@@ -126,7 +123,7 @@ class SharedFollower(Follower):
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
-        """As in Follower. Logs and parts take turns, so that fresh lines do not wait for a backlog."""
+        """As in Follower. Logs and parts take turns, so that new lines do not wait for a backlog."""
         self._logs_first = not self._logs_first
         blocks = super().poll(max_bytes) if self._logs_first else self._poll_parts(max_bytes)
         if not blocks:
@@ -163,7 +160,7 @@ class SharedFollower(Follower):
         part = reading.part
         log = self._logs.all.get(part.identity)
         if log is None or log.file is None:
-            return []  # not seen yet; or gone, and may turn up again
+            return []  # not seen yet; or gone, and may reappear
         left = part.end - reading.next
         before = min(PROOF_BYTES, reading.next)
         try:
@@ -171,7 +168,7 @@ class SharedFollower(Follower):
             if source is None:
                 return []
             while True:
-                if source.compressed:  # which goes forwards
+                if source.compressed:  # which is read sequentially
                     raw = source.read(reading.next - before, before + min(want, left))
                     prefix, data = raw[:before], raw[before:]
                 else:
@@ -214,7 +211,7 @@ class SharedFollower(Follower):
         return reading.source
 
     def _doubt(self, reading: _Reading, log: TrackedLog, source: Source) -> None:
-        """Other bytes than the part's, or not all: another log stands in this file by now, or it was cut."""
+        """Handles a part whose bytes differ or are incomplete: the file holds another log now, or was cut."""
         unfinished = source.cut_short()
         reading.close()
         file = log.file
@@ -222,11 +219,11 @@ class SharedFollower(Follower):
             self._files.look_again(file)
             self._match()
         if log.file is None or log.file is not file or file.gone or unfinished:
-            return  # the log may turn up under another name, or whole
+            return  # the log may reappear under another name, or whole
         self._lose_part(reading, log)
 
     def _is_same(self, log: TrackedLog, source: Source) -> bool:
-        """After its bytes were read: the file still begins as the log does."""
+        """True if the file still begins like the log; call it after its bytes were read."""
         head = log.file.head if log.file is not None else None
         if head is None or head.identity != log.identity:
             return False
@@ -247,7 +244,7 @@ class SharedFollower(Follower):
 
     # -- huge logs -------------------------------------------------------------------------------------------------
     def plain_size(self, identity: str) -> int:
-        """Bytes of a log that can be read at any place; 0 where it is compressed, gone, or has to be fetched."""
+        """Returns the size of a log that can be read at any place; 0 if it is compressed, gone, or not local."""
         log = self._logs.all.get(identity)
         if log is None or log.file is None or log.file.gone or log.file.compressed:
             return 0
@@ -256,20 +253,21 @@ class SharedFollower(Follower):
         return max(log.file.size, 0)
 
     def huge(self, least: int) -> list[str]:
-        """Plain logs that are read here and of which at least so many bytes were not read yet."""
+        """Returns plain logs that are read here and have at least ``least`` unread bytes."""
         return [i for i, log in self._behind.items() if self.plain_size(i) - log.next >= least]
 
     def placed(self, position: LogPosition) -> LogPosition:
-        """The same, with path and header as they are now, and not before the first record."""
+        """Returns the position with current path and header, and not before the first record."""
         log = self._logs.all[position.identity]
         offset = max(position.offset, log.data_start)
         proof = position.proof if offset == position.offset else b""
         return LogPosition(log.identity, log.path, offset, log.header, proof)
 
     def begins(self, identity: str, begin: int, places: Sequence[int]) -> list[LogPosition]:
-        """The first record's begin at or behind each of these places, in order, each once, and more than ``begin``.
+        """Returns the first start of a record at or after each place, in order, each once, and greater than
+        ``begin``.
 
-        A place behind which no record begins has none. Raises OSError.
+        Places after which no record begins are left out. Raises OSError.
         """
         log = self._logs.all.get(identity)
         if log is None or log.file is None or log.file.compressed or not self._splittable:

@@ -1,8 +1,7 @@
-"""Reading logs as they stand, each once, in slices that many readers share: what batch jobs do.
+"""Reads existing logs, each once, in slices that many readers share: for batch jobs.
 
-Which files are one log, how records are cut and under which header they stand is decided by the follower's own
-functions. A slice owns the records that *begin* in it, so slices may be cut at any byte: together they own each
-record once.
+The follower's own functions decide which files are one log, how records are cut and which header applies. A slice
+owns the records that *begin* in it, so slices may be cut at any byte: together they own each record once.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ from photon.adapters.logs.unended_lines import RestRule, Writing, waits
 from photon.adapters.logs.zeek_framing import Headed, split_headers
 from photon.config.errors import PhotonError
 
-READ_BYTES = 1 << 20
-"""Bytes read at a time; a block is at most this, or one record where that is longer."""
+READ_BYTES = 1 << 20  # bytes read at a time; a block is at most this, or one longer record
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,12 @@ class StandingLog:
     data_start: int
     size: int  # bytes on disk
     mtime_ns: int
-    splittable: bool
-    """It may be read from any byte on; others are read as a whole."""
+    splittable: bool  # reading may start at any byte; other logs are read as a whole
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Records that begin at ``begin <= offset < end``; ``end`` None: to the log's end."""
+    """Records that begin at ``begin <= offset < end``; ``end`` is ``None`` for the log's end."""
 
     log: StandingLog
     begin: int
@@ -75,7 +72,7 @@ class LogUnreadable(PhotonError):
 
     @property
     def is_whole(self) -> bool:
-        """True if only a checksum is wrong: all its records were handed out."""
+        """True if only a checksum is wrong: all its records were returned."""
         return self.why.endswith(CHECKSUM_WRONG)
 
     def __str__(self) -> str:
@@ -90,21 +87,20 @@ class Reading:
     has_header: bool = False
     framing: Framing = LINES
     max_record: int = 1 << 20
-    rest: RestRule | None = None
-    """When a last line without its line end counts; None: always."""
-    links: Sequence[str] = ()
-    """Directories that links may lead into."""
+    rest: RestRule | None = None  # when a last line without its line end counts; ``None`` means always
+    links: Sequence[str] = ()  # directories that links may lead into
 
 
 def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem], None]) -> list[StandingLog]:
-    """Every log below a directory that has a whole record, by path. Copies are one log under any name; of them
-    the one is read that the follower takes (``identity.preference``).
+    """Returns every log below a directory that has a whole record, by path.
 
-    Raises LogDirectoryError, OSError when the directory cannot be listed.
+    Copies are one log under any name; the one that the follower takes is read (``identity.preference``).
+
+    Raises LogDirectoryError; OSError when the directory cannot be listed.
     """
     check_directory(directory)
     if (there := elsewhere(directory)) is not None:
-        there.renew()  # a process that lives on has a list of before
+        there.renew()  # a long-lived process has an older list
     problems = ProblemReporter(report)
     found = []
     for file in discover(directory, compile_patterns(reading.patterns), problems, links=reading.links):
@@ -163,7 +159,7 @@ def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporte
 
 
 def rests(directory: Path, path: str, reading: Reading) -> bool:
-    """True if a last line without its end is whole. To be asked after the line was read."""
+    """True if a last line without its end is complete. Call it after the line was read."""
     if is_final(directory):
         return True
     written_ns: dict[str, int] = {}
@@ -177,7 +173,7 @@ def rests(directory: Path, path: str, reading: Reading) -> bool:
 
 
 def cut(log: StandingLog, bytes_max: int) -> list[Slice]:
-    """A log in slices of at most so many bytes, where it can be cut. What is written later belongs to the last."""
+    """Cuts a log, if possible, into slices of at most ``bytes_max``. Bytes written later belong to the last."""
     if not log.splittable or log.size - log.data_start <= bytes_max:
         return [Slice(log, log.data_start, log.size if log.splittable else None)]
     begins = range(log.data_start, log.size, bytes_max)
@@ -185,8 +181,10 @@ def cut(log: StandingLog, bytes_max: int) -> list[Slice]:
 
 
 def read_slice(directory: Path, part: Slice, reading: Reading) -> Iterator[Block]:
-    """Blocks of the records that begin in a slice. Raises LogUnreadable, also where a log is damaged behind records
-    that were handed out."""
+    """Yields blocks of the records that begin in a slice.
+
+    Raises LogUnreadable, also if a log is damaged after records that were returned.
+    """
     path = directory / part.log.path
     try:
         source = as_lines(open_source(log_path(directory, part.log.path, reading.links)), reading.framing)
@@ -202,7 +200,7 @@ def read_slice(directory: Path, part: Slice, reading: Reading) -> Iterator[Block
 
 
 class _SliceReader:
-    """Reads on from record to record, as the follower does."""
+    """Reads from record to record, as the follower does."""
 
     def __init__(self, source: Source, part: Slice, reading: Reading, directory: Path) -> None:
         self._source = source
@@ -210,11 +208,10 @@ class _SliceReader:
         self._reading = reading
         self._directory = directory
         self._lines = Lines(reading.framing, reading.max_record)
-        self._in_force = b""  # of Zeek's logs
+        self._in_force = b""  # for Zeek's logs
         self._long: LongRecord | None = None
         self._read = ReadBytes(part.begin, b"", b"")
-        self.at = part.begin
-        """What was read so far ends here."""
+        self.at = part.begin  # end of the bytes read so far
 
     def blocks(self) -> Iterator[Block]:
         """Raises LogUnreadable, OSError."""
@@ -231,7 +228,7 @@ class _SliceReader:
                 raise LogUnreadable(self._directory / self._part.log.path, self.at, broken)
 
     def _first_record(self) -> int:
-        """The first record's begin at or behind the slice's begin, or the log's end."""
+        """Returns the start of the first record at or after the slice's begin, or the log's end."""
         begin = self._part.begin
         if begin <= self._part.log.data_start:
             return self._part.log.data_start
@@ -244,7 +241,7 @@ class _SliceReader:
         return at
 
     def _step(self) -> tuple[list[Piece], bool, str]:
-        """The next records, whether that was all, and why what follows cannot be read."""
+        """Returns the next records, whether these were all, and why the bytes after them cannot be read."""
         want, front = READ_BYTES, min(CONTEXT_BYTES, self.at)
         while True:
             raw = self._source.read(self.at - front, front + want)
@@ -268,7 +265,7 @@ class _SliceReader:
         return lines, frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
 
     def _cut_short(self) -> str:
-        """Says that a compressed file ends in the middle of a record; that of a plain file is still being written."""
+        """Describes a compressed file that ends in the middle of a record; a plain one is still being written."""
         path = self._part.log.path
         return ends_in_middle(path) if path.endswith(COMPRESSED_SUFFIXES) and self._source.cut_short() else ""
 
@@ -284,7 +281,7 @@ class _SliceReader:
 
 
 def _beginning_before(piece: Piece, end: int) -> Piece | None:
-    """A piece without the records that begin at ``end`` or behind it."""
+    """Returns a piece without the records that begin at ``end`` or later."""
     oversized = tuple(long for long in piece.oversized if long.offset < end)
     if piece.offset + len(piece.data) <= end:
         return piece if len(oversized) == len(piece.oversized) else Piece(piece.offset, piece.data, end, oversized)

@@ -1,8 +1,8 @@
-"""When a follower scans, and what: woken by notification where there is one, else by polling.
+"""Schedules a follower's scans: woken by notification if available, else by polling.
 
-With notification a scan looks only at what changed; the whole directory is looked at rarely, as a safety net (writes
-through mmap and changes on other machines notify nobody). Without it each scan looks at all files, as often as a
-bounded share of the time allows.
+With notification a scan examines only changes; the whole directory is scanned rarely, as a safety net (writes through
+mmap and changes on other machines are not notified). Without it each scan examines all files, as often as a bounded
+share of the time allows.
 """
 
 from __future__ import annotations
@@ -22,29 +22,21 @@ from photon.adapters.logs.watching import Watcher
 if TYPE_CHECKING:
     from photon.adapters.logs.lag import Lag
 
-SCAN_S = 0.02
-"""Between two scans at least."""
-SCAN_SHARE = 0.1
-"""Scans of the whole directory take at most this share of the time,"""
-SCAN_MOST_S = 2.0
-"""but are no further apart than this."""
-CHANGED_S = 0.005
-"""Between two looks at what changed at least: what changes often is looked at once."""
-CHANGED_SHARE = 0.25
-"""Looking at what changed takes at most this share of the time."""
-IDLE_S = 0.2
-"""With notification: how often the directory is polled even without a wake-up."""
+SCAN_S = 0.02  # least time between two scans
+SCAN_SHARE = 0.1  # greatest share of the time for scans of the whole directory,
+SCAN_MOST_S = 2.0  # but they are no further apart than this
+CHANGED_S = 0.005  # least time between two looks at changes: frequent changes are examined together
+CHANGED_SHARE = 0.25  # greatest share of the time for examining changes
+IDLE_S = 0.2  # with notification: interval of polling the directory even without a wake-up
+# With notification: time between two looks at links without a target, for which no notification exists;
 DANGLING_S = 0.5
-"""With notification: time between two looks at links that lead to nothing, where nobody can be notified of more;"""
-DANGLING_SHARE = 0.05
-"""they take at most this share of the time."""
-WHOLE_S = 30.0
-"""With notification: time between two scans of the whole directory."""
+DANGLING_SHARE = 0.05  # they take at most this share of the time
+WHOLE_S = 30.0  # with notification: time between two scans of the whole directory
 WHOLE_SHARE = 0.005
 
 
 class Tail:
-    """A follower, and when its next scan is due. One caller at a time."""
+    """A follower, and the time of its next scan. One caller at a time."""
 
     def __init__(
         self,
@@ -56,7 +48,7 @@ class Tail:
         scan_s: float = SCAN_S,
         idle_s: float = IDLE_S,
     ) -> None:
-        """The caller closes the follower; ``close`` the watcher. ``report`` receives its failure."""
+        """The caller closes the follower; ``close`` closes the watcher. ``report`` receives the watcher's failure."""
         self.follower = follower
         self._watcher = watcher
         self._monotonic = monotonic
@@ -71,20 +63,20 @@ class Tail:
 
     @property
     def native(self) -> bool:
-        """Whether the system notifies of changes."""
+        """True if the system notifies of changes."""
         return self._watcher is not None
 
     # -- when ------------------------------------------------------------------------------------------------------
     def next_at(self) -> float:
-        """The moment at which a scan is due, as things stand."""
+        """Returns the time of the next scan, as known now."""
         return self._soon_at if self._notified else self._idle_at
 
     def due(self, now: float) -> bool:
-        """Whether it is time to scan."""
+        """True if a scan is due."""
         return now >= self.next_at()
 
     def scan(self) -> None:
-        """Scans now. All that was written before the call is seen: by notification, or by looking at all files."""
+        """Scans now. Everything written before the call is seen: by notification, or by examining all files."""
         begun = self._monotonic()
         whole = self._look(begun)
         ended = self._monotonic()
@@ -99,7 +91,7 @@ class Tail:
         self._listen()
 
     def _look(self, now: float) -> bool:
-        """True: it scanned the whole directory."""
+        """Returns True if it scanned the whole directory."""
         watcher = self._watcher
         if watcher is None:
             self.follower.scan()
@@ -124,7 +116,7 @@ class Tail:
 
     # -- being woken -----------------------------------------------------------------------------------------------
     def attach(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """``wake`` is called in the loop as soon as something has changed, once until the next scan."""
+        """Makes the loop call ``wake`` as soon as something has changed, once until the next scan."""
         self._loop, self._wake = loop, wake
         self._listen()
 
@@ -148,7 +140,7 @@ class Tail:
         self._wake()
 
     def wait(self, stop: threading.Event) -> None:
-        """For a thread: returns when a scan is due, or ``stop`` is set (within the time between two idle scans)."""
+        """Blocks a thread until a scan is due or ``stop`` is set (noticed within the time between two idle scans)."""
         if self._watcher is None:
             stop.wait(max(self._idle_at - self._monotonic(), 0.0))
             return
@@ -160,7 +152,7 @@ class Tail:
             poll.poll(left * 1000)
 
     def close(self) -> None:
-        """Gives up the notification, if there is any; from now on it is polled."""
+        """Ends notification, if any; from now on the directory is polled."""
         self.detach()
         if self._watcher is not None:
             self._watcher.close()

@@ -1,4 +1,4 @@
-"""What the follower knows of files and logs between two calls."""
+"""The follower's knowledge of files and logs between two calls."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece
 from photon.adapters.logs.identity import HEAD_BYTES, Head
 
-FINISHED = -1
-"""In place of a file's mtime in ``TrackedLog.done``: also its last line without line end was handed out."""
+FINISHED = -1  # replaces a file's mtime in ``TrackedLog.done``: its last line without line end was returned too
 
 
 @dataclass(slots=True)
@@ -25,66 +24,65 @@ class TrackedFile:
     head: Head | None = None
     gone: bool = False
     links: int = 1  # names of the inode
-    head_length: int = 0
-    """For a compressed file with copies: how many of the first HEAD_BYTES it holds, uncompressed."""
-    measured: tuple[int, int] | None = None  # size and mtime when that was found
+    head_length: int = 0  # compressed file with copies: how many of the first HEAD_BYTES it holds, uncompressed
+    measured: tuple[int, int] | None = None  # size and mtime when that was measured
+    # (key of another file, own size, own mtime) when it was found to be a copy of that one.
     compared: tuple[tuple[int, int], int, int] | None = None
-    """(key of another file, own size, own mtime) when it was found to be a copy of that one."""
+    # Like ``compared``, when only the ends of both were compared.
     glanced: tuple[tuple[int, int], int, int] | None = None
-    """The same when only the ends of both were compared."""
-    forward: bool = False  # its stream is made from its bytes, as a compressed file's
+    forward: bool = False  # its stream is derived from its bytes, like that of a compressed file
 
     @property
     def packed(self) -> bool:
-        """Whether the name says that it is compressed."""
+        """True if the name says that it is compressed."""
         return self.path.endswith(COMPRESSED_SUFFIXES)
 
     def all_of_it(self, of: int) -> bytes:
-        """The known bytes of its records if they cover a small plain file, or its first ``of`` bytes; else empty."""
+        """Returns the known bytes of its records if they cover a small plain file or its first ``of`` bytes."""
         head = self.head
         if head is None or self.compressed or head.fingerprint_at + len(head.begin) < min(self.size, of):
             return b""
         return head.begin
 
     def reach(self) -> tuple[int, bool, int]:
-        """Of copies the least is read: the one that goes furthest, as far as first bytes tell; a plain one before its
-        compressed twin; the largest.
+        """Sort key for copies; the least is read: the one that goes furthest, as far as first bytes tell; a plain one
+        before its compressed twin; the largest.
         """
         head_length = self.head_length if self.packed else min(self.size, HEAD_BYTES)
         return -head_length, self.packed, -self.size
 
     @property
     def compressed(self) -> bool:
-        """Offsets of its stream are not those of its bytes."""
+        """True if offsets of its stream are not those of its bytes."""
         return self.forward or self.packed
 
 
 @dataclass(slots=True)
 class TrackedLog:
-    """A stream of bytes. ``done`` is the state of the file (key, size, mtime) in which all of it had been read."""
+    """A stream of bytes. ``done``: the state of the file (key, size, mtime) in which all of it had been read."""
 
     identity: str
     path: str
     next: int
     header: bytes = b""
-    in_force: bytes | None = None  # of Zeek's logs: the header in force at next; None: not known yet
-    resumed: bytes = b""  # the one that was in force where reading begins; empty: not known
+    in_force: bytes | None = None  # Zeek's logs: the header in force at next; ``None`` if unknown
+    resumed: bytes = b""  # the one in force where reading begins; empty if unknown
     data_start: int = 0
     long: LongRecord | None = None
-    proof: bytes = b""  # of the bytes before next, as they were read; empty: not known
+    proof: bytes = b""  # of the bytes before next, as read; empty if unknown
     file: TrackedFile | None = None
     done: tuple[tuple[int, int], int, int] | None = None
+    # Path of a copy -> number of scans that saw it unchanged, its size.
     rivals: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Path of a copy -> how many scans saw it so, its size."""
-    consumed: int = 0  # bytes on disk, of a compressed file
-    unread: int = 0  # bytes that a file had when it was overwritten; a copy of it may still turn up
+    consumed: int = 0  # bytes on disk, for a compressed file
+    unread: int = 0  # unread bytes of a file when it was overwritten; a copy of it may still appear
     cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
     held: bool = False  # another worker reads it
-    anew: bool = False  # it is read from its start, as another log than was read before
-    queued: bool = False  # in the follower's queue of what is to be read
-    counted: int = 0  # bytes on disk that the sum of all logs holds for it
+    anew: bool = False  # read from its start, as another log than was read before
+    queued: bool = False  # in the follower's queue of logs to read
+    counted: int = 0  # its bytes on disk that are included in the sum over all logs
+    # (size on disk, mtime in ns) at each scan that saw it grow beyond the bytes read, oldest first.
     marks: list[tuple[int, int]] = field(default_factory=list)
-    """(size on disk, mtime in ns) at each scan that saw it grow beyond what was read, oldest first."""
 
     def resume_at(self) -> int:
         return self.long.offset if self.long else self.next
@@ -95,7 +93,7 @@ class TrackedLog:
         return LogPosition(self.identity, self.path, self.resume_at(), header, proof)
 
     def block(self, piece: Piece, proof: bytes, before: bytes) -> Block:
-        """The next block to hand out."""
+        """Returns the next block."""
         file = LogFile(self.path, self.header)
         anew, self.anew = self.anew, False
         return Block(
@@ -111,7 +109,7 @@ class TrackedLog:
         )
 
     def is_done(self, *, final: bool = False) -> bool:
-        """All of its file, as last seen, was read; with ``final`` also a last line without line end."""
+        """True if all of its file, as last seen, was read; with ``final`` including a last line without line end."""
         if self.file is None or self.held:
             return True
         if self.done is None or self.done[:2] != (self.file.key, self.file.size):

@@ -1,8 +1,8 @@
-"""Whether a last line without its line end counts when reading ends (``--once``): its writer may be in its middle.
+"""Decides if a last line without its line end counts when reading ends (``--once``): it may be incomplete.
 
-Half a line of CSV, TSV, logfmt, or what a pattern takes apart, reads as well as a whole one, with another id or
-another key. So it counts only once nobody will go on writing it: its file is compressed or rolled, or has not been
-written to for some time. Else it waits for the next run, which reads it whole; nothing about it is decided before.
+Half a line of CSV, TSV, logfmt or a pattern reads as well as a whole one, with another id or another key. So it
+counts only when it will not be continued: its file is compressed or rolled, or has not been written to for some time.
+Otherwise it waits for the next run, which reads it whole; nothing about it is decided before.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from photon.config.clock import NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class RestRule:
-    """For how long a file must not have been written to (0: no matter), and the wall clock (ns) that tells."""
+    """Time for which a file must not have been written to (0: irrelevant), and the current wall clock (ns)."""
 
     after_s: float
     now_ns: Callable[[], int]
 
 
 class Writing(NamedTuple):
-    """What is seen of a file that ends without a line end. Last writes are ns, by the clock of its file system."""
+    """Observations of a file that ends without a line end. Last writes are ns, by the clock of its file system."""
 
     packed: bool  # its name says that it is compressed
     written_ns: int
-    live_ns: int | None = None
-    """Of the file that stands under the log's own name by now, where this one was renamed by a rotation."""
+    live_ns: int | None = None  # for a file renamed by a rotation: last write of the file that now has the log's name
 
 
 def waits(rest: RestRule | None, seen: Writing) -> str:
-    """Why its last line does not count yet; empty when it does. ``rest`` None: it is known that nobody writes."""
+    """Returns why its last line does not count yet; empty if it does. ``rest`` is ``None`` if nobody writes."""
     rolled = seen.live_ns is not None and seen.live_ns > seen.written_ns
     if rest is None or not rest.after_s or seen.packed or rolled:
         return ""

@@ -1,12 +1,12 @@
-"""Length-delimited messages (each behind its length, a varint) as lines of base64, by offsets of those lines.
+"""Length-delimited messages (each preceded by its length, a varint) as lines of base64, addressed by their offsets.
 
-All that follows and looks up logs works on lines; here a binary log becomes lines. Offsets, the limit on a record's
-length and resuming hold as for lines, of this text. It is a forward stream as compressed files are: where a line
-stands is known only from the messages before it, so reading on after a restart walks over them, and reading back
-begins at the nearest message that was remembered.
+All code that follows and looks up logs works on lines; here a binary log becomes lines. Offsets, the limit on a
+record's length and resuming refer to this text. It is a forward stream like compressed files: the position of a line
+depends on all messages before it. After a restart they are processed again; reading back begins at the nearest
+remembered message.
 
-A message that is not all there yet waits, as a last line does; nothing but its length tells when it is whole, so at
-the end for good it is reported (``cut_short``). An empty message is the line ``=``.
+An incomplete message waits, like a last line; only its length tells when it is complete, so at the final end it is
+reported (``cut_short``). An empty message is the line ``=``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from binascii import b2a_base64
 from photon.adapters.logs.forward import ForwardBytes, Marks
 from photon.adapters.logs.reader import Source
 
-READ_BYTES = 1 << 18
-"""Bytes of messages taken at a time."""
+READ_BYTES = 1 << 18  # bytes of messages read at a time
 VARINT_BYTES_MAX = 5
-MESSAGE_BYTES_MAX = (1 << 31) - 1
-"""Protobuf's own limit; a larger length says that this is no such log."""
+MESSAGE_BYTES_MAX = (1 << 31) - 1  # Protobuf's own limit; a larger length shows that this is not such a log
+# A longer message is encoded in parts of this size, a multiple of 3: their base64 can be concatenated.
 PART_BYTES = 3 << 16
-"""A longer message is encoded in parts of so many bytes, a multiple of 3: their base64 can be put together."""
 EMPTY_LINE = b"=\n"
 
 
@@ -34,7 +32,7 @@ class VarintSource(ForwardBytes):
     def __init__(self, inner: Source) -> None:
         self._inner = inner
         self.key = inner.key
-        self._marks = Marks()  # messages' begins
+        self._marks = Marks()  # starts of messages
         self._restart(0)
 
     def _restart(self, offset: int) -> None:
@@ -42,16 +40,16 @@ class VarintSource(ForwardBytes):
         self._made = self._start
         self._waiting = b""
         self._at = 0
-        self._left = 0  # bytes of a message that is handed out in parts
+        self._left = 0  # bytes left of a message that is returned in parts
         self._damage = ""
         self._buffer = bytearray()
 
     def _position(self) -> int:
-        """Offset of the next byte of the messages."""
+        """Returns the offset of the next byte of the messages."""
         return self._taken - len(self._waiting) + self._at
 
     def _fill(self, count: int) -> bool:
-        """Whether the next ``count`` bytes are there."""
+        """True if the next ``count`` bytes are available."""
         while len(self._waiting) - self._at < count:
             more = self._inner.read(self._taken, max(READ_BYTES, count))
             if not more:
@@ -62,7 +60,7 @@ class VarintSource(ForwardBytes):
         return True
 
     def _head(self) -> tuple[int, int] | None:
-        """(bytes of the varint, the message's length) of the next message; None when it is not there yet."""
+        """Returns (bytes of the varint, length) of the next message; ``None`` if it has not arrived."""
         self._fill(VARINT_BYTES_MAX)
         length = shift = 0
         for size, byte in enumerate(self._waiting[self._at : self._at + VARINT_BYTES_MAX], 1):
@@ -79,7 +77,7 @@ class VarintSource(ForwardBytes):
         return None
 
     def _more(self, limit: int) -> bytes:
-        """The next lines, about ``limit`` bytes of them."""
+        """Returns the next lines, about ``limit`` bytes."""
         lines: list[bytes] = []
         made = 0
         while made < limit and not self._damage:

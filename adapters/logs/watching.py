@@ -1,4 +1,4 @@
-"""What notifies of changes below a log directory, where the file system can: the interface, and its choice."""
+"""Notification of changes below a log directory, where the file system supports it: the interface, and its choice."""
 
 from __future__ import annotations
 
@@ -15,37 +15,35 @@ from photon.adapters.logs.mounts import is_network, read_type
 
 
 class Watch(enum.StrEnum):
+    # By notification; by polling on a network file system, where other machines' writes are not notified.
     AUTO = "auto"
-    """By notification; on a network file system, where it says nothing of other machines, by polling."""
-    NATIVE = "native"
-    """By notification on any file system: nobody but this machine writes there."""
+    NATIVE = "native"  # by notification on any file system: only this machine writes there
     POLL = "poll"
 
 
 class Watcher(Protocol):
-    """Notes what changes in the directories that it was told of. Paths are relative to the log directory."""
+    """Notes changes in the directories that it was told of. Paths are relative to the log directory."""
 
-    failed: str
-    """Why it no longer notices everything, one line; empty while it does. It is to be closed then."""
+    failed: str  # why it no longer notices everything, one line; empty while it does. Close it then
 
     def begin(self) -> None:
-        """A new pass begins: every directory will be entered again."""
+        """Begins a pass: every directory will be entered again."""
         ...
 
     def end(self) -> None:
-        """Everything was: what was entered before ``begin`` and not since is there no more."""
+        """Ends a pass: directories entered before ``begin`` and not since no longer exist."""
         ...
 
     def enter(self, path: str) -> None:
-        """Notes from now on what changes in this directory, or in the log behind this link."""
+        """Notes changes in this directory, or in the log behind this link, from now on."""
         ...
 
     def changed(self) -> Changes | None:
-        """Where something changed since the last call; None: anywhere."""
+        """Returns where something changed since the last call; ``None`` means anywhere."""
         ...
 
     def fileno(self) -> int:
-        """Readable whenever ``changed`` has something to say."""
+        """Returns a descriptor that is readable whenever ``changed`` has news."""
         ...
 
     def close(self) -> None: ...
@@ -54,10 +52,9 @@ class Watcher(Protocol):
 def open_watcher(
     directory: Path, watch: Watch, report: Callable[[str], None], *, attributes: bool = True
 ) -> Watcher | None:
-    """None: the directory has to be polled. ``report`` receives a line where that is unexpected. ``attributes``: see
-    InotifyWatcher.
+    """Returns ``None`` if the directory has to be polled. ``report`` receives a line if that is unexpected.
 
-    Raises LogDirectoryError.
+    ``attributes``: see InotifyWatcher. Raises LogDirectoryError.
     """
     check_directory(directory)
     if watch is Watch.POLL or elsewhere(directory) is not None:

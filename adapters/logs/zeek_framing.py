@@ -1,8 +1,8 @@
-"""Header lines in Zeek's logs: taken out of the records, and kept as the header in force. Pure.
+r"""Header lines in Zeek's logs: removed from the records, and kept as the header in force. Pure.
 
-Lines that begin with ``#`` are no records (Zeek writes a ``#`` that begins a record as ``\\x23``). ``#separator``
-begins a new header. Of a header the lines are kept that say how records are read, so that the header is the same
-bytes after each restart or rotation; ``#path``, ``#open`` and ``#close`` are not kept.
+Lines that begin with ``#`` are no records (Zeek writes a ``#`` that begins a record as ``\x23``). ``#separator``
+begins a new header. Only header lines that affect how records are read are kept, so that the header is the same bytes
+after each restart or rotation; ``#path``, ``#open`` and ``#close`` are not kept.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from photon.adapters.logs.framing import Piece
 
-HEADER_BYTES_MAX = 1 << 18
-"""A header that grows longer is dropped: Zeek writes no such header."""
+HEADER_BYTES_MAX = 1 << 18  # a longer header is dropped: Zeek writes no such header
 _HEADER_LINES = re.compile(rb"(?:(?>#[^\n]*+\n))++")
 _KEPT = (b"#fields", b"#types", b"#set_separator", b"#empty_field", b"#unset_field")
 
@@ -27,7 +26,7 @@ class Headed(NamedTuple):
 
 
 def after_lines(header: bytes, lines: bytes) -> bytes:
-    """The header in force behind header lines (each ended by a newline)."""
+    """Returns the header in force after header lines (each ended by a newline)."""
     for line in lines.split(b"\n")[:-1]:
         line = line.removesuffix(b"\r")
         if line.startswith(b"#separator"):
@@ -42,7 +41,7 @@ def after_lines(header: bytes, lines: bytes) -> bytes:
 
 
 def split_headers(piece: Piece, header: bytes) -> tuple[list[Headed], bytes]:
-    """The records between header lines, each run under its header; and the header in force behind the piece."""
+    """Returns the records between header lines, each run under its header; and the header after the piece."""
     data = piece.data
     if not data.startswith(b"#") and b"\n#" not in data:
         return [Headed(piece, header)], header
@@ -60,7 +59,7 @@ def split_headers(piece: Piece, header: bytes) -> tuple[list[Headed], bytes]:
 
 
 def _header_lines(data: bytes, end: int) -> Iterator[re.Match[bytes]]:
-    """Each run of header lines, which ``data`` up to ``end`` holds whole; by bytes.find, for most logs have few."""
+    """Yields each run of header lines complete in ``data`` up to ``end``; by bytes.find, as most logs have few."""
     at = 0 if data.startswith(b"#") else data.find(b"\n#") + 1
     while (at or data.startswith(b"#")) and at < end:
         match = _HEADER_LINES.match(data, at, end)
@@ -73,13 +72,13 @@ def _header_lines(data: bytes, end: int) -> Iterator[re.Match[bytes]]:
 
 
 class HeaderScan:
-    """Finds the header in force at any place of a log from the bytes before it, in pieces however they are cut."""
+    """Finds the header in force at any place of a log from the bytes before it, in pieces of any size."""
 
     def __init__(self) -> None:
         self.at = 0
         self.header = b""
         self._begins = True  # the next byte begins a line
-        self._line = b""  # a header line that is not whole yet
+        self._line = b""  # an incomplete header line
 
     def feed(self, data: bytes) -> None:
         """Scans the next bytes of the log."""

@@ -1,12 +1,12 @@
 """Zstandard files by uncompressed offset: frames and blocks are cut here, the library inflates one block at a time.
 
 A frame (RFC 8878) is a header and blocks of at most 128 KiB of content each, so cutting at the blocks' headers bounds
-what one call can inflate to, says exactly whether a file ends inside a frame, and keeps what stands before a damage.
-Several frames, skippable ones among them, make one stream. A frame needs its *window* in memory to be read: larger
+the output of one call, says exactly whether a file ends inside a frame, and keeps the content before any damage.
+Several frames, including skippable ones, make one stream. A frame needs its *window* in memory to be read: larger
 ones than WINDOW_BYTES_MAX are refused. So is a frame that needs a dictionary.
 
-Reading back begins at the nearest frame that was met before. A file of many frames (``zstd --seekable``, ``pzstd``,
-one frame a flush) is therefore cheap to enter in its middle, a file of one frame is read again from its start.
+Reading back begins at the nearest frame seen before. A file of many frames (``zstd --seekable``, ``pzstd``, one frame
+a flush) is therefore cheap to enter in its middle, while a file of one frame is read again from its start.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ import zstandard
 from photon.adapters.logs.forward import READ_BYTES, ForwardSource
 from photon.adapters.logs.links import LogPath
 
-WINDOW_BYTES_MAX = 8 << 20
-"""Levels 1 to 19 need no larger window; RFC 8878 asks readers to support this one."""
+WINDOW_BYTES_MAX = 8 << 20  # Levels 1 to 19 need no larger window; RFC 8878 asks readers to support this one
 BLOCK_BYTES_MAX = 128 << 10
-FRAMES_MAX = 1024
-"""How many begins of frames are remembered of one file, evenly spread."""
+FRAMES_MAX = 1024  # starts of frames remembered for one file, evenly spread
+# Uncompressed bytes between two remembered frames at first; doubled whenever FRAMES_MAX is reached.
 FRAME_SPACING_BYTES = 1 << 20
-"""Uncompressed bytes between two that are remembered at first; twice as many whenever FRAMES_MAX is reached."""
 HEADER_BYTES_MAX = 18
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
@@ -34,7 +32,7 @@ _RLE, _RESERVED = 1, 3
 
 
 class NotZstd(Exception):
-    """Bytes that are no frame that can be read; the text fits behind a place."""
+    """Bytes that are not a readable frame; the text fits after a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class FrameHeader:
 
 
 def read_frame_header(data: bytes) -> FrameHeader | None:
-    """The header that ``data`` begins with; None when more bytes are needed. Raises NotZstd."""
+    """Returns the header that ``data`` begins with; ``None`` if more bytes are needed. Raises NotZstd."""
     if len(data) < 4:
         return None
     magic = int.from_bytes(data[:4], "little")
@@ -88,7 +86,7 @@ class ZstdSource(ForwardSource):
     """A Zstandard file, possibly of several frames, possibly still growing."""
 
     def __init__(self, path: Path | LogPath) -> None:
-        self._frames: list[tuple[int, int]] = [(0, 0)]  # (uncompressed, compressed) offsets of frames' begins
+        self._frames: list[tuple[int, int]] = [(0, 0)]  # (uncompressed, compressed) offsets of frames' starts
         self._spacing = FRAME_SPACING_BYTES
         super().__init__(path)
 
@@ -97,25 +95,24 @@ class ZstdSource(ForwardSource):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Uncompressed offsets: what is read from the first on needs no frame to be entered again; up to the second
-        nothing has to be inflated."""
+        """Uncompressed offsets: reading from the first re-enters no frame, and up to the second inflates nothing."""
         return self._start, self._made
 
     def enter(self, made: int, taken: int) -> None:
-        """Reads on from a frame's begin: its uncompressed and its compressed offset, which the caller knows."""
+        """Reads on from a frame's start: its uncompressed and compressed offsets, known to the caller."""
         self._start, self._taken = made, taken
-        self._made = made  # uncompressed offset of what comes next
+        self._made = made  # uncompressed offset of the next output
         self._waiting = b""  # compressed bytes not used yet
         self._at = 0  # of the first of them
         self._frame: FrameHeader | None = None
-        self._skip = 0  # bytes of a skippable frame still to be passed over
+        self._skip = 0  # bytes of a skippable frame still to be skipped
         self._checksum_follows = False
         self._damage = ""
         self._buffer = bytearray()
         self._inflate = _inflater()
 
     def _fill(self, count: int) -> bytes:
-        """The next ``count`` compressed bytes, not used up yet; fewer at the end of what is there."""
+        """Returns the next ``count`` compressed bytes without consuming them; fewer at the current end."""
         while len(self._waiting) - self._at < count:
             more = self._file.read(self._taken, max(READ_BYTES, count))
             if not more:
@@ -126,7 +123,7 @@ class ZstdSource(ForwardSource):
         return self._waiting[self._at : self._at + count]
 
     def _more(self, limit: int) -> bytes:
-        """As in ForwardSource: one block's content, whatever the limit."""
+        """As in ForwardSource: one block's content, regardless of the limit."""
         try:
             while not self._damage:
                 before = self.consumed()
@@ -142,7 +139,7 @@ class ZstdSource(ForwardSource):
         return b""
 
     def _begin(self) -> bytes:
-        """Passes over a skippable frame, or reads a header. Gives nothing."""
+        """Skips a skippable frame, or reads a header. Returns nothing."""
         if self._skip:
             passed = min(self._skip, len(self._waiting) - self._at)
             self._at += passed
@@ -175,7 +172,7 @@ class ZstdSource(ForwardSource):
             self._spacing *= 2
 
     def _content(self) -> bytes:
-        """The next block's; the check sum behind the last one is tried after its content was given out."""
+        """Returns the next block's content; checks the checksum after the last one once that was returned."""
         frame = self._frame
         assert frame is not None
         if self._checksum_follows:
@@ -210,7 +207,7 @@ class ZstdSource(ForwardSource):
         return self._damage
 
     def cut_short(self) -> bool:
-        """As in Source. Asked after a read that met the end: what is left of a header or block is not whole."""
+        """As in Source. Call it after a read that met the end: an incomplete header or block is left over."""
         return not self._damage and (self._frame is not None or self._skip > 0 or len(self._waiting) > self._at)
 
 

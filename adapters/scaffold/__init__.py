@@ -1,4 +1,4 @@
-"""The package that ``photon adapter init`` makes: a working adapter to change, not an empty frame."""
+"""The package made by ``photon adapter init``: a working adapter to change, not an empty skeleton."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from pathlib import Path
 from photon.adapters.contract import API_VERSION, AdapterError
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
-_SUFFIX = ".txt"
-"""The template's files have it, so that no tool takes them for code of ours."""
+_SUFFIX = ".txt"  # suffix of the template's files, so that tools do not take them for our code
 
 
 def check_name(name: str) -> None:
-    """Refuses what cannot name a package. Raises AdapterError."""
+    """Refuses an invalid package name. Raises AdapterError."""
     why = ""
     if not NAME.fullmatch(name):
         why = "is no Python identifier of at most 40 ASCII characters that begins with a letter"
@@ -30,7 +29,7 @@ def check_name(name: str) -> None:
 
 
 def package_files(name: str) -> dict[str, str]:
-    """Path in the package -> text. Raises AdapterError for a name that cannot be."""
+    """Path in the package -> text. Raises AdapterError for an invalid name."""
     check_name(name)
     words = {
         "@NAME@": name,
@@ -50,7 +49,7 @@ def package_files(name: str) -> dict[str, str]:
 
 
 def make_package(name: str, parent: Path) -> Path:
-    """Writes the package into ``parent``/``name``. Raises AdapterError where something is there, or cannot be."""
+    """Writes the package into ``parent``/``name``. Raises AdapterError if that exists or cannot be created."""
     texts = package_files(name)
     folder = parent / name
     try:

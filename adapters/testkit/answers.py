@@ -1,4 +1,4 @@
-"""All that an adapter says of sample records, as text that can be compared: over runs, orders and processes."""
+"""All answers of an adapter for sample records, as text that can be compared: over runs, orders and processes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader
 from photon.adapters.faults import header_fault, joined_fault, key_fault, payload_fault
 from photon.adapters.testkit.samples import Sample, Samples
 
-Answers = dict[str, str]
-"""``foreign clicks.log line 3: foreign_header`` -> what came, as ``repr`` shows it."""
-Pair = tuple[Sample, Sample]
-"""A foreign record and the primary record that it names."""
+Answers = dict[str, str]  # ``foreign clicks.log line 3: foreign_header`` -> the answer as ``repr`` shows it
+Pair = tuple[Sample, Sample]  # a foreign record and the primary record it names
 
 
 class Method(NamedTuple):
     name: str
     ask: Callable[[bytes, LogFile], object]
-    fault: Callable[[object], str | None]
-    """Why an answer is none; empty or None when it is one."""
+    fault: Callable[[object], str | None]  # why an answer is invalid; empty or ``None`` if it is valid
 
 
 def place(side: str, sample: Sample) -> str:
@@ -30,7 +27,7 @@ def place(side: str, sample: Sample) -> str:
 
 
 def asked(adapter: Adapter, ask: Callable[[], object]) -> object:
-    """What came, a BadRecord that was raised, or a Fault for anything else."""
+    """Returns the answer, a BadRecord that was raised, or a Fault for anything else."""
 
     def answer() -> object:
         try:
@@ -42,7 +39,7 @@ def asked(adapter: Adapter, ask: Callable[[], object]) -> object:
 
 
 def methods(adapter: Adapter, side: str) -> tuple[Method, ...]:
-    """Those for one record of a ``primary`` or ``foreign`` log, what names it first."""
+    """Returns the methods for one record of a ``primary`` or ``foreign`` log, those for its names first."""
     if side == "primary":
         return (
             Method("primary_key", adapter.primary_key, key_fault),
@@ -55,11 +52,11 @@ def methods(adapter: Adapter, side: str) -> tuple[Method, ...]:
 
 
 def pairs(adapter: Adapter, samples: Samples) -> list[Pair]:
-    """Each foreign record whose primary record is among the samples; the first one of a key counts."""
+    """Returns each foreign record whose primary record is among the samples; the first one with a key counts."""
     first: dict[bytes, Sample] = {}
     for each in samples.primary:
         key = asked(adapter, partial(adapter.primary_key, each.record, each.file))
-        if isinstance(key, bytes):  # another check tells of the others
+        if isinstance(key, bytes):  # another check reports the others
             first.setdefault(key, each)
     found = []
     for each in samples.foreign:
@@ -71,7 +68,7 @@ def pairs(adapter: Adapter, samples: Samples) -> list[Pair]:
 
 
 def answers(adapter: Adapter, samples: Samples, *, backwards: bool = False) -> Answers:
-    """The answer of each method for one record. ``backwards``: asked from the last record to the first."""
+    """Returns the answers of all methods for one record. ``backwards``: from the last record to the first."""
     asks: list[tuple[str, Callable[[], object]]] = []
     for side, own in (("primary", samples.primary), ("foreign", samples.foreign)):
         known = [(method.name, method.ask) for method in methods(adapter, side)]
@@ -97,7 +94,7 @@ def answers(adapter: Adapter, samples: Samples, *, backwards: bool = False) -> A
 
 
 def differing(one: Answers, other: Answers, most: int = 3) -> list[str]:
-    """One short line for each of the first answers that differ."""
+    """Returns one short line for each of the first ``most`` answers that differ."""
     found = [
         f"{what} gave {_short(one.get(what, 'nothing'))} and then {_short(other.get(what, 'nothing'))}"
         for what in {**one, **other}
@@ -107,12 +104,12 @@ def differing(one: Answers, other: Answers, most: int = 3) -> list[str]:
 
 
 def by_file(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Neighbours of one file and header: what the methods for many records are given at once."""
+    """Groups neighbours of one file and header: the methods for many records get them in one call."""
     return [list(group) for _, group in groupby(samples, key=lambda each: each.file)]
 
 
 def reading_fault(adapter: Adapter, side: str, sample: Sample) -> str:
-    """Why a running join would refuse this record; empty when it would take it."""
+    """Returns why a running join would refuse this record; empty if it would accept it."""
     for method in methods(adapter, side):
         found = asked(adapter, partial(method.ask, sample.record, sample.file))
         if isinstance(found, Skipped):
@@ -126,7 +123,7 @@ def reading_fault(adapter: Adapter, side: str, sample: Sample) -> str:
 
 
 def joining_fault(adapter: Adapter, pair: Pair) -> str:
-    """Why what ``join`` gives could not be written; empty when it could, or when it filters or rejects the pair."""
+    """Returns why a running join could not write the result of ``join``; empty also for an unjoined pair."""
     foreign, primary = pair
     result = asked(adapter, partial(adapter.join, foreign.record, foreign.file, primary.record, primary.file))
     if isinstance(result, Fault):
@@ -135,7 +132,7 @@ def joining_fault(adapter: Adapter, pair: Pair) -> str:
 
 
 def result_fault(result: object) -> str:
-    """What is wrong with an answer of ``join``; None: nothing."""
+    """Describes an invalid result of ``join``; ``None`` if it is valid."""
     if isinstance(result, Joined):
         return joined_fault(result) or ""
     if isinstance(result, Filtered | Unpaired):

@@ -11,23 +11,22 @@ from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.testkit.answers import asked, methods
 from photon.adapters.testkit.samples import Sample, Samples
 
+# More than ``limits.record``: no running join passes such a record, yet it must not kill the process.
 LONG_BYTES = 2 << 20
-"""More than ``limits.record``: no running join hands out such a record, yet it must not take the process down."""
 NESTED = 100_000
-SAMPLES_CUT = 3
-"""How many records of each side are cut and soiled."""
+SAMPLES_CUT = 3  # how many records of each side are truncated and corrupted
 SHOWN_BYTES = 60
+# Not a record of any text format: an adapter that finds an event time in it has invented it.
 RUBBISH: tuple[bytes, ...] = (b"\x00" * 16, b"\xff\xfe\xfd\x80", b"\x1f\x8b\x08\x00")
-"""No record of any text format: an adapter that finds an event time in it has made it up."""
+# Numbers other than line numbers: faults that differ only in them are one finding.
 _ALIKE = re.compile(r"0x[0-9a-f]+|(?<![:\w])[0-9]+")
-"""Numbers, but for those of lines: faults that differ in no more are one finding."""
 _ODD: tuple[bytes, ...] = (
     b" ", b"\t", b"{", b"}", b"[]", b"null", b'"', b",", b"=", b"#", b"|||||||||", b"-1", b"NaN", b"{}" * 3,
 )  # fmt: skip
 
 
 def bad_records(samples: Sequence[Sample]) -> list[bytes]:
-    """Garbage, truncated records, NUL bytes, invalid UTF-8, an empty one, too long ones."""
+    """Returns garbage, truncated records, NUL bytes, invalid UTF-8, an empty record, and overlong records."""
     found = [b"", *RUBBISH, *_ODD, b"a" * LONG_BYTES, b"[" * NESTED, b'{"a":' * NESTED]
     for sample in samples[:SAMPLES_CUT]:
         record = sample.record
@@ -40,7 +39,7 @@ def bad_records(samples: Sequence[Sample]) -> list[bytes]:
 
 
 def bad_line_findings(adapter: Adapter, samples: Samples) -> list[str]:
-    """One line for each thing, other than being read or rejected, that becomes of bad records."""
+    """Returns one line for each outcome of bad records other than being read or rejected."""
     found: dict[str, tuple[str, list[bytes]]] = {}
     batches: list[str] = []
     for side, own in (("primary", samples.primary), ("foreign", samples.foreign)):
@@ -59,7 +58,7 @@ def _first_of(records: Sequence[bytes]) -> str:
 
 
 def shown(record: bytes) -> str:
-    """A record's beginning and length, for a person."""
+    """Returns a record's beginning and length, for people."""
     if len(record) <= SHOWN_BYTES:
         return repr(record)
     return f"{record[:SHOWN_BYTES]!r}… of {len(record)} bytes"
@@ -86,7 +85,7 @@ def _made_up(record: bytes, header: object) -> str:
 
 
 def _batch_faults(adapter: Adapter, side: str, records: list[bytes], file: LogFile) -> list[str]:
-    """One bad record among others must not take them with it."""
+    """Checks that one bad record does not affect others in its batch."""
     method = "primary_keys" if side == "primary" else "header_columns"
     lines = [record for record in records if b"\n" not in record and b"\r" not in record]
     if side == "primary":

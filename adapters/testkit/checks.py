@@ -1,4 +1,4 @@
-"""What the contract asks of an adapter, as checks over sample records: each gives one line for each breach."""
+"""The adapter contract as checks over sample records: each returns one line for each breach."""
 
 from __future__ import annotations
 
@@ -38,16 +38,13 @@ from photon.adapters.testkit.bad_lines import bad_line_findings
 from photon.adapters.testkit.other_process import NotThere, answers_elsewhere, made_again
 from photon.adapters.testkit.samples import Sample, Samples, framing_of
 
-RECORDS = 2000
-"""Each method is timed over so many records at least; the samples are taken again and again."""
-SLOWEST_PER_S = 1000.0
-"""The bound, and generous: Photon's own formats read several hundred thousand a second."""
+RECORDS = 2000  # each method is timed over at least this many records; the samples are repeated
+SLOWEST_PER_S = 1000.0  # the bound, which is generous: Photon's own formats read several hundred thousand a second
 
+# Seconds; the default counts CPU time of this thread, so that a busy machine makes no difference.
 Clock = Callable[[], float]
-"""Seconds; the default counts what this thread computes, so that a busy machine makes no difference."""
 Check = Callable[[Adapter, Samples], list[str]]
-FINDINGS_MAX = 20
-"""Findings that are kept of one check; the rest is counted."""
+FINDINGS_MAX = 20  # findings kept for one check; the rest are counted
 LOCAL_TIME = (
     "is a time read in the zone of the machine, which is another in another datacentre? Say which zone the logs "
     'mean, as in datetime.strptime(…).replace(tzinfo=ZoneInfo("Europe/Berlin"))'
@@ -56,14 +53,14 @@ LOCAL_TIME = (
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One method. ``per_s``: records a second of one core."""
+    """One method. ``per_s``: records a second on one core."""
 
     method: str
     per_s: float
 
 
 def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) -> list[Speed]:
-    """Of what a running join calls. Without samples of a side its methods are left out."""
+    """Measures the methods that a running join calls; those of a side without samples are left out."""
     found: list[Speed] = []
     for group in by_file(samples.primary)[:1]:
         block, file = b"".join(each.record + b"\n" for each in group), group[0].file
@@ -103,13 +100,13 @@ def _timed(adapter: Adapter, method: str, records: int, call: Callable[[], objec
 
 
 def check_version(adapter: Adapter, samples: Samples) -> list[str]:
-    """It is written for this version of the contract."""
+    """The adapter is written for this version of the contract."""
     written = adapter.api_version
     return [] if written in API_SPOKEN else [f"api_version is {written!r}, this Photon has {API_VERSION}"]
 
 
 def check_readable(adapter: Adapter, samples: Samples) -> list[str]:
-    """Every sample is read: key, id, time and payload are what the contract says, and so is what ``join`` gives."""
+    """Every sample is read: key, id, time, payload and the result of ``join`` follow the contract."""
     found = [
         f"{place(side, each)}: {fault}"
         for side, own in (("primary", samples.primary), ("foreign", samples.foreign))
@@ -125,7 +122,7 @@ def check_readable(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
-    """The same answers when asked again, by a new adapter of the same options, and in the opposite order."""
+    """Answers are the same when asked again, by a new adapter with the same options, and in the opposite order."""
     first = answers(adapter, samples)
     if found := differing(first, answers(adapter, samples)):
         return [f"asked twice: {each}" for each in found]
@@ -138,7 +135,7 @@ def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_elsewhere(adapter: Adapter, samples: Samples) -> list[str]:
-    """The same answers in another process with another hash seed, time zone, language and working directory."""
+    """Answers are the same in another process with another hash seed, time zone, language and working directory."""
     try:
         there = answers_elsewhere(adapter, samples)
     except NotThere as error:
@@ -148,7 +145,7 @@ def check_elsewhere(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_untouched(adapter: Adapter, samples: Samples) -> list[str]:
-    """Neither the options nor the lists that it is handed are changed."""
+    """Neither the options nor the lists that are passed in are changed."""
     before = repr(adapter.options)
     found = []
     forms = [
@@ -175,14 +172,14 @@ def _placed(sample: Sample) -> tuple[bytes, LogFile]:
 
 
 def _is_changed(adapter: Adapter, form: Callable[..., object], *columns: Sequence[object]) -> bool:
-    """True if a form for many records changes what it is handed, whether it answers or not."""
+    """True if a method for many records changes its arguments, whether it answers or not."""
     handed = [list(column) for column in columns]
     Guard(adapter).many(lambda: form(*handed))
     return handed != [list(column) for column in columns]
 
 
 def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
-    """The methods for many records give what those for one record give."""
+    """The methods for many records return the same as those for one record."""
     found: list[str] = []
     for group in by_file(samples.primary):
         file, block = group[0].file, b"".join(each.record + b"\n" for each in group)
@@ -199,12 +196,12 @@ def check_batches(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def check_bad_lines(adapter: Adapter, samples: Samples) -> list[str]:
-    """Garbage, truncated lines, NUL bytes, invalid UTF-8, empty and too long ones are rejected (or read), no more."""
+    """Garbage, truncated lines, NUL bytes, invalid UTF-8, empty and overlong records are rejected or read."""
     return bad_line_findings(adapter, samples)
 
 
 def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
-    """A framing of its own makes the same records of a file's begin, wherever its bytes are cut."""
+    """The adapter's own framing makes the same records of the start of a file, wherever its bytes are cut."""
     found = []
     for side, path, data in samples.begins:
         framing, _ = framing_of(adapter, side)
@@ -214,7 +211,7 @@ def check_framing(adapter: Adapter, samples: Samples) -> list[str]:
 
 
 def _cutting_fault(framing: Framing, data: bytes) -> str:
-    """``data`` at once, in two parts at every position, and byte by byte."""
+    """Cuts ``data`` at once, in two parts at every position, and byte by byte."""
     whole = _cut_in(framing, [data])
     if isinstance(whole, str):
         return whole
@@ -227,7 +224,7 @@ def _cutting_fault(framing: Framing, data: bytes) -> str:
 
 
 def _cut_in(framing: Framing, parts: Sequence[bytes]) -> Cut | str:
-    """All that comes of the parts, handed in one by one; a line where the framing fails."""
+    """Returns the result of passing the parts in turn; a line if the framing fails."""
     text, state, rest, used = b"", b"", b"", 0
     for part in parts:
         rest += part
@@ -254,6 +251,7 @@ def check_speed(adapter: Adapter, samples: Samples) -> list[str]:
     return speed_findings(speeds(adapter, samples), SLOWEST_PER_S)
 
 
+# All but the speed, which ``examine`` measures once.
 CHECKS: dict[str, Check] = {
     "version": check_version,
     "readable": check_readable,
@@ -264,12 +262,11 @@ CHECKS: dict[str, Check] = {
     "bad lines": check_bad_lines,
     "framing": check_framing,
 }
-"""All but the speed, which ``examine`` measures once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``findings``: check -> one line for each breach; empty where the contract is kept."""
+    """``findings``: check -> one line for each breach; empty if the contract is kept."""
 
     findings: dict[str, list[str]]
     speeds: list[Speed]
@@ -284,7 +281,7 @@ class Report:
 
 
 def examine(adapter: Adapter, samples: Samples, *, without: Sequence[str] = ()) -> Report:
-    """Every check but those named in ``without``."""
+    """Runs every check except those named in ``without``."""
     findings = {name: bounded(check(adapter, samples)) for name, check in CHECKS.items() if name not in without}
     measured = speeds(adapter, samples) if "speed" not in without and not findings.get("bad lines") else []
     if "speed" not in without:
@@ -301,7 +298,7 @@ def check_adapter(adapter: Adapter, samples: Samples) -> Report:
 
 
 def bounded(found: list[str]) -> list[str]:
-    """The first findings of a check, and how many more there are."""
+    """Returns the first findings of a check, and how many more there are."""
     if len(found) <= FINDINGS_MAX:
         return found
     return [*found[:FINDINGS_MAX], f"… and {len(found) - FINDINGS_MAX} more"]
@@ -339,5 +336,5 @@ def _compared(
 
 
 def said_as(value: object) -> str:
-    """An answer as text; a rejection counts as one whatever its reason."""
+    """Returns an answer as text; rejections are equal regardless of their reasons."""
     return "rejected" if value is None or isinstance(value, BadRecord) else repr(value)

@@ -24,15 +24,15 @@ from photon.adapters.testkit.samples import Samples
 
 
 class AdapterTests:
-    """One test for each check. The class that derives from it says what is tried, and on what::
+    """One test for each check. A derived class says which adapter is tested, and on which samples::
 
-    class TestBilling(AdapterTests):
-        adapter_class = Billing
-        options = {"currency": "EUR"}
-        primary = LOGS / "queries.log"  # or a directory: all files in it
-        foreign = LOGS / "clicks.log"
+        class TestBilling(AdapterTests):
+            adapter_class = Billing
+            options = {"currency": "EUR"}
+            primary = LOGS / "queries.log"  # or a directory: all files in it
+            foreign = LOGS / "clicks.log"
 
-    A test that fails says what was found, a line for each breach.
+    A failing test shows the findings, a line for each breach.
     """
 
     adapter_class: type[Adapter]
@@ -41,18 +41,18 @@ class AdapterTests:
     foreign: Path
 
     def adapter(self) -> Adapter:
-        """A new one. Override it where the options need more than a mapping."""
+        """Returns a new adapter. Override it if the options need more than a mapping."""
         return self.adapter_class(dict(self.options))
 
     def samples(self) -> Samples:
-        __tracebackhide__ = True  # pytest shows the line that a person wrote, not ours
+        __tracebackhide__ = True  # pytest shows the user's line, not ours
         try:
             return Samples.read(self.adapter(), primary=self.primary, foreign=self.foreign)
         except AdapterError as error:
             raise AssertionError(f"{error}; it is what {type(self).__name__}.primary or .foreign names") from None
 
     def _keeps(self, check: Check) -> None:
-        """An error with a text: pytest explains an ``assert`` only in files that it rewrites, ours is none."""
+        """Raises an error with a text: pytest explains an ``assert`` only in files that it rewrites."""
         __tracebackhide__ = True
         found = bounded(check(self.adapter(), self.samples()))
         if found:

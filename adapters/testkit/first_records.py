@@ -1,4 +1,4 @@
-"""Asks another process for the headers of a run's first records, before their ids are sent."""
+"""Computes the headers of a run's first records in another process too, before their ids are sent."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ FIRST = 20
 
 
 class FirstRecords:
-    """The first foreign records of a run, asked for here and in another process."""
+    """The first foreign records of a run, computed here and in another process."""
 
     def __init__(self, adapter: Adapter, records: Sequence[tuple[int, bytes]], file: LogFile) -> None:
-        """``records``: offset and bytes of each. Asks for FIRST of them here, or fewer where these
-        take too long. Only those that have a header are compared: what fails costs its record, here or there."""
+        """``records``: offset and bytes of each. Computes FIRST of them here, or fewer if they take too long.
+
+        Only those that have a header are compared: a failure costs its record, here or there.
+        """
 
         def ask(record: bytes) -> ForeignHeader | BadRecord:
             try:
@@ -44,7 +46,7 @@ class FirstRecords:
                 break
 
     def compare(self) -> None:
-        """Blocks until the other process has answered. Raises AdapterError, and NotThere where it cannot answer."""
+        """Blocks until the other process has answered. Raises AdapterError; NotThere if it cannot answer."""
         if not self._samples:
             return
         there = answers_elsewhere(self._adapter, Samples(foreign=self._samples), strange=False)

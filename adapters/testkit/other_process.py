@@ -1,6 +1,7 @@
-"""The same questions in another process: another hash seed, time zone, language and working directory.
+"""Asks the same questions in another process: another hash seed, time zone, language and working directory.
 
-Run as ``python -m photon.adapters.testkit.other_process``; JSON comes on standard input and goes to standard output.
+Run as ``python -m photon.adapters.testkit.other_process``; reads JSON from standard input and writes it to standard
+output.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class _Task(msgspec.Struct, frozen=True):
-    """``module`` and ``name`` are the class; ``file``: where a one-file adapter lies."""
+    """``module`` and ``name`` are the class; ``file``: the path of a one-file adapter."""
 
     module: str
     name: str
@@ -49,11 +50,11 @@ class _Task(msgspec.Struct, frozen=True):
 
 
 class NotThere(Exception):
-    """The other process could not make the adapter, or ended; ``str()`` says why in a line."""
+    """The other process could not create the adapter, or ended; ``str()`` says why in a line."""
 
 
 def answers_elsewhere(adapter: Adapter, samples: Samples, *, strange: bool = True) -> Answers:
-    """``answers`` of an adapter made from the same class and options. Raises NotThere.
+    """Returns the ``answers`` of an adapter made from the same class and options. Raises NotThere.
 
     ``strange``: also in another time zone, language and working directory, not only with another hash seed.
     """
@@ -98,7 +99,7 @@ def _records(samples: Any) -> list[_Record]:
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Relative paths start at ``base``: it must mean the same in another working directory."""
+    """Makes ``base``, the start of relative paths, absolute: it must mean the same in another working directory."""
     if "base" not in options:
         return dict(options)
     return {**options, "base": str(Path(str(options["base"])).resolve())}
@@ -107,7 +108,7 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
 def made_again(
     cls: type[Adapter], options: dict[str, Any], shape: Mapping[str, Any] | None, within: Mapping[str, int] | None
 ) -> Adapter:
-    """Another adapter of this class, within the same bounds and in the same shape."""
+    """Returns another adapter of this class, within the same bounds and in the same shape."""
     return _as_told(cls(options), shape, within)
 
 
@@ -143,7 +144,7 @@ def main() -> None:
     given = answers(_made(task), Samples(primary, foreign))
     out.write("\n" + msgspec.json.encode(given).decode() + "\n")
     out.flush()
-    os._exit(0)  # a thread that an adapter left behind must not keep the process
+    os._exit(0)  # a thread left behind by an adapter must not keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sample records of both sides: from log files, as a running join would cut them, or from lines."""
+"""Sample records of both sides: from log files, cut as in a running join, or from lines."""
 
 from __future__ import annotations
 
@@ -14,46 +14,45 @@ from photon.adapters.logs.links import LinkOutside, log_path
 from photon.adapters.logs.own_framing import OwnSource
 
 RECORDS = 200
-SAMPLE_BYTES = 64 << 20
-"""Bytes of a file that are read at most."""
-CUT_BYTES = 4 << 10  # at the begin of a file, which ``check_framing`` cuts at every position
+SAMPLE_BYTES = 64 << 20  # most bytes read from a file
+CUT_BYTES = 4 << 10  # at the start of a file, which ``check_framing`` cuts at every position
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     record: bytes
     file: LogFile
+    # Line of the uncompressed file, from 1; number of the record if lines are made from the file's bytes.
     line: int = 0
-    """Of the uncompressed file, from 1; of a log whose lines are made of its bytes, the number of the record."""
     offset: int = 0
 
 
 @dataclass(slots=True)
 class SampleFile:
-    """One file. ``fault``: why nothing behind the records can be read; empty when all is well."""
+    """One file. ``fault``: why nothing after the records can be read; empty if all is well."""
 
     path: str
     samples: list[Sample] = field(default_factory=list)
     fault: str = ""
-    begin: bytes = b""  # of the file, uncompressed, where the framing is the adapter's own
+    begin: bytes = b""  # of the file, uncompressed, if the framing is the adapter's own
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What an adapter is tried on. Good records, all of which it should read, in the order of their logs."""
+    """The samples an adapter is tested on: good records, all of which it should read, in the order of their logs."""
 
     primary: Sequence[Sample] = ()
     foreign: Sequence[Sample] = ()
+    # Side, path and first bytes of each file cut by the adapter's own framing.
     begins: Sequence[tuple[str, str, bytes]] = ()
-    """Side, path and first bytes of each file that is cut by a framing of the adapter's own."""
 
     @classmethod
     def read(
         cls, adapter: Adapter, *, primary: Path | None = None, foreign: Path | None = None, limit: int = RECORDS
     ) -> Samples:
-        """The first ``limit`` records of a log file of each side; plain, gz or zst.
+        """Reads the first ``limit`` records of a log file of each side; plain, gz or zst.
 
-        Of a directory: of the files in it. Raises AdapterError.
+        A directory stands for the files in it. Raises AdapterError.
         """
         sides: dict[str, list[Sample]] = {}
         begins = []
@@ -74,7 +73,7 @@ class Samples:
     def of(
         cls, *, primary: Iterable[bytes] = (), foreign: Iterable[bytes] = (), file: LogFile | None = None
     ) -> Samples:
-        """Of records without line ends. ``file``: the log that they pretend to stand in."""
+        """Makes samples from records without line ends. ``file``: the log that they pretend to be in."""
         primaries, foreigners = (
             [Sample(record, file or LogFile(f"{side}.log"), at) for at, record in enumerate(records, 1)]
             for side, records in (("primary", primary), ("foreign", foreign))
@@ -83,15 +82,17 @@ class Samples:
 
 
 def framing_of(adapter: Adapter, side: str) -> tuple[Framing, bool]:
-    """(how files of ``primary`` or ``foreign`` are cut, whether each begins with a header record)."""
+    """Returns (framing of ``primary`` or ``foreign`` files, True if each begins with a header record)."""
     if side == "primary":
         return adapter.primary_framing, adapter.primary_has_header
     return adapter.foreign_framing, adapter.foreign_has_header
 
 
 def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS, *, named: bool = True) -> SampleFile:
-    """The first records of a ``primary`` or ``foreign`` file. ``named``: by the user, so that a link is followed.
-    Raises AdapterError where it cannot be read."""
+    """Reads the first records of a ``primary`` or ``foreign`` file. Raises AdapterError if it cannot be read.
+
+    ``named``: the user named it, so a link is followed.
+    """
     framing, has_header = framing_of(adapter, side)
     if path.is_dir():
         inner = next(iter(_files(path)), None)
@@ -132,7 +133,7 @@ def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS, 
 
 
 def _files(path: Path) -> list[Path]:
-    """The path; of a directory the files in it, hidden ones left out."""
+    """Returns the path, or the files in it if it is a directory, without hidden ones."""
     if not path.is_dir():
         return [path]
     return sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))

@@ -1,4 +1,4 @@
-"""What an adapter reads from the first records of a file of each side, and why it rejects what it rejects."""
+"""The records an adapter reads from the start of a file of each side, and the reasons for those it rejects."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ RECORDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One record. ``reason``: why it is rejected; empty when it is read."""
+    """One record. ``reason``: why it is rejected; empty if it is read."""
 
-    line: int  # of the uncompressed file, from 1; of a binary log the number of the message
+    line: int  # of the uncompressed file, from 1; in a binary log the number of the message
     offset: int
     record: bytes
     reason: str = ""
@@ -39,13 +39,13 @@ class Tried:
 
 @dataclass(slots=True)
 class Trial:
-    """One file. ``fault``: why nothing behind the records can be read; empty when all is well."""
+    """One file. ``fault``: why nothing after the records can be read; empty if all is well."""
 
     path: str
     records: list[Tried] = field(default_factory=list)
     fault: str = ""
     samples: list[Sample] = field(default_factory=list)
-    begin: bytes = b""  # of the file, where the framing is the adapter's own
+    begin: bytes = b""  # of the file, if the framing is the adapter's own
 
     @property
     def rejected(self) -> list[Tried]:
@@ -57,14 +57,14 @@ class Trial:
 
 
 def try_file(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) -> Trial:
-    """The first records of a ``primary`` or ``foreign`` file. Raises AdapterError where there is no such file."""
+    """Reads the first records of a ``primary`` or ``foreign`` file. Raises AdapterError if there is no such file."""
     found = read_samples(adapter, side, path, limit)
     tried = [_tried(adapter, side, each) for each in found.samples]
     return Trial(found.path, [each for each in tried if each is not None], found.fault, found.samples, found.begin)
 
 
 def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried | None:
-    """None: the adapter skips it."""
+    """Returns ``None`` if the adapter skips it."""
     record, file = sample.record, sample.file
     key, event_id, time_ns = b"", None, None
     naming, reading = methods(adapter, side)
@@ -91,7 +91,7 @@ def _refusal(answer: object) -> str:
 
 
 def examined(adapter: Adapter, trials: Mapping[str, Trial]) -> Report:
-    """The contract's checks over those records of the trials that are read."""
+    """Runs the contract's checks over those records of the trials that can be read."""
     sides = {}
     for side, trial in trials.items():
         good = {each.offset for each in trial.read}
@@ -109,13 +109,13 @@ def report_json(report: Report | None) -> dict[str, Any]:
 
 
 def matches(primary: Trial, foreign: Trial) -> int:
-    """How many of the foreign records name one of the primary records."""
+    """Counts the foreign records that name one of the primary records."""
     keys = {each.key for each in primary.read}
     return sum(each.key in keys for each in foreign.read)
 
 
 def unpaired(adapter: Adapter, primary: Trial, foreign: Trial) -> list[tuple[Tried, str]]:
-    """Foreign records that are no pair with the primary record they name, the first of its key; and why."""
+    """Returns foreign records that are not a pair with the first primary record of their key, and why."""
     files = {each.offset: each.file for each in foreign.samples}
     first = {each.key: each for each in reversed(primary.read)}
     records = {each.offset: each for each in primary.samples}
@@ -132,7 +132,7 @@ def unpaired(adapter: Adapter, primary: Trial, foreign: Trial) -> list[tuple[Tri
 
 
 def ambiguous(primary: Trial) -> list[tuple[Tried, Tried]]:
-    """Of each key that several primary records share, the first two that differ, in the order of the file."""
+    """Returns, for each key of several primary records, the first two that differ, in the order of the file."""
     first: dict[bytes, Tried] = {}
     found: dict[bytes, tuple[Tried, Tried]] = {}
     for each in primary.read:
