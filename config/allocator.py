@@ -1,7 +1,7 @@
-"""What becomes of freed memory: mostly it goes back to the system. Nothing happens but with glibc.
+"""Controls where freed memory goes: mostly back to the system. Only has an effect with glibc.
 
-glibc raises, with each large buffer that is freed, the size from which it asks the system for memory of its own, and
-has a heap for each thread: after a while of large requests a hundred megabytes lie about in pieces.
+With each large buffer that is freed, glibc raises the size from which it gets memory from the system separately. It
+also has a heap for each thread. After a while of large requests a hundred megabytes are left unused in pieces.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import ctypes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 MAPPED_FROM_BYTES = 256 << 10
-HEAP_FROM_BYTES = 32 << 20  # the most that glibc takes
+HEAP_FROM_BYTES = 32 << 20  # the most that glibc accepts
 ARENAS = 2
 GIVE_BACK_SECONDS = 3.0
 
 
 def keep_lean() -> None:
-    """For this process from now on: large buffers come from the system and go there.
+    """From now on, gets large buffers from the system and returns them to it.
 
     Each then has to fault its pages in again: for processes with few large buffers.
     """
@@ -29,7 +29,7 @@ def keep_lean() -> None:
 
 
 def keep_what_is_freed() -> None:
-    """For this process from now on: buffers below HEAP_FROM_BYTES are not asked of the system again and again.
+    """From now on, keeps buffers below HEAP_FROM_BYTES instead of requesting them from the system repeatedly.
 
     For short-lived processes that have large buffers all the time.
     """
@@ -40,13 +40,13 @@ def keep_what_is_freed() -> None:
 
 
 def give_back() -> None:
-    """Whole pages between what is in use, now. Takes a few milliseconds, in which other threads may run."""
+    """Returns free whole pages to the system. Takes a few milliseconds, in which other threads may run."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 async def keep_giving_back() -> None:
-    """Runs until it is cancelled. For processes that allocate and free many large buffers."""
+    """Calls give_back until cancelled. For processes that allocate and free many large buffers."""
     while True:
         await asyncio.sleep(GIVE_BACK_SECONDS)
         await asyncio.to_thread(give_back)

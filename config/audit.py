@@ -1,8 +1,7 @@
-"""Who changed what: a line in the log of the process that did it, for each call with which an operator changes
-something.
+"""Audit log: a log line, in the process that executed it, for each call with which an operator changes something.
 
-Routine calls of Photon's own processes are not audited: what they may change by themselves is bounded by
-config/rights.py, and there are thousands a second.
+Routine calls of Photon's own processes are not audited: config/rights.py bounds their changes, and there are
+thousands a second.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from photon.config.roles import Role, identity_parts
 from photon.config.structured import get_logger
 from photon.config.tls import caller
 
+# Calls with which an operator changes or extracts something.
 CHANGES = frozenset(
     {
         "/photon.v1.Registry/Clear",
@@ -28,21 +28,23 @@ CHANGES = frozenset(
         "/photon.v1.RegistryOperator/TransferLeader",
         "/photon.v1.RegistryOperator/OpenShard",
         "/photon.v1.RegistryOperator/RegisterAgain",
-        "/photon.v1.RegistryOperator/Follow",
+        "/photon.v1.RegistryOperator/Follow",  # exports are logged too
         "/photon.v1.RegistryOperator/Export",  # exports are logged, too
         "/photon.v1.EventStore/Forget",
         "/photon.v1.Wan/Set",
     }
 )
-"""What an operator calls to change something, or to take it away."""
-SAID_CHARACTERS = 300  # characters of a request that are logged: what it names is at its beginning
+SAID_CHARACTERS = 300  # characters of a request that are logged: names are at its beginning
 
 log = get_logger(__name__)
 
 
 def audited(method: str, who: str) -> bool:
-    """Whether the call is an operator's change. ``who``: the identity that was shown. Empty, without TLS: nobody
-    shows who he is, and it is so where only operators call the method."""
+    """True if the call is an operator's change.
+
+    ``who``: the caller's identity. It is empty without TLS, where nobody has one; then methods that only operators
+    call count.
+    """
     if method not in CHANGES:
         return False
     if not who:
@@ -52,7 +54,7 @@ def audited(method: str, who: str) -> bool:
 
 
 def said(request: Any) -> str:
-    """A request on one line, bounded; of a stream only that it is one."""
+    """Returns a request on one line, bounded; for a stream only that it is one."""
     if request is None:
         return "a stream"
     line = " ".join(str(request).split())
@@ -60,7 +62,7 @@ def said(request: Any) -> str:
 
 
 def audited_methods(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:
-    """The handlers, those of CHANGES with a line after each call."""
+    """Returns the handlers, where those in CHANGES log a line after each call."""
     named = {name: f"/{service}/{name}" for name in methods}
     return {
         name: _told(handler, named[name]) if named[name] in CHANGES else handler for name, handler in methods.items()
@@ -68,7 +70,7 @@ def audited_methods(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told(handler: Any, method: str) -> Any:
-    """It stands behind Authorisation: what was refused was not done, and is logged there."""
+    """Wraps a handler. It runs after Authorisation: refused calls are not executed, and are logged there."""
 
     def begin(request: Any, context: Any) -> Callable[[str], None]:
         who = caller(context)
@@ -76,7 +78,7 @@ def _told(handler: Any, method: str) -> Any:
             return lambda outcome: None
         since_s = time.monotonic()
         asked = said(None if handler.request_streaming else request)
-        peer = context.peer()  # not later: a stream that its caller left is closed after gRPC has freed the call
+        peer = context.peer()  # not later: if the caller left a stream, it is closed after gRPC freed the call
 
         def end(outcome: str) -> None:
             seconds = round(time.monotonic() - since_s, 3)

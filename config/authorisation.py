@@ -1,4 +1,4 @@
-"""Stands before every handler of every server: asks config/rights.py whether the caller may call it."""
+"""Runs before every handler of every server: checks in config/rights.py if the caller may call it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from photon.config.rights import DatacentreOf, refusal
 from photon.config.structured import get_logger
 from photon.config.tls import caller
 
-LOGGED_EACH_S = 60.0  # a caller that is refused the same method again and again is logged once in this time
-LOGGED_MAX = 256  # callers and methods that are distinguished at a time; further ones count as one
+LOGGED_EACH_S = 60.0  # a caller refused the same method repeatedly is logged once in this time
+LOGGED_MAX = 256  # callers and methods distinguished at a time; further ones count as one
 
 log = get_logger(__name__)
 
 
 class Said:
-    """When to log that a caller was refused. Pure: the time, in seconds, is passed in."""
+    """Decides when to log that a caller was refused. Pure: the time, in seconds, is passed in."""
 
     def __init__(self) -> None:
         self._until: dict[tuple[str, str], float] = {}
         self._unsaid = 0
 
     def refused(self, caller: str, method: str, now_s: float) -> int | None:
-        """None: do not. Else how many were not logged since the last that was."""
+        """Returns ``None`` to skip the log line, else how many refusals were skipped since the last line."""
         known = (caller, method)
         if len(self._until) >= LOGGED_MAX:
             self._until = {key: until for key, until in self._until.items() if until > now_s}
@@ -44,19 +44,19 @@ class Said:
 
 
 class Authorisation(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Of one server over TLS. A call that is refused ends with PERMISSION_DENIED before its handler runs."""
+    """Authorises calls of a server over TLS. Refused calls end with PERMISSION_DENIED before the handler runs."""
 
     def __init__(self, server: str, datacentre_of: DatacentreOf | None = None) -> None:
-        """``server``: its identity. ``datacentre_of``: see config/rights.py."""
+        """``server``: the server's identity. ``datacentre_of``: see config/rights.py."""
         self._server = server
         self._datacentre_of = datacentre_of
         self._said = Said()
-        self._wrapped: dict[str, tuple[Any, Any]] = {}  # only methods that there are, so it cannot grow from outside
+        self._wrapped: dict[str, tuple[Any, Any]] = {}  # only existing methods, so callers cannot make it grow
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: Any
     ) -> Any:
-        """gRPC asks this for the handler of each call."""
+        """Called by gRPC to get the handler of each call."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None  # gRPC answers UNIMPLEMENTED

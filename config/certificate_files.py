@@ -1,7 +1,7 @@
 """The directory of a deployment's certificates: ``ca.crt``, ``ca.key``, and ``IDENTITY.crt`` and ``.key`` of each.
 
-A service needs ``ca.crt`` and its own two files, and nothing else: ``ca.key`` may lie in another directory, on
-another machine, or in a safe.
+A service needs ``ca.crt`` and its own two files, nothing else: ``ca.key`` may be in another directory, on another
+machine, or in a safe.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ _DIRECTORY_MODE = 0o700
 
 
 def load(directory: Path, identity: str, now: datetime) -> Tls:
-    """What a process of this identity shows, and whom it trusts; checked, so that a wrong file is one clear line here
-    rather than failed handshakes later. Raises CertificateError."""
+    """Returns the certificates a process of this identity presents and trusts. Raises CertificateError.
+
+    They are checked, so that a wrong file causes one clear line here instead of failed handshakes later.
+    """
     certificate = directory / f"{identity}.crt"
     authorities = _read(directory / f"{AUTHORITY}.crt")
     pair = Pair(_read(certificate), _read(directory / f"{identity}.key"))
@@ -50,7 +52,7 @@ def load(directory: Path, identity: str, now: datetime) -> Tls:
 
 
 def _open_to_all(key: Path) -> list[str]:
-    """Said, not refused: secrets that are mounted into containers often are so, and nobody else is in there."""
+    """Warns, without refusing: secrets mounted into containers are often readable by all, with nobody else there."""
     with contextlib.suppress(OSError):
         if key.stat().st_mode & stat.S_IROTH:
             return [f"{key}: everybody on this machine can read it; chmod 600 it"]
@@ -58,7 +60,7 @@ def _open_to_all(key: Path) -> list[str]:
 
 
 def begin(directory: Path, name: str, now: datetime, *, days: int, force: bool = False) -> Path:
-    """Makes an authority; its certificate's path. Raises CertificateError, also where there is one already."""
+    """Creates an authority and returns its certificate's path. Raises CertificateError, also if one exists."""
     for path in _paths(directory, AUTHORITY):
         if path.exists() and not force:
             raise CertificateError(
@@ -78,8 +80,10 @@ def issue_into(
     hosts: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Issues a certificate and copies the authority's next to it; the new one's path. A ca.crt that does not have
-    this authority is replaced where the directory is this identity's alone. Raises CertificateError."""
+    """Issues a certificate, copies the authority's next to it, and returns the new path. Raises CertificateError.
+
+    A ca.crt without this authority is replaced if the directory belongs to this identity alone.
+    """
     check_identity(identity)
     paths = _paths(directory, identity)
     if all(path.exists() for path in paths) and not force:
@@ -106,8 +110,10 @@ def issue_missing(
     renew: bool = False,
     force: bool = False,
 ) -> dict[str, str]:
-    """A certificate for each identity that has none of this authority: identity -> ``issued`` or ``kept``. ``renew``:
-    also for those that expire within EXPIRES_SOON; ``force``: for all. Raises CertificateError."""
+    """Issues a certificate for each identity that has none of this authority: identity -> ``issued`` or ``kept``.
+
+    ``renew``: also for those that expire within EXPIRES_SOON; ``force``: for all. Raises CertificateError.
+    """
     done = {}
     for identity in identities:
         paths = _paths(directory, identity)
@@ -122,7 +128,7 @@ def issue_missing(
 
 
 def show(path: Path) -> list[tuple[Path, Facts]]:
-    """Each certificate of a file, or of a directory's ``*.crt`` files. Raises CertificateError."""
+    """Returns each certificate of a file, or of a directory's ``*.crt`` files. Raises CertificateError."""
     files = sorted(path.glob("*.crt")) if path.is_dir() else [path]
     if not files:
         raise CertificateError(f"{path}: has no certificates (*.crt)")
@@ -130,13 +136,13 @@ def show(path: Path) -> list[tuple[Path, Facts]]:
 
 
 def _has_issued(directory: Path, certificate: x509.Certificate) -> bool:
-    """One of the authorities in its ca.crt."""
+    """True if an authority in the directory's ca.crt issued the certificate."""
     authorities = directory / f"{AUTHORITY}.crt"
     return any(issued(certificate, each) for each in read_certificates(_read(authorities), str(authorities)))
 
 
 def _others(directory: Path, identity: str) -> bool:
-    """Whether certificates of others lie there."""
+    """True if the directory holds certificates of other identities."""
     return any(path.stem not in (AUTHORITY, identity) for path in directory.glob("*.crt"))
 
 
@@ -163,7 +169,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _write(directory: Path, name: str, pair: Pair) -> Path:
-    """The certificate comes last: a pair that lacks it counts as none."""
+    """Writes the certificate last: a key without one does not count."""
     _make_directory(directory)
     certificate, key = _paths(directory, name)
     certificate.unlink(missing_ok=True)
@@ -173,7 +179,7 @@ def _write(directory: Path, name: str, pair: Pair) -> Path:
 
 
 def _replace(path: Path, text: bytes, mode: int) -> None:
-    """Whole or not at all, and never readable by more than ``mode`` says."""
+    """Writes atomically, and never readable by more than ``mode`` allows."""
     new = path.with_name(f"{path.name}.new")
     try:
         new.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Certificates of a deployment: a small authority, and one certificate for each role of a process.
 
-Everything here works on bytes and on times that are passed in; config/certificate_files.py has the files.
+All functions work on bytes and on times that are passed in; config/certificate_files.py handles the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DAYS = 365
 AUTHORITY_DAYS = 3650
 EXPIRES_SOON = timedelta(days=30)
 PEM_BYTES_MAX = 1 << 20
-BACKDATED = timedelta(hours=1)  # valid from this long ago: the machine that checks may be behind the one that issued
+BACKDATED = timedelta(hours=1)  # valid from this long ago: the checking machine's clock may be behind the issuer's
 
 _IDENTITY = re.compile(rf"(?:{'|'.join(sorted(PLACED | {Role.OPERATOR}))})-{NAME[1:-1]}|operator|wan")
 
@@ -46,7 +46,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    identity: str  # the identity of a process or operator; empty: an authority, or none of ours
+    identity: str  # identity of a process or operator; empty for an authority, or another's certificate
     names: tuple[str, ...]  # DNS names and addresses
     authority: bool
     issuer: str
@@ -55,7 +55,7 @@ class Facts:
     ends: datetime
 
     def expires_soon(self, now: datetime) -> bool:
-        """Within EXPIRES_SOON, or already."""
+        """True within EXPIRES_SOON of the expiry, or after it."""
         return self.ends - now < EXPIRES_SOON
 
 
@@ -71,7 +71,7 @@ def check_identity(identity: str) -> None:
 
 
 def make_authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Pair:
-    """A self-signed authority (ECDSA P-256) that can sign certificates and no further authorities."""
+    """Creates a self-signed authority (ECDSA P-256) that can sign certificates but no further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(name)
     builder = _builder(subject, subject, key.public_key(), now, now + timedelta(days=days))
@@ -81,8 +81,10 @@ def make_authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Pair
 
 
 def issue(authority: Pair, identity: str, now: datetime, *, days: int = DAYS, hosts: Sequence[str] = ()) -> Pair:
-    """A certificate for an identity, never valid for longer than its authority. ``hosts``: further DNS names and
-    addresses, for tools that check the address that they call. Raises CertificateError."""
+    """Issues a certificate for an identity, which never outlives its authority. Raises CertificateError.
+
+    ``hosts``: further DNS names and addresses, for tools that check the address they connect to.
+    """
     check_identity(identity)
     signer, signer_key = read_certificate(authority.certificate, "the authority"), _private_key(authority.key)
     if signer_key.public_key() != signer.public_key():
@@ -127,12 +129,12 @@ def facts(certificate: x509.Certificate) -> Facts:
 
 
 def read_certificate(pem: bytes, where: str) -> x509.Certificate:
-    """The first certificate of a PEM file. Raises CertificateError that begins with ``where``."""
+    """Returns the first certificate of a PEM file. Raises CertificateError that begins with ``where``."""
     return read_certificates(pem, where)[0]
 
 
 def read_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
-    """All certificates of a PEM file, one at least. Raises CertificateError that begins with ``where``."""
+    """Returns all certificates of a PEM file, at least one. Raises CertificateError that begins with ``where``."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
@@ -140,7 +142,7 @@ def read_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
 
 
 def check_pair(authorities: bytes, pair: Pair, identity: str, now: datetime, where: str) -> Facts:
-    """What a certificate says, once it is sure that a process can use it. Raises CertificateError."""
+    """Returns a certificate's facts after checking that a process can use it. Raises CertificateError."""
     certificate = read_certificate(pair.certificate, where)
     if _private_key(pair.key, where).public_key() != certificate.public_key():
         raise CertificateError(f"{where}: is not the certificate of the key beside it; issue both anew")

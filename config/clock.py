@@ -1,4 +1,4 @@
-"""Time, passed in everywhere: nothing but this file and the entry points reads a clock."""
+"""Time, passed in everywhere: only this file and the entry points read a clock."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 NS_PER_S = 1_000_000_000
-NEVER_NS = 2**63 - 1  # a time that no clock reaches: 'for ever', and 'not before all has been read for ever'
+NEVER_NS = 2**63 - 1  # a time that no clock reaches: 'permanently', and 'not before all has been read for good'
 
 
 def utc(time_ns: int) -> str:
-    """A time for a person: ``2026-11-24T20:22:11Z``."""
+    """Formats a time for people: ``2026-11-24T20:22:11Z``."""
     return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Clock(Protocol):
     def now_ns(self) -> int:
-        """Wall clock, int64 nanoseconds UTC. May jump."""
+        """Returns wall clock time in int64 nanoseconds UTC. May jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back. For time-outs."""
+        """Returns seconds since some moment; never goes back. For time-outs."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""What decoding raises."""
+"""Exceptions raised by decoding."""
 
 from __future__ import annotations
 
 import msgspec
 
+# For malformed bytes; Python's own exception is for texts that are not UTF-8.
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
-"""For bytes that are not what they should be; of texts that are no UTF-8 it is Python's own."""

@@ -1,6 +1,6 @@
-"""Files, passed in: what durable formats (Raft journal, redo log, output) are written through.
+"""Files, passed in: durable formats (Raft journal, redo log, output) are written through this interface.
 
-The real disk is below; the simulator brings one that forgets unsynced bytes at a power cut.
+The real disk is below; the simulator has one that forgets unsynced bytes at a power cut.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class AppendFile(Protocol):
         ...
 
     def write(self, *chunks: bytes) -> None:
-        """Appends all chunks, whole. Raises OSError; then the file's tail is unspecified."""
+        """Appends all chunks completely. Raises OSError; the file's tail is then unspecified."""
         ...
 
     def sync(self) -> None:
-        """Makes what was written durable. A failure must end the process (protocol rule 7). Thread-safe."""
+        """Makes all writes durable. A failure must end the process (protocol rule 7). Thread-safe."""
         ...
 
     def close(self) -> None: ...
@@ -43,7 +43,7 @@ class Disk(Protocol):
     def exists(self, path: Path) -> bool: ...
 
     def names(self, directory: Path) -> Sequence[str]:
-        """Sorted names in the directory; empty when it does not exist."""
+        """Returns sorted names in the directory; empty if it does not exist."""
         ...
 
     def make_dir(self, directory: Path) -> None:
@@ -61,10 +61,10 @@ class Disk(Protocol):
         ...
 
     def rewrite(self, path: Path, offset: int) -> None:
-        """Writes the bytes from ``offset`` to the end once more, in place, and makes the file durable.
+        """Writes the bytes from ``offset`` to the end again, in place, and makes the file durable.
 
-        After a failed sync, of this process or of one before it, the cache may hold pages that the disk never
-        got and that a later sync leaves out while it reports success (protocol rule 7).
+        After a failed sync, in this process or an earlier one, the cache may hold pages that never reached the disk
+        and that a later sync skips while it reports success (protocol rule 7).
         """
         ...
 
@@ -79,13 +79,13 @@ REWRITE_CHUNK_BYTES = 4 << 20
 
 
 def _named(error: OSError, path: Path) -> OSError:
-    """The same failure with the file that it is about, which calls on a descriptor do not say."""
+    """Returns the same error with the file's name, which calls on a descriptor do not report."""
     return OSError(error.errno, error.strerror, str(path))
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Gives an OSError of a library that names no file this one."""
+    """Adds the file's name to an OSError from a library that omits it."""
     try:
         yield
     except OSError as error:

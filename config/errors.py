@@ -1,4 +1,4 @@
-"""The root of the errors that are shown in one line: what, where, what to do."""
+"""Base class of errors shown in one line: what failed, where, what to do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class PhotonError(Exception):
     """
 
     exit_code = 1
-    example = ""  # lines of a file that would do, shown below the message as they are
+    example = ""  # lines of a valid file, shown unchanged below the message
 
     def with_example(self, example: str) -> Self:
-        """Shown below a traceback too. Empty: there is none."""
+        """Adds an example, which is shown below a traceback too. Empty if there is none."""
         self.example = example
         if example:
             self.add_note(f"\n{example.strip()}\n")

@@ -14,7 +14,7 @@ class ExtraMissing(PhotonError):
 
 
 def needed(package: str, extra: str) -> Any:
-    """The package, imported. Raises ExtraMissing."""
+    """Imports and returns the package. Raises ExtraMissing."""
     try:
         return import_module(package)
     except ImportError:
@@ -24,7 +24,7 @@ def needed(package: str, extra: str) -> Any:
 
 
 def check_extras(settings: Settings) -> None:
-    """Raises UsageError where the settings need what is not installed."""
+    """Raises UsageError if the settings need a package that is not installed."""
     if settings.telemetry is not None:
         try:
             needed("opentelemetry.exporter.otlp.proto.http", "otlp")

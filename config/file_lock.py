@@ -1,4 +1,4 @@
-"""A file that one process at a time has locked: until it closes the descriptor, or dies."""
+"""A file locked by one process at a time: until it closes the descriptor, or dies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from photon.config.errors import UsageError
 
 POLL_S = 0.02
-HOLDER_BYTES = 20  # what a holder writes has one length, so that it is never half of its predecessor's
+HOLDER_BYTES = 20  # all holders write this length, so that it never contains parts of a predecessor's
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Whether the lock could be had at once. Raises OSError."""
+    """True if the lock was acquired immediately. Raises OSError."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -27,9 +27,10 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 def lock_file(
     path: Path, *, shared: bool = False, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep
 ) -> int | None:
-    """The descriptor that holds the lock until it is closed; None: another process holds it. Raises OSError.
+    """Returns the descriptor that holds the lock until it is closed; ``None`` if another process holds it. Raises
+    OSError.
 
-    Waits up to ``wait_s``: a process that only looks holds a lock for a moment, too.
+    Waits up to ``wait_s``: a process that only checks holds a lock for a moment too.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -58,13 +59,13 @@ def is_locked(path: Path) -> bool:
 
 
 def name_holder(descriptor: int) -> None:
-    """This process, for ``holder_of``."""
-    with suppress(OSError):  # a full disk: for people only
+    """Writes this process's name for ``holder_of``."""
+    with suppress(OSError):  # a full disk: the name is only for people
         os.pwrite(descriptor, f"pid {os.getpid()}".ljust(HOLDER_BYTES).encode(), 0)
 
 
 def holder_of(path: Path) -> str | None:
-    """What the live process that holds this lock file wrote into it; None: no process does."""
+    """Returns the text that the live process holding this lock file wrote into it; ``None`` if no process does."""
     with suppress(OSError):
         if is_locked(path):
             return path.read_bytes()[:100].decode(errors="replace").strip() or "pid unknown"
@@ -73,7 +74,7 @@ def holder_of(path: Path) -> str | None:
 
 @contextmanager
 def alone(path: Path, busy: str) -> Iterator[None]:
-    """Holds the lock meanwhile. Raises UsageError with ``busy`` while another process holds it, OSError."""
+    """Holds the lock inside the context. Raises UsageError with ``busy`` if another process holds it, OSError."""
     descriptor = lock_file(path)
     if descriptor is None:
         raise UsageError(busy)

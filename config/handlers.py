@@ -1,4 +1,4 @@
-"""gRPC's handlers of methods, taken apart and put together again: what interceptors of ours do to them."""
+"""Takes apart and rebuilds gRPC's method handlers, as our interceptors need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAKERS: dict[str, Any] = {
 
 
 def rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
-    """The same handler with ``wrap(its function)`` in place of its function."""
+    """Returns the same handler with ``wrap(its function)`` in place of its function."""
     kind = next(name for name in _MAKERS if getattr(handler, name) is not None)
     made = wrap(getattr(handler, kind))
     return _MAKERS[kind](made, handler.request_deserializer, handler.response_serializer)

@@ -1,9 +1,9 @@
 """A consistent-hash ring with virtual nodes: which of n named nodes has a key. Pure; any room may import it.
 
-Each node stands at POINTS places of a circle of 64-bit numbers, drawn by hashing its name; a key belongs to the node
-of the first place at or after its own hash. So a node that comes takes 1/n of the keys, in small pieces from all
-others, a node that goes leaves its keys to all others in proportion, and no other key moves (paper, section 3.4.1).
-The places depend on names alone: the same names give the same ring.
+Each node is at POINTS places of a circle of 64-bit numbers, drawn by hashing its name; a key belongs to the node of
+the first place at or after its own hash. So a new node takes 1/n of the keys, in small pieces from all others, a
+removed node leaves its keys to all others in proportion, and no other key moves (paper, section 3.4.1). The places
+depend on names alone: the same names give the same ring.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import xxhash
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
-POINTS = 256  # Places of each node. The share of a node is 1/n give or take 1/sqrt(POINTS) of it: some 6 %.
+POINTS = 256  # Places of each node. Each node's share is 1/n, within 1/sqrt(POINTS) of it: some 6 %.
 NODES_MAX = 1024
 
 
 class HashRing:
-    """Immutable. ``nodes``: sorted names; owners are numbers into them."""
+    """Immutable. ``nodes``: sorted names; owners are indices into them."""
 
     def __init__(self, nodes: Iterable[str], points: int = POINTS) -> None:
         """Raises ValueError for more than NODES_MAX names, or a name given twice."""
@@ -32,7 +32,7 @@ class HashRing:
         places = [
             (xxhash.xxh3_64_intdigest(f"{name}\n{i}"), n) for n, name in enumerate(self.nodes) for i in range(points)
         ]
-        places.sort()  # of two nodes at one place the first name counts, everywhere
+        places.sort()  # if two nodes share a place, the first name counts, everywhere
         self._places = np.array([place for place, _ in places], dtype=np.uint64)
         self._owners = np.array([owner for _, owner in places], dtype=np.int64)
 
@@ -48,8 +48,7 @@ class HashRing:
         return hash(self.nodes)
 
     def owners(self, hashes: U64) -> I64:
-        """For each hash (64 bits, evenly spread) the number of the node that has it. A ring without nodes has no
-        owners: ValueError."""
+        """Returns each hash's (64 bits, evenly spread) node as an index. Raises ValueError for an empty ring."""
         if not self.nodes:
             raise ValueError("a ring without nodes owns nothing")
         at = np.searchsorted(self._places, hashes)

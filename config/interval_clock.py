@@ -1,6 +1,6 @@
-"""The time as an interval that the true time lies in, as the machine itself sees it.
+"""The time as an interval that contains the true time, as estimated by the machine itself.
 
-A machine whose kernel is kept by a time daemon knows a bound on its own error; any other is taken to be within the
+A machine with a time daemon knows a bound on its own error from the kernel; any other is assumed to be within the
 configured S.
 """
 
@@ -11,23 +11,23 @@ from dataclasses import dataclass
 
 from photon.config.clock import Clock
 
-ASK_SECONDS = 1.0  # shortest time between two questions to the kernel: its bound grows by half a millisecond a second
+ASK_SECONDS = 1.0  # shortest time between two queries to the kernel: its bound grows by half a millisecond a second
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
     synchronised: bool
+    # Bound on the error, meaningful while synchronised: since the last correction it grows with time.
     max_error_ns: int
-    """Bound on the error, meaningful while synchronised: since the last correction it grows with time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One reading. The true time is ``now_ns`` within ``error_ns``."""
+    """A reading. The true time is within ``error_ns`` of ``now_ns``."""
 
     now_ns: int
     error_ns: int
-    synchronised: bool  # whether the error is the kernel's own estimate; else it is S, on trust
+    synchronised: bool  # the error is the kernel's own estimate; else it is S, on trust
 
     @property
     def earliest_ns(self) -> int:
@@ -39,7 +39,7 @@ class Interval:
 
 
 def interval(now_ns: int, kernel: KernelTime | None, uncertainty_ns: int) -> Interval:
-    """``uncertainty_ns``: S. ``kernel`` None: it could not be asked, which counts as not synchronised."""
+    """``uncertainty_ns``: S. ``kernel`` is ``None`` if it could not be asked, which counts as not synchronised."""
     if kernel is None or not kernel.synchronised:
         return Interval(now_ns, uncertainty_ns, synchronised=False)
     return Interval(now_ns, kernel.max_error_ns, synchronised=True)
@@ -49,7 +49,7 @@ class IntervalClock:
     def __init__(
         self, clock: Clock, uncertainty_ns: int, kernel: Callable[[], KernelTime | None] = lambda: None
     ) -> None:
-        """``uncertainty_ns``: S. ``kernel``: see kernel_time; the default is a machine that says nothing."""
+        """``uncertainty_ns``: S. ``kernel``: see kernel_time; by default the kernel says nothing."""
         self.clock = clock
         self.uncertainty_ns = uncertainty_ns
         self._kernel = kernel

@@ -1,4 +1,4 @@
-"""What the kernel says about its own clock: adjtimex(2), asked and not changed. Linux only."""
+"""The kernel's own statement about its clock: adjtimex(2), queried but not changed. Linux only."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from photon.config.interval_clock import KernelTime
 
-STA_UNSYNC = 0x40  # no daemon keeps the clock, or it has lost its sources
-_TIME_ERROR = 5  # what adjtimex returns while the clock is not synchronised
+STA_UNSYNC = 0x40  # no daemon disciplines the clock, or it has lost its sources
+_TIME_ERROR = 5  # returned by adjtimex while the clock is not synchronised
 _NS_PER_US = 1000
 
 
 class _Timex(ctypes.Structure):
-    """``struct timex`` of 64-bit Linux, as far as it is read; ``rest`` is more than what follows."""
+    """The part of 64-bit Linux's ``struct timex`` that is read; ``rest`` is longer than the remaining fields."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -29,7 +29,7 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_time() -> KernelTime | None:
-    """None where the kernel cannot be asked: another system, or a container that forbids it."""
+    """Returns ``None`` if the kernel cannot be asked: another system, or a container that forbids it."""
     adjtimex = _adjtimex()
     if adjtimex is None:
         return None

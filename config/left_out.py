@@ -1,4 +1,4 @@
-"""Imports of libraries without what they take in when it happens to be installed, and we have no use for."""
+"""Imports libraries without optional dependencies that happen to be installed but that we do not use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 @contextmanager
 def left_out(*packages: str) -> Iterator[None]:
-    """Meanwhile these cannot be imported, unless they have been. For import statements at the top of a module.
+    """Blocks imports of these packages, unless already imported, for import statements at the top of a module.
 
-    Its imports are most of what a process of ours does in its first half second, and ``photon join`` starts five.
+    Imports take most of a process's first half second, and ``photon join`` starts five processes.
     """
     absent = [package for package in packages if package not in sys.modules]
     modules: dict[str, Any] = sys.modules
-    modules.update(dict.fromkeys(absent))  # None: ImportError, says the language reference
+    modules.update(dict.fromkeys(absent))  # ``None`` causes ImportError (language reference)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Loads the deployment file: TOML, then environment, then flags; each error names key, value and mend."""
+"""Loads the deployment file: TOML, then environment, then flags; each error names key, value and fix."""
 
 from __future__ import annotations
 
@@ -34,18 +34,16 @@ from photon.config.settings import (
 from photon.config.topic_address import is_topic, topic_address
 from photon.config.units import seconds, size
 
-ENVIRONMENT_PREFIX = "PHOTON_SET_"
-"""``PHOTON_SET_registry__shards=4`` overrides ``registry.shards``."""
-CACHES_MAX = 1024
-"""Cache nodes of a pipeline: what a hash ring holds."""
+ENVIRONMENT_PREFIX = "PHOTON_SET_"  # ``PHOTON_SET_registry__shards=4`` overrides ``registry.shards``
+CACHES_MAX = 1024  # most cache nodes of a pipeline: the limit of a hash ring
 
 
 class ConfigError(UsageError):
-    """One line: file, key, value, and what would be right."""
+    """One line: file, key, value, and a correct value."""
 
 
 def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[str] = ()) -> Settings:
-    """The settings of a deployment file (None: all defaults). ``flags`` are ``key=value``. Raises ConfigError."""
+    """Returns the settings of a file (``None``: all defaults). ``flags`` are ``key=value``. Raises ConfigError."""
     where = str(path) if path is not None else "settings"
     raw: dict[str, Any] = {}
     if path is not None:
@@ -56,7 +54,7 @@ def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[s
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error}); it must be a readable UTF-8 text file") from None
         except tomllib.TOMLDecodeError as error:
-            # Patterns are full of backslashes, and this is how most people meet TOML's two kinds of strings.
+            # Patterns are full of backslashes, and most people first meet TOML's two kinds of strings here.
             todo = "; write it between single quotes ('…'), where TOML leaves backslashes alone"
             raise ConfigError(f"{path}: not valid TOML: {error}{todo if 'Unescaped' in str(error) else ''}") from None
     for name, value in environment.items():
@@ -73,7 +71,7 @@ def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[s
 def convert(raw: dict[str, Any], where: str) -> Settings:
     """Typed settings from parsed TOML. Raises ConfigError."""
     raw = _with_topics(raw)
-    # Named tables one by one first: msgspec's error path does not say which name it was.
+    # Named tables first, one by one: msgspec's error path omits the name.
     for place, value, kind in _named_tables(raw):
         _typed(value, kind, place, where)
     settings = _without_empty(_typed(raw, Settings, "", where))
@@ -84,7 +82,7 @@ def convert(raw: dict[str, Any], where: str) -> Settings:
 
 
 def _with_topics(raw: dict[str, Any]) -> dict[str, Any]:
-    """``foreign = "kafka://…"`` is a topic, and no directory."""
+    """Treats ``foreign = "kafka://…"`` as a topic, not a directory."""
     tables = raw.get("datacentre")
     if not isinstance(tables, dict):
         return raw
@@ -100,7 +98,7 @@ def _with_topics(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_empty(settings: Settings) -> Settings:
-    """An override can take away what a table adds: no certificates is no [tls], no Thrift server no map in HBase."""
+    """Lets an override remove a table: [tls] without certificates, a map in HBase without Thrift server."""
     pipelines = {
         name: msgspec.structs.replace(each, hbase=each.hbase if each.hbase and each.hbase.thrift else None)
         for name, each in settings.datacentre.items()
@@ -110,7 +108,7 @@ def _without_empty(settings: Settings) -> Settings:
 
 
 def _with_relayed(settings: Settings) -> Settings:
-    """Pipelines with the directories of all their logs: of what other joins write, where the relay puts it."""
+    """Adds all log directories to pipelines: for other joins' output, the one where the relay puts it."""
     pipelines = {
         name: msgspec.structs.replace(
             pipeline, **{side: pipeline.logs(side) or pipeline.relayed_directory(side) for side in SIDES}
@@ -131,7 +129,7 @@ def _typed(raw: Any, kind: type[_T], place: str, where: str) -> _T:
 
 
 def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
-    """(place, parsed table, type) of each ``[a.NAME]``, inner ones first."""
+    """Returns (place, parsed table, type) of each ``[a.NAME]``, inner ones first."""
     found: list[tuple[str, Any, type]] = []
 
     def each(table: Any, place: str, kind: type) -> None:
@@ -156,7 +154,7 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
 
 
 def problems(settings: Settings) -> list[str]:
-    """What no single key can get wrong alone: names, and references between tables."""
+    """Returns problems that no single key can have alone: with names, and with references between tables."""
     found = []
     names: list[tuple[str, Iterable[str]]] = [
         ("join", settings.join),
@@ -174,7 +172,7 @@ def problems(settings: Settings) -> list[str]:
             for name in keys
             if not re.fullmatch(NAME, name)
         ]
-    if settings.telemetry is not None and "@" in settings.telemetry.endpoint:  # it stands in log lines
+    if settings.telemetry is not None and "@" in settings.telemetry.endpoint:  # it appears in log lines
         found.append("telemetry.endpoint: names a user; give what proves who sends in OTEL_EXPORTER_OTLP_HEADERS")
     for name, join in settings.join.items():
         described = join.primary is not None and join.foreign is not None
@@ -216,7 +214,7 @@ def problems(settings: Settings) -> list[str]:
 
 
 def _chain_problems(settings: Settings) -> list[str]:
-    """Joins of other joins' output: each must be there, and none may need itself."""
+    """Checks joins of other joins' output: each must exist, and none may need itself."""
     found = []
     upstream = {name: {side: up for side in SIDES if (up := join.upstream(side)) is not None}
                 for name, join in settings.join.items()}  # fmt: skip
@@ -256,18 +254,18 @@ def _topic_problems(topic: str, where: str) -> list[str]:
     return []
 
 
+# Members of a joined record shared by all pairs of an event (docs/output.md).
 OF_ALL_PAIRS = ("event_id", "key", "event_time_ns", "foreign", "source", "pairs", "joined_at", "token")
-"""Members of a joined record that all pairs of an event have in common (docs/output.md)."""
 
 
 def _shares_ids(settings: Settings, name: str, upstream: str) -> bool:
-    """Whether foreign events would have one id, that of the event whose pairs they are, or of its foreign side."""
+    """True if foreign events would share an id: that of the event whose pairs they are, or its foreign side's."""
     named = (settings.join[name].foreign or {}).get("id") or "event_id"
     return settings.join[upstream].match == "all" and str(named).partition(".")[0] in OF_ALL_PAIRS
 
 
 def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> list[str] | None:
-    """Joins from one up to another that it needs, both included; None: it does not need it."""
+    """Returns joins from one up to another that it needs, both included; ``None`` if it does not need it."""
     seen, ways = set[str](), [[begin]]
     while ways:
         way = ways.pop()
@@ -280,7 +278,7 @@ def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> li
 
 
 def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
-    """What contradicts ``match``, ``within`` and ``unmatched``."""
+    """Returns settings that contradict ``match``, ``within`` and ``unmatched``."""
     at = f"join.{name}"
     final = join.unmatched_after is not None or (join.within is not None and join.match == "first")
     if join.unmatched == "inline" and not final and name in (each.join for each in settings.datacentre.values()):
@@ -311,13 +309,13 @@ def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
 
 
 def _id_problems(settings: Settings) -> list[str]:
-    """Without an id in the record an event's id is its place in a log: the same only in copies byte by byte."""
+    """Checks events whose id is a place in a log: it is the same only in byte-identical copies."""
     found = []
     for name, join in settings.join.items():
         shared = [dc for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
         unnamed = join.foreign is not None and join.foreign.get("id") is None and join.upstream("foreign") is None
         placed = join.adapter is None and unnamed
-        topics = any(settings.datacentre[dc].foreign_topic for dc in shared)  # begun at other times they differ
+        topics = any(settings.datacentre[dc].foreign_topic for dc in shared)  # differ if begun at other times
         if len(shared) > 1 and placed and (topics or not join.identical_copies):
             found.append(
                 f"join.{name}.foreign.id: is not set, and {' and '.join(shared)} share this join; name the field "
@@ -328,7 +326,7 @@ def _id_problems(settings: Settings) -> list[str]:
 
 
 def _bound_problems(settings: Settings) -> list[str]:
-    """Bounds that no pair, or not every pair, could keep to."""
+    """Returns bounds that no pair, or not every pair, could satisfy."""
     found = []
     retention = settings.registry.retention
     for name, join in settings.join.items():
@@ -351,7 +349,7 @@ def _bound_problems(settings: Settings) -> list[str]:
 
 
 def _copy_problems(settings: Settings) -> list[str]:
-    """Each datacentre's output needs another one that keeps its copy."""
+    """Checks that each datacentre's output has another one to keep its copy."""
     keepers = [dc for dc, pipeline in settings.datacentre.items() if pipeline.copies is not None]
     if settings.output.copies < 2 or len(keepers) >= 2:
         return []
@@ -480,7 +478,7 @@ def _units(kind: type, value: Any) -> Any:
 
 
 def _override(raw: dict[str, Any], key: str, text: str, source: str) -> None:
-    """Sets ``a.b.c`` in the parsed file; the value is a TOML value, or text where it is none."""
+    """Sets ``a.b.c`` in the parsed file; the value is a TOML value, or text if it is not valid TOML."""
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -496,7 +494,7 @@ def _override(raw: dict[str, Any], key: str, text: str, source: str) -> None:
 
 
 def _explain(message: str, raw: Any, place: str, kind: type) -> str:
-    """msgspec's message with the key as written, its value, and for a misspelt key the one that was meant."""
+    """Returns msgspec's message with the key as written, its value, and the intended key for a misspelt one."""
     text, _, path = message.partition(" - at `")
     inner = path.removesuffix("`").removeprefix("$").removeprefix(".")
     key = ".".join(part for part in (place, inner) if part)

@@ -1,9 +1,9 @@
 """Structured logs on stderr: JSON lines for services, short lines for people.
 
-Each line has ``timestamp`` (UTC), ``level`` and ``event``, a fixed text that names what happened; what it happened to
-stands in fields of its own (``event_id``, ``slot``, ``log`` and ``offset``, ...), so that lines can be counted and
-searched. A flood costs no more than ``BURST`` lines of a kind at once, and one in ``REFILL_S`` after that; the next
-line of the kind that is written says in ``left_out`` how many were not.
+Each line has ``timestamp`` (UTC), ``level`` and ``event``, a fixed text that names the kind of event. Details have
+fields of their own (``event_id``, ``slot``, ``log`` and ``offset``, ...), so that lines can be counted and searched.
+A flood is limited to ``BURST`` lines of a kind at once, and one per ``REFILL_S`` after that; the next line of the
+kind says in ``left_out`` how many were dropped.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, TextIO, cast
 from photon.config.structured import structlog
 
 BURST = 20  # lines of one kind that may come at once
-REFILL_S = 2.0  # then one in this long
-KINDS_MAX = 500  # kinds of lines that are distinguished; the one seen longest ago is forgotten first
+REFILL_S = 2.0  # afterwards, seconds for each further line
+KINDS_MAX = 500  # kinds of lines that are distinguished; the least recently seen is forgotten first
 VALUE_CHARS_MAX = 2_000  # characters of a field; tracebacks may be this many times longer
 TRACEBACK_TIMES = 8
 
@@ -31,7 +31,7 @@ Fields = structlog.typing.EventDict
 
 @dataclass(slots=True)
 class _Kind:
-    """A bucket: ``left`` lines may be written at ``at_s``."""
+    """A token bucket: ``left`` lines may be written at ``at_s``."""
 
     left: float
     at_s: float
@@ -39,7 +39,7 @@ class _Kind:
 
 
 class RateLimit:
-    """A processor. A kind is a level and the text of an event, without its fields. Threads may share it."""
+    """A processor that limits lines of one kind: equal level and event text, regardless of fields. Thread-safe."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -58,7 +58,7 @@ class RateLimit:
         return fields
 
     def _taken(self, key: tuple[str, str]) -> int | None:
-        """How many lines were left out before this one; None: this one is, too."""
+        """Returns how many lines were dropped before this one; ``None`` if this one is dropped too."""
         now = self._now()
         kind = self._kinds.get(key)
         if kind is None:
@@ -77,7 +77,7 @@ class RateLimit:
 
 
 def bounded(logger: Any, method: str, fields: Fields) -> Fields:
-    """A processor: bytes, as ids are, become text, and nothing is longer than a line should be."""
+    """A processor: bytes, such as ids, become text, and fields are truncated to a line's length."""
     for name, value in fields.items():
         if isinstance(value, bytes):
             value = fields[name] = value[:VALUE_CHARS_MAX].decode("utf-8", "backslashreplace")
@@ -89,7 +89,7 @@ def bounded(logger: Any, method: str, fields: Fields) -> Fields:
 
 
 class Unfailing:
-    """A stream whose text is lost where it cannot be written: a full disk under its log ends no process."""
+    """A stream that drops text it cannot write: a full disk under its log must not end a process."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

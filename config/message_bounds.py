@@ -1,4 +1,4 @@
-"""How many fields a protobuf message may have, known before it is parsed.
+"""Limits the number of a protobuf message's fields before it is parsed.
 
 A message is bounded in bytes before it is received (grpc.max_receive_message_length). But two bytes on the wire can
 be an empty inner message of fifty bytes in memory: without this a message of 64 MiB would cost more than a gigabyte
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-FREE_BYTES = 1 << 20
-"""A smaller message is not looked at: however it is made, it costs a few tens of megabytes for a moment."""
+FREE_BYTES = 1 << 20  # a smaller message is not checked: in the worst case it briefly costs a few tens of megabytes
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -19,11 +18,11 @@ T = TypeVar("T")
 
 
 class MessageRefused(ValueError):
-    """More fields than its sender would ever put in, or not protobuf. gRPC answers UNKNOWN; nothing was parsed."""
+    """More fields than its sender would ever use, or not protobuf. gRPC answers UNKNOWN; nothing was parsed."""
 
 
 def bounded(parse: Callable[[bytes], T], fields_max: int, free_bytes: int = FREE_BYTES) -> Callable[[bytes], T]:
-    """``parse``, for messages of at most ``fields_max`` fields at the top level."""
+    """Returns ``parse`` for messages of at most ``fields_max`` fields at the top level."""
 
     def parsed(message: bytes) -> T:
         if len(message) > free_bytes:
@@ -34,7 +33,7 @@ def bounded(parse: Callable[[bytes], T], fields_max: int, free_bytes: int = FREE
 
 
 def check_fields(message: bytes, fields_max: int) -> None:
-    """Raises MessageRefused when the message has more fields at its top level, or is no protobuf."""
+    """Raises MessageRefused if the message has more top-level fields, or is not protobuf."""
     at, end, fields = 0, len(message), 0
     while at < end:
         fields += 1
@@ -51,14 +50,14 @@ def check_fields(message: bytes, fields_max: int) -> None:
             at += 8
         elif kind == _FIXED32:
             at += 4
-        else:  # groups, which no message of ours has
+        else:  # groups, which our messages do not use
             raise MessageRefused(f"a field of kind {kind} at byte {at}")
     if at > end:
         raise MessageRefused(f"a field ends beyond the message of {end} bytes")
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number, and where it ends."""
+    """Returns the number, and where it ends."""
     value = shift = 0
     while True:
         if at >= len(message) or shift > 63:

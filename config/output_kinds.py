@@ -1,5 +1,7 @@
-"""The kinds of records that a pipeline writes, each in a directory of its output. In a module of its own, which the
-command line can import for its options at no cost."""
+"""The kinds of records that a pipeline writes, each in a directory of its output.
+
+A separate module, so that the command line can import it cheaply for its options.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
 
 
 def verdict_of(kind: str, reason: object) -> str:
-    """The verdict that a record of this directory tells. With ``unmatched = "inline"`` an unmatched event's stands in
-    ``joined``: that alone has a ``reason`` there."""
+    """Returns the verdict of a record in this directory.
+
+    With ``unmatched = "inline"`` unmatched events are in ``joined``, where only they have a ``reason``.
+    """
     return "unmatched" if kind == "joined" and reason is not None else kind

@@ -1,4 +1,4 @@
-"""Passwords in addresses: a command line and a deployment file are shown to others, so neither may hold one."""
+"""Passwords in addresses: command lines and deployment files are visible to others, so neither may contain one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def holds_password(address: str) -> bool:
 
 
 def check_password(option: str, address: str) -> None:
-    """Raises UsageError, which does not repeat the password, where the address of an option holds one."""
+    """Raises UsageError, which does not repeat the password, if the address of an option contains one."""
     if holds_password(address):
         raise UsageError(f"{option}: holds a password, and everybody on this machine can see it; {INSTEAD}")

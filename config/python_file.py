@@ -1,4 +1,4 @@
-"""A user's Python file, loaded into a process of ours; what it raises is one line with its place."""
+"""Loads a user's Python file into our process; its exceptions become one line with their place."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from photon.config.errors import PhotonError, UsageError
 
 
 def load_python(file: Path, prefix: str) -> ModuleType:
-    """Runs it as a module, not as the main program, with its directory on ``sys.path`` as ``python FILE`` has it.
-    ``prefix``: of the module's name, as the file may be called like a package. Raises UsageError, and a PhotonError
-    of the file's as it is."""
+    """Runs the file as a module, not as the main program, with its directory on ``sys.path`` as for ``python FILE``.
+
+    ``prefix`` starts the module's name, because the file may be named like a package. Raises UsageError, and a
+    PhotonError of the file unchanged.
+    """
     if not file.is_file():
         raise UsageError(f"{file}: no such file; name a Python file")
     path = str(file.resolve())
@@ -23,7 +25,7 @@ def load_python(file: Path, prefix: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"{file}: is no Python file; name one that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and the like look their module up
+    sys.modules[name] = module  # dataclasses and others look up their module
     if (directory := str(Path(path).parent)) not in sys.path:
         sys.path.insert(0, directory)
     try:

@@ -1,7 +1,7 @@
-"""Which role may call which method: the whole of it. A method that stands nowhere here is refused to everybody.
+"""The complete table of roles and the methods they may call. A method not listed here is refused to everybody.
 
-config/authorisation.py asks this table before any handler runs; docs/security.md shows it, a test compares both.
-It holds over TLS only: a plain connection shows no identity.
+config/authorisation.py checks this table before any handler runs; docs/security.md shows it, and a test compares
+both. It applies over TLS only: a plain connection has no identity.
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ from photon.config.roles import CLIENTS_ONLY, Identity, Role, identity_parts
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Under which conditions a role may call a method. All that are set must hold."""
+    """The conditions under which a role may call a method. All that are set must hold."""
 
-    same_datacentre: bool = False
-    """Only a service of the caller's own datacentre."""
-    names_own: str = ""
-    """Path of the request's field that, where it is set, must name the caller's datacentre."""
-    owns: str = ""
-    """Kind of thing that the request means and that must be of the caller's datacentre: OWNED_SLOT, ..."""
-    without: str = ""
-    """Flag of the request that it must not set: what rests on an operator's word."""
+    same_datacentre: bool = False  # only a service of the caller's own datacentre
+    names_own: str = ""  # path of the request's field that must name the caller's datacentre if it is set
+    owns: str = ""  # kind of thing in the request that must belong to the caller's datacentre: OWNED_SLOT,
+    without: str = ""  # flag of the request that must not be set: it would rest on an operator's word
 
     def said(self) -> str:
-        """For people: the words of docs/security.md."""
+        """Returns the wording of docs/security.md."""
         said = [
             "here" if self.same_datacentre else "",
             "own slots" if self.names_own or self.owns else "",
@@ -36,13 +32,11 @@ class Right:
         return ", ".join(filter(None, said)) or "yes"
 
 
-OWNED_SLOT = "slot"
-"""The slot that the request names."""
-OWNED_CALLER = "caller"
-"""The slot of the incarnation in whose name the request is made."""
+OWNED_SLOT = "slot"  # the slot that the request names
+OWNED_CALLER = "caller"  # the slot of the incarnation that makes the request
 
+# (OWNED_SLOT or OWNED_CALLER, request) -> datacentre; empty if unknown here: its handler decides.
 DatacentreOf = Callable[[str, Any], str]
-"""(OWNED_SLOT or OWNED_CALLER, request) -> datacentre; empty: not heard of here, its handler will see."""
 
 _ANY = Right()
 _HERE = Right(same_datacentre=True)
@@ -124,10 +118,10 @@ RIGHTS: Rights = {
 def refusal(
     method: str, caller: str, server: str, request: Any, datacentre_of: DatacentreOf | None = None
 ) -> str | None:
-    """Why the call is refused, one line; None: it may be made.
+    """Returns why the call is refused, one line; ``None`` if it is permitted.
 
-    ``caller``: identity in the certificate that was shown, empty: none. ``server``: identity of the service that was
-    called. ``request`` None: a stream, whose conditions on requests cannot be checked here.
+    ``caller``: identity in the certificate presented, empty if none. ``server``: identity of the called service.
+    ``request`` is ``None`` for a stream, whose conditions on requests cannot be checked here.
     """
     who = identity_parts(caller)
     roles = RIGHTS.get(method, {})
@@ -168,5 +162,4 @@ def _named(caller: str, method: str) -> str:
     return f"{caller or 'a certificate without an identity'} may not call {method[1:]}"
 
 
-SERVERS = tuple(role for role in Role if role not in CLIENTS_ONLY)
-"""Roles that listen."""
+SERVERS = tuple(role for role in Role if role not in CLIENTS_ONLY)  # roles that listen

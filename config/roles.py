@@ -1,4 +1,4 @@
-"""Roles: what an identity says about its process, apart from the datacentre or replica."""
+"""Roles: the part of an identity that describes its process, apart from the datacentre or replica."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Role(enum.StrEnum):
     OPERATOR = "operator"
 
 
+# Roles whose identities name a replica (``registry-r1``), a computation (``compute-spend``), observers
+# (``observe-dedup``), a sink (``sink-lake``) or a datacentre (``joiner-east``).
 PLACED = frozenset(Role) - {Role.WAN, Role.OPERATOR}
-"""Their identities name a replica (``registry-r1``), a computation (``compute-spend``), observers
-(``observe-dedup``), a sink (``sink-lake``) or a datacentre (``joiner-east``)."""
+# Nobody calls them, so their certificates are not for servers: none of them can pose as a service.
 CLIENTS_ONLY = frozenset({Role.OPERATOR, Role.SPARK, Role.STATUS})
-"""Nobody calls them, so their certificates are not for servers: none of them can pose as a service."""
 
 _ROLES = {str(role): role for role in Role}
 
@@ -38,16 +38,16 @@ _ROLES = {str(role): role for role in Role}
 @dataclass(frozen=True, slots=True)
 class Identity:
     role: Role
-    place: str  # a datacentre; of a replica, of observers and of an operator their name; empty: none
+    place: str  # a datacentre, or the name of a replica, of observers or of an operator; empty if none
 
 
 def identity(role: Role, place: str) -> str:
-    """Of all processes of a role in a datacentre: how many there are may change. ``place``: see Identity."""
+    """Returns the identity shared by all processes of a role in a datacentre. ``place``: see Identity."""
     return f"{role}-{place}"
 
 
 def identity_parts(identity: str) -> Identity | None:
-    """None: no identity of ours. ``joiner-us-east`` is the joiner of ``us-east``."""
+    """Returns ``None`` for an identity that is not ours. ``joiner-us-east`` is the joiner of ``us-east``."""
     word, dash, place = identity.partition("-")
     role = _ROLES.get(word)
     if role is None or (dash and not place) or (role in PLACED and not place) or (role is Role.WAN and place):

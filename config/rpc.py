@@ -1,8 +1,8 @@
-"""One way to serve and to call: handlers and stubs, made from what a .proto's module says of its services.
+"""The only way to serve and to call: handlers and stubs, made from the services in a .proto's module.
 
-Every request is bounded before it is parsed: in bytes by the server's options, in fields here. A change by an
-operator leaves a line (config/audit.py). Whether the caller may call at all is asked before, for whatever a server
-serves (config/authorisation.py). Wire formats import this module, so it imports gRPC only when something is served.
+Every request is bounded before it is parsed: in bytes by the server's options, in fields here. An operator's change
+is logged (config/audit.py). Every server first checks if the caller may call at all (config/authorisation.py). Wire
+formats import this module, so it imports gRPC only when something is served.
 """
 
 from __future__ import annotations
@@ -21,24 +21,28 @@ if TYPE_CHECKING:
     import grpc.aio
     from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # a call's context, as its handler sees it
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # a call's context, as passed to its handler
+# Top-level fields of a request, unless its service sets a number. A larger request with more is not parsed.
 FIELDS_MAX = 64
-"""Of a request, at its top level, unless its service names a number. A larger request with more is not parsed."""
 
 
 class WireError(ValueError):
-    """A message that no process of this release sends; one line. Callers of a handler that raises it are answered
-    INVALID_ARGUMENT."""
+    """A message that no process of this release sends; one line.
+
+    If a handler raises it, the caller gets INVALID_ARGUMENT.
+    """
 
 
 class Service:
-    """One service of a .proto: both of its ends, and the limits that they keep to."""
+    """A service of a .proto: both of its ends, and their limits."""
 
     def __init__(
         self, file: FileDescriptor, name: str, *, bytes_max: int | None = None, fields_max: int = FIELDS_MAX
     ) -> None:
-        """``file``: DESCRIPTOR of the generated module; ``name``: as in the .proto. ``bytes_max``: of a request or
-        reply; None: the bounds of config/serving.py and config/tls.py. ``fields_max``: see FIELDS_MAX."""
+        """``file``: DESCRIPTOR of the generated module; ``name``: as in the .proto; ``fields_max``: see FIELDS_MAX.
+
+        ``bytes_max``: of a request or reply; ``None`` means the bounds of config/serving.py and config/tls.py.
+        """
         self._service: ServiceDescriptor = file.services_by_name[name]
         self._fields_max = fields_max
         self.name: str = self._service.full_name
@@ -48,8 +52,10 @@ class Service:
             self.sizes = tuple((limit, bytes_max) for limit in limits)
 
     def add(self, server: grpc.aio.Server, servicer: object) -> None:
-        """Has ``servicer`` answer: each method of the service by the coroutine of the same name. Call it before the
-        server starts. Raises AttributeError when one is missing."""
+        """Makes ``servicer`` answer each method of the service by the coroutine of the same name.
+
+        Call it before the server starts. Raises AttributeError if one is missing.
+        """
         import grpc
 
         from photon.config.audit import audited_methods
@@ -64,17 +70,19 @@ class Service:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self.name, audited),))
 
     def here(self, servicer: object) -> Any:
-        """As ``stub``, of a servicer in this process: its coroutines are called, without a socket or a copy. Nobody
-        asks who calls. Methods that answer once only."""
+        """Returns a stub for a servicer in this process: its coroutines are called without a socket or a copy.
+
+        Callers are not authorised. Only for methods with a single answer.
+        """
         return _Here(servicer, self._service)
 
     def stub(self, channel: Any, *, encoded: bool = False) -> Any:
-        """The service's methods, to be called over a channel of grpc or grpc.aio. ``encoded``: requests are bytes."""
+        """Returns the service's methods, called over a grpc or grpc.aio channel. ``encoded``: requests are bytes."""
         return _Stub(channel, self._service, encoded)
 
 
 class _Stub:
-    """Makes each method when it is first asked for: most callers need few."""
+    """Creates each method at its first use: most callers need few."""
 
     def __init__(self, channel: Any, service: ServiceDescriptor, encoded: bool) -> None:
         self._channel = channel
@@ -98,8 +106,10 @@ class _Stub:
 
 
 def _tracing(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of a stub, on an event loop and with one answer, that takes the current span along. Threads, as those
-    between replicas, trace nothing and use more of a stub than its call."""
+    """Wraps a stub's call, on an event loop and with one answer, so that it passes on the current span.
+
+    Threads, such as those between replicas, trace nothing and use more of a stub than its call.
+    """
 
     def traced(request: Any, **options: Any) -> Any:
         span = spans.current.get()
@@ -111,7 +121,7 @@ def _tracing(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Here:
-    """Fails as a channel does, so that callers know one kind of failure."""
+    """Fails like a channel, so that callers handle only one kind of failure."""
 
     def __init__(self, servicer: object, service: ServiceDescriptor) -> None:
         self._servicer = servicer
@@ -141,13 +151,13 @@ class _Here:
 
 
 class _HereContext:
-    """What handlers ask of the context of a call."""
+    """The part of a call's context that handlers use."""
 
     def __init__(self, timeout: float) -> None:
         self._at = asyncio.get_running_loop().time() + timeout
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """None: the task is the caller's."""
+        """Returns nothing: the task is the caller's."""
         return ()
 
     def time_remaining(self) -> float:
@@ -160,7 +170,7 @@ class _HereContext:
 
 
 def _kind(method: MethodDescriptor) -> str:
-    """gRPC's name for its kind: unary_stream."""
+    """Returns gRPC's name for the method's kind: unary_stream."""
     return "_".join("stream" if many else "unary" for many in (method.client_streaming, method.server_streaming))
 
 
@@ -182,20 +192,23 @@ def _answering(act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
-    """Ends the call that a handler answers."""
+    """Ends the call that a handler is answering."""
     await context.abort(code, why)
     raise AssertionError("abort returned")
 
 
 def seconds_left(context: Context, *, default: float, margin: float, most: float = float("inf")) -> float:
-    """How long a handler may take: until ``margin`` before the caller's deadline, so that the answer still arrives,
-    but no longer than ``most``; ``default`` for callers without a deadline."""
-    left: Any = context.time_remaining()  # None without a deadline, whatever the stubs say
+    """Returns how long a handler may take.
+
+    That is until ``margin`` before the caller's deadline, so that the answer still arrives, but at most ``most``;
+    ``default`` for callers without a deadline.
+    """
+    left: Any = context.time_remaining()  # ``None`` without a deadline, despite the stubs' type
     return default if left is None else max(0.0, min(float(left) - margin, most))
 
 
 async def serves(channel: grpc.aio.Channel, name: str, timeout: float) -> bool | None:
-    """Whether the health service says so of ``name``; None: no answer within ``timeout`` seconds."""
+    """Returns the health service's answer for ``name``; ``None`` if it does not answer within ``timeout`` seconds."""
     import grpc
     from grpc_health.v1 import health_pb2
 
@@ -208,7 +221,7 @@ async def serves(channel: grpc.aio.Channel, name: str, timeout: float) -> bool |
 
 
 def back_off(first_ms: int, most_ms: int, attempt_ms: int | None = None) -> tuple[tuple[str, int], ...]:
-    """Options of a channel: pauses between attempts to connect, and how long one may take."""
+    """Returns channel options: pauses between attempts to connect, and the time-out of one."""
     options = (("grpc.initial_reconnect_backoff_ms", first_ms), ("grpc.max_reconnect_backoff_ms", most_ms))
     if attempt_ms is None:
         return options

@@ -1,6 +1,6 @@
-"""How each long-running command runs: event loop, garbage collector and threads' turns, chosen once.
+"""Settings of every long-running command: event loop, garbage collector and thread switching.
 
-And where its time goes, by room of the code: a sampling thread, cheap enough to leave on in a benchmark.
+It can also measure where time is spent, by room of the code: a sampling thread, cheap enough for benchmarks.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
+# Batches make many short-lived tuples and no cycles: the default thresholds scan them in vain, for some 6 % of the
+# time of a join. So collections are rare, and code that makes a cycle for each event has to break it: three hundred
+# thousand events in cycles with their stretches of a log were 270 MB of garbage.
 GC_THRESHOLDS = (100_000, 50, 100)
-"""Batches make many short-lived tuples and no cycles: the defaults look through them in vain, for some 6 % of the
-time of a join. So it hardly ever comes, and what makes a cycle for each event has to undo it: three hundred thousand
-events that name their stretch of a log, and it them, were 270 MB of garbage."""
 
+# How long a thread keeps the interpreter when another one wants it. The default of 5 ms, at each step of an event,
+# would be most of its latency. This costs a twentieth of the throughput.
 SWITCH_S = 0.0005
-"""How long a thread keeps the interpreter from another one that wants it: the default of 5 ms, at each step of an
-event's way, is most of what an event takes. It costs a twentieth of the throughput."""
 INTERVAL_S = 0.005
 _WAITING = ("wait", "select", "poll", "get", "acquire", "epoll", "_worker", "run_forever", "sleep")
 _AROUND = ("photon.assembly", "photon.cli", "photon.config.runtime", "photon.local_join", "photon.supervision")
 
 
 def run(main: Coroutine[Any, Any, T], *, prompt: bool = True) -> T:
-    """Runs a command's coroutine to its end. ``prompt`` False: nobody waits for a single event (finished logs)."""
+    """Runs a command's coroutine. ``prompt`` is false if nobody waits for single events (finished logs)."""
     if prompt:
         sys.setswitchinterval(SWITCH_S)
     gc.freeze()
@@ -54,8 +54,10 @@ async def _told(main: Coroutine[Any, Any, T]) -> T:
 
 
 def unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What nobody waits for any more, as a line of the log. The network's errors need no traceback: a name that does
-    not resolve, of a connection that was given up, is one."""
+    """Logs an exception that nobody awaits.
+
+    The network's errors need no traceback: a name that does not resolve, for an abandoned connection, is one.
+    """
     error = context.get("exception")
     said = {"error": f"{type(error).__name__}: {error}"} if error is not None else {}
     more = {} if error is None or isinstance(error, OSError) else {"exc_info": error}
@@ -63,7 +65,7 @@ def unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 class StageSampler:
-    """Counts, for each thread that is at work, the innermost room of ``photon`` on its stack."""
+    """Counts, for each running thread, the innermost room of ``photon`` on its stack."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -91,7 +93,7 @@ class StageSampler:
 
 @contextlib.contextmanager
 def sampled(file: Path | None) -> Iterator[None]:
-    """Samples what runs inside, and writes the counts; does nothing without a file."""
+    """Samples the code inside the context, and writes the counts; does nothing without a file."""
     if file is None:
         yield
         return
@@ -104,7 +106,7 @@ def sampled(file: Path | None) -> Iterator[None]:
 
 
 def shares(counts: Iterable[dict[str, int]]) -> dict[str, float]:
-    """Share of each room over several processes; they add up to 1."""
+    """Returns the share of each room over several processes; they add up to 1."""
     whole: Counter[str] = Counter()
     for each in counts:
         whole.update(each)

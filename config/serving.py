@@ -1,4 +1,4 @@
-"""A gRPC server with its health and metrics services: what every service process listens with."""
+"""A gRPC server with its health and metrics services, used by every service process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from photon.config.tls import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, CannotListe
 __all__ = ["CannotListen", "HealthyServer", "listen", "listen_for", "make_server"]
 
 CONNECTIONS_MAX = 1024  # connections of one port; further ones are refused
+# Requests in progress on one connection: with the message size it bounds the memory for a connection.
 STREAMS_MAX = 256
-"""Requests under way on one connection: with the size of a message it bounds what a connection can make us keep."""
-REQUEST_BYTES_MAX = 64 << 10  # the largest request of services that name no size
-REPLY_BYTES_MAX = MESSAGE_BYTES_MAX  # and this much they answer at most: what their callers take
+REQUEST_BYTES_MAX = 64 << 10  # the largest request of services that set no size
+REPLY_BYTES_MAX = MESSAGE_BYTES_MAX  # the largest reply of these services: what their callers accept
+# A connection that has not completed HTTP/2's preface (and shown its identity) by then is closed.
 HANDSHAKE_MS = 10_000
-"""A connection that has not said by then in good form that it speaks HTTP/2 (and who it is) is closed."""
 _BOUNDS = {
     "grpc.max_allowed_incoming_connections": CONNECTIONS_MAX,
     "grpc.max_concurrent_streams": STREAMS_MAX,
@@ -38,8 +38,11 @@ _BOUNDS = {
 
 
 def server_options(options: Sequence[tuple[str, int]] = ()) -> list[tuple[str, int]]:
-    """The options of every server; ``options`` take precedence over the bounds above. A message that is too large is
-    refused by its declared length, before a byte of it is kept; so is one that would be when decompressed."""
+    """Returns the options of every server; ``options`` take precedence over the bounds above.
+
+    A message that is too large is refused by its declared length before a byte of it is stored, and so is one that
+    would be too large when decompressed.
+    """
     return list({**_BOUNDS, **dict(options)}.items())
 
 
@@ -50,8 +53,10 @@ def make_server(
     requests_max: int | None = None,
     datacentre_of: DatacentreOf | None = None,
 ) -> grpc.aio.Server:
-    """The one way to a server: bounded, and over TLS with config/rights.py before each of its handlers. ``bind`` it
-    with the same ``tls``. ``requests_max``: see listen; ``datacentre_of``: see config/rights.py."""
+    """The only way to create a server: bounded, and over TLS with config/rights.py before each of its handlers.
+
+    Call ``bind`` with the same ``tls``. ``requests_max``: see listen; ``datacentre_of``: see config/rights.py.
+    """
     return grpc.aio.server(
         options=server_options(options),
         maximum_concurrent_rpcs=requests_max,
@@ -61,10 +66,10 @@ def make_server(
 
 @dataclass(frozen=True, slots=True)
 class HealthyServer:
-    """A server that listens. ``port`` means nothing for a unix socket."""
+    """A listening server. ``port`` has no meaning for a unix socket."""
 
     server: grpc.aio.Server
-    health: Any  # grpc_health.v1.health.aio.HealthServicer, which has no types
+    health: Any  # grpc_health.v1.health.aio.HealthServicer, which is untyped
     name: str
     port: int
 
@@ -73,7 +78,7 @@ class HealthyServer:
             await self.health.set(each, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Says not serving, lets requests in flight end within ``grace_s`` seconds, stops."""
+        """Reports not serving, lets requests in progress end within ``grace_s`` seconds, stops."""
         await self.health.enter_graceful_shutdown()
         await self.server.stop(grace_s)
 
@@ -90,9 +95,9 @@ async def listen(
 ) -> HealthyServer:
     """Listens at ``host:port`` (port 0: a free one) or ``unix:/path``; not serving yet.
 
-    ``add`` adds the services; ``name`` is what health is reported under, besides "". More than ``requests_max``
-    requests in flight are refused at once (RESOURCE_EXHAUSTED). ``tls`` None: plain text.
-    ``metrics``: what it reports; None: no more than every process. Raises CannotListen.
+    ``add`` adds the services; ``name`` is the service name for health, besides "". More than ``requests_max``
+    concurrent requests are refused at once (RESOURCE_EXHAUSTED). Without ``tls`` connections are plain text.
+    ``metrics``: the report; ``None`` means only the metrics of every process. Raises CannotListen.
     """
     server = make_server(options, tls=tls, requests_max=requests_max)
     add(server)
@@ -117,7 +122,7 @@ async def listen_for(
     tls: Tls | None = None,
     metrics: ProcessMetrics | None = None,
 ) -> HealthyServer:
-    """See listen: with a service, answered by ``servicer``, within its sizes. ``also`` adds others."""
+    """Calls listen with a service, answered by ``servicer``, within its sizes. ``also`` adds others."""
 
     def add(server: grpc.aio.Server) -> None:
         service.add(server, servicer)

@@ -1,4 +1,4 @@
-"""The deployment file read again when it has changed, for what processes take up without a restart."""
+"""Rereads a changed deployment file, for settings that processes adopt without a restart."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from photon.config.settings import Settings
 
 class SettingsReload:
     def __init__(self, file: Path, load: Callable[[], Settings], report: Callable[[str], None]) -> None:
-        """``load`` reads it as at the start, environment and flags included; ``report`` is told that it cannot.
-        Make this before the file is read for the first time, so that no change is missed."""
+        """``load`` reads the file as at the start, with environment and flags; ``report`` receives its errors.
+
+        Create this before the file is read for the first time, so that no change is missed.
+        """
         self._file = file
         self._load = load
         self._report = report
@@ -21,8 +23,11 @@ class SettingsReload:
         self._said = ""
 
     def changed(self) -> Settings | None:
-        """The settings, when the file has changed since it was asked last and is a good one; a file that is half
-        written, or has a mistake, leaves all as it was, is reported once, and is read again with its next change."""
+        """Returns the settings if the file has changed since the last call and is valid.
+
+        A file that is half written, or has a mistake, changes nothing, is reported once, and is read again with its
+        next change.
+        """
         stamp = _stamp(self._file)
         if stamp == self._seen:
             return None
@@ -39,7 +44,7 @@ class SettingsReload:
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """What changes with the file's content; None while it is not there."""
+    """Returns values that change with the file's content; ``None`` if it does not exist."""
     try:
         stat = os.stat(file)
     except OSError:

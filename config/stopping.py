@@ -1,4 +1,4 @@
-"""When a process ends: SIGTERM, SIGINT, or (as a child) the end of its standard input; and what waits until then."""
+"""Ends a process on SIGTERM, SIGINT, or (as a child) the end of its standard input; provides waits that stop then."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+# Called before this process ends itself by ``os._exit``: tells its parent that no adapter's code did so.
 at_own_end: list[Callable[[], None]] = []
-"""Called before this process ends itself by ``os._exit``: tells its parent that no adapter's code did so."""
 
 
 class Stopped(Exception):
-    """Told to end before what was waited for had come."""
+    """The process was told to end before the awaited event."""
 
 
 def stop_event(*, with_parent: bool) -> asyncio.Event:
-    """Set when the process is to end gracefully. ``with_parent``: also when the parent's end of our stdin is gone."""
+    """Returns an event that is set when the process should end gracefully.
+
+    ``with_parent``: also when the parent closes its end of our stdin.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -54,7 +57,7 @@ def _watch(gone: Callable[[], None]) -> None:
 
 
 async def until(stop: asyncio.Event, seconds: float) -> bool:
-    """Waits so long, or until ``stop`` is set; whether it is."""
+    """Waits ``seconds``, or until ``stop`` is set. Returns True if it is."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stop.wait()
@@ -62,7 +65,7 @@ async def until(stop: asyncio.Event, seconds: float) -> bool:
 
 
 async def first(stop: asyncio.Event, tasks: Iterable[asyncio.Future[Any]], timeout: float | None = None) -> None:
-    """Waits until ``stop`` is set or one of the tasks is done, ``timeout`` seconds at most. Cancels none of them."""
+    """Waits at most ``timeout`` seconds until ``stop`` is set or one of the tasks is done. Cancels none of them."""
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((*tasks, stopping), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -71,7 +74,7 @@ async def first(stop: asyncio.Event, tasks: Iterable[asyncio.Future[Any]], timeo
 
 
 async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancels these and waits until they have ended, however they do."""
+    """Cancels these and waits until they have ended, in any way."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -79,7 +82,7 @@ async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of ``work``, which is cancelled when ``stop`` comes first: then raises Stopped."""
+    """Returns the result of ``work``. If ``stop`` comes first, cancels it and raises Stopped."""
     working = asyncio.create_task(work)
     try:
         await first(stop, [working])

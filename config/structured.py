@@ -1,4 +1,4 @@
-"""structlog, in one place, and without rich: tracebacks in colour would be a sixth of a process's start."""
+"""structlog without rich, in one place: coloured tracebacks would take a sixth of a process's start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from photon.config.left_out import left_out
 with left_out("rich", "better_exceptions", "colorama"):
     import structlog
 
-if not structlog.is_configured():  # its own default is standard output, where a reader prints records
+if not structlog.is_configured():  # its own default is standard output, where records are printed
     structlog.configure(logger_factory=lambda *names: structlog.PrintLogger(sys.stderr))
 
 get_logger = structlog.get_logger

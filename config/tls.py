@@ -1,8 +1,8 @@
-"""The one place where channels are opened and ports bound: plain, or mutual TLS.
+"""The only place where channels are opened and ports bound: plain, or mutual TLS.
 
-Services are reached by addresses of any kind (also through the proxy between regions), so a client does not check the
-address. It demands the *identity* of whom it wants: the DNS name ``IDENTITY.photon.internal`` in the other's
-certificate. So the certificate of an event store cannot pose as a registry replica, nor an operator's as any service.
+Services are reached by all kinds of addresses (also through the proxy between regions), so a client does not check
+the address. It demands the *identity* it wants: the DNS name ``IDENTITY.photon.internal`` in the other's certificate.
+So the certificate of an event store cannot pose as a registry replica, nor an operator's as any service.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from photon.config.errors import PhotonError
 
 OPERATOR = "operator"
 WAN = "wan"
+# Ends the DNS name that an identity has in its certificate. ``.internal`` is reserved, so no resolver answers it.
 SUFFIX = ".photon.internal"
-"""Ends the DNS name that an identity has in its certificate. ``.internal`` is nobody's, so no resolver answers it."""
 _NAMES = "x509_subject_alternative_name"
 
+# gRPC's text for a failed handshake -> its meaning.
 _HANDSHAKE_PROBLEMS = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not from the authority in our ca.crt",
     "WRONG_VERSION_NUMBER": "it does not speak TLS, as our [tls] demands",
     "Hostname Verification Check failed": "its certificate is of another process; is the address right?",
 }
-"""What gRPC says when a handshake fails -> what it means."""
+# gRPC prefixes it with the address, and with the fact that all addresses failed.
 _BEFORE_REASON = "Failed to connect to remote host: "
-"""gRPC repeats the address before it, and that all addresses failed."""
 _CLOSED = ("Socket closed", "Connection reset")
 _CLOSED_PLAIN = "it closes the connection at once; does it demand TLS, and [tls] is missing here?"
 _CLOSED_TLS = "it closes the connection at once; is our certificate from its authority, and does it speak TLS?"
 
 Options = Sequence[tuple[str, int | str]]
 
-MESSAGE_BYTES_MAX = 4 << 20  # the largest request or reply, on channels whose options name no other size
+MESSAGE_BYTES_MAX = 4 << 20  # the largest request or reply, on channels whose options set no other size
 METADATA_BYTES_MAX = 16 << 10
 _BOUNDS: dict[str, int | str] = {
     "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
@@ -52,19 +52,19 @@ class CannotListen(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What a process shows and whom it trusts; PEM, as read at its start. A restart picks up renewed files."""
+    """Certificates that a process presents and trusts; PEM, as read at its start. Restart to use renewed files."""
 
     identity: str
     authorities: bytes
     certificate: bytes
     key: bytes = field(repr=False)
-    notes: tuple[str, ...] = ()  # what should be said at the start: a certificate that expires soon
+    notes: tuple[str, ...] = ()  # warnings for the start: a certificate that expires soon
 
     def to(self, identity: str) -> Towards:
         return Towards(self, identity)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Every caller must show a certificate of the same authority."""
+        """Every caller must present a certificate of the same authority."""
         return grpc.ssl_server_credentials([(self.key, self.certificate)], self.authorities, True)
 
 
@@ -74,7 +74,7 @@ class Towards:
     identity: str
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The caller's certificate, and the authority that the other's must come from."""
+        """The caller's certificate, and the authority that must have issued the other's."""
         return grpc.ssl_channel_credentials(self.tls.authorities, self.tls.key, self.tls.certificate)
 
     def options(self) -> Options:
@@ -87,23 +87,23 @@ def dns_name(identity: str) -> str:
 
 
 def identity_of(name: str) -> str:
-    """The reverse of dns_name; empty for any other name."""
+    """Reverses dns_name; empty for any other name."""
     identity = name.removesuffix(SUFFIX)
     return identity if identity != name else ""
 
 
 def towards(tls: Tls | None, identity: str) -> Towards | None:
-    """None stays none: plain text."""
+    """``None`` means plain text."""
     return None if tls is None else tls.to(identity)
 
 
 def channel_options(options: Options = ()) -> list[tuple[str, int | str]]:
-    """The options of every channel of ours: ``options`` take precedence over the bounds above."""
+    """Returns the options of all our channels: ``options`` take precedence over the bounds above."""
     return list({**_BOUNDS, **dict(options)}.items())
 
 
 def open_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.aio.Channel:
-    """A channel of the running event loop. ``to`` None: plain text."""
+    """Opens a channel of the running event loop, in plain text if ``to`` is ``None``."""
     if to is None:
         return grpc.aio.insecure_channel(address, options=channel_options(options))
     return grpc.aio.secure_channel(address, to.credentials(), options=channel_options((*options, *to.options())))
@@ -117,7 +117,7 @@ def open_blocking_channel(address: str, options: Options = (), to: Towards | Non
 
 
 def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = None) -> int:
-    """Gives a server its address; the port. ``name`` is for the error. Raises CannotListen."""
+    """Binds a server to an address and returns the port. ``name`` is for the error. Raises CannotListen."""
     try:
         if tls is None:
             port = server.add_insecure_port(address)
@@ -131,7 +131,7 @@ def bind(server: grpc.aio.Server, address: str, name: str, tls: Tls | None = Non
 
 
 def unreachable(error: grpc.aio.AioRpcError | grpc.Call, *, tls: bool) -> str:
-    """Why a call did not get through, for people; one line. ``tls``: whether it was made over TLS."""
+    """Explains why a call failed to get through; one line. ``tls`` is true if it was made over TLS."""
     code, details = error.code(), error.details() or ""
     for sign, meaning in _HANDSHAKE_PROBLEMS.items():
         if sign in details:
@@ -143,6 +143,6 @@ def unreachable(error: grpc.aio.AioRpcError | grpc.Call, *, tls: bool) -> str:
 
 
 def caller(context: Any) -> str:
-    """Whose certificate the other end of a call has shown: its identity; empty on a plain connection."""
+    """Returns the identity in the certificate that the other end of a call presented; empty on a plain connection."""
     names = context.auth_context().get(_NAMES, ())
     return next((identity for name in names if (identity := identity_of(name.decode("ascii", "replace")))), "")

@@ -1,4 +1,4 @@
-"""Values as TOML has them."""
+"""Formats values as TOML."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_lines(table: Mapping[Any, Any]) -> list[str]:
-    """``name = value`` for each member; tables are inline. Raises UsageError: TOML has no such value."""
+    """Returns ``name = value`` for each member; tables are inline. Raises UsageError for a value unknown to TOML."""
     return [f"{toml_name(str(name))} = {toml_value(value)}" for name, value in table.items()]
 
 
 def toml_value(value: Any) -> str:
-    """On one line. Raises UsageError."""
+    """Returns the value on one line. Raises UsageError."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(toml_lines(value))} }}"
     if isinstance(value, list | tuple):
@@ -39,12 +39,12 @@ def toml_name(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Patterns stay as they are."""
+    """Leaves patterns unescaped."""
     return f"'{text}'" if "\\" in text and "'" not in text and text.isprintable() else _basic(text)
 
 
 def _basic(text: str) -> str:
-    """A JSON string is a TOML basic string, but for one control character."""
+    """Writes a JSON string, which is also a TOML basic string except for one control character."""
     try:
         return orjson.dumps(text).decode().replace("\x7f", "\\u007f")
     except TypeError:

@@ -1,4 +1,4 @@
-"""``kafka://HOST:PORT[,HOST:PORT]/TOPIC``, and the settings of its clients. No client is loaded here."""
+"""``kafka://HOST:PORT[,HOST:PORT]/TOPIC``, and the settings of its clients. Loads no client."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ADDRESS = re.compile(
     r"kafka://(?P<brokers>[^/,\s]+:\d{1,5}(?:,[^/,\s]+:\d{1,5})*)/(?P<topic>[A-Za-z0-9_-][A-Za-z0-9._-]{0,199})"
 )
 SETTINGS_MAX = 256
+# Settings that exactly-once depends on, or that the address determines.
 OURS = ("bootstrap.servers", "transactional.id", "isolation.level", "group.id", "enable.auto.commit")
-"""What exactly once rests on, and what the address says."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAddress:
-    brokers: str  # some of the cluster's, HOST:PORT with commas between
+    brokers: str  # some of the cluster's, HOST:PORT separated by commas
     topic: str
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ def is_topic(address: str) -> bool:
 
 
 def topic_in(path: Path) -> str | None:
-    """The address, of what was taken for a path, which has one slash where there were two. None: it is a path."""
+    """Restores an address taken for a path, which lost one of two slashes. ``None`` if it is a path."""
     head, _, rest = str(path).partition("kafka:/")
     return None if head or not rest else f"{SCHEME}{rest.lstrip('/')}"
 
@@ -45,7 +45,7 @@ def topic_address(text: str, what: str) -> TopicAddress:
 
 
 def client_settings(file: Path | None) -> dict[str, str]:
-    """Of a properties file, ``security.protocol=SSL`` a line, as librdkafka names them. Raises UsageError."""
+    """Reads a properties file (``security.protocol=SSL`` a line, in librdkafka's names). Raises UsageError."""
     if file is None:
         return {}
     found: dict[str, str] = {}

@@ -23,7 +23,7 @@ _BYTES = {
 
 
 def seconds(value: str | float) -> float:
-    """``"1h"`` -> 3600.0; a bare number is seconds. Raises ValueError that says what would be right."""
+    """Parses ``"1h"`` -> 3600.0; a bare number is seconds. Raises ValueError with a correct example."""
     if isinstance(value, bool):
         raise ValueError('a duration is a number of seconds or text such as "500ms", "5s", "1h", "3d"')
     if isinstance(value, int | float):
@@ -39,7 +39,7 @@ def seconds(value: str | float) -> float:
 
 
 def size(value: str | int) -> int:
-    """``"128MiB"`` -> bytes; a bare number is bytes. Raises ValueError that says what would be right."""
+    """Parses ``"128MiB"`` -> bytes; a bare number is bytes. Raises ValueError with a correct example."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError('a size is a number of bytes or text such as "64KiB", "128MiB", "4GiB"')
     if isinstance(value, int):
@@ -63,9 +63,9 @@ _MOMENT = (
 
 
 def moment_ns(value: str, now_ns: int) -> int:
-    """``"2h"`` (before ``now_ns``), an ISO date or time, epoch seconds -> nanoseconds UTC.
+    """Parses ``"2h"`` (before ``now_ns``), an ISO date or time, or epoch seconds -> nanoseconds UTC.
 
-    Raises ValueError that says what would be right; for a moment after ``now_ns`` too.
+    Raises ValueError with a correct example; also for a moment after ``now_ns``.
     """
     text = value.strip()
     if _DURATION.fullmatch(text):

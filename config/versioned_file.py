@@ -1,6 +1,6 @@
-"""The version of each format, declared once and checked in one place: another version is refused.
+"""The version of each format, declared once and checked in one place: other versions are refused.
 
-A format of JSON or MessagePack is a struct whose tag is its version, so that it is written and compared with it:
+A format of JSON or MessagePack is a struct whose tag is its version, so that it is written and checked automatically:
 ``class Mark(msgspec.Struct, tag_field="version", tag=1)``.
 """
 
@@ -21,7 +21,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 def other_version(found: object, known: object) -> str:
-    """Says that a format has another version than the one that is read."""
+    """Says that a format has another version than the one read here."""
     return f"version {found}, this release reads version {known}"
 
 
@@ -33,7 +33,7 @@ def _version_in(kind: type[msgspec.Struct]) -> type[Any]:
 
 
 def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.json.decode) -> V:
-    """Raises DECODE_ERRORS, each one line; also for another version than ``kind``'s tag, and for none."""
+    """Raises DECODE_ERRORS, each one line; also for a missing version, or another one than ``kind``'s tag."""
     found, known = decode(data, type=_version_in(kind)).version, kind.__struct_config__.tag
     if found != known:
         raise msgspec.ValidationError(other_version(found, known))
@@ -42,18 +42,18 @@ def decoded(data: bytes, kind: type[V], decode: Callable[..., Any] = msgspec.jso
 
 
 def sealed(magic: bytes, body: bytes) -> bytes:
-    """A file's content: one line of ``magic``, which ends with the version and a blank, and the body's CRC-32."""
+    """Returns a file's content: a line of ``magic``, which ends with version and blank, and the body's CRC-32."""
     return magic + b"%08x\n" % zlib.crc32(body) + body
 
 
 def unsealed(magic: bytes, data: bytes) -> bytes | None:
-    """The body of ``sealed``; `None` means that it is damaged, or of another version."""
+    """Returns the body of ``sealed``; ``None`` if it is damaged, or of another version."""
     head, _, body = data.partition(b"\n")
     return body if head == magic + b"%08x" % zlib.crc32(body) else None
 
 
 def read_present(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path, str], Exception]) -> V:
-    """Raises OSError, also where it is not there, and ``damaged`` of the path and why it cannot be read."""
+    """Raises OSError, also if it does not exist, and ``damaged`` with path and reason if it cannot be read."""
     data = disk.read(path)
     try:
         return decoded(data, kind)
@@ -62,5 +62,5 @@ def read_present(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path,
 
 
 def read_versioned(disk: Disk, path: Path, kind: type[V], damaged: Callable[[Path, str], Exception]) -> V | None:
-    """As ``read_present``; None: it is not there."""
+    """Like ``read_present``, but returns ``None`` if the file does not exist."""
     return read_present(disk, path, kind, damaged) if disk.exists(path) else None

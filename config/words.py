@@ -1,4 +1,4 @@
-"""Sizes, times, rates and counts as people read them. ``None``, what is not known, is ``-``."""
+"""Formats sizes, times, rates and counts for people. ``None``, an unknown value, is ``-``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ NONE = "-"
 
 
 def size(count: float | None) -> str:
-    """``1.5 MiB``, of bytes."""
+    """Formats bytes: ``1.5 MiB``."""
     if count is None:
         return NONE
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -17,7 +17,7 @@ def size(count: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A duration for people: ``3 min 20 s``."""
+    """Formats a duration: ``3 min 20 s``."""
     if seconds is None:
         return NONE
     if seconds < 60:
@@ -30,7 +30,7 @@ def duration(seconds: float | None) -> str:
 
 
 def delay(seconds: float | None) -> str:
-    """``20 ms``, ``3.4 s``: how long something took or waits."""
+    """Formats a short duration or wait: ``20 ms``, ``3.4 s``."""
     if seconds is None:
         return NONE
     return f"{seconds * 1000:.0f} ms" if 0 < seconds < 1 else f"{seconds:,.1f} s"

@@ -1,4 +1,4 @@
-"""What a process reports: numbers in Prometheus text format, and details for the status page.
+"""A process's report: numbers in Prometheus text format, and details for the status page.
 
-Everything is read from counters that are there anyway, at the moment of the question; nothing is done for an event.
+All values are read from existing counters at the moment of the request; events cost nothing extra.
 """

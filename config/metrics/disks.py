@@ -1,4 +1,4 @@
-"""Free space where a process writes."""
+"""Free space in the directories that a process writes to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from photon.config.metrics.readings import Readings, Source
 
 
 def free_space(directories: Mapping[str, Path]) -> Source:
-    """``directories``: by what they are for. One that is not there is left out."""
+    """``directories``: by purpose. One that does not exist is left out."""
 
     def read(into: Readings) -> None:
         for name, path in directories.items():

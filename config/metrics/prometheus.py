@@ -1,4 +1,4 @@
-"""What prometheus_client does for us. Imported with the first reading: no start need wait for its HTTP server."""
+"""The part of prometheus_client that we use. Imported at the first reading: no start waits for its HTTP server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from photon.config.metrics.table import Kind, Metric
 
 
 def family(metric: Metric) -> Family:
-    """Without samples."""
+    """Returns the family without samples."""
     if metric.kind is Kind.COUNTER:
         return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
     if metric.kind is Kind.GAUGE:
@@ -22,7 +22,7 @@ def family(metric: Metric) -> Family:
 
 
 def of_process() -> Iterable[Family]:
-    """Memory, CPU time, open files of this process, now."""
+    """Yields current memory, CPU time and open files of this process."""
     return ProcessCollector(registry=None).collect()
 
 
@@ -38,5 +38,5 @@ class _Collected(Collector):
         self._families = families
 
     def collect(self) -> Iterator[Family]:
-        """What prometheus_client asks a collector for."""
+        """The method that prometheus_client calls on a collector."""
         yield from self._families

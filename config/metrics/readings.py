@@ -1,4 +1,4 @@
-"""Reading the metrics of a process: sources put values, which come out as Prometheus text."""
+"""Reads the metrics of a process: sources put values, which are rendered as Prometheus text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Readings:
         self._families: dict[str, Family] = {}
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        """Of a counter or a gauge. Raises KeyError, ValueError: the table does not have it so."""
+        """Puts a counter or a gauge. Raises KeyError or ValueError if the table does not define it like this."""
         self._family(name).add_metric(self._values(name, labels), value)
 
     def put_all(self, prefix: str, values: Mapping[str, float], **labels: str) -> None:
@@ -70,14 +70,14 @@ class Readings:
         return [labels[label] for label in metric.labels]
 
 
+# Puts the metrics of one part. Runs on the process's event loop; one that reads files is a coroutine.
 Source = Callable[[Readings], Awaitable[None] | None]
-"""Puts the metrics of one part. Called on the process's event loop; what reads files there is a coroutine."""
+# Further details for the status page; a JSON object.
 Details = Callable[[], "Awaitable[Mapping[str, Any]] | Mapping[str, Any]"]
-"""What the status page shows beyond metrics; a JSON object."""
 
 
 class ProcessMetrics:
-    """All that a process reports."""
+    """All metrics and details of a process."""
 
     def __init__(
         self, sources: Sequence[Source] = (), details: Details | None = None, now: Callable[[], float] = time.time
@@ -99,7 +99,7 @@ class ProcessMetrics:
         return text_of(await self.families())
 
     async def families(self) -> list[Family]:
-        """All metrics of this moment. A source that fails is left out, and logged once."""
+        """Returns all current metrics. A source that fails is left out, and logged once."""
         from photon import __version__
         from photon.config.metrics.prometheus import of_process
 
@@ -116,11 +116,11 @@ class ProcessMetrics:
                 continue
             readings.take(part)
         readings.put("photon_metrics_failures_total", self._failures)
-        readings.put("photon_clock_seconds", self._now())  # last: nothing is waited for after it
+        readings.put("photon_clock_seconds", self._now())  # last: nothing is awaited after it
         return [*readings.families(), *of_process()]
 
     async def details(self) -> bytes:
-        """JSON; an empty object if there are none, or they cannot be read."""
+        """Returns JSON; an empty object if there are no details, or they cannot be read."""
         if self._details is None:
             return b"{}"
         try:
@@ -138,6 +138,6 @@ class ProcessMetrics:
             log.warning("metrics: a part cannot be read", problem=text)
 
 
+# This process's metrics by the address that serves them, or by kind if none does.
 SERVED: WeakValueDictionary[str, ProcessMetrics] = WeakValueDictionary()
-"""What this process reports, by where it is asked; what nobody can ask by its kind."""
 SAID_MAX = 16  # different failures that are logged

@@ -1,4 +1,4 @@
-"""``photon.v1.Metrics``: every server of ours answers it."""
+"""``photon.v1.Metrics``: answered by all our servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 
 class MetricsService:
     def __init__(self, metrics: ProcessMetrics, address: str) -> None:
-        """``address``: where it is asked, as the deployment file has it."""
+        """``address``: where it is asked, as in the deployment file."""
         self._metrics = SERVED[address] = metrics
 
     async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802

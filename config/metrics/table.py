@@ -1,6 +1,6 @@
-"""Every metric there is: name, kind, labels and meaning, in one place. ``docs/metrics.md`` shows the same table.
+"""All metrics: name, kind, labels and meaning, in one place. ``docs/metrics.md`` shows the same table.
 
-Names follow Prometheus: ``photon_PART_WHAT_UNIT``, base units (seconds, bytes), ``_total`` for what only grows.
+Names follow Prometheus: ``photon_PART_WHAT_UNIT``, base units (seconds, bytes), ``_total`` for values that only grow.
 Labels are bounded: joins, datacentres, shards, kinds and directories are those of the deployment. The status process
 adds ``datacentre``, ``service`` and ``process`` to each sample.
 """
@@ -254,12 +254,12 @@ _VERIFIER = [
     *_gauges("photon_verifier", ("slot", "finding"), alarms="Alarms that stand, by finding."),
 ]
 
+# For the verifier's process.
 _WATERMARK = [
     *_gauges("photon_watermark", ("kind",), lag_seconds="How far exact and percentile are behind the clock."),
     *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that are not published."),
     *_counters("photon_watermark", (), late_records="Records that came after the exact watermark had passed them."),
 ]
-"""Of the verifier's process."""
 
 _RELAY = [
     *_counters(
@@ -331,6 +331,7 @@ _STATUS = [
     *_gauges("photon_status", (), gather_seconds="What asking all processes took, the last time."),
 ]
 
+# For a registry replica's process, if tables.thrift is set.
 _ORACLE = [
     *_counters(
         "photon_oracle",
@@ -341,8 +342,8 @@ _ORACLE = [
     ),
     *_gauges("photon_oracle", (), leader="1: this replica leads the oracle.", term="Raft term of its group."),
 ]
-"""Of a registry replica's process, where tables.thrift is set."""
 
+# For observers: photon serve observe, and photon table observe --metrics.
 TABLES = [
     *_counters(
         "photon_tables",
@@ -370,7 +371,6 @@ TABLES = [
         safe_point_age_seconds="Since the safe point was moved last, or this process began if it never was.",
     ),
 ]
-"""Of observers: photon serve observe, and photon table observe --metrics."""
 
 SERVICES: dict[str, list[Metric]] = {
     PROCESS: _OF_PROCESS,
@@ -399,7 +399,7 @@ def _shown(labels: tuple[str, ...]) -> str:
 
 
 def as_markdown() -> str:
-    """The tables of docs/metrics.md, one for each service."""
+    """Returns the tables of docs/metrics.md, one for each service."""
     parts = []
     for service, metrics in SERVICES.items():
         title = "Every process" if service == PROCESS else f"`{service}`"

@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans of sampled batches, metrics and log lines, sent by OTLP where ``[telemetry]`` says so.
+"""OpenTelemetry: spans of sampled batches, metrics and log lines, sent by OTLP if ``[telemetry]`` is configured.
 
-Rooms see ``spans`` alone, which imports no library; ``otlp`` and ``points`` need the extra.
+Rooms see only ``spans``, which imports no library; ``otlp`` and ``points`` need the extra.
 """

@@ -1,7 +1,7 @@
-"""OpenTelemetry's library, from the extra ``otlp``: it makes spans and records, encodes and sends them.
+"""Uses OpenTelemetry's library, from the extra ``otlp``, to make, encode and send spans and records.
 
-Headers with secrets, certificates, compression, time-outs and more attributes of the resource are read by the library
-from its own environment variables (``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_RESOURCE_ATTRIBUTES``, ...).
+The library reads headers with secrets, certificates, compression, time-outs and further resource attributes from its
+own environment variables (``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_RESOURCE_ATTRIBUTES``, ...).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Span:
 
 
 class OtlpTracer:
-    """spans.Tracer."""
+    """Implements spans.Tracer."""
 
     def __init__(self, share: float, resource: Resource, ended: SpanProcessor) -> None:
         self.share = share
@@ -90,10 +90,10 @@ def _named(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Otlp:
-    """All that a process sends. ``tracer`` and ``log_line`` may be used from any thread."""
+    """Everything that a process sends. ``tracer`` and ``log_line`` are thread-safe."""
 
     def __init__(self, endpoint: str, share: float, attributes: Mapping[str, str]) -> None:
-        """``endpoint``: http://HOST:PORT of a collector; ``attributes``: of the resource."""
+        """``endpoint``: http://HOST:PORT of a collector; ``attributes``: those of the resource."""
         self._resource = Resource.create(dict(attributes))
         base = endpoint.rstrip("/")
         self._problems = _Problems(endpoint)
@@ -119,10 +119,10 @@ class Otlp:
                 thread.join(max(0.0, ends - time.monotonic()))
         self._problems.setLevel(logging.CRITICAL)
         for exporter in (self._span_exporter, self._log_exporter, self._metric_exporter):
-            exporter.shutdown()  # ends the wait before another try
+            exporter.shutdown()  # interrupts the wait before another attempt
 
     def log_line(self, logger: object, method: str, fields: Fields) -> Fields:
-        """A processor of structlog, behind those that bound a line."""
+        """A processor of structlog, after those that bound a line."""
         level = str(fields.get("level", method))
         attributes: dict[str, Any] = {name: _plain(v) for name, v in fields.items() if name not in NOT_ATTRIBUTES}
         if "exception" in fields:
@@ -140,7 +140,7 @@ class Otlp:
         return fields
 
     def metrics(self, metrics: Sequence[Metric]) -> None:
-        """Does not wait. Drops this reading if the one before is still being sent."""
+        """Does not wait. Drops this reading if the previous one is still being sent."""
         if not self._reading.is_alive():
             data = MetricsData([ResourceMetrics(self._resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
             self._reading = threading.Thread(target=self._metric_exporter.export, args=(data,), daemon=True)
@@ -148,7 +148,7 @@ class Otlp:
 
 
 def _plain(value: object) -> str | bool | int | float:
-    """What can be encoded: numbers have 64 bits, texts are UTF-8."""
+    """Returns an encodable value: numbers have 64 bits, texts are UTF-8."""
     if isinstance(value, bool | float) or (isinstance(value, int) and -(2**63) <= value < 2**63):
         return value
     return str(value).encode("utf-8", "backslashreplace").decode()
@@ -168,5 +168,5 @@ class _Problems(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         now_s = time.monotonic()
         if now_s >= self._next_s:
-            self._next_s = now_s + SAID_S  # before the line, which is sent too and may fail
+            self._next_s = now_s + SAID_S  # before the line, which is itself sent and may fail
             _log.warning("telemetry may be dropped", endpoint=self._endpoint, problem=record.getMessage())

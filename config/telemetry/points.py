@@ -1,4 +1,4 @@
-"""The metrics that a process says, as OpenTelemetry's points: the same names, labels and values as in Prometheus."""
+"""A process's metrics as OpenTelemetry's points: the same names, labels and values as in Prometheus."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from opentelemetry.sdk.metrics.export import (
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.samples import Sample
 
+# A counter's start time. The ledger's counters continue over restarts: with the process's start they would seem new.
 UNKNOWN_NS = 0
-"""Since when a counter counts. The ledger's go on over restarts: with the process's start they would seem new."""
 CUMULATIVE = AggregationTemporality.CUMULATIVE
-NOT_KNOWN: Any = None  # the smallest and the largest of a histogram; OTLP can leave them out
+NOT_KNOWN: Any = None  # minimum and maximum of a histogram; OTLP can omit them
 
 
 Labels = Mapping[str, str]
 
 
 def metrics_of(said: Iterable[tuple[Iterable[Family], Labels]], now_ns: int) -> list[Metric]:
-    """``said``: by services of this process, each with its own labels, which all of its points get."""
+    """``said``: by services of this process, each with its own labels, which are added to all of its points."""
     same: dict[str, list[tuple[Family, Labels]]] = {}
     for families, labels in said:
         for family in families:
@@ -51,7 +51,7 @@ def _metric(several: Sequence[tuple[Family, Labels]], now_ns: int) -> Metric:
 
 
 def _histograms(samples: Iterable[Sample], labels: Labels, now_ns: int) -> Iterator[HistogramDataPoint]:
-    """Prometheus has a sample for each bound, with all that is below it."""
+    """Converts Prometheus' cumulative samples, one for each bound."""
     series: dict[tuple[tuple[str, str], ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[tuple[str, str], ...], float] = {}
     for each in samples:

@@ -1,8 +1,8 @@
-"""Spans: what a room says of its part in a sampled batch.
+"""Spans: a room's part in a sampled batch.
 
-Whether a batch is traced is decided once, where its way begins (``root``). From there the current span goes with the
-task, and over gRPC as W3C's ``traceparent`` (config/rpc.py). Of what is not traced ``span`` and ``begin`` make
-nothing: they look at a context variable.
+Whether a batch is traced is decided once, at its start (``root``). From there the current span follows the task, and
+over gRPC as W3C's ``traceparent`` (config/rpc.py). For untraced batches ``span`` and ``begin`` create nothing: they
+check a context variable.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from typing import Any, Protocol
 
 
 class Span(Protocol):
-    """One that has begun."""
+    """A span that has begun."""
 
     def note(self, **attributes: Any) -> None:
-        """Numbers and texts; their names get the prefix ``photon.``."""
+        """Adds numbers and texts; their names get the prefix ``photon.``."""
         ...
 
     def end(self, error: BaseException | None = None) -> None: ...
 
     def header(self) -> str:
-        """Its ``traceparent``."""
+        """Returns its ``traceparent``."""
         ...
 
 
 class Tracer(Protocol):
-    share: float  # of batches, that are traced
+    share: float  # share of batches that are traced
 
     def begin(self, name: str, parent: Span | None, attributes: dict[str, Any]) -> Span:
-        """``parent`` None: of a new trace."""
+        """Starts a span, of a new trace if ``parent`` is ``None``."""
         ...
 
     def elsewhere(self, header: str) -> Span | None:
-        """The span that another process names; None: there is none, or it is not traced."""
+        """Returns the span that another process names; ``None`` if there is none, or it is not traced."""
         ...
 
 
 TRACEPARENT = "traceparent"
 
-tracer: Tracer | None = None  # of this process; None means nothing is traced
+tracer: Tracer | None = None  # of this process; ``None`` means nothing is traced
 current: ContextVar[Span | None] = ContextVar("span", default=None)
 
 _Traced = contextlib.AbstractContextManager[Span | None]
@@ -49,26 +49,26 @@ _UNTRACED: _Traced = contextlib.nullcontext()
 
 
 def root(name: str, number: int, **attributes: Any) -> _Traced:
-    """The span of the ``number``-th batch (from 1), if it is of the share that is traced."""
+    """Returns the span of the ``number``-th batch (from 1), if that is in the traced share."""
     if tracer is None or int(number * tracer.share) == int((number - 1) * tracer.share):
         return _UNTRACED
     return _Current(tracer.begin(name, None, attributes))
 
 
 def span(name: str, **attributes: Any) -> _Traced:
-    """A span below the current one, which it is meanwhile; None where nothing is traced."""
+    """Makes a child of the current span current in the context; ``None`` if nothing is traced."""
     begun = begin(name, **attributes)
     return _UNTRACED if begun is None else _Current(begun)
 
 
 def begin(name: str, **attributes: Any) -> Span | None:
-    """The same, for who ends it elsewhere."""
+    """Starts a child of the current span that is ended elsewhere."""
     parent = current.get()
     return None if parent is None or tracer is None else tracer.begin(name, parent, attributes)
 
 
 def received(metadata: Iterable[tuple[str, Any]]) -> None:
-    """Takes up the trace that a call came with, in the task that answers it."""
+    """Continues the trace of a received call in the task that answers it."""
     if tracer is not None:
         for key, value in metadata:
             if key == TRACEPARENT and isinstance(value, str):
