@@ -28,8 +28,8 @@ CHANGES = frozenset(
         "/photon.v1.RegistryOperator/TransferLeader",
         "/photon.v1.RegistryOperator/OpenShard",
         "/photon.v1.RegistryOperator/RegisterAgain",
-        "/photon.v1.RegistryOperator/Follow",  # exports are logged too
-        "/photon.v1.RegistryOperator/Export",  # exports are logged, too
+        "/photon.v1.RegistryOperator/Follow",
+        "/photon.v1.RegistryOperator/Export",  # exports are logged too
         "/photon.v1.EventStore/Forget",
         "/photon.v1.Wan/Set",
     }

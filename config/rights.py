@@ -19,7 +19,7 @@ class Right:
 
     same_datacentre: bool = False  # only a service of the caller's own datacentre
     names_own: str = ""  # path of the request's field that must name the caller's datacentre if it is set
-    owns: str = ""  # kind of thing in the request that must belong to the caller's datacentre: OWNED_SLOT,
+    owns: str = ""  # kind of thing in the request that must belong to the caller's datacentre, such as OWNED_SLOT
     without: str = ""  # flag of the request that must not be set: it would rest on an operator's word
 
     def said(self) -> str:
