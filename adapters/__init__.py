@@ -1,1 +1,1 @@
-"""How Photon reads both logs and what a joined record is: the adapter contract, formats, and the log follower."""
+"""Reading both logs and making joined records: the adapter contract, formats, and the log follower."""

@@ -251,7 +251,7 @@ class Payloads(NamedTuple):
 
 
 class Adapter(ABC):
-    """How to read both sides, and what a joined record is. Subclass, then name it ``path.py:Class``."""
+    """Reads both sides, and makes joined records. Subclass it, then configure it as ``path.py:Class``."""
 
     api_version: int = 1
     """The version of this contract it is written for; the first if it names none."""

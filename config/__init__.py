@@ -1,1 +1,1 @@
-"""What a process gets from outside: settings, clock, back-off, logging."""
+"""A process's inputs and environment: settings, clock, back-off, logging."""

@@ -1,14 +1,15 @@
-"""Follows which primary events have come that events wait for, as the event store tells it: these are tried at once.
+"""Follows the arrival of primary events that others wait for, as reported by the event store: these are tried at
+once.
 
-Theory of operation. The event store remembers the keys that it was asked for in vain, and tells which of them have
-come (``eventstore.awaited_keys``). What is told wakes events in memory (``Core.arrived``) and rows of the retry store
-(``RetryLoader.arrived``). Who has lost its place, as at its own start and at the event store's, seeks all keys that
-it waits for once, by some thousands at a time: those that are there are as if they had arrived, the others are
-remembered again. So do workers with rows that they take over. An attempt on its way then may have asked the store of
-before, which remembers nothing any more: what it misses is tried once more.
+Theory of operation. The event store remembers the keys that were looked up in vain, and reports which of them have
+arrived (``eventstore.awaited_keys``). A report wakes events in memory (``Core.arrived``) and rows of the retry store
+(``RetryLoader.arrived``). A dispatcher that has lost its place, by its own or the event store's restart, seeks all
+keys it waits for once, some thousands at a time: existing ones count as arrived, the others are remembered again.
+Workers do the same with rows that they take over. An attempt on its way may have asked the previous process of the
+store, which remembers nothing any more: if it misses, it is tried once more.
 
-Being woken is one more try, no more: the rules of patience, of head starts and of the registry hold for it as for any
-other. An event whose wake is lost anywhere on the way is tried by its back-off.
+Being woken only adds one more try: the rules of patience, of head starts and of the registry still apply. An event
+whose wake-up is lost is tried by its back-off.
 """
 
 from __future__ import annotations
@@ -25,19 +26,17 @@ from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import State
 from photon.eventstore.api import ArrivalNotices, KeyArrivals
 
-WAIT_S = 5.0  # the store is asked for what arrives within so long at a time
-GATHER_S = 0.004
-"""After an answer with news the next question waits for so long: it costs the same, whatever it brings."""
-AGAIN_S = 0.5  # a store that cannot say is asked again after so long
-SEEK_KEYS = 4000  # sought at a time
-SEEK_REST = 0.5
-"""Of the time that seeking takes, it rests as much again: the loop and the event store have other work."""
-TO_SEEK_MAX = 1_000_000  # keys of rows taken over that are still to be sought; those above are left to their back-off
+WAIT_S = 5.0  # how long one question to the store waits for arrivals
+GATHER_S = 0.004  # pause after an answer with news: each question costs the same, however much it returns
+AGAIN_S = 0.5  # pause after a store that cannot answer
+SEEK_KEYS = 4000  # number sought at a time
+SEEK_REST = 0.5  # rest, relative to the time that seeking takes: the loop and the event store have other work
+TO_SEEK_MAX = 1_000_000  # most keys of rows taken over that are still to be sought; others wait for their back-off
 
 
 @dataclass(eq=False)
 class Arrivals:
-    """For one core and its state. ``moved`` is called when there is something to try."""
+    """Serves one core and its state. Calls ``moved`` when there is something to try."""
 
     store: ArrivalNotices
     core: Core
@@ -49,7 +48,7 @@ class Arrivals:
     def __post_init__(self) -> None:
         self._to_seek: deque[Sequence[bytes]] = deque()
         self._keys_to_seek = 0
-        self._row: int | None = None  # rows of the retry store behind this one are to be sought; None: none are
+        self._row: int | None = None  # rows of the retry store after this one are to be sought; ``None``: none are
         self._round = 0
         self._more = asyncio.Event()
 
@@ -73,7 +72,7 @@ class Arrivals:
             self._heard(came)
             if came.keys or came.lost:
                 await asyncio.sleep(GATHER_S)
-            elif self.clock.monotonic() - began < WAIT_S / 2:  # it ends, or has too many to answer
+            elif self.clock.monotonic() - began < WAIT_S / 2:  # it is ending, or has too many questions to answer
                 await asyncio.sleep(AGAIN_S)
 
     def _heard(self, came: KeyArrivals) -> None:
@@ -99,7 +98,7 @@ class Arrivals:
         return self._row is not None or bool(self._to_seek)
 
     def seek(self, keys: Iterable[bytes]) -> None:
-        """Events wait for these, and nobody has asked the event store for them since it can tell of them."""
+        """Adds keys that events wait for and that were never asked of this process of the event store."""
         known = list(dict.fromkeys(keys))[: TO_SEEK_MAX - self._keys_to_seek]
         self._to_seek += [known[at : at + SEEK_KEYS] for at in range(0, len(known), SEEK_KEYS)]
         self._keys_to_seek += len(known)
@@ -116,7 +115,7 @@ class Arrivals:
                     await asyncio.sleep(AGAIN_S)
                     continue
                 self._arrived([keys[row] for row in rows])
-            if of_round == self._round:  # else all is to be sought anew
+            if of_round == self._round:  # else everything is to be sought again
                 done()
             if not self.seeking:
                 self._more.clear()
@@ -124,7 +123,7 @@ class Arrivals:
             await asyncio.sleep((self.clock.monotonic() - began) * SEEK_REST)
 
     def _next(self) -> tuple[Sequence[bytes], Callable[[], None]]:
-        """Keys to seek, and what to call when they were."""
+        """Returns keys to seek, and a function to call after seeking them."""
         if self._to_seek:
             return self._to_seek[0], self._sought_first
         rows = [] if self._row is None else self.state.keys_behind(self._row, SEEK_KEYS)

@@ -1,4 +1,4 @@
-"""The joiners that a dispatcher has, and its calls to them. Which of them gets a batch, ``flow`` decides."""
+"""A dispatcher's joiners, and its calls to them. ``flow`` decides which of them gets a batch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from photon.dispatcher.reporting import Troubles
 from photon.idregistry.api import I64, Answer, Registry
 from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner
 
-REGISTRY, JOINER = "registry", "joiner"  # what may be in trouble, as the log names it
-GRACE = 1.5  # the joiner keeps its own time; one that does not is given up after so many times that
+REGISTRY, JOINER = "registry", "joiner"  # names of possible sources of trouble in the log
+GRACE = 1.5  # the joiner keeps its own time limit; one that does not is given up after this multiple of it
 
 
 @dataclass(eq=False)
 class Calls:
-    """Joiners may come and go while batches are on their way to them.
+    """Calls joiners, which may be added and removed while batches are on their way to them.
 
-    ``flow``: has no targets yet. ``resized``: is told how many joiners there are, when that changes.
+    ``flow`` has no targets yet. ``resized`` is called with the number of joiners when that changes.
     """
 
     joiners: Sequence[Joiner]
@@ -46,13 +46,13 @@ class Calls:
         return target
 
     def remove(self, target: Target) -> None:
-        """It gets no more. ``target.outstanding`` is 0 once nothing is on its way there."""
+        """Sends it no more batches. ``target.outstanding`` is 0 once nothing is on its way there."""
         self.flow.remove(target)
         del self._joiners[target.number]
         self.resized(len(self._joiners))
 
     async def join(self, target: Target, events: Events) -> JoinAnswers | None:
-        """None: the call itself failed, what became of the events is unknown."""
+        """Returns ``None`` if the call itself failed: the outcome of the events is unknown."""
         self.asked += 1
         if target.number not in self._joiners:
             return None  # removed since it was chosen
@@ -98,7 +98,7 @@ class RegistryLookUps:
         self.looked_up = 0
 
     async def look_up(self, digests: bytes, times: I64) -> Verdicts | None:
-        """None: it cannot be asked now."""
+        """Returns ``None`` if the registry cannot be asked now."""
         if self.registry is None or not len(times):
             return None
         self.looked_up += len(times)

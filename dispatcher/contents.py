@@ -1,9 +1,9 @@
-"""Hashes of what was read under each event id, to find lines that have an id in common and nothing else.
+"""Hashes of the lines read under each event id, to find lines that have only their id in common.
 
 For ids that were guessed: a field that is unique on the first day may name a thing that has several events. The
 registry drops all but the first line with an id, so each later one with other content is kept here with both places.
 
-What is read again after a crash is found as it was: the first line of an id stays the first, by its place.
+Lines that are read again after a crash are recognised: the first line of an id stays the first, by its place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Conflict:
 
 
 class Contents:
-    """Of one dispatcher's database, changed with its other state (``State.commit``)."""
+    """The hashes of one dispatcher's database, changed with its other state (``State.commit``)."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
@@ -52,7 +52,7 @@ class Contents:
         self._before = self._number()
 
     def see(self, events: Events) -> None:
-        """Lines that were read, in order."""
+        """Processes lines that were read, in order."""
         digests = split_digests(events.digests)
         known = self._known([digest for digest in digests if digest not in self._new])
         paths, offsets = [file.path for file in events.files], events.offsets.tolist()
@@ -78,7 +78,7 @@ class Contents:
         return out
 
     def found(self) -> tuple[int, Conflict | None]:
-        """The number of lines found since this was opened, and one of them."""
+        """Returns the number of lines found since this was opened, and one of them."""
         many = self._number() - self._before
         sql = (
             "SELECT c.id, f.path, f.offset, c.path, c.offset FROM conflicts c JOIN contents f USING (digest) "

@@ -2,16 +2,16 @@
 
 Theory of operation. A block becomes a ``Stretch`` of its log, its events rows of a table (``OpenEvents``). They leave
 in batches (``next_batch``), some after a look-up in the registry (``next_question``, ``asked``); outcomes come back
-(``answered``) in any order. What a verdict means is said once, by column: ``taken``, ``late``, ``reread`` and
-``_count``, which also ends the event's row. An event without a verdict waits for its next try in memory; when its
-stretch has been held for too long, or holds too much memory, it goes to the retry store, where it waits from then on.
-``changes`` hands out what the next transaction commits: the offset of a log moves over the stretches at its front in
-which nothing is left in memory, and with it their counts.
+(``answered``) in any order. The meaning of a verdict is defined once, by column, in ``taken``, ``late``, ``reread``
+and ``_count``, which also ends the event's row. An event without a verdict waits for its next try in memory; when its
+stretch has been held for too long, or holds too much memory, it goes to the retry store and waits there from then on.
+``changes`` returns the content of the next transaction: the offset of a log moves past the stretches at its front
+that have nothing left in memory, together with their counts.
 
-Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): what stands behind an offset
-was counted as read exactly once, and each event of it is counted as a verdict or is a row. What stands before the
-offset is not counted, and is read again after a crash; the registry then answers with the verdict it had. Where a log
-is read again (its stretches are ``back``), nothing is sent before it is known which lines were counted (``lookups``).
+Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): each line before an offset
+was counted as read exactly once, and each event of it is counted as a verdict or is a row. Lines after the offset are
+not counted, and are read again after a crash; the registry then answers with their earlier verdicts. If a log is read
+again (its stretches are ``back``), nothing is sent before it is known which lines were counted (``lookups``).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from photon.joiner.verdicts import tags_of
 
 LATE_REASON = "its event time is older than what the registry still remembers"
 
-# As numbers: a member of an enumeration is dear to look up, and these are once a batch.
+# As numbers: looking up enumeration members is slow, and these are used once a batch.
 _JOINED, _REJECTED = int(Outcome.JOINED), int(Outcome.REJECTED)
 _TAKEN, _LATE, _NOT_YET = int(Outcome.TAKEN), int(Outcome.LATE), int(Outcome.NOT_YET)
 _VERDICTS = frozenset(range(_JOINED, _REJECTED + 1))
@@ -79,7 +79,7 @@ _VERDICTS = frozenset(range(_JOINED, _REJECTED + 1))
 
 @dataclass(eq=False, kw_only=True)
 class Core:
-    """See the module. ``random``: uniform in [0, 1). Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+    """The dispatcher's logic. ``random``: uniform in [0, 1). ``now_ns`` is wall clock, ``now`` monotonic seconds."""
 
     adapter: Adapter
     digester: Digester
@@ -88,15 +88,15 @@ class Core:
     envelope: Envelope
     limits: Limits
     random: InitVar[Callable[[], float]]
-    highs: InitVar[Mapping[str, int]]  # these two: as ``State`` has them
+    highs: InitVar[Mapping[str, int]]  # these two: as in ``State``
     anew: InitVar[Collection[str]] = ()
     retry_bytes: int = 0
     retry_rows: int = 0
-    homes: Homes | None = None  # the datacentres that share the work; None: there is one
-    identical_copies: bool = False  # they read the same files byte by byte: a line is the same line everywhere
-    uncertainty_ns: int = 0  # event times of one id that are further apart are counted and told
-    seen: Callable[[Events], None] | None = None  # told of the lines that were read, in order
-    shares: Shares = field(default_factory=lambda: Shares(1.0, 0))  # by default events are all alike
+    homes: Homes | None = None  # the datacentres that share the work; ``None`` if there is only one
+    identical_copies: bool = False  # their files are byte-identical: a line is the same line everywhere
+    uncertainty_ns: int = 0  # event times of one id that differ by more are counted and reported
+    seen: Callable[[Events], None] | None = None  # called with the lines that were read, in order
+    shares: Shares = field(default_factory=lambda: Shares(1.0, 0))  # by default all events are equal
 
     def __post_init__(self, random: Callable[[], float], highs: Mapping[str, int], anew: Collection[str]) -> None:
         patience, limits, homes = self.patience, self.limits, self.homes
@@ -109,32 +109,32 @@ class Core:
         self._begun = 0
         self._table = OpenEvents()
         self.queues = Queues(self._table, limits, homes, self.shares)
-        self.retimed: Retimed | None = None  # the first one since somebody took it out, to be told
+        self.retimed: Retimed | None = None  # the first one since this was last taken out, to be reported
         self._waiting = WaitingRoom(self._table)
         self._woken: list[int] = []  # rows of events whose next try has come
-        self._came: list[int] = []  # whose primary event has
+        self._came: list[int] = []  # rows of events whose primary event has arrived
         self._arrived = ArrivedKeys()
         self._changes = Changes()
         self._stored_cells: Counter[int] = Counter()
         self.loaded = LoadedRows(self._table)
-        self._back: dict[bytes, list[int]] = {}  # of the retry store, that wait on, by their keys; not committed yet
-        self._travelling = self._new_ids = NO_ROWS  # on their way to a joiner while they are stored; which of these
+        self._back: dict[bytes, list[int]] = {}  # waiting rows of the retry store by key, not committed yet
+        self._travelling = self._new_ids = NO_ROWS  # stored while on their way to a joiner; new ids of these
         self._stored = NOTHING_STORED
         self.window_bytes = 0
-        self.open = 0  # events in memory for which something may still happen in this run
+        self.open = 0  # events in memory that may still change in this run
         self.read_past_ns = -(2**63)
         self._first_read = FirstRead(patience.slack_ns)
-        self.followed = False  # whether the event store tells when a primary event comes (``arrivals``)
-        self.away = ""  # why the adapter cannot read the block of now; it is asked again
-        self.placed = False  # lines without ids of their own were read: what two logs begin with counts once
-        self.woken = 0  # events that were tried because their primary event had come
-        self.given_up = 0  # events that wait for the next run because nobody could decide them in this one
+        self.followed = False  # the event store reports when a primary event arrives (``arrivals``)
+        self.away = ""  # why the adapter cannot read the current block; it is asked again
+        self.placed = False  # lines without ids of their own were read: equal beginnings of two logs count once
+        self.woken = 0  # events tried because their primary event had arrived
+        self.given_up = 0  # events that wait for the next run because they could not be decided in this one
         self.live: Counter[Verdict] = Counter()  # counts of this process, before they are committed
         self.times = JoinTimes()
 
     # -- in: blocks ------------------------------------------------------------------------------------------------
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
-        """Takes a block over. A generator: step through it to its end, other work may be done between the steps."""
+        """Takes a block over. A generator: step through it to its end; other work may be done between the steps."""
         stretch = self.begin(block, now)
         for events in self.read(stretch, block, now_ns):
             self.send(self.add(stretch, events, now_ns, now), now)
@@ -142,7 +142,7 @@ class Core:
         stretch.whole = True
 
     def begin(self, block: Block, now: float) -> Stretch:
-        """The block's stretch. The log's offset does not pass it before it is ``whole``."""
+        """Returns the block's stretch. The log's offset does not move past it before it is ``whole``."""
         log = self._log(block)
         self._logs[block.unit] = log
         self._begun += 1
@@ -159,7 +159,7 @@ class Core:
         if log is None or log.anew or block.anew:
             ends = [self._logs[each].end for each in self._alike(block.unit)]
             log = log or OpenLog(anew=bool(ends))
-            log.end = max(ends, default=0)  # what it has from these was counted there
+            log.end = max(ends, default=0)  # lines of the log up to here were counted there
         return log
 
     def _alike(self, unit: str) -> list[str]:
@@ -168,13 +168,14 @@ class Core:
         return [*([first] if first in self._logs else ()), *others]
 
     def back(self, block: Block) -> bool:
-        """Whether its log was read further already: what it holds may be counted."""
+        """True if its log was already read further: its lines may be counted."""
         return block.offset < self._log(block).end
 
     def clear(self, stretches: Sequence[Stretch]) -> bool:
-        """Whether all that was read before these, which are ``back``, is committed where it may hold the same lines.
+        """True if everything that was read before these ``back`` stretches and may hold the same lines is committed.
 
-        If not, it will be soon: what of it has no verdict becomes rows. Each waits for those begun before it alone.
+        If not, it will be soon: events without a verdict become rows. Each stretch waits only for those begun before
+        it.
         """
         first = stretches[0].number
         clear = True
@@ -189,7 +190,7 @@ class Core:
         return clear
 
     def departs(self, unit: str, at: int) -> None:
-        """A log that is read anew goes apart there from what was counted; to be committed before anything is sent."""
+        """Notes where a reread log departs from the counted one; commit this before anything is sent."""
         log = self._logs[unit]
         for stretch in log.stretches:
             stretch.spill = True
@@ -198,18 +199,18 @@ class Core:
         log.anew, log.end = False, log.stretches[-1].end
 
     def adopt(self, unit: str, high: int, *, anew: bool = False) -> None:
-        """A log, or a part of one, is read here from now on; ``high``: up to where it was ever dealt with."""
+        """Reads a log, or a part of one, here from now on; ``high``: the highest offset ever processed."""
         self._logs[unit] = OpenLog(end=high, anew=anew)
 
     def forget(self, unit: str) -> bool:
-        """It is read here no more. False: not all of it that was read is committed."""
+        """Stops reading the log here. False if not all that was read of it is committed."""
         if unit in self._busy:
             return False
         self._logs.pop(unit, None)
         return True
 
     def read(self, stretch: Stretch, block: Block, now_ns: int) -> Iterator[Events]:
-        """What stands in a block, some records at a time. What cannot be read is rejected."""
+        """Yields the events of a block, some records at a time. Rejects unreadable records."""
         records, offsets = records_of(block)
         step = self.limits.parse_records
         for at in range(0, len(records), step):
@@ -219,7 +220,7 @@ class Core:
                     events, unreadable, placed = events_of(
                         block, records[some], offsets[some], self.adapter, self.digester, self.patience.at_first_ns
                     )
-                except Retry as error:  # who steps through this waits, and comes back or leaves the block unread
+                except Retry as error:  # the caller waits, then comes back or leaves the block unread
                     self.away = str(error)
                     yield Events.of(())
                 else:
@@ -238,7 +239,7 @@ class Core:
         self.reject(stretch, now_ns)
 
     def add(self, stretch: Stretch, events: Events, now_ns: int, now: float) -> RowIndexes:
-        """Events that were read; they need a verdict."""
+        """Adds events that were read and need a verdict."""
         since = self._first_read.at_ns(now_ns, now)
         count = len(events)
         rows = self._table.add(events, stretch, since)
@@ -260,22 +261,22 @@ class Core:
         self.queues.take(rows, now)
 
     def send_again(self, stretch: Stretch, events: Events, first_read_ns: int, now: float) -> None:
-        """Events that were read before, in a stretch of their own (``replay.guests``): they are behind."""
+        """Adds events that were read before, in a stretch of their own (``replay.guests``), as events behind."""
         rows = self._table.add(events, stretch, first_read_ns)
         self._table.guest[rows] = True
-        self._table.attempts[rows] = 1  # what becomes of it tells nothing of the datacentre that it is left to
+        self._table.attempts[rows] = 1  # their outcome is no evidence about the datacentre they are left to
         self._table.behind[rows] = not self.shares.alike
         stretch.left = len(rows)
         self.open += len(rows)
         self.send(rows, now)
 
     def weigh(self, stretch: Stretch, more: int) -> None:
-        """A stretch holds so many bytes more, or less."""
+        """Adds ``more`` bytes, which may be negative, to a stretch's weight."""
         stretch.weight += more
         self.window_bytes += more
 
     def reject(self, stretch: Stretch, now_ns: int) -> None:
-        """What is ``unread`` in a stretch, once it is known what of it was counted before."""
+        """Rejects the ``unread`` lines of a stretch, once it is known which of its lines were counted before."""
         if stretch.anew and not stretch.whole:
             return
         for offset, record, reason in stretch.unread:
@@ -293,14 +294,16 @@ class Core:
     def load(
         self, stored: StoredEvents, now_ns: int, now: float, *, anew: bool = False, arrived: bool = False
     ) -> None:
-        """Takes ``unloaded`` rows of the retry store that are to be tried now. ``anew``: of an earlier process;
-        ``arrived``: their primary event has come."""
+        """Takes ``unloaded`` rows of the retry store that are to be tried now.
+
+        ``anew``: rows of an earlier process; ``arrived``: their primary event has arrived.
+        """
         table = self._table
         rows = table.add(stored.events, None, stored.first_read_ns)
         table.as_of[rows] = self.patience.at_first_ns
         table.row_id[rows] = stored.row_ids
         table.attempts[rows] = 0 if anew else stored.attempts
-        table.failed[rows] = 0 if arrived else table.attempts[rows]  # it is not stored; what came begins anew
+        table.failed[rows] = 0 if arrived else table.attempts[rows]  # not stored; arrived ones start from zero
         table.behind[rows] = [self._is_behind(ns, now_ns) for ns in stored.first_read_ns.tolist()]
         self._first_read.limit(table, rows, now_ns, now)
         (self._came if arrived else self._woken).extend(rows.tolist())
@@ -322,11 +325,11 @@ class Core:
         return self._table.describe(self._table.find(event_id, offset))
 
     def heads(self) -> Iterator[Stretch]:
-        """The oldest stretch of each log that has any in memory."""
+        """Yields the oldest stretch of each log that has any in memory."""
         return (log.stretches[0] for log in self._busy.values())
 
     def oldest_first_read_ns(self) -> int | None:
-        """Of the events in memory, about: of the first one of each log's oldest stretch."""
+        """Returns about the oldest first read in memory: that of the first event of each log's oldest stretch."""
         return min((stretch.first_read_ns for stretch in self.heads() if stretch.left), default=None)
 
     def room(self) -> bool:
@@ -336,17 +339,19 @@ class Core:
         self._first_read.hear(told)
 
     def clock_went_back(self, now_ns: int) -> None:
-        """To ``now_ns``: no event becomes or stays a row that is to wait until it has come where it was."""
+        """Handles a clock that was set back to ``now_ns``: no row waits until it is back where it was."""
         self._table.clock_went_back(now_ns)
 
     def progressed(self, read_past_ns: int) -> None:
-        """The event store has read all primary bytes written before this time, by both clocks (``two_clocks``)."""
-        self.read_past_ns = read_past_ns  # less than before when the store has started again
+        """Notes the time, by both clocks (``two_clocks``), before which all primary bytes have been read."""
+        self.read_past_ns = read_past_ns  # less than before if the store has restarted
         self._woken += self._waiting.triggered(read_past_ns).tolist()
 
     def arrived(self, keys: Sequence[bytes]) -> None:
-        """The event store has these now, for which events may wait: those in memory are tried at once. So are rows
-        whose last try is not committed: to whoever looks for rows they are in memory still."""
+        """Tries events in memory at once that wait for these keys, which the event store now has.
+
+        The same applies to rows whose last try is not committed: in the store they still count as being in memory.
+        """
         self._arrived.add(keys)
         waited = self._waiting.arrived(keys)
         self._unpark(waited)
@@ -358,8 +363,7 @@ class Core:
         self.woken += len(came)
 
     def arrivals_lost(self) -> None:
-        """The event store has forgotten what it was asked for: attempts on their way that miss something are made
-        again."""
+        """Notes that the event store has forgotten its keys: attempts on their way that miss are made again."""
         self._arrived.lose()
 
     def waiting_keys(self) -> list[bytes]:
@@ -367,7 +371,7 @@ class Core:
 
     # -- out: batches ----------------------------------------------------------------------------------------------
     def next_question(self, now: float) -> Batch | None:
-        """Events to look up in the registry now. What has no verdict there is to be given to ``asked``."""
+        """Returns events to look up in the registry now. Pass those without a verdict to ``asked``."""
         self._wake(now)
         rows, patient = self.queues.next_question(now)
         return self._batch(rows, patient=patient) if len(rows) else None
@@ -380,13 +384,13 @@ class Core:
         return Batch(rows, events, self.read_past_ns, patient, self._arrived.number, stretches)
 
     def asked(self, question: Batch, left: RowIndexes, now: float) -> None:
-        """These of the events of a question have no verdict yet."""
+        """Handles the events of a question that have no verdict yet."""
         self.queues.asked(left, len(question), now, patient=question.patient)
 
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None
     ) -> Batch | None:
-        """The next batch to send, of ``most`` events. ``flush``, ``wait_s``: as ``Queues.next_batch``."""
+        """Returns the next batch to send, of ``most`` events. ``flush``, ``wait_s``: as in ``Queues.next_batch``."""
         self._wake(now)
         rows = self.queues.next_batch(now, flush=flush, wait_s=wait_s, most=most, full=not self.room())
         if not len(rows):
@@ -411,12 +415,12 @@ class Core:
                 stretch.parked -= len(which)
 
     def next_due(self, wait_s: float | None = None) -> float | None:
-        """When something is to be tried again, or, with ``wait_s``, has waited for so long; monotonic seconds."""
+        """Returns when an event is due again, or, with ``wait_s``, has waited for that; monotonic seconds."""
         dues = (self._waiting.next_due(), None if wait_s is None else self.queues.fresh_due(wait_s))
         return min((due for due in dues if due is not None), default=None)
 
     def next_trigger_ns(self) -> int | None:
-        """The first point of the primary logs that something in memory waits for, whoever else tells of it."""
+        """Returns the first point of the primary logs that events in memory wait for, reported arrivals or not."""
         return self._waiting.next_trigger_ns()
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
@@ -462,21 +466,21 @@ class Core:
             self._wait(batch, outcomes, waits & gone, answers.overloaded, now_ns, now, gone=True)
 
     def looked_up(self, rows: RowIndexes, owners: Verdicts, absent: RowIndexes, now: float) -> None:
-        """The registry knows these events, by a look-up, and does not know the others."""
+        """Handles a look-up's answer: the registry knows the events of ``rows`` but not those of ``absent``."""
         if self.homes is not None:
             table = self._table
             tells = ~self.were_read(rows) & table.counts_as_evidence(rows)
             evidence = self.homes.of_look_ups(tells, table.left_to[rows], table.digests[rows], owners)
             evidence.own = int(np.count_nonzero(table.left_to[absent] == YIELDED))
             self.homes.observe(evidence, now, backlog=self.queues.look_first)
-        # Which line it was is asked only where it decides.
+        # Whether it was the same line is only needed where that decides.
         same_line = self.identical_copies | ~_of_others(owners, self.datacentre)
         if same_line.any():
             same_line[same_line] = tags_of(self._table.events(rows[same_line])) == owners.owner_tags[same_line]
         self.taken(rows, owners, same_line)
 
     def taken(self, rows: RowIndexes, owners: Verdicts, same_line: Mask) -> None:
-        """Their ids were registered before, under other tokens; ``same_line``: as ``JoinAnswers`` has it."""
+        """Handles ids that were registered before under other tokens; ``same_line``: as in ``JoinAnswers``."""
         before = self.were_read(rows)
         if before.any():
             self.reread(rows[before])
@@ -487,13 +491,13 @@ class Core:
         moved = ~before & (registered != 0) & (registered != self._table.times[rows])
         if moved.any():
             self._retime(rows, owners, np.flatnonzero(moved))
-        verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.owner_kinds)  # kinds have a verdict's number
-        # Else it is this very line before a crash, not counted then.
+        verdicts = np.where(other, np.uint8(Verdict.ELSEWHERE), owners.owner_kinds)  # kinds are verdicts
+        # Otherwise it is this very line before a crash, not counted then.
         verdicts[~same_line & (self.identical_copies | ~other)] = Verdict.DUPLICATE
         self._count(rows[~before], verdicts[~before])
 
     def were_read(self, rows: RowIndexes) -> Mask:
-        """Which of these lines were counted when they were read for the first time."""
+        """Returns which of these lines were counted when they were first read."""
         before = np.zeros(len(rows), np.bool_)
         for stretch, which in self._table.by_stretch(rows):
             if stretch is not None and stretch.seen_to > stretch.begin:
@@ -501,9 +505,9 @@ class Core:
         return before
 
     def _retime(self, rows: RowIndexes, owners: Verdicts, which: RowIndexes) -> None:
-        """Counts lines whose ids were registered by other lines, with other event times."""
+        """Counts lines whose ids were registered by other lines with other event times."""
         table = self._table
-        # Two clocks that Photon trusts may say so of one event.
+        # Two clocks within the permitted uncertainty may give one event different times.
         times, registered = table.times[rows[which]], owners.owner_times[which]
         apart_ns = np.maximum(times, registered).view(np.uint64) - np.minimum(times, registered).view(np.uint64)
         first_times = [each is None or each.again is None for each in table.stretch[rows[which]].tolist()]
@@ -531,7 +535,7 @@ class Core:
             into.update(cells(self._table.times[rows[which]], verdict))
 
     def late(self, rows: RowIndexes, now_ns: int) -> None:
-        """Below the boundary: this datacentre claims them as late (protocol rule 10)."""
+        """Handles events below the boundary: this datacentre claims them as late (protocol rule 10)."""
         before = self.were_read(rows)
         if before.any():
             self.reread(rows[before])
@@ -549,7 +553,7 @@ class Core:
         self._count(rows, np.full(len(rows), Verdict.LATE, np.uint8))
 
     def _count(self, rows: RowIndexes, verdicts: U8) -> None:
-        """These have their verdicts: their rows end."""
+        """Counts events that have their verdicts, and ends their rows."""
         self.open -= len(rows)
         times = self._table.times[rows]
         for stretch, which in self._table.by_stretch(rows):
@@ -566,7 +570,7 @@ class Core:
         self._table.release(rows)
 
     def reread(self, rows: RowIndexes) -> None:
-        """Lines that were counted when they were read for the first time: they do not count as read again."""
+        """Ends lines that were counted when they were first read: they do not count as read again."""
         times = self._table.times
         for stretch, which in self._table.by_stretch(rows):
             assert stretch is not None
@@ -590,7 +594,7 @@ class Core:
         *,
         gone: bool = False,
     ) -> None:
-        """``gone``: the primary logs that hold their events are."""
+        """``gone``: the primary logs that hold their events are gone."""
         table = self._table
         for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
             tried = batch.rows[waits & (outcomes == outcome)]
@@ -613,7 +617,7 @@ class Core:
                 table.next_try_ns[rows] = SETTLED_NS if settled else now_ns + int(plan.delay_s * NS_PER_S)
                 table.settled[rows], table.left_to[rows], table.last[rows] = settled, NOBODY, outcome
                 table.trigger_ns[rows] = SETTLED_NS if settled else trigger
-                passed = batch.read_past_ns < trigger <= self.read_past_ns  # while the attempt was on its way
+                passed = batch.read_past_ns < trigger <= self.read_past_ns  # during the attempt
                 self._park(rows, now, now if passed else now + plan.delay_s, trigger, settled)
 
     def _again(self, rows: RowIndexes) -> None:
@@ -623,8 +627,10 @@ class Core:
         self.woken += len(rows)
 
     def _park(self, rows: RowIndexes, now: float, due: float, trigger_ns: int, settled: bool) -> None:
-        """Held ones wait in memory, stored ones in the store, but for those that failed for the first few times: they
-        would stand behind all that is due there. Settled ones wait for the next run."""
+        """Makes held events wait in memory, and stored ones in the store, except after their first few failures.
+
+        Those would wait behind everything that is due there. Settled ones wait for the next run.
+        """
         table = self._table
         hold = table.row_id[rows] == 0
         if not settled:
@@ -639,7 +645,7 @@ class Core:
         for row, key in zip(back.tolist(), table.keys[back].tolist(), strict=True):
             self._back.setdefault(key, []).append(row)
         self.open -= len(rows) if settled else len(back)
-        if settled:  # of those that were read before, whoever sent them keeps that they are to be sent
+        if settled:  # guests are kept, as still to be sent, by their sender
             again = [each is not None and each.again is not None for each in table.stretch[held].tolist()]
             table.release(held[np.array(again, np.bool_)])
         if len(held) and not settled:
@@ -647,7 +653,7 @@ class Core:
 
     # -- out: what to commit ---------------------------------------------------------------------------------------
     def changes(self, now_ns: int, now: float, *, spill_all: bool = False) -> Changes:
-        """What to commit now, as one transaction. ``spill_all``: nothing more will be tried in this run."""
+        """Returns the content of the next transaction. ``spill_all``: nothing more will be tried in this run."""
         changes, self._changes = self._changes, Changes()
         if self._back:
             waiting_on = rows_of([row for rows in self._back.values() for row in rows])
@@ -688,7 +694,7 @@ class Core:
         return changes
 
     def _may_spill(self, log: OpenLog, spilled: int, now: float, spill_all: bool) -> bool:
-        """Whether what is left of a log's first stretch is to become rows, and there is room for them."""
+        """True if the rest of a log's first stretch should become rows, and there is room for them."""
         if spill_all or log.stretches[0].spill:
             return True
         limits = self.limits
@@ -698,14 +704,14 @@ class Core:
         return self._spilling.may(log.stretches[0], later, self.window_bytes, now)
 
     def _settle(self, stretch: Stretch, changes: Changes, cells_of_all: Counter[int]) -> None:
-        """A stretch falls behind its log's offset, with its counts and its lines."""
+        """Adds a stretch's counts and lines to ``changes``: the log's offset moves past it."""
         cells_of_all.update(stretch.cells)
         changes.exports += stretch.exports
         changes.spans.append(stretch.passed())
         self.window_bytes -= stretch.weight
 
     def _leaves(self, stretch: Stretch) -> RowIndexes:
-        """What has no verdict yet of a stretch that falls behind its log's offset: it goes to the store."""
+        """Returns the rows of a settled stretch that have no verdict: they go to the store."""
         left = self._table.of_stretch(stretch)
         self.retry_bytes += int(self._table.sizes[left].sum()) + ROW_BYTES * len(left)
         self.retry_rows += len(left)
@@ -713,7 +719,7 @@ class Core:
         return left
 
     def _store(self, rows: RowIndexes, changes: Changes, now_ns: int) -> None:
-        """They become rows. Those on their way stay here: rows for the next process, not to be loaded by this one."""
+        """Makes events rows. Those on their way stay in memory too: their rows are for the next process."""
         table = self._table
         waits = table.group[rows] != NO_GROUP
         travels = ~waits & ~table.settled[rows]
@@ -726,8 +732,11 @@ class Core:
         self._stored = changes.stored
 
     def undecided(self) -> tuple[I64, I64]:
-        """Event times of what has no verdict and is no row, once the last ``changes`` are committed: of events on
-        their way, and of those whose primary event was not there when they were tried last."""
+        """Returns event times of events that have no verdict and are no rows after the last ``changes`` are
+        committed.
+
+        First those on their way, then those whose primary event was absent at their last try.
+        """
         table = self._table
         own = table.taken & ~table.guest & (table.row_id == 0)
         own[self._travelling] = False
@@ -735,7 +744,7 @@ class Core:
         return table.times[own & ~waits], table.times[own & waits]
 
     def committed(self) -> None:
-        """The changes are durable, and new rows have their ids. To be called before anything else is."""
+        """Call it first after the changes are durable and new rows have their ids."""
         rows, self._travelling = self._travelling, NO_ROWS
         stored, self._stored = self._stored, NOTHING_STORED
         if len(rows):
@@ -751,7 +760,8 @@ def _of_others(owners: Verdicts, datacentre: str) -> Mask:
 
 
 def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:
-    """Whether what was read before has to be known first: it may hold these very lines, or, in its own log, make that
-    one depart from what was counted.
+    """True if the verdicts of earlier lines must be known first.
+
+    They may be these very lines, or, in the same log, show that it departs from the counted one.
     """
     return before.overlaps(lines) or (of_its_own and not (before.back and before.whole))

@@ -1,4 +1,4 @@
-"""The SQLite file of the dispatcher's state: schema, opening, locking, and what is said when it cannot be used."""
+"""The SQLite file of the dispatcher's state: schema, opening, locking, and error texts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STATE_NAME = "dispatcher.db"  # the database's file in a pipeline's state direct
 APPLICATION_ID = 0x50484F44  # "PHOD"
 SCHEMA_VERSION = 6
 CHECK_BYTES = 256 << 20  # a database up to this size is checked as a whole at start
-WAL_BYTES = 16 << 20  # the write-ahead log is cut back to so much after a big transaction
+WAL_BYTES = 16 << 20  # the write-ahead log is truncated to this size after a big transaction
 MINUTE_NS = 60 * NS_PER_S
-BUSY_S = 30.0  # a reader that copies the database is waited for so long, and so is another worker's transaction
-SHARE_WAIT_S = 5.0  # a worker waits so long for others that are just opening the state
+BUSY_S = 30.0  # longest wait for a reader that copies the database, or for another worker's transaction
+SHARE_WAIT_S = 5.0  # longest wait of a worker for others that are just opening the state
 
 _MINUTE = f"({{0}}.event_time_ns - (({{0}}.event_time_ns % {MINUTE_NS}) + {MINUTE_NS}) % {MINUTE_NS}) / {MINUTE_NS}"
 # Rounds towards minus infinity; division in SQLite rounds towards 0.
@@ -80,7 +80,7 @@ PRAGMA user_version={SCHEMA_VERSION};
 
 
 class Transaction:
-    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK. Whatever SQLite cannot do within it raises StateError."""
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK. Any SQLite error within it becomes StateError."""
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db = db
@@ -105,8 +105,9 @@ class Transaction:
 
 
 def lock_state(path: Path) -> int:
-    """A dispatcher that is alone, or a command, has the whole state to itself: two would hand out the same lines and
-    count them twice. Raises StateError.
+    """Locks the whole state for a dispatcher without workers, or a command. Raises StateError.
+
+    Two at once would read the same lines and count them twice.
     """
     lock = _lock(_lock_path(path))
     if lock is None:
@@ -119,10 +120,10 @@ def lock_state(path: Path) -> int:
 
 
 def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
-    """A worker's lock, which others may have beside it; whether it has it alone now, as when all others are dead.
+    """Takes a worker's lock, which is shared. Returns it, and True if it is held alone, as when all others are dead.
 
-    Where it is alone nobody else comes before ``settle_share``, so that one of them makes the database.
-    Raises StateError while a dispatcher that does not share, or a command, has the state.
+    A worker alone keeps the others out until ``settle_share``, so that only one creates the database. Raises
+    StateError while a dispatcher that does not share, or a command, holds the state.
     """
     deadline = time.monotonic() + wait_s
     while True:
@@ -144,7 +145,7 @@ def settle_share(fd: int) -> None:
 
 
 def lock_worker(path: Path, worker: str, wait_s: float = 0.0) -> int | None:
-    """The lock on a worker's name, held as long as its process lives; None: somebody has it. Raises StateError."""
+    """Locks a worker's name until its process dies; ``None`` if another process holds it. Raises StateError."""
     return _lock(worker_lock(path, worker), wait_s=wait_s)
 
 
@@ -168,7 +169,7 @@ def _lock(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | Non
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """The state, made where there is none yet. The caller holds its lock. Raises StateError, sqlite3.Error."""
+    """Opens the state, creating it if necessary. The caller holds its lock. Raises StateError, sqlite3.Error."""
     fresh = not path.exists() or path.stat().st_size == 0
     if fresh:
         _make(path)
@@ -186,7 +187,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """An empty state, under its name only when it is whole: readers come at any moment."""
+    """Creates an empty state, which gets its name only when complete: readers may come at any moment."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
@@ -195,12 +196,12 @@ def _make(path: Path) -> None:
 
 
 def fill(db: sqlite3.Connection) -> None:
-    """Makes an empty database an empty state, all at once."""
+    """Makes an empty database an empty state, in one transaction."""
     db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT; PRAGMA journal_mode=WAL;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:
-    """Raises StateError when this is not a state of this version."""
+    """Raises StateError if this is not a state of this version."""
     marks = (db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0])
     if marks[0] != APPLICATION_ID:
         raise StateError(str(path), "is not a dispatcher's state", "name another state directory")
@@ -222,7 +223,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 def unusable(path: Path, error: sqlite3.Error) -> StateError:
     text = str(error).replace("\n", " ")
-    if getattr(error, "sqlite_errorcode", 0) > 255:  # one message stands for several
+    if getattr(error, "sqlite_errorcode", 0) > 255:  # one message covers several
         text += f", {error.sqlite_errorname}"
     if "full" in text or "disk I/O" in text:
         return StateError(str(path), f"cannot be written ({text})", "make room on the disk, then start again")
@@ -242,7 +243,7 @@ def unusable(path: Path, error: sqlite3.Error) -> StateError:
 
 @contextmanager
 def opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
-    """A dispatcher's database, whether the dispatcher runs or not. Raises StateError."""
+    """Opens a dispatcher's database, whether or not the dispatcher runs. Raises StateError."""
     if not path.exists():
         raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
     try:
@@ -256,10 +257,10 @@ def opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
 
 
 def read_ledger_from(db: sqlite3.Connection) -> Ledger:
-    """The counts, and the retry store's rows as pending, as of one moment."""
+    """Returns the counts, with the retry store's rows as pending, as of one moment."""
     with reading(db):
         counts = db.execute("SELECT hour, verdict, count FROM ledger").fetchall()
-        # Division in SQLite rounds towards 0, hours before 1970 towards minus infinity as the ledger's do.
+        # Division in SQLite rounds towards 0, while the ledger's hours before 1970 round towards minus infinity.
         pending: Iterable[Sequence[int]] = db.execute(
             "SELECT (event_time_ns - ((event_time_ns % ?1) + ?1) % ?1) / ?1 AS hour, count(*) "
             "FROM retries GROUP BY hour",
@@ -270,7 +271,7 @@ def read_ledger_from(db: sqlite3.Connection) -> Ledger:
 
 @contextmanager
 def reading(db: sqlite3.Connection) -> Iterator[None]:
-    """One snapshot for several queries."""
+    """Runs several queries on one snapshot."""
     db.execute("BEGIN")
     try:
         yield
@@ -279,13 +280,13 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def read_ledger(path: Path) -> Ledger:
-    """The ledger of a state that may be in use; for ``photon status ledger``. Raises StateError."""
+    """Returns the ledger of a state that may be in use; for ``photon status ledger``. Raises StateError."""
     with opened(path) as db:
         return read_ledger_from(db)
 
 
 def read_reached(path: Path) -> tuple[int, int] | None:
-    """What the state last noted of its joiner's redo log (``State.reached``); None: nothing. Raises StateError."""
+    """Returns the last noted position in the joiner's redo log (``State.reached``), if any. Raises StateError."""
     with opened(path) as db:
         row = db.execute("SELECT value FROM meta WHERE name = 'reached'").fetchone()
     if row is None:
@@ -298,9 +299,10 @@ ROWS_AT_ONCE = 10_000
 
 
 def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[tuple[str, int, str]]:
-    """(identity of a log, up to where all of it has a verdict or waits, its path when it was read), as of one moment.
+    """Returns, for each log, as of one moment: identity, offset before which everything has a verdict or waits, path.
 
-    ``take`` is given the digests of what waits, some at a time. Raises StateError.
+    The path is that of the last read. ``take`` receives the digests of waiting events, some at a time. Raises
+    StateError.
     """
     with opened(path) as db, reading(db):
         places = _places(db)
@@ -321,7 +323,7 @@ def count_waiting(path: Path, begin_ns: int, end_ns: int, before_ns: int) -> int
 
 
 def _places(db: sqlite3.Connection) -> dict[str, int]:
-    """The log's own offset, or of one with unread parts where the first of them stands."""
+    """Returns each log's offset, or the start of its first unread part."""
     places: dict[str, int] = dict(db.execute("SELECT identity, offset FROM logs").fetchall())
     for identity, offset in db.execute(
         "SELECT identity, min(offset) FROM parts WHERE offset < end GROUP BY identity"

@@ -18,9 +18,9 @@ from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import Joiner
 
-LIST_S = 2.0  # the registry is asked for its slots so often
-LOOK_S = 0.25  # joiners that are due are asked how they are so often
-HEALTH_S = 4.0  # an answer to that takes so long at most
+LIST_S = 2.0  # interval of asking the registry for its slots
+LOOK_S = 0.25  # interval of asking due joiners for their health
+HEALTH_S = 4.0  # longest wait for their answers
 LEFT_POLL_S = 0.1
 LISTING = "list of slots"  # its name in the log
 
@@ -31,10 +31,10 @@ class Found(Joiner, Protocol):
     """A joiner at an address."""
 
     async def serves(self, timeout: float) -> bool | None:
-        """Whether it says so; None: no answer within ``timeout`` seconds."""
+        """Returns the joiner's answer; ``None`` if it does not answer within ``timeout`` seconds."""
 
     async def close(self) -> None:
-        """What is on its way is unknown from then on."""
+        """The outcome of calls on their way is unknown from then on."""
 
 
 ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
@@ -87,7 +87,7 @@ class Discovery:
         try:
             serves = await found.serves(HEALTH_S)
             if used is not None and self._used.get(address) is not used:
-                return  # removed meanwhile
+                return  # removed in the meantime
             if used is not None:
                 self.joiners.answered(address, used[1].answered_at)
             heard = Heard.NOTHING if serves is None else Heard.SERVES if serves else Heard.SERVES_NOT
@@ -108,7 +108,7 @@ class Discovery:
             self._begin(self._end(joiner, target, gone=removed.gone))
 
     async def _end(self, joiner: Found, target: Target, *, gone: bool) -> None:
-        """The calls have time-outs, so this ends."""
+        """Waits for the joiner's calls, which have time-outs, so this ends."""
         try:
             waits = not gone
             while waits:

@@ -1,7 +1,7 @@
 """The dispatcher's shell: follower, joiners, registry, database and clock around the core. One event loop.
 
-Database and core are changed together without a pause between, so a crash or a cancellation never comes between
-``changes`` and their commit. The follower is read in line: a block costs less than handing it to a thread.
+Database and core are changed together without yielding in between, so a crash or a cancellation never comes between
+``changes`` and their commit. The follower is read in line: a block costs less than passing it to a thread.
 """
 
 from __future__ import annotations
@@ -54,40 +54,40 @@ from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
 from photon.joiner.foreign_columns import records_of
 
+# The registry's commit time in seconds: from a registration's request until every datacentre could know of it.
 Measure = Callable[[], Awaitable[float | None]]
-"""The registry's commit time in seconds: from asking a registration until every datacentre could know of it."""
 
+# Called before blocks are processed. If it returns False, they must not be, and the dispatcher ends.
 Begun = Callable[[Sequence[Block]], Awaitable[bool]]
-"""Asked before blocks are worked on; False: they must not be, and the dispatcher ends."""
 AWAY_S, AWAY_MAX_S = 0.2, 30.0  # first and longest wait for an adapter that cannot read now
 POLL_BYTES = 1 << 20
-READ_SHARE_S = 0.05  # the follower is read for so long at a time before answers and commits have their turn
+READ_SHARE_S = 0.05  # longest reading of the follower before answers and commits have their turn
 QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
-UNSETTLED_MAX = 4  # look-ups of a backlog at a time, each of what was read at once
-UNSETTLED_BUSY = 2  # the same beside fresh traffic, whose look-ups and registrations take turns with them
-CLOCK_BACK_NS = 5 * NS_PER_S  # a clock that goes back by more, and by more than the clocks may differ, has been set
-COMMIT_TIME = "commit time"  # what may be in trouble, as the log names it
+UNSETTLED_MAX = 4  # look-ups of a backlog at a time, each for one reading
+UNSETTLED_BUSY = 2  # the same while fresh traffic needs look-ups and registrations too
+CLOCK_BACK_NS = 5 * NS_PER_S  # a clock that goes back by more, and by more than clocks may differ, has been set
+COMMIT_TIME = "commit time"  # its name in the log if it is in trouble
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``once``: end when all that has been read has a verdict, or cannot get one in this run."""
+    """``once``: end when everything that was read has a verdict, or cannot get one in this run."""
 
     once: bool = False
     in_flight: int = 8  # batches per joiner
     join_timeout_s: float = 30.0
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     look_up_timeout_s: float = 2.0
-    identical_copies: bool = False  # all datacentres read the same foreign files byte by byte
-    uncertainty_ns: int = 0  # S: times of one id that are further apart are told
+    identical_copies: bool = False  # the foreign files of all datacentres are byte-identical
+    uncertainty_ns: int = 0  # S: times of one id that differ by more are reported
     guessed_ids: bool = False  # event ids may name something else: see ``contents``
-    measure_s: float = 3.0  # the registry's commit time is measured this often
-    first_measure_s: float = 0.25  # the same until it is known
+    measure_s: float = 3.0  # interval of measuring the registry's commit time
+    first_measure_s: float = 0.25  # the same until the first result
     commit_s: float = 0.2
     scan_s: float = 0.02
     progress_s: float = 0.05
     idle_progress_s: float = IDLE_S
-    stop_s: float = 5.0  # a graceful stop waits so long for answers that are on their way
+    stop_s: float = 5.0  # longest wait of a graceful stop for answers on their way
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a dispatcher is given by its process, which opens and closes it. ``random``: uniform in [0, 1)."""
+    """Resources that the dispatcher's process opens and closes. ``random``: uniform in [0, 1)."""
 
     join: str
     datacentre: str
@@ -111,13 +111,13 @@ class Surroundings:
     envelope: Envelope
     clock: Clock
     random: Callable[[], float]
-    homes: Homes | None = None  # the datacentres that share the work, with a registry; None: there is one
+    homes: Homes | None = None  # the datacentres that share the work, with a registry; ``None`` if there is only one
     measure: Measure | None = None  # asked for the head start
-    discovery: Discovery | None = None  # finds joiners beside those given
-    compare_first: bool = False  # the first records of a run with what another process makes of them
+    discovery: Discovery | None = None  # finds joiners in addition to those given
+    compare_first: bool = False  # compare the first records of a run with the results of another process
+    # Reports the arrival of primary events that others wait for. If ``None``, and with ``once``, they are found by
+    # back-off.
     waking: ArrivalNotices | None = None
-    """Tells which primary events have come that others wait for; None, and with ``once``: they are found by
-    back-off."""
     begun: Begun | None = None
 
 
@@ -136,10 +136,10 @@ class DispatcherEngine:
         watcher: Watcher | None = None,
         sources: Sources | None = None,
     ) -> None:
-        """The caller opens and closes follower, state and exports. ``log_leases``: of one of several workers.
+        """The caller opens and closes follower, state and exports. ``log_leases``: for one of several workers.
 
-        ``watcher`` notifies the follower of changes; None: it polls. ``sources``: what is read again is read there;
-        None: nothing is.
+        ``watcher`` notifies the follower of changes; ``None`` means polling. ``sources``: used for reading again;
+        ``None`` means that nothing is read again.
         """
         clock, homes, limits, options = world.clock, world.homes, policy.limits, policy.options
         if not world.joiners and world.discovery is None:
@@ -161,8 +161,8 @@ class DispatcherEngine:
         else:
             self._claims = WorkerClaims(state.database, log_leases, state.owner)
         self._log = get_logger("photon.dispatcher")
-        self._compared = False  # the first records, with those of another process
-        # With --once nobody waits for what is fresh.
+        self._compared = False  # the first records were compared with those of another process
+        # With --once nobody waits for fresh events.
         self._shares = Shares(1.0 if options.once else limits.catch_up_share, 0)
         self._contents = Contents(state.database) if options.guessed_ids else None
         self._core = Core(
@@ -188,7 +188,7 @@ class DispatcherEngine:
         pace = Pace(options.progress_s, options.idle_progress_s, once=options.once)
         self._store = ProgressWatch(world.progress, self._core, state, self._troubles, clock, self._wake.set, pace)
         self._behind = Behind(several=homes is not None)
-        self._caught_up = False  # when it last stopped reading
+        self._caught_up = False  # state when it last stopped reading
         self._look_ups = RegistryLookUps(world.registry, self._troubles, clock, options.look_up_timeout_s)
         self._is_behind = False
         self._backlog = Backlog(self._core)
@@ -208,16 +208,16 @@ class DispatcherEngine:
             else rereading(self._core, state, self._look_ups, clock, rules, self._wake.set, sources)
         )
         self._stopping = False
-        self._away_s = 0.0  # the last wait for an adapter that cannot read now
+        self._away_s = 0.0  # last wait for an adapter that cannot read now
         self._attempts: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        self._read_to_end = False  # once: the follower has handed out everything
+        self._read_to_end = False  # once: the follower has returned everything
         self._retries = RetryLoader(self._core, state, once=options.once, now_ns=clock.now_ns())
         self._arrivals: Arrivals | None = None
         if world.waking is not None and not options.once:
             self._arrivals = Arrivals(world.waking, self._core, state, self._retries, clock, self._wake.set)
         self._next_commit = self._next_retimed = 0.0
-        self._clock_ns = state.clock_ns  # the latest that was seen
+        self._clock_ns = state.clock_ns  # the latest time seen
         self._early_told = False
 
     def _resized(self, joiners: int) -> None:
@@ -277,7 +277,7 @@ class DispatcherEngine:
         return oldest(held, self._state.oldest_rows(limit), self._clock.now_ns(), limit)
 
     def conflicts(self) -> tuple[int, Conflict | None]:
-        """The number of lines of this run with the id of another line and other content, and one of them."""
+        """Returns the number of lines of this run with another line's id and other content, and one of them."""
         return (0, None) if self._contents is None else self._contents.found()
 
     def ledger(self) -> Ledger:
@@ -285,7 +285,7 @@ class DispatcherEngine:
 
     # -- the loop ---------------------------------------------------------------------------------------------------
     async def run(self) -> None:
-        """Until ``stop``, or with ``once`` until done. Everything that has a verdict by then is committed."""
+        """Runs until ``stop``, or with ``once`` until done. All verdicts so far are then committed."""
         asking = [asyncio.create_task(self._store.run())]
         if self._homes is not None and self._world.measure is not None:
             asking.append(asyncio.create_task(self._follow_commit_time(self._homes, self._world.measure)))
@@ -310,7 +310,7 @@ class DispatcherEngine:
             raise self._failure
 
     async def _turn(self) -> None:
-        """A bit of everything, then a pause until there is something to do."""
+        """Does some of everything, then waits until there is something to do."""
         self._wake.clear()
         if self._log_leases is not None:
             self._log_leases.turn(self._core, self._clock.monotonic())
@@ -335,7 +335,7 @@ class DispatcherEngine:
             await until(self._wake, pause)
 
     def _look_at_clock(self, now_ns: int) -> None:
-        """Whether it stands before what it showed, in this process or an earlier one."""
+        """Checks if the clock is behind a time it showed before, in this process or an earlier one."""
         back_ns, self._clock_ns = self._clock_ns - now_ns, now_ns
         if back_ns > max(CLOCK_BACK_NS, self._core.patience.slack_ns):
             self._log.warning(
@@ -347,7 +347,7 @@ class DispatcherEngine:
             self._retries.clock_went_back(now_ns)
 
     def _tell_early(self, batch: Batch, are_early: Mask, now_ns: int) -> None:
-        """Once: events that the registry does not take yet. Those of the next moments are nothing to speak of."""
+        """Once: reports events that the registry does not accept yet, except those due within moments."""
         early = np.flatnonzero(are_early)
         newest = batch.events.row(int(early[batch.events.times[early].argmax()]))
         if newest.event_time_ns <= now_ns + TOO_NEW_ONCE_S * NS_PER_S:
@@ -383,7 +383,7 @@ class DispatcherEngine:
         return self._store.may_read and not self._read_to_end
 
     async def _read(self) -> bool:
-        """Scans when it is time, and takes blocks for a while; whether it took any."""
+        """Scans when due, and takes blocks for a while. Returns True if it took any."""
         if not self._may_read:
             return False
         begun = now = self._clock.monotonic()
@@ -424,7 +424,7 @@ class DispatcherEngine:
         return self._is_behind or policy is LookUpPolicy.ALWAYS
 
     async def _take(self, blocks: Sequence[Block]) -> None:
-        """Parses, and sends what is ready on the way, so that joiners have work while the rest is parsed."""
+        """Parses blocks, and sends ready events in between, so that joiners have work while the rest is parsed."""
         self._store.wanted()
         if self._world.compare_first and not self._compared:
             await self._compare_first(blocks[0])
@@ -433,7 +433,7 @@ class DispatcherEngine:
             return
         now_ns = self._clock.now_ns()
         whole = self._is_behind and self._backlog.worth.next()
-        # One log's at a time of what is read again: two may hold the same lines.
+        # Reread blocks of one log at a time: two logs may hold the same lines.
         for again, some in groupby(blocks, lambda block: block.unit if self._core.back(block) else ""):
             take = self._backlog.take if whole or again else self._core.take
             for block in some:
@@ -443,15 +443,15 @@ class DispatcherEngine:
                     if not self._core.away:
                         self._away_s = 0.0
                     elif not await self._until_back():
-                        return  # the block is not whole, so it is read again
+                        return  # the block is incomplete, so it is read again
             if whole or again:
                 self._unsettled += 1
                 question = self._backlog.question()
                 self._begin(self._settle_again(question) if again else self._settle(question))
 
     async def _compare_first(self, block: Block) -> None:
-        """Raises AdapterError where another process makes other headers of a run's first records."""
-        from photon.adapters.testkit.first_records import FirstRecords  # only runs with code of users need it
+        """Raises AdapterError if another process computes other headers for a run's first records."""
+        from photon.adapters.testkit.first_records import FirstRecords  # only runs with user code need it
         from photon.adapters.testkit.other_process import NotThere
 
         records, offsets = records_of(block)
@@ -477,7 +477,7 @@ class DispatcherEngine:
         return not self._stopping
 
     async def _read_last(self) -> None:
-        """Once: everything seen was read. Looks a last time, then takes last lines without end, of files at rest."""
+        """Once: when all was read, looks a last time, then accepts last lines without end in files at rest."""
         self._follower.scan()
         if not self._follower.caught_up():
             return
@@ -490,7 +490,7 @@ class DispatcherEngine:
 
     # -- sending ----------------------------------------------------------------------------------------------------
     def _send(self, now: float) -> bool:
-        """Sends as many batches as joiners and the registry take; whether any."""
+        """Sends as many batches as joiners and the registry accept. Returns True if there were any."""
         if self._homes is not None:
             self._core.queues.batch_events = self._flow.batch_events()
         sent = self._ask(now)
@@ -505,7 +505,7 @@ class DispatcherEngine:
         return sent
 
     def _patience_s(self) -> tuple[bool, float]:
-        """Whether there is no more to be read now, and how long fresh events wait for others."""
+        """Returns True if nothing more can be read now, and how long fresh events wait for others."""
         if self._read_to_end or not self._core.room():
             return True, 0.0
         flush, wait_s = self._follower.caught_up(), self._limits.batch_wait_s
@@ -547,7 +547,7 @@ class DispatcherEngine:
         self._core.answered(batch, answers, now_ns, now)
 
     async def _look_up(self, batch: Batch) -> None:
-        """What it finds has its verdict; when it fails, joiners find out."""
+        """Looks events up; known ones get their verdicts. If the look-up fails, joiners find out."""
         found = await self._look_ups.look_up(batch.events.digests, batch.events.times)
         self._questions -= 1
         now = self._clock.monotonic()
@@ -559,10 +559,10 @@ class DispatcherEngine:
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
     async def _settle_again(self, question: Batch) -> None:
-        """The same of what is read again, of which nothing is sent before it is known what was counted."""
+        """Looks up reread events. None is sent before it is known which were counted."""
         while not self._stopping and self._failure is None:
             if self._core.clear(question.stretches):
-                # a row leaves the store after its verdict has come: so it is asked first.
+                # A row leaves the store only after its verdict exists: so ask the store first.
                 waiting = self._state.lines_that_wait(list(set(question.events.keys)))
                 found = await self._look_ups.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):
@@ -577,7 +577,7 @@ class DispatcherEngine:
             await asyncio.sleep(self._options.commit_s)
 
     async def _follow_commit_time(self, homes: Homes, measure: Measure) -> None:
-        """Keeps the head start at what the registry takes. It does not say before something was committed."""
+        """Keeps the head start in line with the registry's commit time, which is unknown before the first commit."""
         pause_s = self._options.first_measure_s
         while True:
             try:
@@ -601,7 +601,7 @@ class DispatcherEngine:
             self._core.retimed, self._next_retimed = None, now + RETIMED_S
         now_ns = self._clock.now_ns()
         changes = self._core.changes(now_ns, now, spill_all=spill_all)
-        # At once: between two blocks, of which one may be in nobody's hands.
+        # At once, between two blocks: one log may have no reader.
         if not at_once and (changes or spill_all or self._claims.due(now)):
             changes.also += self._claims.change(self._core.undecided(), now_ns, now)
         elif not changes:
@@ -615,7 +615,7 @@ class DispatcherEngine:
             self._exports.flush()
 
     def _done(self) -> bool:
-        """Nothing is left to read, and nothing that may change in this run."""
+        """True if nothing is left to read, and nothing can change in this run."""
         core, state = self._core, self._state
         if not self._read_to_end or core.open or self._attempts:
             return False
@@ -632,7 +632,7 @@ class DispatcherEngine:
         return True
 
     async def _wind_down(self) -> None:
-        """Answers on their way are worth waiting for; what has no verdict then goes to the retry store."""
+        """Waits for answers on their way; events without a verdict then go to the retry store."""
         if isinstance(self._failure, StateError):
             return
         if self._attempts:

@@ -1,4 +1,4 @@
-"""What can end a dispatcher."""
+"""Errors that can end a dispatcher."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from photon.config.errors import PhotonError
 
 
 class StateError(PhotonError):
-    """The dispatcher's durable state cannot be used. ``str()`` is one line: where, what, what to do."""
+    """The dispatcher's durable state cannot be used. ``str()`` is one line: where, what failed, what to do."""
 
     def __init__(self, where: str, what: str, todo: str) -> None:
         super().__init__(f"{where}: {what}; {todo}")
 
 
 class NameTaken(StateError):
-    """Another process works under this worker's name."""
+    """Another process uses this worker's name."""
 
 
 class DamagedState(StateError):
-    """Its bytes are not what was written."""
+    """The bytes of the state were corrupted."""
 
 
 class RuleError(StateError):
-    """The state was written under other rules than the configuration's: to be mended there."""
+    """The state was written under other rules than the configured ones: fix the configuration."""
 
     exit_code = 2
 
 
 class WorkerFenced(PhotonError):
-    """This worker was taken for dead: what it has read and not committed is another's now. It begins anew."""
+    """This worker was taken for dead: its uncommitted lines now belong to another one. It starts again."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
-"""Stretches of the logs whose events are on their way together, and what goes to joiners. Pure.
+"""Stretches of the logs whose events are processed together, and batches for joiners. Pure.
 
-The log's offset advances over a ``Stretch`` only when each of its events has a verdict or stands in the retry store.
+The log's offset advances over a ``Stretch`` only when each of its events has a verdict or is in the retry store.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Kind
 
 REJECTED, LATE = "rejected", "late"
-EVENT_BYTES = 600  # counted for each event in memory beside its record
+EVENT_BYTES = 600  # counted for each event in memory, in addition to its record
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What goes to a joiner in one call, or is looked up together: ``rows`` of ``OpenEvents``, which are ``events``.
+    """Events sent to a joiner in one call, or looked up together: ``rows`` of ``OpenEvents``, which are ``events``.
 
     ``read_past_ns``: the primary's progress known when it was made.
     """
@@ -34,16 +34,16 @@ class Batch:
     rows: RowIndexes
     events: Events
     read_past_ns: int
-    patient: bool = False  # of a question: what has no verdict waits on, for its home
-    arrivals: int = 0  # how many keys had arrived when it was made (``arrivals``)
-    stretches: Sequence[Stretch] = ()  # of a question about all that was read at one time: what was read
+    patient: bool = False  # of a question: events without a verdict go on waiting for their home
+    arrivals: int = 0  # number of keys that had arrived when it was made (``arrivals``)
+    stretches: Sequence[Stretch] = ()  # of a question about a whole reading: its stretches
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def back(self) -> bool:
-        """What its stretches hold may be counted, or wait in the retry store."""
+        """True if the events of its stretches may be counted, or be waiting in the retry store."""
         return bool(self.stretches) and self.stretches[0].back
 
 
@@ -56,7 +56,7 @@ class Retimed:
     registered_ns: int
     datacentre: str
     kind: Kind
-    token: int  # 0: nobody said
+    token: int  # 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Export:
 
 @dataclass(slots=True, eq=False)
 class Stretch:
-    """A part of a log, from ``begin`` to ``end``. ``cells``: what the ledger is to count of it."""
+    """A part of a log, from ``begin`` to ``end``. ``cells``: its counts for the ledger."""
 
     identity: str
     file: LogFile
@@ -78,31 +78,31 @@ class Stretch:
     seen_to: int  # lines before this offset were read before, and are counted
     read_at: float  # monotonic seconds
     proof: bytes = b""  # of a position at its end
-    number: int = 0  # greater than those of all that were begun before
-    rows: list[RowIndexes] = field(default_factory=list)  # that its events got; one that is done has its no longer
+    number: int = 0  # greater than those of all stretches begun before
+    rows: list[RowIndexes] = field(default_factory=list)  # rows of its events; a finished event no longer has its row
     first_read_ns: int = 0  # of its events
     events: int = 0
     left: int = 0  # events without a verdict
-    settled: int = 0  # of them, those that get none in this run
-    parked: int = 0  # of them, those that wait for their next try
-    parked_at: float | None = None  # monotonic seconds; when the first one had to
-    whole: bool = False  # all of its records have been added, and may be dealt with
+    settled: int = 0  # of these, events that get none in this run
+    parked: int = 0  # of these, events that wait for their next try
+    parked_at: float | None = None  # monotonic seconds; when the first one began to wait
+    whole: bool = False  # all of its records have been added, and may be processed
     cells: Counter[int] = field(default_factory=Counter)
     exports: list[Export] = field(default_factory=list)
     weight: int = 0  # bytes of memory
-    oldest_ns: int = MAX_NS  # event times of its records, if it has any
+    oldest_ns: int = MAX_NS  # least event time of its records, if it has any
     newest_ns: int = MIN_NS
-    back: bool = False  # it begins before the place up to which its log was read already
-    anew: bool = False  # of a log that is another one than was counted; it is not known yet from where on
-    departs: bool = False  # of such a log: here, or before, is the place from where on it is another one
-    spill: bool = False  # what is read again waits for it: what has no verdict becomes rows at once
+    back: bool = False  # it begins before the offset up to which its log was already read
+    anew: bool = False  # its log differs from the counted one; it is not known yet from where on
+    departs: bool = False  # such a log departs from the counted one here, or before
+    spill: bool = False  # a reread log waits for it: events without a verdict become rows at once
+    # While ``anew``: offset, bytes and reason of invalid lines, to be rejected if they were not counted before.
     unread: list[tuple[int, bytes, str]] = field(default_factory=list)
-    """While ``anew``: offset, bytes and reason of what is no record, to be rejected if it was not counted before."""
+    # For events that were read and counted before, and that no log waits for: their new outcomes.
     again: Counter[int] | None = None
-    """Of a stretch whose events were read and counted before, and which no log waits for: what became of them now."""
 
     def counted(self, verdicts: U8) -> U8:
-        """What the ledger says of events of this stretch that have these verdicts."""
+        """Returns the ledger's columns for events of this stretch with these verdicts."""
         if self.again is None:
             return verdicts
         self.again.update(verdicts.tolist())
@@ -117,22 +117,24 @@ class Stretch:
             self.newest_ns = max(self.newest_ns, int(times.max()))
 
     def passed(self) -> Span:
-        """The log's offset is behind it. For the state's record of which chunk holds which times; a log that is read
-        in parts is one log there."""
+        """Returns the stretch for the record of chunks and times, after the log's offset moved past it.
+
+        A log that is read in parts is one log there.
+        """
         return Span(self.identity.partition("@")[0], self.begin, self.end, self.oldest_ns, self.newest_ns)
 
 
 @dataclass(slots=True)
 class OpenLog:
-    """The stretches of one log that are not behind its offset, in order."""
+    """The stretches of one log that are not before its offset, in order."""
 
     stretches: deque[Stretch] = field(default_factory=deque)
     end: int = 0  # the highest offset this log was ever read up to
-    anew: bool = False  # its bytes before ``end`` are not those that were read then, at least not all of them
+    anew: bool = False  # the bytes before ``end`` are no longer, or not all, those that were read
 
 
 def stretch_of(block: Block, read_at: float, seen_to: int, number: int) -> Stretch:
-    """The whole block's stretch, its records still to be added."""
+    """Returns a stretch for the whole block, with its records still to be added."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
     back = block.offset < seen_to
     if back:
@@ -152,7 +154,7 @@ def stretch_of(block: Block, read_at: float, seen_to: int, number: int) -> Stret
 
 
 def _whole_to(block: Block, seen_to: int) -> int:
-    """Where the record begins within which ``seen_to`` lies: as it stands now, it was not seen."""
+    """Returns the start of the record that contains ``seen_to``: in its present form it was not seen."""
     at = seen_to - block.offset
     ends = block.data[at - 1 : at + 1]
     if at >= len(block.data) or b"\n" in ends or block.data[at : at + 2] == b"\r\n":
@@ -161,19 +163,19 @@ def _whole_to(block: Block, seen_to: int) -> int:
 
 
 def add_rejected(stretch: Stretch, line: bytes) -> None:
-    """Counts and exports a record that has no id or time: it is rejected by the dispatcher itself."""
+    """Counts and exports a record that has no id or time: the dispatcher itself rejects it."""
     stretch.cells[unknown_cell(Verdict.REJECTED)] += 1
     stretch.cells[unknown_cell(Verdict.READ)] += 1
     stretch.exports.append(Export(REJECTED, line))
 
 
-HELD_LONG = 10  # a stretch with events on their way is held so many times longer before they, too, become rows
+HELD_LONG = 10  # factor for how much longer a stretch with events on their way is held before they become rows too
+# Share of a stretch's events that is not waited for if finished work waits for it and memory is short.
 STRAGGLERS = 0.25
-"""So few of a stretch's events are not waited for where finished work waits for them and memory is short."""
 
 
 class Spilling:
-    """``once``: the run ends with the logs, so reading pauses rather than write rows."""
+    """Decides when events become rows. ``once``: the run ends with the logs, so reading pauses instead."""
 
     def __init__(self, limits: Limits, *, once: bool) -> None:
         self._limits = limits
@@ -181,12 +183,12 @@ class Spilling:
         self._hold_s = limits.hold_once_s if once else limits.hold_s
 
     def may(self, stretch: Stretch, behind: Iterable[Stretch], window_bytes: int, now: float) -> bool:
-        """Whether the first stretch of a log is held no longer. ``behind``: the log's later ones, in order."""
+        """True if the first stretch of a log is held no longer. ``behind``: the log's later ones, in order."""
         pressed = not self._once and window_bytes > self._limits.spill_bytes
         if pressed and now - stretch.read_at >= self._hold_s and _holds_back(stretch, behind):
             return True
         if stretch.parked_at is None:
-            return False  # all of it is on its way: rows would cost more than what is still to be done
+            return False  # all of it is on its way: rows would cost more than the remaining work
         held = now - stretch.parked_at
         if stretch.left == stretch.settled + stretch.parked:
             return not stretch.parked or pressed or held >= self._hold_s
@@ -194,7 +196,7 @@ class Spilling:
 
 
 def _holds_back(stretch: Stretch, behind: Iterable[Stretch]) -> bool:
-    """Whether a few stragglers stand before more of finished work than there is in this stretch itself."""
+    """True if a few stragglers block more finished work than there is in this stretch itself."""
     if stretch.left > stretch.events * STRAGGLERS:
         return False
     done = 0

@@ -1,14 +1,14 @@
-"""The rejected and late logs: each line once, whatever the moment of a crash.
+"""The rejected and late logs: each line exactly once, regardless of crashes.
 
-A line comes into the outbox with the transaction that counts its event, and has a number there. From there it goes
-into a published log (``photon.outputs.log.writer``), which says up to which number it has been published, and then it
-leaves the outbox. A start drops from the outbox what is published, and writes the rest, the same bytes.
+A line enters the outbox in the transaction that counts its event, and gets a number there. It is then written to a
+published log (``photon.outputs.log.writer``), which records the number up to which it has been published, and then it
+leaves the outbox. A start drops published lines from the outbox, and writes the rest, the same bytes.
 
-The published log is what readers were shown, so it is the database that gives way: one that was lost, or is older,
-goes on behind it. If what is published is lost instead, the start is refused.
+Readers have seen the published log, so it takes precedence over the database: one that was lost, or is older,
+continues after it. If published lines are lost instead, the start is refused.
 
-Each worker has an outbox and files of its own, which belong to whoever holds the lock on its name: to itself while
-its process lives, however long it stands still; to any other worker when it is dead and does not come back.
+Each worker has an outbox and files of its own, which belong to the holder of the lock on its name: to itself while
+its process lives, even if it stands still; to any other worker when it is dead and does not come back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from photon.outputs.log.writer import ROLL_BYTES, LogWriter
 from photon.outputs.output_places import EXPORTS_DIRECTORY
 from photon.outputs.published import PublishedDamaged
 
-FLUSH_LINES = 10_000  # how many lines are written between two transactions
+FLUSH_LINES = 10_000  # lines written between two transactions
 LOGS = (REJECTED, LATE)
 
 
@@ -41,9 +41,11 @@ class Exports:
         roll_bytes: int = ROLL_BYTES,
         worker: str = "",
     ) -> None:
-        """Writes what an earlier process left in the worker's outbox. ``published``: the pipeline's state directory.
+        """Writes lines that an earlier process left in the worker's outbox. ``published``: the pipeline's state
+        directory.
 
-        Raises NotOfThisState, PublishedDamaged, StateError, OSError."""
+        Raises NotOfThisState, PublishedDamaged, StateError, OSError.
+        """
         self._state, self._worker = state, worker
         name = f"dispatcher-{worker}" if worker else "dispatcher"
         self._log = LogWriter(disk, output, published / EXPORTS_DIRECTORY / name, name, LOGS, roll_bytes=roll_bytes)
@@ -78,7 +80,7 @@ class Exports:
         return self._log.path(log).name
 
     def flush(self) -> None:
-        """Writes the outbox out, durably. Raises OSError: the process must end, and writes it at the next start."""
+        """Writes the outbox to its files, durably. After OSError the process must end; its next start writes it."""
         while lines := self._state.outbox(FLUSH_LINES, self._worker):
             by_log: dict[str, list[bytes]] = {}
             for _, export in lines:

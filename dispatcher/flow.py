@@ -1,14 +1,15 @@
-"""Which joiner gets the next batch: the less busy of two, none that failed or has its hands full. Pure.
+"""Chooses the joiner for the next batch: the less busy of two, excluding those that failed or are overloaded. Pure.
 
-Three ways for a joiner to be in trouble, and what it gets then:
+A joiner can be in trouble in three ways:
 
-- it *failed* (the call broke, or it gave no verdict for a whole batch): nothing for a while that grows with each
-  failure in a row, then a probe of one small batch. Never are all left alone: while none is well, each is tried again
-  after ``LAST_S`` at the latest. Whatever ails all of them, the registry or the event store say, is no outlier;
-- it is *overloaded*: nothing for a moment, then one batch;
-- it *owes* an answer for so long that it may have died without a word: no more, while another one is prompt.
+- it *failed* (the call broke, or it gave no verdict for a whole batch): it gets nothing for a time that grows with
+  each consecutive failure, then a probe of one small batch. Not all joiners are excluded: while none is well, each is
+  tried again after ``LAST_S`` at the latest. A problem that the registry or the event store reports affects all of
+  them, and marks none as an outlier;
+- it is *overloaded*: it gets nothing for a moment, then one batch;
+- it *owes* an answer for so long that it may have died silently: no more, while another one is prompt.
 
-One that is merely slow has more outstanding than the others, so it loses most choices and gets what it can do.
+One that is merely slow has more outstanding than the others, so it loses most choices and gets what it can handle.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from dataclasses import dataclass, field
 from photon.dispatcher.retry import Backoff
 from photon.joiner.api import UNKNOWN_REASON, JoinAnswers
 
+# Time for which a joiner that failed gets nothing; increases with each failure.
 EJECTION = Backoff(first=0.1, most=30.0, floor=0.05)
-"""A joiner that failed gets nothing for so long; longer each time."""
-LAST_S = 1.0  # the same at most while no other joiner is well
+LAST_S = 1.0  # its maximum while no other joiner is well
 OVERLOAD = Backoff(first=0.02, most=0.5, floor=0.005)
-PROBE_EVENTS = 100
-"""A joiner that failed is tried with a batch of so many events: they wait for it in vain if it fails again."""
+PROBE_EVENTS = 100  # size of the batch that probes a joiner that failed: its events wait in vain if it fails again
+# a batch of this size without one verdict is evidence against the joiner; a smaller one perhaps only against its
+# events.
 USELESS_EVENTS = 20
-"""A batch of so many events without one verdict tells of the joiner; a smaller one may tell of its events only."""
 OWES_S = 2.0  # an answer that takes longer is owed
-IN_FLIGHT_LEAST = 100  # events in flight at a joiner, at least, where answers are to come soon
+IN_FLIGHT_LEAST = 100  # minimum of events in flight at a joiner, if answers should come soon
 SLOWER, FASTER = 0.75, 1.1
 
-COMPANY_MOST = 4.0  # times the wait of a batch that an event waits for others at most
+COMPANY_MOST = 4.0  # longest wait of an event for others, as a multiple of a batch's
 
 
 @dataclass(slots=True)
@@ -44,11 +45,11 @@ class Target:
     events: int = 0  # outstanding
     failures: int = 0  # in a row
     failed_at: float = 0.0
-    refusals: int = 0  # in a row: overloaded
+    refusals: int = 0  # consecutive: overloaded
     away_until: float = 0.0
-    sent: Counter[float] = field(default_factory=Counter)  # when the batches outstanding were sent
-    limit: float = 0.0  # events, where answers are to come soon
-    answered_at: float = 0.0  # when it last was well, or had its hands full
+    sent: Counter[float] = field(default_factory=Counter)  # send times of the outstanding batches
+    limit: float = 0.0  # most events, if answers should come soon
+    answered_at: float = 0.0  # when it was last well, or overloaded
     slowed_at: float = 0.0  # when the limit was last lowered
 
     def owes(self, now: float) -> bool:
@@ -58,9 +59,9 @@ class Target:
 class Flow:
     """``in_flight``: batches outstanding per joiner. ``random``: uniform in [0, 1).
 
-    ``soon``: how long an answer may take, in seconds; None where nobody else is at work on the same events. What
-    waits at a joiner longer than needed to keep it busy may be taken by another datacentre meanwhile: so much of the
-    work in flight is wasted when the two meet at one place of the logs.
+    ``soon``: how long an answer may take, in seconds; ``None`` if nobody else works on the same events. Events that
+    wait at a joiner longer than needed to keep it busy may be taken by another datacentre in the meantime: that part
+    of the work in flight is wasted when the two meet at one place of the logs.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class Flow:
             self.add()
 
     def add(self) -> Target:
-        """One more joiner. Numbers are not used again."""
+        """Adds a joiner. Numbers are not reused."""
         target = Target(self._added, limit=2.0 * self._batch_events)
         self._added += 1
         self.targets.append(target)
         return target
 
     def remove(self, target: Target) -> None:
-        """It is chosen no more; tell ``answered`` of what is on its way all the same."""
+        """Excludes a joiner from choices; still call ``answered`` for its batches on their way."""
         self.targets.remove(target)
         self._leaving = [each for each in (*self._leaving, target) if each.outstanding]
 
@@ -99,7 +100,7 @@ class Flow:
         return sum(target.outstanding for target in (*self.targets, *self._leaving))
 
     def choose(self, now: float) -> Target | None:
-        """Takes a place at one; None: wait, there is none now. Tell ``sent``; ``answered`` gives the place back."""
+        """Reserves a place at a joiner, if there is one. Call ``sent`` afterwards; ``answered`` frees the place."""
         free = self._free(now)
         if not free:
             return None
@@ -128,13 +129,13 @@ class Flow:
         return target.outstanding < (1 if target.failures or target.refusals else self._in_flight)
 
     def _back(self, target: Target, now: float) -> float:
-        """When it is tried again. Never are all left alone for long."""
+        """Returns when it is tried again. Not all joiners are excluded for long."""
         if target.failures and not any(self._well(other, now) for other in self.targets):
             return min(target.away_until, target.failed_at + LAST_S)
         return target.away_until
 
     def sent(self, target: Target, events: int, now: float) -> None:
-        """Notes how many events go to the chosen place; 0: none do."""
+        """Notes how many events go to the reserved place; 0 for none."""
         if events:
             target.events += events
             target.sent[now] += 1
@@ -142,7 +143,7 @@ class Flow:
             target.outstanding -= 1
 
     def answered(self, target: Target, events: int, answers: JoinAnswers | None, sent_at: float, now: float) -> None:
-        """What was sent at ``sent_at`` has come back. ``answers`` None: the call itself failed."""
+        """Handles the outcome of a batch sent at ``sent_at``. ``answers`` is ``None`` if the call itself failed."""
         if self._soon is not None:
             self._adapt(target, sent_at, now, self._soon())
         target.outstanding -= 1
@@ -162,17 +163,17 @@ class Flow:
             target.away_until = now  # it may have been tried before its time was over
 
     def _failed(self, target: Target, sent_at: float, now: float) -> None:
-        """Calls that break together are one failure: they were on their way before the first one said so."""
+        """Counts calls that break together as one failure: they were sent before the first one failed."""
         if not target.failures or sent_at >= target.failed_at:
             target.failures += 1
             target.failed_at = now
             target.away_until = now + EJECTION.delay(target.failures, self._random)
 
     def company_s(self, batch_wait_s: float) -> float:
-        """How long an event that was just read waits for others: the longer, the more batches are on their way.
+        """Returns how long a newly read event waits for others: the longer, the more batches are on their way.
 
-        Each batch costs a machine the same, whatever is in it, and events wait for the many small ones before them.
-        While none is on its way an event is sent at once; where many are, it is a long way that they are on.
+        Each batch costs a machine the same, regardless of its size, and events wait for the many small ones before
+        them. If none is on its way, an event is sent at once; if many are, its way is long anyway.
         """
         return batch_wait_s * min(self.outstanding / max(1, len(self.targets)), COMPANY_MOST)
 
@@ -186,7 +187,7 @@ class Flow:
         return PROBE_EVENTS if target.failures and len(self.targets) > 1 else self._batch_events
 
     def _adapt(self, target: Target, sent_at: float, now: float, soon: float) -> None:
-        """More in flight while answers come soon and the limit is used; less, once for all that was in flight."""
+        """Allows more in flight while answers come soon and the limit is used; else less, once for all in flight."""
         if now - sent_at > soon:
             if sent_at >= target.slowed_at:
                 target.limit = max(IN_FLIGHT_LEAST, target.limit * SLOWER)
@@ -198,7 +199,7 @@ class Flow:
         return bool(self._free(now))
 
     def next_free(self, now: float) -> float | None:
-        """When a joiner that is away comes back; None: an answer is what to wait for."""
+        """Returns when an excluded joiner comes back; ``None``: wait for an answer."""
         away = [self._back(target, now) for target in self.targets if self._has_place(target)]
         return min((moment for moment in away if moment > now), default=None)
 
@@ -208,7 +209,7 @@ class Flow:
 
 
 def _useless(answers: JoinAnswers) -> bool:
-    """Whether the joiner could do nothing for a whole batch. That the registry does not answer is not its fault."""
+    """True if the joiner gave no verdict for a whole batch. It is not to blame if the registry does not answer."""
     verdicts = answers.verdicts
     if len(verdicts) < USELESS_EVENTS or not answers.useless:
         return answers.failed

@@ -1,16 +1,16 @@
-"""Which datacentre an event belongs to, and whether it can be left to it. Pure (paper, section 3.2.2).
+"""Decides which datacentre an event belongs to, and whether it can be left to it. Pure (paper, section 3.2.2).
 
-Every datacentre reads every event, and each would join all of them: the registry lets one win, the other's work is
-wasted. So each event has a *home*, found by rendezvous hashing of its digest over the datacentres of the deployment:
-the home takes it at once; the others leave it alone for a *head start*, look it up, and take it when it is still
-absent.
+Every datacentre reads every event, and each would join all of them: the registry lets one win, and the other's work
+is wasted. So each event has a *home*, found by rendezvous hashing of its digest over the datacentres of the
+deployment: the home takes it at once; the others leave it alone for a *head start*, look it up, and take it if it is
+still absent.
 
-Nobody tells anybody how it is doing. Whether a datacentre is trusted with its events follows from what became of
-those that were left to it: registered by it in time, or still there to be joined by us. One that is not trusted gets
-no head start, but for a few *probes*: when those are registered in time again, trust returns.
+Datacentres do not report their health. Whether one is trusted with its events follows from the outcomes of those that
+were left to it: registered by it in time, or still absent and joined by us. One that is not trusted gets no head
+start, except for a few *probes*: when those are registered in time again, trust returns.
 
 Nothing here is needed for correctness: the registry decides, and a wrong guess costs a wasted join or a wait of one
-head start. Two datacentres may therefore think differently of a third, and of each other.
+head start. Two datacentres may therefore disagree about a third, and about each other.
 """
 
 from __future__ import annotations
@@ -28,42 +28,41 @@ from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import DIGEST_BYTES, I64, U64
 from photon.joiner.api import Outcome
 
-NOBODY = -1  # instead of a datacentre's number: the event is left to nobody
-YIELDED = -2  # the same: an own event that is left to whoever takes our events just now
+NOBODY = -1  # replaces a datacentre's number: the event is left to nobody
+YIELDED = -2  # likewise: an own event that is left to any datacentre that currently takes ours
 PROBE_MASK = 15  # one of 16 events is a probe, the same ones in every datacentre
 
-MEMORY = 16  # about so many of the last events left to a datacentre decide whether it is trusted
+MEMORY = 16  # number of recent events left to a datacentre that decide whether it is trusted, approximately
+# Trust stays lost at least for this time, longer when it is lost again soon after its return. A datacentre that
+# cannot do its half all the time is not asked every second.
 SPELL_S, SPELL_MOST_S, SPELL_GROWS = 0.5, 30.0, 4
-"""Trust stays lost at least so long: longer each time, when it is lost again soon after its return. A datacentre
-that cannot do its half all the time is not asked to every second."""
-DISTRUST, TRUST = 0.75, 0.6  # share of events not taken in time above which trust is lost, and below which it returns
-SPELL_REMEMBERED = 20  # soon is within so many spells
+DISTRUST, TRUST = 0.75, 0.6  # trust is lost above, and returns below, these shares of events not taken in time
+SPELL_REMEMBERED = 20  # soon means within this many spells
+# Trust is lost only after this time above the bound (or two head starts): a hiccup gives many bad answers at once.
 GRACE_S = 0.2
-"""Trust is lost only after so long above the bound (or two head starts): a hiccup gives many bad answers at once."""
 
 CONTEST_MEMORY = 32
+# Share of own events that another datacentre had registered: above the first they are looked up before they are
+# joined, below the second no longer.
 CONTESTED, QUIET = 0.2, 0.05
-"""Share of own events that another datacentre had registered: above the first they are looked up before they are
-joined, below the second no more."""
+# Value of the same share above which own events, except probes, are left to others too: the datacentre that takes
+# them does not trust us, and taking them at once would be a race for each. If they are left to us again, they are
+# still absent after the time of a registration: less than a head start, at the end of which they would be gone.
 YIELD = 0.35
-"""The same share above which own events, but for probes, are left to others as well: whoever takes them does not
-trust us, and to take them at once would be a race for each. That they are left to us again shows when they are still
-there after what a registration takes: less than a head start, at the end of which they would be gone."""
 
+# The head start until the registry's commit time is known: better too long than a race for each of the first events.
 FIRST_S = 0.5
-"""The head start until the registry's commit time is known: rather too long than a race for each of the first."""
 LEAST_S, MOST_S = 0.02, 2.0
-COMMITS = 2.0
-"""A head start is so many commit times: one for the home's registration, one for what comes before and after it."""
+COMMITS = 2.0  # commit times in a head start: one for the home's registration, one for the steps before and after it
 ANSWER_S, ANSWER_COMMITS = 0.25, 3.0
 OWN_TIMES = 1.25
-OWN_FADES = 0.02  # how much of a slow answer is forgotten with the next one
+OWN_FADES = 0.02  # share of a slow answer that is forgotten with the next one
 USUAL_STEP = 1.1
 STRETCH_MOST = 8.0
-STRETCH_EVENTS = 128  # the stretch of a measured head start is looked at after each so many events
+STRETCH_EVENTS = 128  # the stretching of a measured head start is checked after this number of events
 WASTED_MUCH, WASTED_LITTLE = 0.03, 0.005
 
-# As numbers: numpy is slow to compare with a member of an enumeration.
+# As numbers: numpy is slow to compare with enumeration members.
 _JOINED, _REJECTED, _TAKEN = int(Outcome.JOINED), int(Outcome.REJECTED), int(Outcome.TAKEN)
 
 
@@ -78,7 +77,7 @@ class HomeStatus:
 
 
 class Share:
-    """The share of bad outcomes among the last ones, older ones fading. Whole groups at a time, in any order."""
+    """The share of bad outcomes among recent ones; older ones fade. Takes whole groups at a time, in any order."""
 
     def __init__(self, memory: int) -> None:
         self._keep = 1.0 - 1.0 / memory
@@ -90,7 +89,7 @@ class Share:
 
 
 class Trust:
-    """Whether one other datacentre can be trusted. Times: monotonic seconds."""
+    """Decides if one other datacentre can be trusted. Times: monotonic seconds."""
 
     def __init__(self) -> None:
         self.trusted = True
@@ -101,9 +100,9 @@ class Trust:
         self._changed_at = float("-inf")
 
     def observe(self, in_time: int, missed: int, ahead: int, now: float, grace_s: float) -> None:
-        """Of the events left to it, so many were taken by it, so many had to be joined here.
+        """Adds events left to it: ``in_time`` of them were taken by it, ``missed`` had to be joined here.
 
-        ``ahead``: others that it had registered before we came to them.
+        ``ahead``: other events that it had registered before we came to them.
         """
         self.in_time += in_time
         self._late.observe(in_time + ahead, missed)
@@ -125,10 +124,10 @@ class Trust:
 
 
 class HeadStart:
-    """How long events are left to their home: as configured, or as the registry's commit time says.
+    """How long events are left to their home: as configured, or derived from the registry's commit time.
 
-    The commit time leaves out queues and joiners. The home's are taken to be like ours: it gets at least the time
-    that our own events take. Where it needs more, events come back too early and are joined twice; then the head
+    The commit time does not include queues and joiners. The home's are assumed to be like ours: it gets at least the
+    time that our own events take. If it needs more, events come back too early and are joined twice; then the head
     start stretches.
     """
 
@@ -136,7 +135,7 @@ class HeadStart:
         self._configured = configured_s
         self._base = FIRST_S
         self._stretch = 1.0
-        self._own_s = FIRST_S / OWN_TIMES  # the home may be starting as well: it fades with what our own events take
+        self._own_s = FIRST_S / OWN_TIMES  # the home may be starting too: this fades as our own events complete
         self._usual_s = LEAST_S
         self._seen = self._wasted = 0
 
@@ -147,17 +146,17 @@ class HeadStart:
         return min(self._unstretched * self._stretch, MOST_S)
 
     def measured(self, commit_s: float) -> None:
-        """``commit_s``: from asking a registration until every datacentre could know of it."""
+        """``commit_s``: from a registration's request until every datacentre could know of it."""
         self._base = min(max(COMMITS * commit_s, LEAST_S), MOST_S)
 
     @property
     def least_s(self) -> float:
-        """Now, where what is left is taken up only when there is nothing else to do."""
+        """The current head start if left events are taken only when there is nothing else to do."""
         return self._configured if self._configured is not None else min(self._unstretched, MOST_S)
 
     @property
     def yielded_s(self) -> float:
-        """How long what is yielded is left: others that take it at once have it by then."""
+        """How long yielded events are left: by then, others that take them at once have registered them."""
         return min(max(self._base, OWN_TIMES * self._usual_s), MOST_S)
 
     @property
@@ -166,16 +165,16 @@ class HeadStart:
 
     @property
     def answer_s(self) -> float:
-        """How long a joiner may take: with less in flight it would not be kept busy."""
+        """How long a joiner may take to answer: with less in flight it would not be kept busy."""
         return max(ANSWER_S, ANSWER_COMMITS * self._base / COMMITS)
 
     def took(self, seconds: float) -> None:
-        """The slowest of some own events took so long from its turn to its verdict."""
+        """Notes that the slowest of some own events took ``seconds`` from its turn to its verdict."""
         self._own_s = seconds if seconds > self._own_s else self._own_s + (seconds - self._own_s) * OWN_FADES
-        self._usual_s *= USUAL_STEP if seconds > self._usual_s else 1 / USUAL_STEP  # about their median
+        self._usual_s *= USUAL_STEP if seconds > self._usual_s else 1 / USUAL_STEP  # approximates their median
 
     def observe(self, left: int, wasted: int) -> None:
-        """Of so many events left to others, so many were sent to a joiner and then turned out to be taken by them."""
+        """Notes that others took ``wasted`` of ``left`` events left to them only while we joined these."""
         self._seen += left
         self._wasted += wasted
         if self._seen < STRETCH_EVENTS:
@@ -190,30 +189,29 @@ class HeadStart:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """For each event: behind how many datacentres it waits (0: it is taken at once), and the first of them."""
+    """For each event: the number of datacentres that it waits for (0: it is taken at once), and the first of them."""
 
     ranks: npt.NDArray[np.int64]
-    homes: npt.NDArray[np.int64]  # a datacentre's number, NOBODY where the rank is 0
+    homes: npt.NDArray[np.int64]  # a datacentre's number, NOBODY if the rank is 0
 
 
 @dataclass(slots=True)
 class Evidence:
-    """What some answers say. ``in_time``, ``missed``: events by the number of the datacentre they were left to."""
+    """Evidence from answers. ``in_time``, ``missed``: events by the number of the datacentre they were left to."""
 
     in_time: Counter[int] = field(default_factory=Counter)
     missed: Counter[int] = field(default_factory=Counter)
+    # Events not left to anybody yet, found registered by this datacentre: it is further in the logs.
     ahead: Counter[int] = field(default_factory=Counter)
-    """Events that were left to nobody yet, found registered by this datacentre: it is further in the logs."""
-    wasted: int = 0
-    """Events that were left to another datacentre, joined here after the head start, and taken by it meanwhile."""
+    wasted: int = 0  # events left to another datacentre, joined here after the head start, and then found taken by it
     own: int = 0  # own events that got a verdict here, or that nobody took while we left them
     contested: int = 0  # own events that another datacentre had registered
-    slowest_s: float = 0.0  # the longest that an own event took from its turn to its verdict
+    slowest_s: float = 0.0  # longest time of an own event from its turn to its verdict
 
 
 class Homes:
     def __init__(self, own: str, datacentres: Iterable[str], head_start: HeadStart | None = None) -> None:
-        """``datacentres``: all that join the same events; the own one may or may not be among them."""
+        """``datacentres``: all that join the same events, with or without the own one."""
         self.names: Sequence[str] = sorted({own, *datacentres})
         self.own = self.names.index(own)
         digests = (blake2b(name.encode(), digest_size=8).digest() for name in self.names)
@@ -222,24 +220,24 @@ class Homes:
         self.head_start = head_start or HeadStart()
         self._trusts = {at: Trust() for at in range(len(self.names)) if at != self.own}
         self._contest = Share(CONTEST_MEMORY)
-        self.contested = False  # another datacentre registers many of our events before us: they are looked up first
-        self.yielding = False  # it registers so many that it does not trust us: they are left to it, but for probes
+        self.contested = False  # another datacentre registers many of our events before us: look them up first
+        self.yielding = False  # it registers so many that it does not trust us: leave them to it, except probes
 
     @property
     def ranks(self) -> int:
         return len(self._trusts)
 
     def wait_s(self, rank: int, *, backlog: bool) -> float:
-        """How long an event in this place is left; 0: it is yielded.
+        """Returns how long an event of this rank is left; 0: it is yielded.
 
-        The second in line gives the first one's stand-in time too.
+        The second in line also waits for the time of the first one's stand-in.
         """
         if not rank:
             return self.head_start.yielded_s
         return rank * (self.head_start.least_s if backlog else self.head_start.seconds)
 
     def place(self, digests: bytes) -> Places:
-        """Where each event stands. A datacentre counts when it precedes us in the event's order and is trusted."""
+        """Returns each event's place. A datacentre counts if it precedes us in the event's order and is trusted."""
         places = self._places(digests)
         if self.yielding:
             yielded = (places.ranks == 0) & ~_probes(_words(digests))
@@ -270,12 +268,15 @@ class Homes:
         return Places(ranks, homes)
 
     def count_left(self, left: Mapping[int, int]) -> None:
-        """Notes how many events are left to these datacentres now, for the first time."""
+        """Notes how many events are now left to these datacentres for the first time."""
         for number, count in left.items():
             self._trusts[number].left += count
 
     def of_answers(self, tells: Mask, left_to: I64, placed_at: F64, verdicts: Verdicts, now: float) -> Evidence:
-        """Of a joiner's answers to a batch: which events tell anything, to whom each was left, and since when."""
+        """Returns the evidence from a joiner's answers to a batch; ``tells`` marks events that count as evidence.
+
+        ``left_to``, ``placed_at``: to whom each was left, and since when.
+        """
         evidence = Evidence()
         outcomes = verdicts.outcomes
         decided = tells & (outcomes >= _JOINED) & (outcomes <= _REJECTED)
@@ -293,15 +294,15 @@ class Homes:
         return evidence
 
     def of_look_ups(self, tells: Mask, left_to: I64, digests: npt.NDArray[np.void], owners: Verdicts) -> Evidence:
-        """Of events that the registry knows, with who registered each; ``tells``: of none that was read before."""
+        """Returns the evidence from known events and their owners; ``tells`` excludes events read before."""
         evidence = Evidence()
         if not len(left_to):
             return evidence
         owner = self._owners(owners)
         tells = tells & (owner != self.own) & (owner != NOBODY)
-        if self.yielding:  # or else it was yielded in an earlier time
+        if self.yielding:  # otherwise it was yielded at an earlier time
             evidence.contested += int(np.count_nonzero(tells & (left_to == YIELDED)))
-        unplaced = tells & (left_to == NOBODY)  # nobody was waited for: it is ahead of us
+        unplaced = tells & (left_to == NOBODY)  # waited for nobody: the other one is ahead of us
         evidence.ahead = Counter(owner[unplaced].tolist())
         evidence.in_time = Counter(owner[tells & (left_to == owner)].tolist())
         if unplaced.any():
@@ -309,13 +310,13 @@ class Homes:
         return evidence
 
     def _owners(self, verdicts: Verdicts) -> I64:
-        """The numbers of the datacentres that own the ids."""
+        """Returns the numbers of the datacentres that own the ids."""
         numbers = np.array([self.number.get(name, NOBODY) for name in verdicts.datacentres], np.int64)
         owners: I64 = numbers[verdicts.owner_datacentres]
         return owners
 
     def observe(self, evidence: Evidence, now: float, *, backlog: bool = False) -> None:
-        """Learns from answers. ``backlog``: events come from one, where the two of us meet for other reasons."""
+        """Learns from answers. ``backlog``: events from a backlog, where datacentres meet for other reasons."""
         grace = max(GRACE_S, 2 * self.head_start.seconds)
         left = 0
         for number, trust in self._trusts.items():
@@ -329,7 +330,7 @@ class Homes:
             self.head_start.took(evidence.slowest_s)
         self._contest.observe(evidence.own, evidence.contested)
         self.contested = self._contest.value > (QUIET if self.contested else CONTESTED)
-        trusting = any(trust.trusted for trust in self._trusts.values())  # or else there is nobody to leave them to
+        trusting = any(trust.trusted for trust in self._trusts.values())  # else there is nobody to leave them to
         self.yielding = trusting and self._contest.value > (YIELD / 2 if self.yielding else YIELD)
 
     def status(self) -> list[HomeStatus]:
@@ -337,7 +338,7 @@ class Homes:
 
 
 def _words(digests: bytes) -> U64:
-    """n x 2."""
+    """Returns an n x 2 array."""
     return np.frombuffer(digests, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
 
 
@@ -347,7 +348,7 @@ def _probes(words: U64) -> npt.NDArray[np.bool_]:
 
 
 def _mixed(words: U64, seed: np.uint64) -> U64:
-    """The last steps of splitmix64: the orders of three and more datacentres must not depend on one another."""
+    """The last steps of splitmix64: with three or more datacentres, their orders must be independent."""
     x = words ^ seed
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

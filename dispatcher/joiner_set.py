@@ -1,17 +1,18 @@
-"""Which joiners a dispatcher uses, where they are not listed in the deployment file. Pure (paper, 3.3: any joiner
-serves any event, so joiners come and go without anybody being told).
+"""Chooses the joiners a dispatcher uses if the deployment file does not list them. Pure.
 
-The registry's list of slots says who opened each slot last, and where that process is reached. A *candidate* is an
-address of that list. It is asked how it is, and *used* from the moment that it serves. It is used no longer
+Any joiner serves any event, so joiners come and go without notice (paper, 3.3).
 
-- when it says that it does not serve: it ends in order, what is on its way there is answered;
-- when it has not answered for ``FORGET_S``, neither this question nor a batch, while another one does: it is gone,
-  and what is on its way there is unknown, so it is sent again. Where all are silent it may be this process or the
-  network that stands still, and to have none would be no better;
+The registry's list of slots says who opened each slot last, and the address of that process. A *candidate* is an
+address in that list. It is asked for its health, and *used* once it serves. It is no longer used
+
+- when it says that it does not serve: it is shutting down, and batches on their way are answered;
+- when it has answered neither this question nor a batch for ``FORGET_S`` while another joiner does: it is gone, the
+  outcome of batches on their way there is unknown, and they are sent again. If all are silent, this process or the
+  network may be at fault, and having none would be no better;
 - when it left the list: another process opened its slot, or the slot was retired.
 
-Who does not serve stays a candidate and is asked again, less and less often while it is silent. While the registry
-does not answer the last list holds.
+A joiner that does not serve stays a candidate and is asked again, less and less often while it is silent. While the
+registry does not answer, the last list remains in force.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 
 ASK_S = 2.0  # time between two questions to a joiner
-ASK_MOST_S = 30.0  # the same at most, for those that are silent: twice as long each time
-FORGET_S = 15.0  # silent for so long, a joiner is used no more
+ASK_MOST_S = 30.0  # its maximum, for those that are silent: doubled each time
+FORGET_S = 15.0  # after this silence a joiner is no longer used
 CANDIDATES_MAX = 256  # joiners of one datacentre; those that opened their slots last are kept
 
 
 class Heard(enum.Enum):
     SERVES = enum.auto()
-    SERVES_NOT = enum.auto()  # it is starting, or about to end
+    SERVES_NOT = enum.auto()  # it is starting, or shutting down
     NOTHING = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """No batch goes there any more."""
+    """It gets no more batches."""
 
     address: str
-    gone: bool  # nobody is there: what is on its way is not waited for
+    gone: bool  # nobody is there: batches on their way are not waited for
 
 
 @dataclass(slots=True)
@@ -60,10 +61,10 @@ class _Candidate:
 
 
 class JoinerSet:
-    """Times: monotonic seconds."""
+    """Times are monotonic seconds."""
 
     def __init__(self, datacentre: str, fixed: Iterable[str] = ()) -> None:
-        """``fixed``: addresses that are used whatever is heard of them."""
+        """``fixed``: addresses that are always used."""
         self._datacentre = datacentre
         self._fixed = frozenset(fixed)
         self._known: dict[str, _Candidate] = {}
@@ -81,7 +82,7 @@ class JoinerSet:
         known = {}
         for address in kept:
             candidate = self._known.get(address) or _Candidate(newest[address], now)
-            if newest[address] > candidate.incarnation:  # a process has begun there since
+            if newest[address] > candidate.incarnation:  # another process has started there
                 candidate.incarnation, candidate.pause = newest[address], ASK_S
                 candidate.next = now
             known[address] = candidate
@@ -89,14 +90,14 @@ class JoinerSet:
         return Changes(remove=gone)
 
     def due(self, now: float) -> list[str]:
-        """Whom to ask now; tell ``heard`` of each."""
+        """Returns the joiners to ask now; call ``heard`` for each."""
         found = [address for address, each in self._known.items() if not each.asked and each.next <= now]
         for address in found:
             self._known[address].asked = True
         return found
 
     def answered(self, address: str, at: float) -> None:
-        """It gave an answer to a batch then, so it lives, however late it says so."""
+        """Notes an answer to a batch at that time: it lives, however late the health answer is."""
         candidate = self._known.get(address)
         if candidate is not None:
             candidate.answered = max(candidate.answered, at)

@@ -1,17 +1,17 @@
-"""Which worker reads which logs: what one worker decides from what the shared state says. Pure (paper, 3.2).
+"""Decides which worker reads which logs: one worker's decisions from the shared state. Pure (paper, 3.2).
 
 A *unit* is a log, or a part of a huge one; a *lease* says which incarnation of which worker reads it. Leases change
-hands in two ways only: their owner gives one back, after it has committed all that it had read of it; or an
-incarnation is *fenced*, that is declared dead for ever, and all its units are free. A worker is taken for dead when
-its beat, a counter in the shared state, has stood still for the length of a lease by the observer's own monotonic
-clock, and for several looks of the observer: clocks are never compared, and an observer that stood still itself
-does not blame the others. Being wrong about it costs time and no event: who was fenced learns so at its next commit,
+hands in two ways only: the owner returns one after it has committed everything it had read of the unit; or an
+incarnation is *fenced*, that is permanently declared dead, and all its units are free. A worker is taken for dead
+when its beat, a counter in the shared state, has not changed for the length of a lease by the observer's own
+monotonic clock, and over several looks of the observer: clocks are never compared, and an observer that was itself
+stopped does not blame the others. A mistake costs time but no event: a fenced worker learns it at its next commit,
 which is refused.
 
-Shares are even: of n units in sight w workers read n // w each, those that came first one more. Each takes what is
-free up to its share and gives back what it has above it, so that units move only when a worker comes or goes. Workers
-may see different units for long (a log renamed beyond recognition is another one to those started since): what has
-been free for some leases is taken beyond the share, so that nothing stays unread.
+Shares are even: with n visible units each of w workers reads n // w, and the earliest workers one more. Each takes
+free units up to its share and returns those above it, so that units move only when a worker comes or goes. Workers
+may disagree about visible units for a long time (a log renamed beyond recognition is another one to those started
+since): units that have been free for some leases are taken beyond the share, so that nothing stays unread.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from zlib import crc32
 from photon.dispatcher.errors import WorkerFenced
 
 LEASE_S = 10.0
-BEATS_A_LEASE = 5  # a worker's beat moves on so often in the length of a lease
-LOOKS_MIN = 3  # a beat has to be seen standing still so often, however much time has gone by
-STRANDED_LEASES = 2  # free for so long, it is taken beyond the share,
-KEPT_LEASES = 20  # and kept for so long before it counts in the share, and may be given back
-TAKEN_AT_ONCE = 500  # units taken, and given back, in one decision: transactions stay short
+BEATS_A_LEASE = 5  # changes of a worker's beat in the length of a lease
+LOOKS_MIN = 3  # looks that must see the same beat, however much time has passed
+STRANDED_LEASES = 2  # a unit free for this many leases is taken beyond the share,
+KEPT_LEASES = 20  # and kept for this many before it counts in the share, and may be returned
+TAKEN_AT_ONCE = 500  # units taken, and returned, in one decision: transactions stay short
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``fence``: (incarnation, beat that stood still); to hold only if the beat is still that one."""
+    """``fence``: (incarnation, unchanged beat); only valid if the beat is still that one."""
 
     fence: tuple[tuple[int, int], ...] = ()
     take: tuple[str, ...] = ()
@@ -71,15 +71,15 @@ class Leases:
 
     me: int
     lease_s: float = LEASE_S
-    living: int = 1  # workers, this one included, as of the last decision
+    living: int = 1  # workers, including this one, at the last decision
     _beats: dict[int, _Beat] = field(default_factory=dict)
-    _free: dict[str, float] = field(default_factory=dict)  # unit that nobody has -> since when
+    _free: dict[str, float] = field(default_factory=dict)  # free unit -> since when
     _extra: dict[str, float] = field(default_factory=dict)  # unit taken beyond the share -> when
 
     def decide(self, view: View, in_sight: Iterable[str], now: float, *, to_split: Iterable[str] = ()) -> Decision:
-        """``in_sight``: the units that can be read now; ``to_split``: those of mine that should be several.
+        """``in_sight``: the units that can be read now; ``to_split``: own units that should be several.
 
-        Raises WorkerFenced when this worker is one of the dead.
+        Raises WorkerFenced if this worker has been fenced.
         """
         alive = {row.incarnation: row for row in view.workers if not row.fenced}
         if self.me not in alive:
@@ -136,5 +136,5 @@ class Leases:
         return units // len(living) + (living.index(self.me) < units % len(living))
 
     def _order(self, unit: str) -> int:
-        """Each worker has an order of its own, so that they seldom want the same one."""
+        """Returns a position in this worker's own order of units, so that workers seldom want the same one."""
         return crc32(b"%d:%b" % (self.me, unit.encode()))

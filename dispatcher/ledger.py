@@ -1,13 +1,17 @@
-"""The ledger: what became of every event read, per event-time hour.
+"""The ledger: the outcome of every event read, per event-time hour.
 
 Invariant, at every commit: read = joined + filtered + unmatched + late + rejected + elsewhere + duplicate + pending.
-``pending`` is not counted but found: the rows of the retry store. ``reread`` stands apart: lines that were read a
-second time and were counted already, with a verdict or as rows. So does ``wasted``: joins thrown away because another
-datacentre registered first; these events are elsewhere (or duplicates) as well. And ``retimed``: of these two, those
-whose id came first with an event time more than ``clock.uncertainty`` away from theirs. And ``ambiguous``: events
-that were joined or rejected though several primary records that differ have their key. And ``unpaired``: events that
-are unmatched though a primary record has their key, because the two are out of the join's bounds. Of a line that is
-read again after a crash the registry knows the verdict, not why: it is not counted in the last two.
+``pending`` is not a counter: it is the number of rows in the retry store. These counts are separate:
+
+- ``reread``: lines read a second time and counted already, with a verdict or as rows;
+- ``wasted``: joins thrown away because another datacentre registered first; these events are also elsewhere (or
+  duplicates);
+- ``retimed``: of these two, events whose id came first with an event time more than ``clock.uncertainty`` away;
+- ``ambiguous``: events joined or rejected although several different primary records have their key;
+- ``unpaired``: unmatched events with a primary record of their key, because the two are outside the join's bounds.
+
+For a line that is read again after a crash the registry knows the verdict, not the reason: it is not included in the
+last two.
 """
 
 from __future__ import annotations
@@ -21,9 +25,9 @@ from typing import Any
 from photon.batch.columns import I64, U8
 
 HOUR_NS = 3_600_000_000_000
-UNKNOWN_HOUR = -(1 << 40)  # stands for the hour of a record whose event time cannot be read
+UNKNOWN_HOUR = -(1 << 40)  # replaces the hour of a record whose event time cannot be read
 VERDICT_BITS = 4
-_FEW = 20  # below so many rows a list is cheaper than numpy's calls
+_FEW = 20  # below this number of rows a list is faster than numpy's calls
 
 
 class Verdict(enum.IntEnum):
@@ -35,13 +39,13 @@ class Verdict(enum.IntEnum):
     UNMATCHED = 3
     REJECTED = 4
     LATE = 5
-    ELSEWHERE = 6  # another datacentre's
+    ELSEWHERE = 6  # registered by another datacentre
     DUPLICATE = 7  # another line with the id of one that has a verdict
     REREAD = 8
     WASTED = 9  # a join thrown away: another datacentre had registered first
     RETIMED = 10  # a line whose id was registered with another event time
-    AMBIGUOUS = 11  # joined to one of several primary records that differ, or rejected for it
-    UNPAIRED = 12  # unmatched though its primary record is there: out of the join's bounds
+    AMBIGUOUS = 11  # joined to one of several different primary records, or rejected because of them
+    UNPAIRED = 12  # unmatched although its primary record exists: outside the join's bounds
 
 
 APART = (Verdict.READ, Verdict.REREAD, Verdict.WASTED, Verdict.RETIMED, Verdict.AMBIGUOUS, Verdict.UNPAIRED)
@@ -49,12 +53,12 @@ FINAL = tuple(v for v in Verdict if v not in APART)
 
 
 def cell(event_time_ns: int, verdict: int) -> int:
-    """One number for (hour, verdict): cheap as a dictionary key on the hot path."""
+    """Encodes (hour, verdict) as one number: a fast dictionary key on the hot path."""
     return event_time_ns // HOUR_NS << VERDICT_BITS | verdict
 
 
 def cells(times: I64, verdicts: U8 | int) -> list[int]:
-    """``cell`` of each. ``verdicts``: one for all, or a row each."""
+    """Returns the ``cell`` of each. ``verdicts``: one for all, or one per row."""
     if len(times) < _FEW:
         codes = repeat(verdicts) if isinstance(verdicts, int) else verdicts.tolist()
         return [ns // HOUR_NS << VERDICT_BITS | code for ns, code in zip(times.tolist(), codes, strict=False)]
@@ -67,7 +71,7 @@ def unknown_cell(verdict: int) -> int:
 
 
 def split_cell(number: int) -> tuple[int, Verdict]:
-    """(hour, verdict)."""
+    """Returns (hour, verdict)."""
     return number >> VERDICT_BITS, Verdict(number & (1 << VERDICT_BITS) - 1)
 
 
@@ -84,14 +88,14 @@ class LedgerLine:
 
     @property
     def balance(self) -> int:
-        """read less everything else: 0, or the ledger is wrong."""
+        """read minus everything else: 0, or the ledger is wrong."""
         return self.read - sum(self.verdicts.values()) - self.pending
 
     def apart(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in ("reread", "wasted", "retimed", "ambiguous", "unpaired")}
 
     def as_dict(self) -> dict[str, int]:
-        """What balances, in the order of the command's JSON."""
+        """Returns the balanced counts, in the order of the command's JSON."""
         order = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
         named = {v.name.lower(): self.verdicts.get(v, 0) for v in FINAL}
         return {"read": self.read, **{name: named[name] for name in order}, "pending": self.pending}
@@ -106,16 +110,16 @@ class Ledger:
 
     @property
     def unbalanced(self) -> list[int]:
-        """Hours that do not balance; empty when all is well."""
+        """Hours that do not balance; empty if all is well."""
         return [hour for hour, line in self.hours.items() if line.balance]
 
 
+# Verdicts that an event has in only one datacentre: only these may be added up over datacentres.
 MADE = (Verdict.JOINED, Verdict.FILTERED, Verdict.UNMATCHED)
-"""Verdicts that an event has in one datacentre only: these alone may be added up over datacentres."""
 
 
 def made(lines: Iterable[LedgerLine]) -> dict[Verdict, int]:
-    """What several datacentres made of their events together."""
+    """Adds up the outcomes that several datacentres made of their events."""
     found = dict.fromkeys(MADE, 0)
     for line in lines:
         for verdict in MADE:
@@ -124,13 +128,13 @@ def made(lines: Iterable[LedgerLine]) -> dict[Verdict, int]:
 
 
 def total_of(counts: Mapping[str, int]) -> LedgerLine:
-    """A line from counts by name, as a dispatcher reports them; missing ones are 0."""
+    """Builds a line from counts by name, as dispatchers report them; missing ones are 0."""
     by_verdict: dict[int, int] = {verdict: counts.get(verdict.name.lower(), 0) for verdict in Verdict}
     return _line(by_verdict, counts.get("pending", 0))
 
 
 def ledger_of(counts: Iterable[tuple[int, int, int]], pending: Iterable[tuple[int, int]]) -> Ledger:
-    """A ledger from rows (hour, verdict, count) and (hour, pending)."""
+    """Builds a ledger from rows (hour, verdict, count) and (hour, pending)."""
     by_hour: dict[int, dict[int, int]] = {}
     for hour, verdict, count in counts:
         by_hour.setdefault(hour, {})[verdict] = count
@@ -148,6 +152,6 @@ def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
 
 
 def figures(counts: Mapping[int, int]) -> dict[str, Any]:
-    """Counts by verdict, under the names that lines and reports have for them."""
+    """Returns counts by verdict, under their names in log lines and reports."""
     apart = {verdict.name.lower(): counts.get(verdict, 0) for verdict in APART}
     return {"verdicts": {verdict: counts.get(verdict, 0) for verdict in FINAL}, **apart}

@@ -1,8 +1,8 @@
-"""What a worker has and does with its leases: the shell around ``leases``, between state, follower and core.
+"""A worker's leases in practice: the shell around ``leases``, between state, follower and core.
 
-A unit that is taken is given to follower and core together with its position as committed; a huge log is then cut
-into parts first, as nothing of it is in memory. A unit that is given back is read no further, and its lease ends once
-all that was read of it is committed. A log that has become huge is given back for that: whoever takes it cuts it.
+A new unit is given to follower and core with its committed position; a huge log is first cut into parts, while
+nothing of it is in memory. A returned unit is read no further, and its lease ends once everything read of it is
+committed. A log that has become huge is returned for that reason: its next reader cuts it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from photon.dispatcher.status import Status
 from photon.dispatcher.undecided import lease_moves
 
 SPLIT_BYTES = 256 << 20
-PARTS_A_SPLIT = 4  # a log that is just huge enough is cut into so many parts
+PARTS_A_SPLIT = 4  # parts of a log that is just huge enough
 PARTS_MAX = 64  # parts of one log
-AGAIN_S = 0.05  # time until the next look when not all could be done at once
-LOOKED_AT_ONCE = 200  # files that others read whose heads are looked at in one look
-NEWS_S = 0.1  # new logs are taken so soon
+AGAIN_S = 0.05  # pause before the next look if not everything could be done
+LOOKED_AT_ONCE = 200  # files that others read whose heads are examined in one look
+NEWS_S = 0.1  # delay before new logs are taken
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """``split_bytes``: a log with so much that is unread is read by several workers; None: never."""
+    """``split_bytes``: a log with at least this much unread is read by several workers; ``None`` means never."""
 
     lease_s: float = LEASE_S
     split_bytes: int | None = SPLIT_BYTES
@@ -41,9 +41,9 @@ class Terms:
 
 @dataclass(eq=False)
 class LogLeases:
-    """To be asked for a ``turn`` now and then; once in a fifth of a lease it does all it has to do.
+    """Call ``turn`` now and then; it does all its work once in a fifth of a lease.
 
-    ``adopt_exports``: writes out what another worker left to export, if that one is dead.
+    ``adopt_exports`` writes out lines that another worker left to export, if that one is dead.
     """
 
     state: SharedState
@@ -57,11 +57,11 @@ class LogLeases:
         self._log = get_logger("photon.dispatcher").bind(worker=self.state.worker)
         self._mine: set[str] = set()
         self._leaving: set[str] = set()
-        self._left: list[str] = []  # all of it is committed; the lease is still there
+        self._left: list[str] = []  # all read lines are committed; the lease has not ended
         self._next = self._next_leave = self._next_news = self._next_orphans = 0.0
         self._moves = -1
         self._living = 1
-        self._missing: dict[str, float] = {}  # logs with parts that are not there -> since when
+        self._missing: dict[str, float] = {}  # logs with unread parts that do not exist -> since when
         self._told: set[str] = set()
         self._free: tuple[tuple[int, int], str] = (-1, -1), ""  # a unit without a reader, as of some moves
 
@@ -70,11 +70,11 @@ class LogLeases:
         return frozenset(self._mine)
 
     def status(self, own: Status) -> Status:
-        """A worker's status with the counts of all workers together, as committed; its own may be ahead of them."""
+        """Returns a worker's status with the committed counts of all workers; its own may be ahead of them."""
         return replace(own, **figures(self.state.counts()))
 
     def unread_now(self) -> Unread:
-        """As ``Follower.unread_now``; in doubt also while something in sight has no reader, or changes hands."""
+        """Like ``Follower.unread_now``; also in doubt while a visible unit has no reader, or changes hands."""
         unread = self.follower.unread_now()
 
         def next_part() -> str:
@@ -113,7 +113,7 @@ class LogLeases:
                 self.adopt_exports(worker)
 
     def _look(self, core: Core, now: float) -> bool:
-        """Renews, and does what is decided; whether there is more to do."""
+        """Renews, and carries out decisions. Returns True if there is more to do."""
         state, follower = self.state, self.follower
         if follower.lost_parts:
             state.drop_parts([unit for unit in follower.lost_parts if unit in self._mine])
@@ -141,7 +141,7 @@ class LogLeases:
         return more
 
     def _tell_missing(self, identities: Iterable[str], now: float) -> None:
-        """Logs that are not there, with parts that were not read: said once when they stay away for a lease."""
+        """Reports missing logs with unread parts once, when they stay away for a lease."""
         self._missing = {identity: self._missing.get(identity, now) for identity in identities}
         for identity, since in self._missing.items():
             if now - since >= self.terms.lease_s and identity not in self._told:
@@ -160,7 +160,7 @@ class LogLeases:
         self.follower.own(position)
 
     def _cut(self, granted: Granted) -> LogPosition:
-        """Where the log goes on, after its parts were set apart if it is huge."""
+        """Returns where the log continues, after cutting off its parts if it is huge."""
         before, limit = granted.position, self.terms.split_bytes
         if limit is None or self._living < 2 or granted.high > before.offset:
             return before
@@ -172,7 +172,7 @@ class LogLeases:
             ends = self.follower.begins(
                 before.identity, before.offset, [*range(before.offset + step, size, step), size]
             )
-        except OSError:  # it is read as a whole then
+        except OSError:  # it is then read as a whole
             return before
         if not ends:
             return before
@@ -203,7 +203,7 @@ class LogLeases:
 
 
 def parts_of(begin: LogPosition, ends: Sequence[LogPosition]) -> list[LogPart]:
-    """One part up to each of the ends, which are records' begins in order."""
+    """Returns one part up to each of the ends, which are starts of records in order."""
     identity = begin.identity
     return [
         LogPart(f"{identity}{PART_MARK}{at.offset:x}", identity, at.offset, end.offset, at.offset, at.proof)

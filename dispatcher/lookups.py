@@ -1,12 +1,12 @@
 """Asks the registry before a joiner (paper, section 3.2, step 1): ids with a verdict need no joiner. Pure.
 
-Worth its round trip where another datacentre has probably been there before: in catch-up, or with several pipelines.
+Worth its round trip if another datacentre has probably been there before: in catch-up, or with several pipelines.
 
-Catch-up (``Backlog``) settles events that another datacentre has been through by the thousand. What is done for an
-event on its way to a joiner costs several times as much as finding out that it has a verdict. So while there is a
-backlog all events of a reading are looked up at once, before any of them is sent; those without a verdict then go the
-usual way (and are looked up once more just before a joiner gets them). What is read again is always dealt with like
-this: nothing of it is sent before it is known which lines were counted.
+Catch-up (``Backlog``) settles events that another datacentre has processed by the thousand. Sending an event to a
+joiner costs several times as much as finding out that it has a verdict. So while there is a backlog, all events of a
+reading are looked up at once, before any of them is sent; those without a verdict then go the usual way (and are
+looked up once more just before a joiner gets them). Logs that are read again are always handled like this: nothing is
+sent before it is known which lines were counted.
 
 Invariant: a stretch is not whole, so its log's offset does not pass it, before its question is settled.
 """
@@ -30,30 +30,30 @@ from photon.joiner.verdicts import tags_of
 
 
 class LookUpPolicy(enum.StrEnum):
-    """When to ask about events that were just read. Those left to another datacentre are asked about in any case."""
+    """When to ask about events that were just read. Those left to another datacentre are always asked about."""
 
-    NEVER = "never"  # one datacentre and a fresh state: nobody can have been there
+    NEVER = "never"  # one datacentre and a fresh state: there are no verdicts yet
     BACKLOG = "backlog"  # while there is a backlog (``Behind``)
     ALWAYS = "always"
 
 
+# Unread bytes of the logs that count as a backlog if one datacentre works alone: almost all its work before a crash
+# is before its offsets.
 BACKLOG_BYTES = 4 << 20
-"""Unread bytes of the logs that are a backlog where one datacentre works alone: what it has done before a crash is
-behind its offsets, but for little."""
-NEAR_BYTES = 256 << 10  # the same where several do
-STALL_S = 0.5  # a dispatcher that has not looked at its logs for so long has been overtaken; or for half a head start
+NEAR_BYTES = 256 << 10  # the same if several datacentres do
+STALL_S = 0.5  # a dispatcher that has not scanned its logs for this time, or half a head start, has been overtaken
 
 
 class Behind:
-    """Whether this dispatcher is behind the heads of its logs. Times: monotonic seconds."""
+    """Decides if this dispatcher is behind the heads of its logs. Times: monotonic seconds."""
 
     def __init__(self, *, several: bool) -> None:
         self._several = several
-        self._behind = several  # at its start: others went on while it was away
+        self._behind = several  # at its start: others continued while it was away
         self._looked_at: float | None = None
 
     def look(self, unread_bytes: int, caught_up: bool, now: float, head_start_s: float = 2 * STALL_S) -> bool:
-        """After a scan, before reading. ``caught_up``: all that the scan before had found was read."""
+        """Runs after a scan, before reading. ``caught_up``: everything found by the previous scan was read."""
         if not self._several:
             return unread_bytes > BACKLOG_BYTES
         stalled = self._looked_at is not None and now - self._looked_at > min(STALL_S, head_start_s / 2)
@@ -84,8 +84,10 @@ def are_lines(events: Events, lines: Lines) -> Mask:
 def settle(
     core: Core, batch: Batch, found: Verdicts | None, now_ns: int, now: float, waiting: Lines = frozenset()
 ) -> RowIndexes:
-    """Counts what has a verdict; the others. Absent and unknown ones go on to a joiner. ``found`` None: nobody knows.
-    ``waiting``: of what is read again, the lines that are rows of the retry store: they were counted before.
+    """Counts events with a verdict and returns the others. Absent and unknown ones go on to a joiner.
+
+    ``found`` is ``None`` if the registry did not answer. ``waiting``: lines of reread logs that are rows of the retry
+    store: they were counted before.
 
     A reopened id is answered ABSENT, and a hint may be stale only towards absent: it never decides wrongly.
     """
@@ -104,21 +106,21 @@ def settle(
     return batch.rows[left]
 
 
-WORTH = 0.5  # below this share of events that had a verdict, asking about all of them first costs more than it saves
-PROBE_EVERY = 16  # it is then tried again with one of so many readings
+WORTH = 0.5  # below this share of events with a verdict, asking about all of them first costs more than it saves
+PROBE_EVERY = 16  # it is then tried again with one reading in this many
 
 
 def must_know(question: Batch, found: Verdicts | None) -> bool:
-    """Whether an answer is missing without which it cannot be told where a log departs."""
+    """True if an answer is missing that is needed to tell where a log departs."""
     if not any(stretch.events and stretch.anew for stretch in question.stretches):
         return False
     return found is None or found.says(Answer.UNKNOWN)
 
 
 def departures(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, int]:
-    """Where logs that are read ``anew`` go apart from what was counted: at the first line that nobody knows.
+    """Returns where reread logs (``anew``) depart from the counted ones: at the first unknown line.
 
-    To be told to the core before the question is settled. ``waiting``: as for ``settle``.
+    Pass it to the core before the question is settled. ``waiting``: as for ``settle``.
     """
     events = question.events
     known = is_present(found) | (found.outcomes == Answer.BELOW_BOUNDARY) | are_lines(events, waiting)
@@ -136,7 +138,7 @@ def departures(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, in
 
 
 class Worth:
-    """Whether asking about whole stretches first is worth its while: it is where most of them have a verdict."""
+    """Decides if asking about whole stretches first pays: it does where most events have a verdict."""
 
     def __init__(self) -> None:
         self._share = 1.0
@@ -152,7 +154,7 @@ class Worth:
         return True
 
     def observe(self, decided: int, asked: int) -> None:
-        """Notes that of ``asked`` events ``decided`` had a verdict."""
+        """Notes that ``decided`` of ``asked`` events had a verdict."""
         if asked:
             self._share += (decided / asked - self._share) / 2
 
@@ -175,7 +177,7 @@ class Backlog:
             yield
 
     def question(self) -> Batch:
-        """All events that were taken since the last one. Give each question to ``settle``."""
+        """Returns all events taken since the last question. Pass each question to ``settle``."""
         rows, self._rows = np.concatenate([NO_ROWS, *self._rows]), []
         stretches, self._stretches = self._stretches, []
         return self._core.question(rows, stretches)

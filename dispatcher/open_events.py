@@ -1,6 +1,6 @@
-"""Events in memory that have no verdict, in columns: a row each, which is used again once its event is done. Pure.
+"""Events in memory without a verdict, in columns: one row each, reused once its event is done. Pure.
 
-Whoever has an event on its way (a queue, a batch, a group that waits) has the number of its row.
+Queues, batches and waiting groups refer to events by the number of the row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from photon.dispatcher.homes import NOBODY
 from photon.joiner.api import Outcome
 
 NO_GROUP = 0
-UNTRIED = 255  # stands for the outcome of the last attempt while there was none
+UNTRIED = 255  # replaces the outcome of the last attempt while there was none
 _ROWS_FIRST = 1024
 _OBJECTS = np.dtype([(name, object) for name in ("ids", "keys", "records", "files", "stretch")])
 _NOTHING = np.empty(1, _OBJECTS)[0]
@@ -56,13 +56,13 @@ class OpenEvent(NamedTuple):
 
 
 class OpenEvents:
-    """Columns are read and changed by row. Those of the events themselves are only read, except ``as_of``."""
+    """Columns are read and changed by row. Those of the events themselves are read only, except ``as_of``."""
 
     ids: Objects
     keys: Objects
     records: Objects
     files: Objects
-    stretch: Objects  # the ``Stretch`` it stands in; None: it is a row of the retry store
+    stretch: Objects  # its ``Stretch``; ``None`` for a row of the retry store
     digests: npt.NDArray[np.void]  # 16 bytes
     times: I64
     offsets: I64
@@ -71,18 +71,18 @@ class OpenEvents:
     sizes: I64  # bytes of id, key and record
     first_read_ns: I64  # wall clock; patience counts from here
     attempts: I64
-    failed: I64  # tries in a row, the last ones, that gave no verdict though a primary event may be there
+    failed: I64  # consecutive recent tries that gave no verdict although a primary event may exist
     taken: Mask  # the row has an event
     guest: Mask  # it had a verdict before (``replay.guests``)
-    behind: Mask  # fresh ones go before it
+    behind: Mask  # fresh events have priority
     last: U8  # ``Outcome`` of its last attempt
-    row_id: I64  # in the retry store; 0: it stands in a stretch
+    row_id: I64  # in the retry store; 0: it belongs to a stretch
     settled: Mask  # nothing in this run will give it a verdict
-    group: I64  # with which it waits for its next try; NO_GROUP: it is on its way or settled
+    group: I64  # the group it waits in for its next try; NO_GROUP: it is on its way or settled
     next_try_ns: I64
     trigger_ns: I64
-    left_to: I64  # the datacentre whose head start this attempt waits or has waited for
-    placed_at: F64  # monotonic seconds; when it was an own event's turn
+    left_to: I64  # the datacentre whose head start this attempt waits, or has waited, for
+    placed_at: F64  # monotonic seconds; the turn of an own event
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -121,7 +121,7 @@ class OpenEvents:
         return rows
 
     def release(self, rows: RowIndexes) -> None:
-        """These events are done, or became rows of the retry store that wait there."""
+        """Frees the rows of events that are done, or became rows of the retry store that wait there."""
         self._objects[rows] = _NOTHING
         self.group[rows], self.taken[rows] = NO_GROUP, False
         self._free += rows.tolist()
@@ -145,14 +145,14 @@ class OpenEvents:
         )
 
     def of_stretch(self, stretch: Stretch) -> RowIndexes:
-        """The rows of its events without a verdict, in order."""
+        """Returns the rows of its events without a verdict, in order."""
         rows = np.unique(np.concatenate([NO_ROWS, *stretch.rows]))
         mine = rows[self.stretch[rows] == stretch]
         ordered: RowIndexes = mine[np.argsort(self.offsets[mine])]
         return ordered
 
     def find(self, event_id: bytes, offset: int) -> RowIndexes:
-        """Events of stretches with this id, or at this place of any log."""
+        """Finds events of stretches with this id, or at this offset of any log."""
         named = [at for at, each in enumerate(self.ids.tolist()) if each == event_id]
         rows = np.union1d(rows_of(named), np.flatnonzero(self.offsets == offset))
         standing = [each is not None for each in self.stretch[rows].tolist()]
@@ -160,7 +160,7 @@ class OpenEvents:
         return found
 
     def by_stretch(self, rows: RowIndexes) -> list[tuple[Stretch | None, RowIndexes]]:
-        """Which of ``rows`` stand in which stretch, as an index into ``rows``."""
+        """Groups ``rows`` by stretch, as indices into ``rows``."""
         owners: list[Stretch | None] = self.stretch[rows].tolist()
         if not owners:
             return []
@@ -172,7 +172,7 @@ class OpenEvents:
         return [(owners[some[0]], rows_of(some)) for some in found.values()]
 
     def counts_as_evidence(self, rows: RowIndexes) -> Mask:
-        """Whether what becomes of them tells of the datacentre they are left to: only a first attempt does.
+        """Returns which outcomes are evidence about the datacentre the events are left to: those of first attempts.
 
         Later ones come by back-off and chance: either datacentre may be the first to find a primary that was late.
         """
@@ -180,7 +180,7 @@ class OpenEvents:
         return mask
 
     def clock_went_back(self, now_ns: int) -> None:
-        """No next try is later than ``now_ns``, but of settled ones."""
+        """Makes no next try later than ``now_ns``, except of settled events."""
         np.minimum(self.next_try_ns, now_ns, out=self.next_try_ns, where=~self.settled)
 
     def describe(self, rows: RowIndexes) -> list[OpenEvent]:
@@ -196,12 +196,12 @@ class OpenEvents:
         return list(map(OpenEvent, self.events(rows).rows(), *(column.tolist() for column in columns), last))
 
 
-ROW_BYTES = 200  # counted for each row of the retry store beside its id, key and record
+ROW_BYTES = 200  # counted for each row of the retry store, in addition to its id, key and record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredEvents:
-    """Rows of the retry store. ``events.as_of`` is to be set by whoever knows the patience."""
+    """Rows of the retry store. ``events.as_of`` is set later, by code that knows the patience."""
 
     row_ids: I64  # 0: not committed yet
     events: Events
@@ -214,12 +214,12 @@ class StoredEvents:
         return len(self.row_ids)
 
     def bytes(self) -> int:
-        """What they are counted for in the store."""
+        """Returns the bytes they count for in the store."""
         return int(self.events.sizes().sum()) + ROW_BYTES * len(self)
 
     @staticmethod
     def of(table: OpenEvents, rows: RowIndexes) -> StoredEvents:
-        """A copy of open events, of which some may have no row yet."""
+        """Copies open events, some of which may have no row yet."""
         return StoredEvents(
             table.row_id[rows],
             table.events(rows),
@@ -234,11 +234,11 @@ NOTHING_STORED = StoredEvents.of(OpenEvents(), np.empty(0, np.intp))
 
 
 class LoadedRows:
-    """``bytes``: of all of them."""
+    """Rows of the retry store in memory. ``bytes``: their total."""
 
     def __init__(self, table: OpenEvents) -> None:
         self._table = table
-        self._rows: dict[int, int] = {}  # id in the store -> row of the table; not of those that are done
+        self._rows: dict[int, int] = {}  # id in the store -> row of the table; without those that are done
         self._bytes: dict[int, int] = {}
         self.bytes = 0
 
@@ -256,18 +256,18 @@ class LoadedRows:
         self.bytes += sum(sizes)
 
     def came(self, row_ids: Iterable[int]) -> None:
-        """The primary events of these have come, if they are here: that they failed before says nothing."""
+        """Notes that primary events of these rows, if loaded, have arrived: earlier failures no longer matter."""
         self._table.failed[[self._rows[each] for each in row_ids if each in self._rows]] = 0
 
     def done(self, rows: RowIndexes) -> list[int]:
-        """These have a verdict, to be committed; their ids in the store."""
+        """Notes rows with a verdict, to be committed. Returns their ids in the store."""
         ids: list[int] = self._table.row_id[rows].tolist()
         for each in ids:
             self._rows.pop(each, None)
         return ids
 
     def remove(self, row_ids: Iterable[int]) -> int:
-        """What became of these is about to be committed. Their bytes."""
+        """Removes rows whose outcome is about to be committed. Returns their bytes."""
         freed = 0
         for each in row_ids:
             self._rows.pop(each, None)

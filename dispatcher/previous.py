@@ -1,8 +1,8 @@
-"""A previous good copy of the dispatcher's state: what is gone on with when the state itself is damaged.
+"""A previous good copy of the dispatcher's state, used when the state itself is damaged.
 
-A copy is one moment of the whole state, taken beside the running dispatcher. To go on with it is as if all
-transactions since had been lost in a power cut: logs are read again from where they were then, ids that got a verdict
-since are recognised, counts and exported lines go back with the positions. The damaged state is kept beside it.
+A copy is one moment of the whole state, taken while the dispatcher runs. Restoring it is as if all transactions since
+had been lost in a power cut: logs are read again from their positions then, ids that got a verdict since are
+recognised, counts and exported lines go back with the positions. The damaged state is kept next to it.
 
 Only a dispatcher that has its state alone does this: among several workers one cannot know what others hold. States
 above ``COPY_BYTES_MAX`` (millions of events wait) are not copied.
@@ -24,18 +24,18 @@ from photon.dispatcher.state import State
 
 COPY_S = 30.0  # between two copies
 COPY_BYTES_MAX = 64 << 20
-PREVIOUS, DAMAGED = ".previous", ".damaged"  # what stands behind the state's name
+PREVIOUS, DAMAGED = ".previous", ".damaged"  # suffixes of the state's name
 
 log = get_logger("photon.dispatcher")
 
 
 def beside(path: Path, what: str) -> Path:
-    """The file of that purpose beside a state."""
+    """Returns the file of that purpose next to a state."""
     return path.with_name(path.name + what)
 
 
 def open_or_restore(path: Path, *, rule: bytes) -> State:
-    """The state; where it is damaged, its previous copy in its place. Raises StateError."""
+    """Opens the state; if it is damaged, restores its previous copy first. Raises StateError."""
     try:
         if path.exists() and path.stat().st_size == 0 and beside(path, PREVIOUS).exists():
             raise DamagedState(str(path), "is empty", "restore it from a backup, or move it and its copy away")
@@ -50,7 +50,7 @@ def open_or_restore(path: Path, *, rule: bytes) -> State:
 
 
 def _restore(path: Path) -> bool:
-    """False: there is no copy. The damaged state is kept as ``.damaged``."""
+    """Returns False if there is no copy. The damaged state is kept as ``.damaged``."""
     previous, fresh = beside(path, PREVIOUS), beside(path, PREVIOUS + ".tmp")
     if not previous.exists() or not _is_good(previous):
         return False
@@ -58,9 +58,9 @@ def _restore(path: Path) -> bool:
     try:
         fresh.write_bytes(previous.read_bytes())  # the copy stays, until the next one is good
         with closing(sqlite3.connect(fresh)) as db:
-            db.execute("PRAGMA journal_mode=WAL")  # as all states are: a reader need not undo anything
+            db.execute("PRAGMA journal_mode=WAL")  # like all states: readers need not undo anything
         _sync(fresh)
-        for tail in ("-wal", "-shm"):  # of the damaged one: no transaction of it may go into the copy
+        for tail in ("-wal", "-shm"):  # of the damaged state: none of its transactions may get into the copy
             with suppress(FileNotFoundError):
                 os.replace(beside(path, tail), beside(path, DAMAGED + tail))
         beside(path, DAMAGED).unlink(missing_ok=True)
@@ -73,7 +73,7 @@ def _restore(path: Path) -> bool:
 
 
 def copy_state(path: Path) -> bool:
-    """Takes a copy, beside whoever uses the state; whether there is a new one. Raises OSError, sqlite3.Error."""
+    """Copies a state in use. Returns True if there is a new copy. Raises OSError, sqlite3.Error."""
     if not path.exists() or path.stat().st_size > COPY_BYTES_MAX:
         return False
     fresh = beside(path, PREVIOUS + ".tmp")
@@ -93,7 +93,7 @@ def copy_state(path: Path) -> bool:
 
 @contextmanager
 def copied(path: Path, every_s: float = COPY_S) -> Iterator[None]:
-    """Takes copies now and then, in a thread of its own. One that fails is said, and tried again."""
+    """Takes copies periodically, in its own thread. A failure is reported, and retried."""
     stop = threading.Event()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Putting a dispatcher together from explicit parts, and running it as a process until SIGTERM."""
+"""Builds a dispatcher from explicit parts, and runs it as a process until SIGTERM."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Worker:
 
 @contextmanager
 def open_state(path: Path, rule: bytes, worker: Worker | None, now_ns: int) -> Iterator[State]:
-    """Closed at the end; a worker that ends in order leaves its logs to the others at once. Raises StateError."""
+    """Closes the state at the end; a worker that ends in order frees its logs at once. Raises StateError."""
     if worker is None:
         with closing(open_or_restore(path, rule=rule)) as alone:
             yield alone
@@ -58,7 +58,7 @@ def open_state(path: Path, rule: bytes, worker: Worker | None, now_ns: int) -> I
 
 
 def follower_for(state: State) -> Callable[..., Follower]:
-    """A worker begins with none of the logs; one that is alone reads also the parts that workers left unread."""
+    """Returns a follower: a worker's begins with no logs; without workers it also reads parts they left unread."""
     if isinstance(state, SharedState):
         return partial(SharedFollower, held=True)
     parts = state.parts()
@@ -66,7 +66,7 @@ def follower_for(state: State) -> Callable[..., Follower]:
 
 
 def open_exports(output: Path, disk: Disk, state: State, published: Path, warn: Callable[[str], None]) -> Exports:
-    """A dispatcher that is alone writes out also what workers left to export. Raises as ``Exports`` does."""
+    """A dispatcher without workers also writes out lines that workers left to export. Raises as ``Exports`` does."""
     if not isinstance(state, SharedState):
         for worker in state.outbox_of_others():
             Exports(output, disk, state, published, warn=warn, worker=worker).close()
@@ -76,7 +76,7 @@ def open_exports(output: Path, disk: Disk, state: State, published: Path, warn: 
 def log_leases_for(
     worker: Worker | None, state: State, follower: Follower, clock: Clock, exports: Callable[[str], Exports]
 ) -> LogLeases | None:
-    """None where it is alone. ``exports``: opens those of another worker."""
+    """Returns ``None`` without workers. ``exports`` opens the exports of another worker."""
     if worker is None:
         return None
     assert isinstance(state, SharedState)
@@ -97,18 +97,19 @@ def log_leases_for(
 @dataclass(frozen=True, slots=True)
 class Places:
     foreign: Path  # the foreign log directory
-    output: Path  # ``rejected/`` and ``late/`` come below it
-    state: Path  # a directory on a local disk; ``dispatcher.db`` comes into it
+    output: Path  # holds ``rejected/`` and ``late/``
+    state: Path  # a directory on a local disk for ``dispatcher.db``
     patterns: Sequence[str] = ("**/*",)
     max_record: int = 1 << 20
     watch: Watch = Watch.AUTO
+    # Once: a last line without line end waits until its file was not written to for this time; 0: it does not wait.
     last_line_after_s: float = 0.0
-    """Once: a last line without line end waits until its file was not written to for so long; 0: it does not."""
 
 
 def state_rule(join: str, adapter: Adapter, digester: Digester) -> bytes:
-    """What a state is bound to: with another key every id would be a new one to the registry, and all that is read
-    again would be joined twice.
+    """Returns the rule a state is bound to.
+
+    With another key every id would be new to the registry, and everything read again would be joined twice.
     """
     return blake2b(join.encode() + b"\0" + digester.fingerprint() + adapter.rule(), digest_size=16).digest()
 
@@ -124,10 +125,10 @@ def open_dispatcher(
     worker: Worker | None = None,
     reached: Reached | None = None,
 ) -> Iterator[DispatcherEngine]:
-    """An engine with its files open. ``worker`` None: it has its state alone.
+    """Yields an engine with its files open. ``worker`` is ``None`` if it has its state alone.
 
-    ``reached``: how far the redo log of its only joiner is durable now; noted with each commit, for whoever compares
-    the ages of the two. Raises LogDirectoryError, StateError, OSError.
+    ``reached``: how far the redo log of its only joiner is durable now. It is noted with each commit, to compare the
+    ages of the two later. Raises LogDirectoryError, StateError, OSError.
     """
     log = get_logger("photon.dispatcher")
     adapter, clock, registry = world.adapter, world.clock, world.registry
@@ -179,7 +180,7 @@ def open_dispatcher(
 
 
 async def serve(engine: DispatcherEngine, stop: asyncio.Event) -> None:
-    """Runs the engine until it is done, or ``stop`` is set; then what has a verdict is committed."""
+    """Runs the engine until it is done, or ``stop`` is set; then commits all verdicts."""
     running = asyncio.create_task(engine.run())
     try:
         await first(stop, [running])

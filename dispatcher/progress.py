@@ -1,10 +1,10 @@
 """Follows how far the event store has read the primary logs: often while an event may wait for it, else seldom.
 
-An event waits for it from its reading until it is a row of the retry store that is to be tried at a later time only.
-Whoever takes events calls ``wanted``: the store is then asked at once, so that what is known while they are being
-joined is no older than when it was asked all the time. Where the store tells by itself what arrives (``arrivals``),
-an event in memory waits for its progress only once it has missed, and then for a point that is known: until that may
-be read past it is asked less often.
+An event waits for it from its reading until it is a row of the retry store that is due only at a later time. Code
+that takes events calls ``wanted``: the store is then asked at once, so that the progress known while they are joined
+is no older than with constant polling. If the store reports arrivals itself (``arrivals``), an event in memory waits
+for its progress only after a miss, and then for a known point: until that may have been read past, it is asked less
+often.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from photon.dispatcher.state import State
 from photon.dispatcher.two_clocks import heard, passed_by_both
 from photon.eventstore.api import Progress
 
-AskProgress = Callable[[], Awaitable[Progress]]  # how far the event store has read the primary logs
+AskProgress = Callable[[], Awaitable[Progress]]  # asks how far the event store has read the primary logs
 
-IDLE_S = 1.0
-"""Asked this often while nothing waits; a row of the retry store may wait so long for news of logs read for ever."""
+IDLE_S = 1.0  # interval while nothing waits: a row of the retry store may wait this long for news of fully read logs
+# The interval while events are in memory but none waits for a point that may be read past by then: each question
+# costs both sides together some 1 ms of CPU.
 FOLLOWED_S = 0.25
-"""The same while events are in memory of which none waits for a point that may be read past by then: a question costs
-both sides together some 1 ms of CPU."""
+# ``once``: no foreign log is read while more of the primary logs is unread. A store that is reading answers slowly,
+# and mostly that it has not got that far; a join of 10 M + 1 M takes 0.83 of the time if the two do not overlap.
 AHEAD_BYTES = 256 << 20
-"""``once``: with more of the primary logs unread no foreign log is read. A store that reads answers slowly, and
-mostly that it has not come so far; a join of 10 M + 1 M takes 0.83 of the time when they do not meet."""
 STORE = "event store"
 CLOCKS = "clocks"  # their names in the log
 
@@ -38,7 +37,9 @@ CLOCKS = "clocks"  # their names in the log
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Seconds from one question to the next, while events wait and while none does; ``once``: some always do.
-    ``followed_s``: while none waits but for what the store tells of by itself, or for a later point of the logs."""
+
+    ``followed_s``: while none waits except for arrivals that the store reports, or for a later point of the logs.
+    """
 
     busy_s: float
     idle_s: float = IDLE_S
@@ -48,10 +49,7 @@ class Pace:
 
 @dataclass(eq=False)
 class ProgressWatch:
-    """See the module.
-
-    ``moved`` is called when the core was told of a new place.
-    """
+    """Asks the event store for its progress. Calls ``moved`` when the core was given a new position."""
 
     progress: AskProgress
     core: Core
@@ -63,9 +61,9 @@ class ProgressWatch:
 
     def __post_init__(self) -> None:
         self._wanted = asyncio.Event()
+        # True if logs may be read: the event store's clock is known (``two_clocks``), and of finished logs it has
+        # read most.
         self.may_read = False
-        """Whether logs may be read: the event store's clock is known (``two_clocks``), and of finished logs it has
-        read most."""
 
     def wanted(self) -> None:
         self._wanted.set()
@@ -81,7 +79,7 @@ class ProgressWatch:
             await until(self._wanted, pause_s)
 
     def pause_s(self) -> float:
-        """Seconds until the next question, if nothing comes."""
+        """Returns seconds until the next question, if nothing happens."""
         core, pace = self.core, self.pace
         if pace.once or not self.may_read or (core.open and not core.followed):
             return pace.busy_s
@@ -115,7 +113,7 @@ class ProgressWatch:
             self.moved()
 
     def _compare(self, ahead: int, now: float) -> None:
-        """Says so when the clocks differ by more than they may. ``ahead``: at least, for an answer may be slow."""
+        """Reports clocks that differ by more than permitted. ``ahead``: at least, because an answer may be slow."""
         if abs(ahead) <= self.core.patience.slack_ns:
             self.troubles.well(CLOCKS, now)
             return

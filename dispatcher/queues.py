@@ -1,19 +1,18 @@
-"""Where events are on their way to a joiner. Pure.
+"""Queues of events on their way to a joiner. Pure.
 
-``fresh``: own events just read, to be sent as they are. ``unasked``: to be looked up first. ``ready``: looked up or
+``fresh``: own events just read, sent without a look-up. ``unasked``: to be looked up first. ``ready``: looked up or
 tried before, to be sent. ``leaving``: left to their home for a head start; then they are ``due``, or ``waited`` for
-when that was in a backlog. What is behind (``Shares``) has a line of its own, ``unasked`` and ``ready`` there.
+if they came from a backlog. Events behind (``Shares``) have ``unasked`` and ``ready`` queues of their own.
 
-What is looked up is looked up just before it can be sent: an answer grows old in a queue, and another datacentre is
-at work on the same events.
+Look-ups happen just before sending: an answer grows old in a queue while another datacentre works on the same events.
 
-Catch-up shares joiners and registry with fresh events, which are to keep their latency (paper, 3.2.2). An event is
-*behind* when it is old as it is read, or waits in the retry store since longer; the others are *fresh*. Where no
-fresh events were sent for a moment, those behind get everything. Else
+Catch-up shares joiners and registry with fresh events, which must keep their latency (paper, 3.2.2). An event is
+*behind* if it is old when read, or has been in the retry store for longer; the others are *fresh*. If no fresh events
+were sent for a moment, those behind get everything. Otherwise
 
 - they get small batches, few of them in flight, whenever nothing fresh waits;
-- where fresh events wait they are still not starved: for what was sent of those they have a credit of ``share``; and
-  where so little is sent that it lasts, a few of them go now and then without.
+- while fresh events wait they are still not starved: they have a credit of ``share`` of the fresh events sent; and if
+  too little is sent for that, a few of them go now and then without credit.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.open_events import NO_ROWS, OpenEvents
 from photon.dispatcher.waiting import HeadStartQueue, RowQueue
 
-BEHIND_S = 120.0  # an event that is older is behind
-CALM_S = 1.0  # fresh traffic has ended when nothing fresh was sent for so long
-SMALL_EVENTS = 250  # events behind go in batches of so many beside fresh traffic: a fresh one waits for few of them
-TRICKLE_EVENTS, TRICKLE_S = 25, 1.0  # so few go so often while fresh ones wait, whatever the credit
-IDLE_PART = 8  # of the places in flight, one in so many is theirs while nothing fresh waits
+BEHIND_S = 120.0  # an older event is behind
+CALM_S = 1.0  # fresh traffic has ended when nothing fresh was sent for this time
+SMALL_EVENTS = 250  # batch size of events behind during fresh traffic: a fresh event waits for few of them
+TRICKLE_EVENTS, TRICKLE_S = 25, 1.0  # number and interval of events sent while fresh ones wait, regardless of credit
+IDLE_PART = 8  # one in this many places in flight is theirs while nothing fresh waits
+# a row of the retry store is read from disk, tried and written again: three times the cost of a fresh event.
 STORED_WEIGHT = 3.0
-"""A row of the retry store is read from disk, tried and written again: three times the cost of a fresh event."""
 
 
 class Shares:
-    """``share``: of the work while fresh events wait, below 1; 1: nothing goes before anything. Times: monotonic s.
+    """``share`` of the work while fresh events wait, below 1; 1: all events are equal. Times: monotonic s.
 
     ``capacity``: events in flight at all joiners together.
     """
@@ -65,7 +64,7 @@ class Shares:
         self._credit = min(self._credit, 2.0 * SMALL_EVENTS) + events * self._ratio
 
     def allowance(self, now: float, batch_events: int, *, fresh_wait: bool, in_flight: int) -> int:
-        """How many events behind may go to a joiner now, ``in_flight`` of them being there."""
+        """Returns how many events behind may go to a joiner now; ``in_flight`` are already there."""
         if not self.busy(now):
             return batch_events
         small = min(SMALL_EVENTS, batch_events)
@@ -76,18 +75,16 @@ class Shares:
         return min(small, TRICKLE_EVENTS) if now - self._behind_at >= TRICKLE_S else 0
 
     def sent_behind(self, cost: float, now: float, *, fresh_wait: bool) -> None:
-        """``cost``: of what goes, in fresh events. What goes while nothing fresh waits is free."""
+        """``cost``: of the events sent, in fresh events. Events sent while nothing fresh waits are free."""
         self._behind_at = now
         if fresh_wait:
             self._credit -= cost
 
 
-READY_BATCHES = 2  # nothing is looked up while so many batches are being looked up or wait for a joiner
-PROGRESS = 0.5
-"""Share of the oldest events left to others that are done, above which the others are waited for in a backlog."""
-PATIENT_S = 0.1
-"""The oldest ones are asked about this often while they are not done, or once in a head start if that is longer."""
-STOCK_EVENTS = 2 * SMALL_EVENTS  # rows of the retry store that are kept at hand beside fresh traffic
+READY_BATCHES = 2  # nothing is looked up while this many batches are being looked up or wait for a joiner
+PROGRESS = 0.5  # in a backlog: share of the oldest events left to others that must be done to go on waiting for them
+PATIENT_S = 0.1  # interval of asking about the oldest ones while they are not done, or a head start if that is longer
+STOCK_EVENTS = 2 * SMALL_EVENTS  # rows of the retry store kept ready during fresh traffic
 
 
 @dataclass(slots=True)
@@ -102,7 +99,7 @@ class _Line:
 
 
 class Queues:
-    """``homes``: None where this datacentre is the only one: nothing is left to anybody. Times: monotonic seconds."""
+    """``homes`` is ``None`` if there is only this datacentre: nothing is left to others. Times: monotonic seconds."""
 
     def __init__(self, table: OpenEvents, limits: Limits, homes: Homes | None, shares: Shares) -> None:
         self._table = table
@@ -116,16 +113,15 @@ class Queues:
         self._waited = RowQueue()
         self._leaving = HeadStartQueue(homes.ranks + 1 if homes is not None else 0)
         self._asking = 0
-        self._progress = 1.0  # share of the oldest events that we left which their home has done; of late
+        self._progress = 1.0  # recent share of the oldest events left to others that their home has done
         self._next_patient = 0.0
         self._oldest_behind = 0.0
-        self._since: float | None = None  # since when the first of those that are fresh or to be tried again waits
+        self._since: float | None = None  # since when the first event that is fresh or to be tried again has waited
         self._fresh_is_next = True
         self.behind_in_flight = 0  # events behind that are at joiners
+        # Events in a batch; fewer if joiners are slow and others work on the same events.
         self.batch_events = limits.batch_events
-        """Events in a batch; less where joiners are slow and others are at work on the same events."""
-        self.look_first = False
-        """Whether events are looked up before they go to a joiner: others have probably been there before."""
+        self.look_first = False  # look up events before they go to a joiner: others have probably been there before
 
     @property
     def left(self) -> int:
@@ -133,12 +129,12 @@ class Queues:
 
     @property
     def long(self) -> bool:
-        """Whether more is to be done than what keeps the joiners busy."""
+        """True if there is more work than keeps the joiners busy."""
         queued = len(self._live) + len(self._behind) + len(self._due) + len(self._waited)
         return queued > READY_BATCHES * self.batch_events
 
     def room_for_rows(self, now: float) -> int:
-        """How many rows of the retry store that are behind may be taken up now, so that joiners have enough."""
+        """Returns how many rows of the retry store that are behind may be loaded now, so that joiners have enough."""
         if not self._shares.busy(now):
             return 2 * READY_BATCHES * self._limits.batch_events - len(self._behind)
         room = STOCK_EVENTS - len(self._behind)
@@ -159,10 +155,10 @@ class Queues:
             line.ready.add(own)
 
     def again(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
-        """Events whose next try has come. They are looked up: another datacentre has had its time.
+        """Takes events that are due again. They are looked up: another datacentre has had its time.
 
-        ``arrived``: because their primary event has, so they go before the others. About now it has come to their
-        home as well: rows of the retry store, tried at any time by back-off, are left to it as events in memory are.
+        ``arrived``: their primary event has, so they go before the others. It has now reached their home too: rows of
+        the retry store, tried at any time by back-off, are left to it like events in memory.
         """
         for line, some in self._parted(rows):
             if self._homes is None:
@@ -184,7 +180,7 @@ class Queues:
         return [(line, some) for line, some in parts if len(some)]
 
     def asked(self, rows: RowIndexes, count: int, now: float, *, patient: bool = False) -> None:
-        """Of ``count`` events that were looked up, these have no verdict: they go on to a joiner or are left.
+        """Handles those of ``count`` looked-up events that have no verdict: they go on to a joiner or are left.
 
         ``patient``: as ``next_question`` said of them.
         """
@@ -224,7 +220,7 @@ class Queues:
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def next_question(self, now: float) -> tuple[RowIndexes, bool]:
-        """Events to look up now, and whether those without a verdict then wait on. Give each call's to ``asked``."""
+        """Returns events to look up now, and whether those without a verdict wait on. Pass them to ``asked``."""
         due, waited = self._leaving.due(now)
         self._due.add(due)
         self._waited.add(waited)
@@ -255,10 +251,10 @@ class Queues:
         return bool(self._fresh or self._live)
 
     def _pull_waited(self, homes: Homes, now: float) -> tuple[RowIndexes, bool]:
-        """Of a backlog, and there is nothing of our own to do.
+        """Pulls events left to other datacentres when our own queue is empty.
 
-        The oldest ones show whether their home comes on; what it has done makes room to read on. If it does not, the
-        newest ones are taken: it comes to those last, so the two of us meet once and not at each event.
+        The oldest ones show if their home makes progress; the ones it has done make room to read on. If it does not,
+        the newest ones are taken: it reaches those last, so the two of us meet once and not at each event.
         """
         if now >= self._next_patient:
             self._next_patient = now + self._patience_s(homes)  # one question at a time
@@ -269,13 +265,13 @@ class Queues:
 
     @staticmethod
     def _patience_s(homes: Homes) -> float:
-        """How long its home may have them on their way: a head start."""
+        """Returns how long its home may take for them: a head start."""
         return max(PATIENT_S, homes.wait_s(1, backlog=True))
 
     def _asks(self, now: float) -> bool:
-        """Whether own events, too, are looked up before they are sent.
+        """True if own events, too, are looked up before they are sent.
 
-        At the head of the logs they need not be: this is their home, and if another datacentre took one, its
+        At the head of the logs that is unnecessary: this is their home, and if another datacentre took one, its
         registration says so. It would cost each of them a round trip to the nearest replica.
         """
         homes = self._homes
@@ -284,17 +280,18 @@ class Queues:
         if not self._fresh:
             return False
         stretch = self._table.stretch[self._fresh.first]
-        # Has it waited for a joiner for so long that others may not wait for us?
+        # Has it waited so long for a joiner that others may no longer wait for us?
         return stretch is None or now - stretch.read_at > homes.head_start.seconds
 
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None, full: bool = False
     ) -> RowIndexes:
-        """The next events to send: of those that are fresh or to be tried again when a batch is full, or the first
-        has waited for ``wait_s``. They go together: a batch costs a machine much the same, whatever is in it.
+        """Returns the next events to send: fresh or due ones, when a batch is full or the first has waited for
+        ``wait_s``.
 
-        ``flush``: there is no more to be read now. ``wait_s`` None: as the limits say, or not at all with ``flush``.
-        ``full``: memory is, so that what is fresh may wait to be read.
+        They go together: a batch costs a machine much the same regardless of its size. ``flush``: nothing more can be
+        read now. Without ``wait_s`` the limits apply, or no wait with ``flush``. ``full``: memory is full, so fresh
+        events may be unread.
         """
         if wait_s is None:
             wait_s = 0.0 if flush else self._limits.batch_wait_s
@@ -320,9 +317,10 @@ class Queues:
         return count >= self.batch_events or (self._since is not None and now >= self._since + wait_s)
 
     def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> RowIndexes:
-        """Events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
+        """Returns events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
 
-        So there is when memory is full: those behind that fill it make room, rows of the retry store do not.
+        That also applies when memory is full: the events behind that fill it make room, rows of the retry store do
+        not.
         """
         more = not flush or (full and self._is_stored(self._behind.ready.first))
         wait = self._fresh_wait or (self._shares.busy(now) and more)
@@ -341,7 +339,7 @@ class Queues:
         return bool(self._table.row_id[row])
 
     def _pull(self, *queues: RowQueue, most: int | None = None) -> RowIndexes:
-        """A batch: what the first one has, then what the next one has."""
+        """Returns a batch: events of the first queue, then of the next one."""
         room = self.batch_events if most is None else min(most, self.batch_events)
         left = self._limits.batch_bytes
         taken: list[RowIndexes] = []
@@ -359,11 +357,11 @@ class Queues:
         return np.concatenate(taken) if taken else NO_ROWS
 
     def fresh_due(self, wait_s: float) -> float | None:
-        """When fresh events, or such to be tried again, have waited for so long; monotonic seconds."""
+        """Returns when events that are fresh or due again will have waited for ``wait_s``; monotonic seconds."""
         return None if self._since is None else self._since + wait_s
 
     def next_due(self, now: float) -> float | None:
-        """When the next head start is over, or those that were left are to be asked about again."""
+        """Returns when the next head start ends, or left events are asked about again."""
         due = self._leaving.next_due()
         if self._waited and self._next_patient > now:
             due = self._next_patient if due is None else min(due, self._next_patient)

@@ -1,7 +1,7 @@
-"""What a dispatcher writes into its log. Pure but for the log.
+"""A dispatcher's log lines. Pure except for the log.
 
-Troubles that last are said once, and once more when they are over, not at every attempt. Of events that are given up
-the first one of a batch is named.
+Lasting troubles are reported once, and once more when they are over, not at every attempt. For events that are given
+up, the first one of a batch is named.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import Retimed
 from photon.joiner.api import JoinAnswers, Outcome
 
+# A trouble is over after this time without it: with one shard of many without a leader every other batch goes well.
 CALM_S = 2.0
-"""Over is what has not happened for so long: with one shard of many without a leader every other batch goes well."""
-LASTS_S = 10.0  # what is over sooner is not worth a line: at its start a dispatcher meets parts that are starting too
-RETIMED_S = 60.0  # not more than one line in so long tells of ids with two event times
+LASTS_S = 10.0  # shorter troubles are not worth a line: at its start a dispatcher meets parts that are starting too
+RETIMED_S = 60.0  # least time between lines about ids with two event times
 _GIVEN_UP = {Outcome.REJECTED: "events rejected", Outcome.LATE: "events come late"}
 
 
 def tell_given_up(log: Any, events: Events, answers: JoinAnswers) -> None:
-    """A line for the rejected ones of a batch and one for the late ones, each with the first of them."""
+    """Logs a line for the rejected events of a batch and one for the late ones, each with the first of them."""
     outcomes = answers.verdicts.outcomes.tobytes()
     for outcome, what in _GIVEN_UP.items():
         if outcome in outcomes:
@@ -40,7 +40,7 @@ def tell_given_up(log: Any, events: Events, answers: JoinAnswers) -> None:
 
 
 def tell_retimed(log: Any, found: Retimed, lines: int) -> None:
-    """``lines``: of this kind since the start."""
+    """``lines``: number of such lines since the start."""
     log.warning(
         "an id came with two event times: one event, joined once; photon explain shows its record",
         event_id=found.event_id,
@@ -65,7 +65,7 @@ class _Trouble:
     since: float
     last: float
     said: bool = False
-    well: bool = False  # something went well since it was met last
+    well: bool = False  # something went well since the trouble last occurred
 
 
 class Troubles:
@@ -76,7 +76,7 @@ class Troubles:
         self._met: dict[str, _Trouble] = {}
 
     def met(self, what: str, problem: str, now: float) -> None:
-        """``what`` is in trouble: said once, when it has lasted."""
+        """Notes that ``what`` is in trouble: reported once, after it has lasted."""
         trouble = self._met.get(what)
         if trouble is None or (trouble.well and not trouble.said and now - trouble.last >= CALM_S):
             trouble = self._met[what] = _Trouble(now, now)

@@ -1,4 +1,4 @@
-"""When an event is tried again, and how long a missing primary is waited for. Pure (paper, section 3.2.1)."""
+"""Decides when an event is tried again, and how long a missing primary is waited for. Pure (paper, section 3.2.1)."""
 
 from __future__ import annotations
 
@@ -17,51 +17,50 @@ from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.joiner.api import WAIT_NS, Outcome
 
 SETTLED_NS = NEVER_NS  # as ``trigger_ns`` and next try: nothing in this run will change the answer
+# As ``trigger_ns``: tried again when the primary logs are fully read, except perhaps for last lines without end.
 COMPLETE_NS = ALL_BUT_ENDS_NS
-"""As ``trigger_ns``: tried again when the primary logs have been read for ever, or all but last lines without end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential with full jitter: anything from ``floor`` to the bound of this attempt. Seconds."""
+    """Exponential with full jitter: between ``floor`` and the bound of this attempt. Seconds."""
 
     first: float
     most: float
     floor: float = 0.01
 
     def delay(self, attempts: int, random: Callable[[], float]) -> float:
-        """``attempts``: failed ones so far, at least 1. ``random``: uniform in [0, 1)."""
+        """``attempts``: consecutive failures so far, at least 1. ``random``: uniform in [0, 1)."""
         bound = min(self.most, self.first * 2.0 ** min(attempts - 1, LAST_STEP))
         return max(self.floor, random() * bound)
 
 
+# The primary event is absent: news is more likely from the next read of the primary logs than from the next attempt.
+# Many events may wait for hours: if the store has very many rows, the bound grows with them.
 NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
-"""The primary event has not come: the next read of the primary logs is likelier news than the next attempt.
-Events may wait for hours, many of them: where the store has very many rows, the bound grows with them."""
-LAST_STEP = 60  # after so many attempts a back-off has its longest bound
+LAST_STEP = 60  # after this many attempts a back-off has its longest bound
+# An event whose primary is absent although the logs were read past the moment of the event's reading, but by no more
+# than this, is tried again soon: most such primaries are on their way.
 EARLY_S = 1.5
-"""An event whose primary has not come though the logs were read past the moment when the event was read, but by no
-more than this, is tried again soon: most such primaries are on their way."""
-EARLY_MOST_S = 60.0  # it is young for no longer, should the reading of the logs stand still
-EARLY_BACKOFF = Backoff(first=0.08, most=2.0)  # the same every time
+EARLY_MOST_S = 60.0  # it is young for no longer, should the reading of the logs stop
+EARLY_BACKOFF = Backoff(first=0.08, most=2.0)  # the same each time
+# If very many wait in memory, their bound grows, so that they cause at most this many tries, or twice as many.
 EARLY_A_SECOND = 4000
-"""Where very many wait in memory its bound grows, so that they cost no more tries than this, or twice as many."""
+# The bound of a back-off is long enough to try all rows of the store once in it at this rate. The mean rate is twice
+# that, with full jitter.
 RETRIES_A_SECOND = 1000
-"""The bound of a back-off is so long that all rows of the store can be tried once in it at this rate. The mean is
-twice that, with full jitter."""
 RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
-FAILED_HELD = 6  # tries in a row that failed, up to which a row waits in memory for the next one: some seconds
+FAILED_HELD = 6  # consecutive failures up to which a row waits in memory for its next try: some seconds
+# With --once, over complete primary logs: an event without a verdict after this many attempts (about a minute) waits
+# for the next run. One whose primary log is gone waits for it at once.
 ONCE_ATTEMPTS_MAX = 20
-"""With --once, over complete primary logs: an event that has no verdict after so many attempts (about a minute) waits
-for the next run. One whose primary log is gone waits for it at once."""
-TOO_NEW_CHECK_S = 600.0  # an event of the future is looked at this often, in case the clock was wrong
-TOO_NEW_STEP_S = 0.05  # it is tried when its time has come, to so much
+TOO_NEW_CHECK_S = 600.0  # interval of checking an event of the future, in case the clock was wrong
+TOO_NEW_STEP_S = 0.05  # precision with which it is tried when its time has come
 TOO_NEW_ONCE_S = 5.0  # with --once an event further in the future than this waits for the next run,
+# And so does one whose time has not come by the registry's clock, although it has by ours, after this many tries.
 TOO_NEW_ONCE_TRIES = 6
-"""and so does one for which the registry's clock, not this one, has not come so far after so many tries."""
-NOT_YET_MOST_S = 3600.0  # however many rows there are, each is tried about twice in an hour
-LONGEST_S = 2 * NOT_YET_MOST_S
-"""No back-off is longer, not even one that a clock made longer which was wrong by as much."""
+NOT_YET_MOST_S = 3600.0  # regardless of the number of rows, each is tried about twice in an hour
+LONGEST_S = 2 * NOT_YET_MOST_S  # no back-off is longer, even if a wrong clock would make it so
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,9 @@ class Patience:
     """How long a missing primary event is waited for, counted from the foreign event's first read.
 
     ``once``: until the primary logs, complete by then, have been read. ``slack_ns``: clock uncertainty and the
-    primary's greatest delay. ``unmatched_after_ns`` None: for ever. ``whole_sets``: found ones are waited for as well
-    (``Matching.whole_sets``); ``after_ns``: they may be so much later than the foreign event.
+    primary's greatest delay. ``unmatched_after_ns`` is ``None`` to wait permanently. ``whole_sets``: even after one
+    is found, others are waited for (``Matching.whole_sets``); ``after_ns``: how much later than the foreign event
+    they may be.
     """
 
     unmatched_after_ns: int | None = None
@@ -82,16 +82,16 @@ class Patience:
 
     @property
     def at_first_ns(self) -> int:
-        """What a miss is worth before patience has ended: WAIT_NS, nothing. NEVER_NS: a verdict, once all is read."""
+        """The meaning of a miss before patience has ended: WAIT_NS, none; NEVER_NS, a verdict once all is read."""
         return NEVER_NS if self.once and not self.keep_pending else WAIT_NS
 
     @property
     def ends(self) -> bool:
-        """By time: not for ever, nor when all is read."""
+        """True if patience ends by time: not permanent, and not at the end of the logs."""
         return self.unmatched_after_ns is not None and not (self.once or self.keep_pending)
 
     def as_of_ns(self, first_read_ns: int) -> int:
-        """ABSENT as of then makes it unmatched; WAIT_NS: never."""
+        """Returns the time as of which ABSENT makes the event unmatched; WAIT_NS if none does."""
         if self.keep_pending:
             return WAIT_NS
         if self.once:
@@ -101,15 +101,17 @@ class Patience:
         return min(first_read_ns + self.unmatched_after_ns + self.slack_ns, COMPLETE_NS)
 
     def final_as_of_ns(self, first_read_ns: int, event_time_ns: int) -> int:
-        """``as_of_ns``; of an event whose window ends later, as a clock that is a little ahead makes it, not before
-        that. What is further ahead the registry takes when its time has come, and it is decided then."""
+        """Returns ``as_of_ns``, or the end of the event's window if that is later, as when a clock is a little ahead.
+
+        An event further ahead is accepted by the registry when its time has come, and decided then.
+        """
         as_of = self.as_of_ns(first_read_ns)
         if not self.whole_sets or as_of in (WAIT_NS, NEVER_NS):
             return as_of
         return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
 
     def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
-        """Past which point of the primary logs the next attempt pays, after one begun at ``read_past_ns``."""
+        """Returns the point of the primary logs past which a retry pays, after an attempt at ``read_past_ns``."""
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns and not self.whole_sets:
@@ -120,9 +122,12 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One that is over. ``read_past_ns``: the primary's progress as it began. ``rows``: of the retry store; ``held``:
-    events that wait in memory; ``followed``: they are told when their primary event comes (``arrivals``); ``gone``:
-    the primary log that holds it is gone."""
+    """An attempt that is over.
+
+    ``read_past_ns``: the primary's progress at its start. ``rows``: in the retry store; ``held``: events that wait in
+    memory; ``followed``: the arrival of primary events is reported (``arrivals``); ``gone``: the primary log that
+    holds it is gone.
+    """
 
     outcome: Outcome
     read_past_ns: int
@@ -135,29 +140,31 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """For events that are alike. ``settled``: none in this run; ``given_up``: though one might."""
+    """The next try of similar events. ``settled``: none in this run; ``given_up``: although one might help."""
 
     delay_s: float
     trigger_ns: int = SETTLED_NS
     settled: bool = False
     given_up: bool = False
+    # For young events: after any number of such tries, the normal back-off begins with its first step.
     early: bool = False
-    """Of the young: however many such tries there were, the back-off that follows begins with the first one's."""
 
 
 class Likeness(NamedTuple):
-    """What decides about the next try of an event beside its draw; and its trigger."""
+    """The values that determine an event's next try, except its random draw; and its trigger."""
 
     attempts: int
     failed: int = 0
-    steps: int = 0  # of TOO_NEW_STEP_S, until its event time has come
+    steps: int = 0  # multiples of TOO_NEW_STEP_S, until its event time has come
     trigger_ns: int = SETTLED_NS
 
 
 @dataclass(eq=False)
 class NextTries:
-    """``hold_s``: with --once, what is to be tried later than that waits for the next run. ``own_ones``: of digests,
-    whose home this datacentre is (``Homes.own_ones``); None: it is alone."""
+    """``hold_s``: with --once, events due later than that wait for the next run.
+
+    ``own_ones``: selects digests whose home this datacentre is (``Homes.own_ones``); ``None`` if it is the only one.
+    """
 
     patience: Patience
     hold_s: float
@@ -167,8 +174,11 @@ class NextTries:
     def plans(
         self, attempt: Attempt, table: OpenEvents, rows: RowIndexes, now_ns: int
     ) -> Iterator[tuple[RowIndexes, NextTry]]:
-        """By groups that are tried again together. What is said of an event follows from its own tries, age and time,
-        never from those of the others in its batch; only what is alike in these shares a draw."""
+        """Yields groups of events that are tried again together.
+
+        The result for an event depends on its own tries, age and time, never on others in its batch; events equal in
+        these share a random draw.
+        """
         early = self._early(attempt, table, rows, now_ns)
         for soon, some in ((True, rows[early]), (False, rows[~early])):
             alike: dict[Likeness, list[int]] = {}
@@ -193,12 +203,15 @@ class NextTries:
         return map(Likeness, table.attempts[rows].tolist(), table.failed[rows].tolist(), steps)
 
     def _early(self, attempt: Attempt, table: OpenEvents, rows: RowIndexes, now_ns: int) -> Mask:
-        """Where several datacentres share the work only the events' home: else they would all join them at once.
-        And only where nobody tells when a primary event comes: it costs each event some twenty tries."""
+        """Returns the young events. With several datacentres only their home does this: else all would join them at
+        once.
+
+        Only used if nobody reports the arrival of primary events: it costs each event some twenty tries.
+        """
         patience = self.patience
         if attempt.outcome != Outcome.NOT_YET or patience.once or attempt.followed or patience.whole_sets:
             return np.zeros(len(rows), np.bool_)
-        # By what was read, not by the time: where a store lags, the primary event may stand in what it has not read.
+        # By the reading, not by the time: if a store lags, the primary event may be in its unread lines.
         since = max(attempt.read_past_ns - int(EARLY_S * NS_PER_S), now_ns - int(EARLY_MOST_S * NS_PER_S))
         first_read_ns = table.first_read_ns[rows]
         early: Mask = (first_read_ns > since) & (first_read_ns <= attempt.read_past_ns)
@@ -217,23 +230,23 @@ class NextTries:
         if attempt.outcome == Outcome.NOT_YET:
             trigger = likeness.trigger_ns
             most = min(max(NOT_YET_BACKOFF.most, attempt.rows / RETRIES_A_SECOND), NOT_YET_MOST_S)
-            # Where patience was over as the attempt began, it was the first one, which asks for no verdict (it came
-            # late: the event was left to others, or no joiner answered), or the store has started again meanwhile.
+            # If patience was over when the attempt began, it was the first one, which asks for no verdict (it came
+            # late: the event was left to others, or no joiner answered), or the store has restarted in the meantime.
             over = trigger == SETTLED_NS or (trigger == COMPLETE_NS and patience.ends)
             if patience.whole_sets and not over:
-                attempts = LAST_STEP  # nothing but the trigger changes the answer
+                attempts = LAST_STEP  # only the trigger can change the answer
             delay = replace(NOT_YET_BACKOFF, most=most).delay(attempts, self.random)
-            # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.
+            # Without keep_pending the complete logs give a verdict, unless the store has restarted in the meantime.
             hopeless = patience.keep_pending or (patience.once and attempt.read_past_ns < NEVER_NS)
             return NextTry(delay, trigger, settled=trigger == SETTLED_NS and hopeless)
-        # Of the tries before only those that failed: an event that had waited for hours for its primary event would
-        # wait for as long as the longest back-off is when it comes and the joiner happens to have its hands full.
+        # Of the earlier tries count only failures: otherwise an event that had waited for hours for its primary event
+        # would wait for the longest back-off if that arrives while the joiner happens to be overloaded.
         failing_s = RETRY_BACKOFF.delay(max(1, likeness.failed + (not attempt.overloaded)), self.random)
         if attempt.outcome == Outcome.TOO_NEW:
             ahead_s = likeness.steps * TOO_NEW_STEP_S
             delay = min(max(ahead_s, failing_s), TOO_NEW_CHECK_S)
             far = ahead_s > min(self.hold_s, TOO_NEW_ONCE_S)
-            # By this clock its time has come; once all is read nothing else is waited for.
+            # By this clock its time has come; once everything is read there is nothing else to wait for.
             behind = ahead_s <= 0.0 and attempt.read_past_ns >= COMPLETE_NS and attempts >= TOO_NEW_ONCE_TRIES
             return NextTry(delay, settled=patience.once and (far or behind))
         tried = 0 if attempt.overloaded else attempts
@@ -243,6 +256,6 @@ class NextTries:
 
 
 def _too_new_steps(time_ns: int, now_ns: int) -> int:
-    """Steps until an event time has come: 0 if it has; no more than make up TOO_NEW_CHECK_S."""
+    """Returns steps until an event time has come: 0 if it has; at most TOO_NEW_CHECK_S' worth."""
     ahead_s = (time_ns - now_ns) / NS_PER_S
     return math.ceil(min(max(ahead_s, 0.0), TOO_NEW_CHECK_S) / TOO_NEW_STEP_S)

@@ -1,17 +1,17 @@
-"""Takes up rows of the retry store whose time has come, as many as may be tried now.
+"""Loads due rows of the retry store, as many as may be tried now.
 
 - *Woken* rows wait for a point of the primary logs that has been passed. The newest of them are fresh (``queues``):
-  their primary came a moment ago, as that of most events does.
-- The other woken rows, and those whose back-off is over, are behind: a few at a time beside fresh traffic, longest
+  their primary arrived a moment ago, as most events' do.
+- The other woken rows, and those whose back-off is over, are behind: a few at a time during fresh traffic, longest
   waiting first.
-- *Arrived* rows wait for a primary event that has come, as the event store tells (``arrivals``): they are taken up at
-  once, and tried before others of their age.
-- Rows of an earlier process, or of another one (``claimed``): all of them are tried once with --once; else those that
-  no back-off can have put off so far (settled in an earlier run, or by a clock that was wrong). They are behind too.
-- When the clock has gone back (``clock_went_back``), all rows whose time has not come by it, and those that events in
-  memory become: what they wait for was reckoned by a clock that was ahead, or has to be by one that is behind.
+- *Arrived* rows wait for a primary event whose arrival the event store has reported (``arrivals``): they are loaded
+  at once, and tried before others of their age.
+- Rows of an earlier process, or of another one (``claimed``): with --once all of them are tried once; otherwise those
+  that no back-off can have delayed this far (settled in an earlier run, or by a wrong clock). They are behind too.
+- When the clock has gone back (``clock_went_back``), all rows that are not due by the new clock, and rows made of
+  events in memory: their next tries were computed by a clock that was ahead, or one that is behind now.
 
-What one look costs does not depend on how many rows there are.
+The cost of one look does not depend on the number of rows.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from photon.dispatcher.queues import BEHIND_S, CALM_S
 from photon.dispatcher.retry import LONGEST_S, SETTLED_NS
 from photon.dispatcher.state import State
 
-LOOK_S = 0.05  # the store is asked this often
+LOOK_S = 0.05  # interval of asking the store
 ROWS_MAX = 10_000
 BYTES_MAX = 16 << 20  # rows in memory at a time, and their bytes (one look more)
-LOOK_ROWS = 2000  # rows taken up in one look: the loop does nothing else meanwhile
-ARRIVED_MAX = 200_000
-"""Keys that have come and whose rows are to be looked for; those above are left to their back-off."""
+LOOK_ROWS = 2000  # rows loaded in one look, during which the loop does nothing else
+ARRIVED_MAX = 200_000  # most arrived keys whose rows are still to be looked up; others wait for their back-off
 ARRIVED_AT_ONCE = 500
 _FIRST_NS = -(2**63)
 
 
 class RetryLoader:
-    """For one core and its state. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
+    """Serves one core and its state. Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
 
     def __init__(self, core: Core, state: State, *, once: bool, now_ns: int) -> None:
         self._core = core
@@ -47,7 +46,7 @@ class RetryLoader:
         self._last_row = state.last_row_at_open
         self._arrived: deque[bytes] = deque(maxlen=ARRIVED_MAX)
         self._swept_to = (_FIRST_NS, 0) if once else (now_ns + int(LONGEST_S * NS_PER_S), 0)
-        self.swept = not state.retry_rows  # all rows of earlier processes were tried that have to be
+        self.swept = not state.retry_rows  # all rows of earlier processes that have to be tried were tried
 
     def arrived(self, keys: Iterable[bytes]) -> None:
         if self._state.retry_rows:
@@ -55,11 +54,11 @@ class RetryLoader:
 
     @property
     def pending(self) -> bool:
-        """Whether there are rows to take up at the next look, however soon it comes."""
+        """True if there are rows to load at the next look, however soon that is."""
         return bool(self._arrived)
 
     def clock_went_back(self, now_ns: int) -> None:
-        """The clock went back to ``now_ns``: no row waits until it is where it was."""
+        """Handles a clock that was set back to ``now_ns``: no row waits until it is back where it was."""
         self._core.clock_went_back(now_ns)
         self._sweep_from(now_ns)
 
@@ -71,18 +70,18 @@ class RetryLoader:
         self._last_row = self._state.last_row()
 
     def look(self, now_ns: int, now: float) -> None:
-        """Takes up what is to be tried now; seldom enough by itself."""
+        """Loads rows to be tried now; limits its own frequency."""
         core, state = self._core, self._state
         self._look_for_arrived(now_ns, now)
         room = min(LOOK_ROWS, ROWS_MAX - len(core.loaded))
-        if self._next_look is None:  # what is fresh comes first, and has not been read yet
+        if self._next_look is None:  # fresh events come first, and have not been read yet
             self._next_look = now + (0.0 if self._once else CALM_S)
         if not state.retry_rows or now < self._next_look or room <= 0 or core.loaded.bytes >= BYTES_MAX:
             return
         self._next_look = now + LOOK_S
         passed_ns = min(core.read_past_ns, SETTLED_NS - 1)
         old_ns = now_ns - int(BEHIND_S * NS_PER_S)
-        held = len(core.loaded)  # rows in memory stand in the store as they were
+        held = len(core.loaded)  # rows in memory are unchanged in the store
         ids = core.unloaded(state.triggered_ids(passed_ns, room + held, after_ns=old_ns))[:room]
         room = min(room - len(ids), core.room_for_rows(now))
         if room > 0:

@@ -1,7 +1,7 @@
-"""A dispatcher's state that several worker processes of one machine share: leases and fencing in its transactions.
+"""A dispatcher's state shared by several worker processes of one machine: leases and fencing in its transactions.
 
-Each process that works under a worker's name has an incarnation, a number that is never used again. It may change
-what it has a lease on, its own rows of the retry store and its own lines to export, and the counts, which add up.
+Each process that works under a worker's name has an incarnation, a number that is never reused. It may change the
+units it has leases on, its own rows of the retry store and its own lines to export, and the counts, which add up.
 Every commit checks within its transaction that its incarnation was not fenced and still has each lease that it needs
 (see ``leases``); a commit that comes too late is refused as a whole.
 """
@@ -24,28 +24,29 @@ from photon.dispatcher.state import IDS_AT_ONCE, Changes, State, is_part
 from photon.dispatcher.undecided import LEASES_MOVED
 
 CLAIMED_AT_ONCE = 5000  # rows of the retry store taken over from a dead worker in one transaction
-NAME_WAIT_S = 1.0  # another worker may just be writing out what this name's last process left to export
+NAME_WAIT_S = 1.0  # another worker may be writing out lines that this name's last process left to export
+# a commit that may wait is postponed after the first; one that may not waits up to the second.
 PROBE_MS, BUSY_MS = 5, 60_000
-"""A commit that may wait is put off after the first; one that may not waits for the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A unit that this worker has now. ``high``: up to where it was ever dealt with."""
+    """A unit that this worker now has. ``high``: the highest offset ever processed."""
 
     position: LogPosition
     high: int
     part: LogPart | None = None
-    anew: bool = False  # as ``State.anew``
+    anew: bool = False  # as in ``State.anew``
 
 
 class SharedState(State):
-    """One worker's connection. Raises WorkerFenced wherever it would change something, once it was fenced."""
+    """One worker's connection. Once fenced, it raises WorkerFenced from every change."""
 
     def __init__(self, path: Path, worker: str, *, now_ns: int, rule: bytes | None = None) -> None:
-        """As State. ``worker``: 1 to 40 of a-z, 0-9, - and _. ``now_ns``: wall clock, for those who look.
+        """Opens the state like State. ``worker``: 1 to 40 of a-z, 0-9, - and _. ``now_ns``: wall clock, for
+        observers.
 
-        Raises StateError, also while another process works under this name, and on a network file system.
+        Raises StateError, also while another process uses this name, and on a network file system.
         """
         self.worker = worker
         self._now_ns = now_ns
@@ -74,7 +75,10 @@ class SharedState(State):
         return [share, name]
 
     def _begin(self) -> None:
-        """A new incarnation. Earlier ones of this name are dead, for it has their lock; all are when it is first."""
+        """Starts a new incarnation.
+
+        Earlier ones of this name are dead, since it has their lock. If it is the first of the state, all are.
+        """
         self._db.execute(f"PRAGMA busy_timeout={BUSY_MS}")
         with Transaction(self._db, self.path):
             which = "1" if self._first else "name = ?"
@@ -102,7 +106,7 @@ class SharedState(State):
 
     # -- commits ---------------------------------------------------------------------------------------------------
     def ready(self) -> bool:
-        """Whether the database is free for a transaction now. A worker that was stopped within one holds it up."""
+        """True if the database is free for a transaction now. A worker that was stopped within one blocks it."""
         self._db.execute(f"PRAGMA busy_timeout={PROBE_MS}")
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -122,7 +126,7 @@ class SharedState(State):
         self._check_owned("retries", "id", list(rows))
 
     def _check(self) -> None:
-        """Within a transaction: nobody took this worker for dead."""
+        """Checks, within a transaction, that this worker was not fenced."""
         if not self._all("SELECT 1 FROM workers WHERE incarnation = ? AND NOT fenced", self.owner):
             raise WorkerFenced()
 
@@ -139,7 +143,7 @@ class SharedState(State):
 
     # -- leases ----------------------------------------------------------------------------------------------------
     def renew(self, now_ns: int, decision: Decision | None = None) -> list[Granted]:
-        """The beat moves on; fences and takes as decided, where that still holds. What was taken."""
+        """Increments the beat; fences and takes units as decided, if that still holds. Returns the units taken."""
         decision = decision or Decision()
         with self._changing():
             self._db.execute(
@@ -154,7 +158,7 @@ class SharedState(State):
             for unit in taken:
                 if is_part(unit):
                     part = parts.get(unit)
-                    if part is not None:  # else it was read to its end since
+                    if part is not None:  # else it has since been read to its end
                         granted.append(Granted(LogPosition(unit, "", part.offset), part.offset, part))
                 else:
                     granted.append(self._granted(unit))
@@ -177,7 +181,7 @@ class SharedState(State):
         return Granted(LogPosition(unit, *position), high, anew=bool(anew))
 
     def release(self, units: Sequence[str]) -> None:
-        """Gives leases back. All that was read of these units is committed."""
+        """Returns leases. Everything read of these units is committed."""
         with self._changing():
             self._db.executemany(
                 "DELETE FROM leases WHERE unit = ? AND owner = ?", [(unit, self.owner) for unit in units]
@@ -185,7 +189,7 @@ class SharedState(State):
             self._moved()
 
     def split(self, position: LogPosition, parts: Sequence[LogPart]) -> None:
-        """A log of this worker, of which it has read nothing yet, goes on at ``position``; before that are parts."""
+        """Makes an unread log of this worker continue at ``position``; before that are parts."""
         with self._changing():
             self._check_leases([position.identity])
             self._put_positions({position.identity: position}, {})
@@ -195,13 +199,13 @@ class SharedState(State):
             self._moved()
 
     def drop_parts(self, units: Sequence[str]) -> None:
-        """Parts of this worker whose bytes are no more."""
+        """Drops parts of this worker whose bytes no longer exist."""
         with self._changing():
             self._check_leases(units)
             self._db.executemany("DELETE FROM parts WHERE unit = ?", [(unit,) for unit in units])
 
     def claim_retries(self) -> bool:
-        """Takes over rows of dead workers, a bounded number; whether there were any."""
+        """Takes over a bounded number of dead workers' rows. Returns True if there were any."""
         gone = [0, *(i for (i,) in self._all("SELECT incarnation FROM workers WHERE fenced"))]
         some = next((i for i in gone if self._one("SELECT exists(SELECT 1 FROM retries WHERE owner = ?)", i)), None)
         if some is None and len(gone) == 1:
@@ -220,7 +224,7 @@ class SharedState(State):
         return False
 
     def leave(self) -> None:
-        """All that was read is committed: others may have what this worker had at once."""
+        """Frees this worker's units for others at once. Everything read is committed."""
         with self._changing():
             self._db.execute("UPDATE workers SET fenced = 1 WHERE incarnation = ?", (self.owner,))
             self._moved()
@@ -236,7 +240,7 @@ class SharedState(State):
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """A transaction of a worker that was not fenced."""
+        """Opens a transaction of a worker that was not fenced."""
         with Transaction(self._db, self.path):
             self._check()
             yield

@@ -1,13 +1,13 @@
-"""Skipping over a pipeline's foreign logs: finds them as the follower does, plans, and commits the new positions.
+"""Skips over a pipeline's foreign logs: finds them as the follower does, plans, and commits the new positions.
 
 For a dispatcher whose state was lost, or that is too far behind, while another datacentre still reads the same logs
-(protocol rule 11); that one is there is the caller's to know. What is skipped is not counted: the ledger stays
-balanced, and says nothing of it. ``begin`` does the same for whoever starts a pipeline, once.
+(protocol rule 11); the caller must know that one does. Skipped lines are not counted: the ledger stays balanced, and
+says nothing about them. ``begin`` does the same when a pipeline starts for the first time.
 
-Where it goes on. To the end: behind the last line end. To a time: the first record whose event time is at least that.
-A plain file is searched by halving, for what stands before is not to be read: its records follow one another nearly
-in the order of event time. What is found so is moved back until LOOK_BACK_BYTES before it hold no record of the time
-asked for, and a place whose records tell no time counts as new: in doubt less is skipped. A compressed file is read
+Where reading continues. To the end: after the last line end. To a time: at the first record whose event time is at
+least that. A plain file is searched by bisection, so that earlier lines are not read: its records are nearly in the
+order of event time. The place found is moved back until the LOOK_BACK_BYTES before it hold no record of the requested
+time, and a place whose records have no time counts as new: in doubt less is skipped. A compressed file is read
 through, as there is no other way.
 """
 
@@ -36,20 +36,20 @@ from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import headers_of, records_of
 
-PROBE_BYTES = 1 << 16  # looked at in one place to tell its time, and how long its records are
+PROBE_BYTES = 1 << 16  # read in one place to find its time, and the length of its records
 BLOCK_BYTES = 1 << 20
+# This much without a record of the requested time, before the first one found, is enough to trust it.
 LOOK_BACK_BYTES = 4 << 20
-"""So much without a record of the time asked for, before the first one found, is enough to believe that it is."""
 
+# (offset, whole lines there) -> (offset, event time in ns) of each readable record.
 Times = Callable[[int, bytes], list[tuple[int, int]]]
-"""(offset, whole lines there) -> (offset, event time in ns) of each readable record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log that is to be skipped. ``begin``: from where it would be read; ``data_start``: of its first record."""
+    """A log to skip. ``begin``: where it would be read from; ``data_start``: start of its first record."""
 
-    position: LogPosition  # as known; offset 0 where it is not
+    position: LogPosition  # as known; offset 0 if unknown
     data_start: int
     disk_bytes: int
 
@@ -61,13 +61,12 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What is left out of one log: ``log.begin`` to ``to``, in uncompressed bytes."""
+    """The part of one log that is left out: ``log.begin`` to ``to``, in uncompressed bytes."""
 
     log: Log
     to: int
-    records: int  # about: the skipped bytes by the mean length of the records looked at
-    oldest_ns: int | None
-    """Least and greatest event time of the records looked at: the first and the last ones skipped."""
+    records: int  # estimated: the skipped bytes by the mean length of sampled records
+    oldest_ns: int | None  # least and greatest event time of the sampled records: the first and the last ones skipped
     newest_ns: int | None
     proof: bytes = b""  # of a position at ``to``
 
@@ -92,7 +91,7 @@ def times_of(adapter: Adapter, log: Log) -> Times:
 
 
 def plan(log: Log, source: Source, times: Times, to_ns: int | None, *, max_record: int) -> Skip:
-    """``to_ns`` None: to the end. Raises OSError."""
+    """Without ``to_ns`` skips to the end. Raises OSError."""
     begin = log.begin
     if source.compressed:
         to, samples = _through(source, begin, times, to_ns, max_record)
@@ -104,12 +103,12 @@ def plan(log: Log, source: Source, times: Times, to_ns: int | None, *, max_recor
         samples = [(begin, _lines(source, begin, min(to, begin + PROBE_BYTES), max_record))]
         samples.append((last, _lines(source, last, to, max_record)))
     skip = _described(log, to, samples, times)
-    # To read back in a compressed file is to inflate it again: there the next commit proves the position.
+    # Reading back in a compressed file would inflate it again: there the next commit proves the position.
     return skip if source.compressed else replace(skip, proof=proof_at(source, skip.to))
 
 
 def proof_at(source: Source, at: int) -> bytes:
-    """The proof of a position, by the file as it is now. Raises OSError."""
+    """Returns the proof of a position from the current file. Raises OSError."""
     front = min(PROOF_BYTES, at)
     return proof_of(source.read(at - front, front))
 
@@ -128,7 +127,7 @@ def _described(log: Log, to: int, samples: Sequence[tuple[int, bytes]], times: T
 
 # -- plain files: any place at any time ------------------------------------------------------------------------------
 def _end(source: Source, begin: int, size: int) -> int:
-    """Behind the last line end; ``begin`` when there is none."""
+    """Returns the end of the last line; ``begin`` if there is none."""
     upper = size
     while upper > begin:
         lower = max(begin, upper - BLOCK_BYTES)
@@ -140,7 +139,7 @@ def _end(source: Source, begin: int, size: int) -> int:
 
 
 def _line_begin(source: Source, at: int, begin: int, end: int) -> int:
-    """The first line's begin at ``at`` or behind it, at most ``end``. Both bounds are lines' begins."""
+    """Returns the first line's start at or after ``at``, at most ``end``. Both bounds are lines' starts."""
     if at <= begin:
         return begin
     found = next_line(source, at - 1)
@@ -148,7 +147,7 @@ def _line_begin(source: Source, at: int, begin: int, end: int) -> int:
 
 
 def _lines(source: Source, start: int, stop: int, max_record: int) -> bytes:
-    """Whole lines from ``start`` on, those that end by ``stop``; else the first one, if it is not too long."""
+    """Returns whole lines from ``start`` that end by ``stop``; else the first one, if it is not too long."""
     data = source.read(start, stop - start)
     whole = data.rfind(b"\n") + 1
     if not whole and start < stop:
@@ -158,14 +157,14 @@ def _lines(source: Source, start: int, stop: int, max_record: int) -> bytes:
 
 
 def _search(source: Source, begin: int, end: int, times: Times, to_ns: int, max_record: int) -> int:
-    """The first record from ``begin`` on whose event time is at least ``to_ns``; ``end`` when there is none."""
+    """Returns the first record from ``begin`` whose event time is at least ``to_ns``; ``end`` if there is none."""
 
     def first_in(lower: int, upper: int) -> tuple[int | None, int]:
-        """(the first such record among the lines that begin there, or None; where the look ended)."""
+        """Returns (the first such record among the lines from ``lower``, or ``None``; where the look ended)."""
         start = _line_begin(source, lower, begin, end)
         data = _lines(source, start, min(max(upper, start + 1), end), max_record)
         seen = times(start, data)
-        if not seen:  # nothing tells its time: taken for new in doubt
+        if not seen:  # nothing tells its time: treated as new
             return start, max(start + len(data), upper)
         return next((offset for offset, at in seen if at >= to_ns), None), start + len(data)
 
@@ -192,22 +191,22 @@ def _search(source: Source, begin: int, end: int, times: Times, to_ns: int, max_
 
 
 def _timed(source: Source, lower: int, upper: int, times: Times, max_record: int) -> Iterator[tuple[int, int]]:
-    """(offset, event time) of the records between two lines' begins, in bounded memory."""
+    """Yields (offset, event time) of the records between two lines' starts, in bounded memory."""
     at = lower
     while at < upper:
         data = _lines(source, at, min(upper, at + BLOCK_BYTES), max_record)
-        if not data:  # longer than the limit: no record
+        if not data:  # longer than the limit: not a record
             at = _line_begin(source, at + 1, lower, upper)
             continue
         yield from times(at, data)
         at += len(data)
 
 
-# -- compressed files: from the front only ---------------------------------------------------------------------------
+# -- compressed files: sequentially only -----------------------------------------------------------------------------
 def _through(
     source: Source, begin: int, times: Times, to_ns: int | None, max_record: int
 ) -> tuple[int, list[tuple[int, bytes]]]:
-    """(where to go on, the first and the last whole lines before it with their offsets)."""
+    """Returns (where to continue, the first and the last whole lines before it with their offsets)."""
     first: tuple[int, bytes] | None = None
     last = (begin, b"")
     to = begin
@@ -224,7 +223,7 @@ def _through(
 
 
 def _forward(source: Source, begin: int, max_record: int) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, block after block, with their offsets. Lines longer than the limit come with an offset alone."""
+    """Yields whole lines, block by block, with their offsets. For lines longer than the limit only an offset."""
     at, rest = begin, b""
     long = False
     while data := source.read(at + len(rest), BLOCK_BYTES):
@@ -245,7 +244,7 @@ def _forward(source: Source, begin: int, max_record: int) -> Iterator[tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Skips:
-    """One row for each log that is there; ``problems``: a line for each file that cannot be looked at."""
+    """One row for each existing log; ``problems``: a line for each file that cannot be examined."""
 
     skips: list[Skip] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -259,7 +258,7 @@ class Skips:
 def locked_state(
     places: Places, join: str, adapter: Adapter, digester: Digester, *, create: bool
 ) -> Iterator[State | None]:
-    """The dispatcher's state, which no dispatcher has meanwhile. None: there is none, and ``create`` is false.
+    """Locks the dispatcher's state. ``None``: there is none, and ``create`` is false.
 
     Raises StateError, also while the dispatcher runs.
     """
@@ -272,7 +271,7 @@ def locked_state(
 
 
 def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], to_ns: int | None) -> Skips:
-    """What would be left out of each log; changes nothing. ``to_ns`` None: all that is there.
+    """Returns the part of each log that would be left out; changes nothing. Without ``to_ns``: everything.
 
     Raises LogDirectoryError.
     """
@@ -307,7 +306,7 @@ def plan_skips(places: Places, adapter: Adapter, known: Sequence[LogPosition], t
 
 
 def commit_skips(state: State, skips: Skips) -> None:
-    """Moves the positions on, in one transaction. Raises StateError."""
+    """Moves the positions in one transaction. Raises StateError."""
     spans = [unknown_from(skip.log.position.identity, skip.to) for skip in skips.moved]
     positions = {skip.log.position.identity: skip.position() for skip in skips.moved}
     without_parts: list[tuple[str, Sequence[object]]]
@@ -323,9 +322,9 @@ def _opened(places: Places, file: FoundFile, adapter: Adapter) -> Source:
 def _logs(
     places: Places, found: Sequence[FoundFile], adapter: Adapter, problems: list[str]
 ) -> Iterator[tuple[FoundFile, Head]]:
-    """The file that each log is read from, as the follower chooses it: plain before compressed, then by name.
+    """Yields the file that each log is read from, as the follower chooses it: plain before compressed, then by name.
 
-    Files without a complete record are no logs yet: there is nothing to skip in them.
+    Files without a complete record are not logs yet: there is nothing to skip in them.
     """
     claims: dict[str, list[tuple[FoundFile, Head]]] = {}
     final = is_final(places.foreign)
@@ -351,12 +350,12 @@ class Place(enum.Enum):
 
 
 def begin(places: Places, join: str, adapter: Adapter, digester: Digester, read_from: Place | int) -> Skips | None:
-    """Before the dispatcher opens its state. None: it goes on as its state says.
+    """Runs before the dispatcher opens its state. ``None`` if it continues from an existing state.
 
-    ``read_from``: a place, or the first record of that event time (ns) or later. It counts only for the logs that
-    are there when no state is; others are read from their start.
+    ``read_from``: a place, or the first record of that event time (ns) or later. It applies only to logs that exist
+    when there is no state; others are read from their start.
 
-    A crash within it leaves all logs to be read from their start. Raises StateError, LogDirectoryError.
+    After a crash within it all logs are read from their start. Raises StateError, LogDirectoryError.
     """
     if read_from is Place.BEGINNING or (places.state / STATE_NAME).exists():
         return None

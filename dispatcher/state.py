@@ -1,9 +1,9 @@
 """The dispatcher's durable state: one SQLite database, changed by one transaction at a time.
 
-Offsets, retries, ledger and the lines to export change together, so that whatever the moment of a crash, each event
-read is counted once, and is either behind its log's offset with a verdict, in the retry store, or read again.
-WAL with synchronous=NORMAL: kill -9 takes nothing, a power cut may take the last transactions as a whole, after
-which those events are read again. Transactions with lines to export are synced: a line that was seen stays.
+Offsets, retries, ledger and the lines to export change together. So, regardless of crashes, each event read is
+counted once, and is either before its log's offset with a verdict, in the retry store, or read again. WAL with
+synchronous=NORMAL: kill -9 loses nothing, a power cut may lose the last transactions as a whole, after which those
+events are read again. Transactions with lines to export are synced: a line that was seen stays.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from photon.dispatcher.status import OldRow
 from photon.joiner.verdicts import line_tag
 
 FILE_CACHE = 4096
-PART_MARK = "@"  # between a log's identity and the begin of one of its parts
+PART_MARK = "@"  # between a log's identity and the start of one of its parts
 IDS_AT_ONCE = 500
 
+# How far a joiner's redo log is durable: a segment, and bytes of it; ``None`` if unknown.
 Reached = Callable[[], tuple[int, int] | None]
-"""How far a joiner's redo log is durable: a segment, and bytes of it. None: it is not known."""
 
 _RETRY_COLUMNS = (
     "id, event_id, digest, event_time_ns, key, record, file, offset, generation, "
@@ -48,7 +48,7 @@ _RETRY_COLUMNS = (
 
 @dataclass(slots=True)
 class Changes:
-    """What one transaction changes. ``cells``: ledger counts to add (see ``ledger.cell``)."""
+    """The changes of one transaction. ``cells``: ledger counts to add (see ``ledger.cell``)."""
 
     positions: dict[str, LogPosition] = field(default_factory=dict)
     cells: dict[int, int] = field(default_factory=dict)
@@ -57,13 +57,13 @@ class Changes:
     deleted: list[int] = field(default_factory=list)  # rows of the retry store
     freed: int = 0  # bytes of these
     exports: list[Export] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)  # what was read, and its times
+    spans: list[Span] = field(default_factory=list)  # the parts that were read, and their times
+    # The logs in ``positions`` whose bytes differ from the counted ones, and the end of the counted ones.
     anew: dict[str, int] = field(default_factory=dict)
-    """Of ``positions``, those of logs that hold other bytes than were counted, and up to where these went."""
+    # Logs that departed from the counted ones: nothing after ``positions`` was processed.
     departs: set[str] = field(default_factory=set)
-    """Those of logs that went apart from what was counted: nothing behind ``positions`` was dealt with."""
+    # Further changes: SQL and its arguments, on tables of the replay's.
     also: list[tuple[str, Sequence[object]]] = field(default_factory=list)
-    """What else is to change with it: SQL and its arguments, on tables of the replay's."""
 
     def __bool__(self) -> bool:
         found = (self.positions, self.cells, self.stored, self.updated, self.deleted, self.exports)
@@ -71,18 +71,17 @@ class Changes:
 
 
 class State:
-    """The open database; one process at a time holds it, but for a ``shared_state.SharedState``."""
+    """The open database, held by one process at a time, except for a ``shared_state.SharedState``."""
 
     owner = 0  # whose rows of the retry store are tried here
     worker = ""  # whose lines to export
-    claimed: Sequence[bytes] = ()
-    """Keys of rows that were taken over from others; whoever has seen to them empties it."""
+    claimed: Sequence[bytes] = ()  # keys of rows claimed from dead workers; the engine drains this list
+    # Position of the only joiner. A verdict is counted once its record is in that log: a log that does not reach this
+    # far is older than this state.
     reached: Reached = staticmethod(lambda: None)
-    """Of the only joiner. A verdict is counted once its record is in that log: one that does not reach so far is
-    older than this state."""
 
     def __init__(self, path: Path, *, rule: bytes | None = None) -> None:
-        """Opens or creates. ``rule``: what derives ids from records; another one than before is refused.
+        """Opens or creates. ``rule``: the derivation of ids from records; a changed one is refused.
 
         Raises StateError.
         """
@@ -105,8 +104,7 @@ class State:
             self._begin()
             self.retry_bytes = self._number("retry_bytes")
             self.retry_rows = self._number("retry_rows")
-            self.clock_ns = self._number("clock_ns")
-            """What the wall clock showed at the last commit before; 0: not known."""
+            self.clock_ns = self._number("clock_ns")  # wall clock at the previous commit; 0 if unknown
             self.last_row_at_open = self._last_row()
         except BaseException:
             self._db.close()
@@ -114,7 +112,7 @@ class State:
             raise
 
     def close(self) -> None:
-        """Lets go of the database. What was not committed is as if never begun."""
+        """Closes the database. Uncommitted changes are lost."""
         self._db.close()
         self._unlock()
 
@@ -126,7 +124,7 @@ class State:
             os.close(fd)
 
     def _begin(self) -> None:
-        """Nobody else has the state: what workers had is this dispatcher's."""
+        """Takes over everything that workers had: nobody else has the state."""
         with Transaction(self._db, self.path):
             if self._one("SELECT EXISTS (SELECT 1 FROM workers)"):
                 self._db.execute("UPDATE retries SET owner = 0 WHERE owner <> 0")
@@ -146,7 +144,7 @@ class State:
         return [LogPosition(*row) for row in self._all("SELECT identity, path, offset, header, proof FROM logs")]
 
     def without_gaps(self) -> list[LogPosition]:
-        """The same, but of a log with parts that were not read to their ends: up to the first of these places."""
+        """Returns positions, but for a log with unread parts the start of the first of these."""
         first: dict[str, LogPart] = {}
         for part in self.parts():
             first.setdefault(part.identity, part)
@@ -158,15 +156,15 @@ class State:
         ]
 
     def highs(self) -> dict[str, int]:
-        """For each log, the highest offset that was ever committed."""
+        """Returns, for each log, the highest offset ever committed."""
         return dict(self._all("SELECT identity, high FROM logs UNION ALL SELECT unit, offset FROM parts"))
 
     def anew(self) -> set[str]:
-        """Logs of which it is not known yet where they go apart from what was dealt with up to ``highs``."""
+        """Returns logs that depart from their counted lines (up to ``highs``) at a place that is still unknown."""
         return {identity for (identity,) in self._all("SELECT identity FROM logs WHERE anew")}
 
     def parts(self) -> list[LogPart]:
-        """Of huge logs, what has not been read to its end; in the order of the logs."""
+        """Returns the unread parts of huge logs, in the order of the logs."""
         rows = self._all("SELECT unit, identity, begin, end, offset, proof FROM parts ORDER BY identity, begin")
         return [LogPart(*row) for row in rows]
 
@@ -174,16 +172,16 @@ class State:
         return read_ledger_from(self._db)
 
     def counts(self) -> dict[int, int]:
-        """By verdict, of all workers together, as committed; without what is pending."""
+        """Returns committed counts by verdict, of all workers together; without pending ones."""
         return dict(self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict"))
 
     def due_ids(self, now_ns: int, limit: int) -> list[int]:
-        """Rows whose next try has come, longest due first."""
+        """Returns rows whose next try is due, longest due first."""
         sql = "SELECT id FROM retries WHERE owner = ? AND next_try_ns <= ? ORDER BY next_try_ns LIMIT ?"
         return [row_id for (row_id,) in self._all(sql, self.owner, now_ns, limit)]
 
     def triggered_ids(self, read_past_ns: int, limit: int, *, after_ns: int = -(2**63)) -> list[int]:
-        """Rows that wait for a point of the primary logs, behind ``after_ns``, that has been read past."""
+        """Returns rows that wait for a point of the primary logs, after ``after_ns``, that has been read past."""
         where = "owner = ? AND trigger_ns > ? AND trigger_ns <= ?"
         sql = f"SELECT id FROM retries WHERE {where} ORDER BY trigger_ns LIMIT ?"
         return [row_id for (row_id,) in self._all(sql, self.owner, after_ns, read_past_ns, limit)]
@@ -194,7 +192,7 @@ class State:
         return [row_id for (row_id,) in self._all(sql, self.owner, *keys, limit)]
 
     def lines_that_wait(self, keys: Sequence[bytes]) -> set[tuple[bytes, int]]:
-        """(digest, ``line_tag``) of the rows that wait for one of these primary events, whosever they are."""
+        """Returns (digest, ``line_tag``) of all owners' rows that wait for one of these primary events."""
         found: set[tuple[bytes, int]] = set()
         owners = "SELECT 0 UNION SELECT incarnation FROM workers"
         for at in range(0, len(keys), IDS_AT_ONCE):
@@ -208,16 +206,16 @@ class State:
         return found
 
     def keys_behind(self, row_id: int, limit: int) -> list[tuple[int, bytes]]:
-        """(row, key) of the rows behind this one, in order."""
+        """Returns (row, key) of the rows after this one, in order."""
         sql = "SELECT id, key FROM retries WHERE owner = ? AND id > ? ORDER BY id LIMIT ?"
         return self._all(sql, self.owner, row_id, limit)
 
     def last_row(self) -> int:
-        """The newest row of the retry store, or one after it."""
+        """Returns the newest row of the retry store, or a later number."""
         return self._one("SELECT coalesce(max(id), 0) FROM retries")
 
     def far_ids(self, after: tuple[int, int], last: int, limit: int) -> list[tuple[int, int]]:
-        """Rows up to ``last`` behind (next try, id), in this order."""
+        """Returns rows up to ``last`` after (next try, id), in this order."""
         sql = (
             "SELECT next_try_ns, id FROM retries WHERE owner = ? AND (next_try_ns, id) > (?, ?) AND id <= ? "
             "ORDER BY next_try_ns, id LIMIT ?"
@@ -225,7 +223,7 @@ class State:
         return self._all(sql, self.owner, *after, last, limit)
 
     def rows(self, ids: Sequence[int]) -> StoredEvents:
-        """These rows of the retry store, in this order; without those that are gone."""
+        """Returns these rows of the retry store, in this order, without those that are gone."""
         found: dict[int, tuple[Any, ...]] = {}
         for at in range(0, len(ids), IDS_AT_ONCE):
             some = ids[at : at + IDS_AT_ONCE]
@@ -252,7 +250,7 @@ class State:
         return StoredEvents(np.array(row_ids, np.int64), events, first_read_ns, attempts, next_try_ns, trigger_ns)
 
     def waits_for_something(self, settled_ns: int) -> bool:
-        """There is a row that a later moment of this run may decide."""
+        """True if there is a row that may be decided later in this run."""
         return any(
             self._one(
                 f"SELECT exists(SELECT 1 FROM retries WHERE owner = ? AND {column} < ?)", self.owner, settled_ns
@@ -261,13 +259,13 @@ class State:
         )
 
     def oldest_rows(self, limit: int) -> list[OldRow]:
-        """The rows that came first into the retry store, of all workers."""
+        """Returns the oldest rows of the retry store, of all workers."""
         columns = "event_id, event_time_ns, file, offset, first_read_ns, attempts, next_try_ns, trigger_ns"
         rows = self._all(f"SELECT {columns} FROM retries ORDER BY id LIMIT ?", limit)
         return [OldRow(event_id, time_ns, self._file(file).path, *rest) for event_id, time_ns, file, *rest in rows]
 
     def next_trigger_ns(self, after_ns: int) -> int | None:
-        """The first point of the primary logs behind ``after_ns`` that a row waits for; None: there is none."""
+        """Returns the first point of the primary logs after ``after_ns`` that a row waits for; ``None`` if none."""
         sql = "SELECT min(trigger_ns) FROM retries WHERE owner = ? AND trigger_ns > ? AND trigger_ns < ?"
         rows = self._all(sql, self.owner, after_ns, COMPLETE_NS)
         return rows[0][0] if rows else None
@@ -277,7 +275,7 @@ class State:
         return rows[0][0] if rows else None
 
     def outbox(self, limit: int, worker: str = "") -> list[tuple[int, Export]]:
-        """Returns the first lines that are to be exported, by their number."""
+        """Returns the first lines to export, by their number."""
         rows = self._all("SELECT id, log, line FROM outbox WHERE worker = ? ORDER BY id LIMIT ?", worker, limit)
         return [(row, Export(log, line)) for row, log, line in rows]
 
@@ -286,20 +284,20 @@ class State:
         return self._one("SELECT coalesce(max(upto), -1) FROM exports WHERE worker = ?", worker)
 
     def outbox_of_others(self) -> list[str]:
-        """Other workers with lines to export; the empty name is that of a dispatcher that is alone."""
+        """Returns other workers with lines to export; the empty name is that of a dispatcher without workers."""
         rows = self._all("SELECT DISTINCT worker FROM outbox WHERE worker <> ? ORDER BY worker", self.worker)
         return [worker for (worker,) in rows]
 
     # -- changing ----------------------------------------------------------------------------------------------
     def ready(self) -> bool:
-        """Whether a commit need not wait for another process."""
+        """True if a commit need not wait for another process."""
         return True
 
     def _may_commit(self, changes: Changes) -> None:
-        """Within the transaction: nobody else changes this state."""
+        """Checks, within the transaction, the right to commit; always given here: nobody else changes this state."""
 
     def commit(self, changes: Changes) -> None:
-        """All of it or nothing. New rows get their ``row_ids``. Raises StateError, and then the process must end."""
+        """Commits atomically. New rows get their ``row_ids``. Raises StateError, and then the process must end."""
         try:
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=FULL")
@@ -329,13 +327,13 @@ class State:
             self._reached = reached
 
     def exported(self, upto: int, worker: str = "") -> None:
-        """A worker's outbox up to this number is durable in its files."""
+        """Notes that a worker's outbox up to this number is durable in its files."""
         with Transaction(self._db, self.path):
             self._db.execute("DELETE FROM outbox WHERE id <= ? AND worker = ?", (upto, worker))
             self._db.execute("INSERT OR REPLACE INTO exports VALUES (?, ?)", (worker, upto))
 
     def number_behind(self, upto: int) -> bool:
-        """Gives the lines to come numbers above ``upto``. Returns whether they would have had others."""
+        """Numbers future lines above ``upto``. Returns True if that changes their numbers."""
         with Transaction(self._db, self.path):
             given = self._one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'outbox'")
             if upto <= given:

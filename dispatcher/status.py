@@ -1,6 +1,7 @@
-"""What a dispatcher says of itself: figures, metrics, what the status page shows, and the events that have waited
-longest for a verdict: which, since when, how often tried, and why they wait. Reading those costs no more than so
-many rows and so many stretches, however many events wait.
+"""A dispatcher's report: figures, metrics, details for the status page, and the events waiting longest for a verdict.
+
+For the latter it shows which, since when, how often tried, and why they wait. Reading them costs a bounded number of
+rows and stretches, regardless of how many events wait.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from photon.joiner.api import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What progress views show. Counts include what the next commit will make durable."""
+    """The values that progress views show. Counts include those that the next commit will make durable."""
 
     read: int
     verdicts: Mapping[Verdict, int]
@@ -40,25 +41,25 @@ class Status:
     stored: int  # events in the retry store
     look_ups: int
     attempts: int
-    oldest_first_read_ns: int | None  # of an event without a verdict
+    oldest_first_read_ns: int | None  # of the oldest event without a verdict
     caught_up: bool
-    ambiguous: int = 0  # joined or rejected though several primary records that differ have their key
-    unpaired: int = 0  # unmatched though their primary record is there: out of the join's bounds
-    left: int = 0  # events that are left to their home now
+    ambiguous: int = 0  # joined or rejected although several different primary records have their key
+    unpaired: int = 0  # unmatched although their primary record exists: outside the join's bounds
+    left: int = 0  # events that are currently left to their home
     head_start_s: float = 0.0
     homes: Sequence[HomeStatus] = ()
     lag: Lag = NO_LAG
     stored_bytes: int = 0  # of the retry store
-    oldest_stored_ns: int | None = None  # first read of the event that has been there for longest
-    joiners_failing: int = 0  # left alone for a while
+    oldest_stored_ns: int | None = None  # first read of the event stored longest
+    joiners_failing: int = 0  # temporarily excluded
     problems: Mapping[str, int] = field(default_factory=dict)
-    woken: int = 0  # events tried because their primary event had come
-    followed: bool = False  # whether the event store tells of such
+    woken: int = 0  # events tried because their primary event had arrived
+    followed: bool = False  # the event store reports arrivals
     reopened: int = 0  # ids that the registry gave up and nobody has registered since
-    reopened_missing: int = 0  # of them, those that stand in no log here
+    reopened_missing: int = 0  # of these, ids that are in no log here
     unread: tuple[str, ...] = ()  # a line for each log that is not read to its end
-    unended: tuple[str, ...] = ()  # once: one for each log whose last line waits for its end
-    alike: tuple[str, ...] = ()  # one for each log whose lines, which have no ids, may be equal to another's
+    unended: tuple[str, ...] = ()  # once: a line for each log whose last line waits for its end
+    alike: tuple[str, ...] = ()  # a line for each log whose lines, which have no ids, may equal another's
 
     @property
     def pending(self) -> int:
@@ -71,7 +72,7 @@ class JoinTimes:
         self.since_event = Histogram()  # from the event's own time
 
     def joined(self, times: I64, first_read_ns: I64, now_ns: int) -> None:
-        """Some events were: their own times, and when they were first read. ``now_ns``: wall clock."""
+        """Adds joined events: their own times, and their first reads. ``now_ns``: wall clock."""
         if len(times):
             self.since_read.add(now_ns - first_read_ns)
             self.since_event.add(now_ns - times[times != NO_TIME_NS])
@@ -90,7 +91,7 @@ _REASONS = {Outcome.RETRY: UNANSWERED, Outcome.NOT_YET: NOT_YET, Outcome.TOO_NEW
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One event. Times: ns of the wall clock; ``next_try_ns`` None: not known."""
+    """One event. Times: ns of the wall clock; ``next_try_ns`` is ``None`` if unknown."""
 
     event_id: str
     log: str
@@ -114,12 +115,12 @@ class OldRow:
 
 
 def oldest_stretches(heads: Iterable[Stretch], limit: int) -> list[Stretch]:
-    """``heads``: of each log the oldest one in memory. Those with events that have waited longest."""
+    """Returns those with the events waiting longest. ``heads``: the oldest stretch in memory of each log."""
     return heapq.nsmallest(limit, (s for s in heads if s.left), key=lambda stretch: stretch.first_read_ns)
 
 
 def oldest(held: Iterable[Iterable[OpenEvent]], rows: Sequence[OldRow], now_ns: int, limit: int) -> list[Pending]:
-    """``held``: of ``oldest_stretches``; ``rows``: the oldest ones of the retry store."""
+    """``held``: events of ``oldest_stretches``; ``rows``: the oldest ones of the retry store."""
     found = [_of_row(row, now_ns) for row in rows[:limit]]
     for events in held:
         found += map(_of_held, islice(events, limit))
@@ -177,7 +178,7 @@ PREFIX = "photon_dispatcher"
 
 
 class Reported(Protocol):
-    """The engine, as metrics and details read it."""
+    """The interface through which metrics and details read the engine."""
 
     @property
     def times(self) -> JoinTimes: ...
@@ -249,7 +250,7 @@ def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
 
 
 def details_of(join: str, engine: Reported, clock: Clock) -> dict[str, Any]:
-    """The ledger by hour, the logs that wait longest, and the oldest events without a verdict."""
+    """Returns the ledger by hour, the logs that wait longest, and the oldest events without a verdict."""
     status, now_ns = engine.status(), clock.now_ns()
     ledger = engine.ledger()
     hours = sorted(ledger.hours.items(), reverse=True)[:HOURS_SHOWN]

@@ -1,15 +1,15 @@
-"""What has no verdict yet, by event time: what a dispatcher says of it in its state, and how that is read by others.
+"""Events without a verdict, by event time: recorded by a dispatcher in its state, and read by others.
 
-A dispatcher writes a *claim* with its commits: up to which moment all lines of the logs have been read, and the event
-times of what it has in memory; what else has no verdict are rows of the retry store, and reopened ids. Whatever has
-no verdict at the moment of the claim is in one of these, or was not read by then and stands in no log as it was at
-``read_ns``. So a claim stays true however old it is. After a start the last one holds, for its events are to be read
-again, until all that the logs had at that start has been read.
+A dispatcher writes a *claim* with its commits: the moment up to which all lines of the logs have been read, and the
+event times of its events in memory; other events without a verdict are rows of the retry store, and reopened ids. An
+event without a verdict at the moment of the claim is in one of these, or was not read by then and is in no log as it
+was at ``read_ns``. So a claim stays true at any age. After a start the last one remains in force, since its events
+are to be read again, until everything in the logs at that start has been read.
 
-Of several workers each claims for the logs it has leases on, and only where every log in its sight has a reader; the
-least of them is claimed for the state as a whole (owner 0), in the same transaction. A lease that changes hands takes
-back what all of them claimed to have read, as it speaks of other shares. What a dead worker had in memory is counted
-until the living have read, under leases that did not change meanwhile, all that the logs had: its events are in it.
+With several workers each claims for the logs it has leases on, and only if every visible log has a reader; the least
+of their claims holds for the state as a whole (owner 0), in the same transaction. A lease that changes hands
+withdraws all their claims of what was read, since they refer to other shares. Events that a dead worker had in memory
+are counted until the living have read everything in the logs under unchanged leases: its events are included then.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from photon.config.clock import NEVER_NS
 from photon.dispatcher.database import MINUTE_NS, opened, reading
 from photon.outputs.watermarks import STEP_NS
 
-PERIOD_S = 0.5  # a claim is written so often where nothing else is committed
-STEPS_MAX = 512  # of a claim; of more the later ones are counted in the earlier ones
+PERIOD_S = 0.5  # interval of claims if nothing else is committed
+STEPS_MAX = 512  # for a claim; if there are more, later ones are counted in earlier ones
 
 Statement = tuple[str, Sequence[object]]  # SQL and its arguments
 Counts = list[tuple[int, int]]  # (tenth of a second since 1970, events in it), in order
 
 
 def counts_of(times: I64) -> Counts:
-    """By ``STEP_NS``. Of too many steps neighbours are put together, in the earliest of them: what is said to lie
-    before a moment is never too little."""
+    """Counts by ``STEP_NS``. Of too many steps, neighbours are merged into the earliest one.
+
+    So the number of events before a moment is never too small.
+    """
     steps, events = np.unique(times // STEP_NS, return_counts=True)
     if len(steps) > STEPS_MAX:
         begins = np.arange(0, len(steps), -(-len(steps) // STEPS_MAX))
@@ -48,7 +50,7 @@ def counts_of(times: I64) -> Counts:
 
 
 def summed(one: Counts, other: Counts) -> Counts:
-    """Of both. What is in both counts twice: rather that than too little."""
+    """Adds both. Events in both count twice: better than too few."""
     found = dict(one)
     for step, events in other:
         found[step] = found.get(step, 0) + events
@@ -56,13 +58,13 @@ def summed(one: Counts, other: Counts) -> Counts:
 
 
 class Logs(Protocol):
-    """What is asked of a follower."""
+    """The part of a follower that is used."""
 
     def unread_now(self) -> Unread: ...
 
 
 class Claims:
-    """One dispatcher's, which has its state alone. Times: ``at_ns`` wall clock, ``now`` monotonic seconds."""
+    """Claims of a dispatcher that has its state alone. Times: ``at_ns`` wall clock, ``now`` monotonic seconds."""
 
     def __init__(self, db: sqlite3.Connection, logs: Logs) -> None:
         self.read_ns: int | None = None
@@ -80,7 +82,7 @@ class Claims:
         self._next = float("-inf")
 
     def scanned(self, at_ns: int) -> None:
-        """A scan that began at this time is over, and all that was handed out before has been taken over."""
+        """Notes that a scan begun at this time is over, and everything returned before has been processed."""
         self._look()
         if self._mark is None:
             unread = self._logs.unread_now()
@@ -102,8 +104,11 @@ class Claims:
         return now >= self._next
 
     def change(self, times: tuple[I64, I64], at_ns: int, now: float) -> list[Statement]:
-        """Returns what is to be committed together with the core's last ``changes``, after all that the logs handed
-        out has been taken over. ``times``: ``Core.undecided``."""
+        """Returns the statements to commit with the core's last ``changes``, after processing all blocks from the
+        logs.
+
+        ``times``: ``Core.undecided``.
+        """
         self._next = now + PERIOD_S
         self._look()
         moving, waiting = map(counts_of, times)
@@ -112,36 +117,36 @@ class Claims:
         return self._put(at_ns, (self._why, _encoded(moving), _encoded(waiting)))
 
     def _put(self, at_ns: int, rest: tuple[str, str, str]) -> list[Statement]:
-        """With what workers had in memory, if they had the state before."""
+        """Includes events that workers had in memory, if they had the state before."""
         row = (0, at_ns, self.read_ns, *rest)
         return [("DELETE FROM claims", ()), ("INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)", row)]
 
 
 _MOVES = "coalesce((SELECT value FROM meta WHERE name = 'lease_moves'), 0)"
+# The moment up to which all living workers claim to have read everything; no row if one makes no claim.
 _UNITED = (
     "SELECT read_ns FROM (SELECT min(read_ns) AS read_ns, count(read_ns) AS said, count(*) AS living "
     "FROM workers LEFT JOIN claims ON owner = incarnation WHERE NOT fenced) WHERE said = living"
 )
-"""Up to when all living workers claim to have read all; no row: one of them does not."""
+# To commit together with leases that change hands.
 LEASES_MOVED: Sequence[Statement] = (
     ("INSERT INTO meta VALUES ('lease_moves', 1) ON CONFLICT DO UPDATE SET value = value + 1", ()),
     ("UPDATE claims SET read_ns = NULL WHERE owner <> 0", ()),
 )
-"""To be committed together with leases that change hands."""
 
 
 def lease_moves(db: sqlite3.Connection) -> int:
-    """Counts up whenever a lease changes hands."""
+    """Returns a number that is incremented whenever a lease changes hands."""
     return int(db.execute(f"SELECT {_MOVES}").fetchone()[0])
 
 
 class WorkerClaims(Claims):
-    """Those of one of several workers. ``logs`` doubt while a log in sight has no reader, or changes hands."""
+    """Claims of one of several workers. ``logs`` are in doubt while a visible log has no reader, or changes hands."""
 
     def __init__(self, db: sqlite3.Connection, logs: Logs, owner: int) -> None:
         super().__init__(db, logs)
         self._db, self._owner = db, owner
-        self.read_ns = self._before = None  # what was claimed before keeps a row of its own
+        self.read_ns = self._before = None  # the previous claim keeps a row of its own
         self._moves = -1
 
     def scanned(self, at_ns: int) -> None:
@@ -173,20 +178,19 @@ def _decoded(text: str) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """As of one moment. It counts in the database: to be asked while that is open."""
+    """Events without a verdict at one moment. Counts in the database: use it while that is open."""
 
-    said_ns: int  # when the dispatcher said so; of several workers the one that was silent for longest, ``who``
+    said_ns: int  # time of the dispatcher's claim; with several workers that of the one silent for longest, ``who``
     who: str
-    read_ns: int | None
-    """All lines that the logs had then have been read. None: nobody has said so yet."""
-    why: str  # what holds that back, for people; empty: nothing
-    moving_ns: int  # the oldest event time of what is on its way to a verdict; NEVER_NS: there is none
-    oldest_ns: int  # the same of all that has no verdict, whatever it waits for
+    read_ns: int | None  # all lines in the logs at that time have been read; ``None`` if there is no such claim yet
+    why: str  # why that is behind, for people; empty if there is no reason
+    moving_ns: int  # oldest event time on its way to a verdict; NEVER_NS if there is none
+    oldest_ns: int  # the same for all events without a verdict, for any reason
     _db: sqlite3.Connection
     _memory: Counts
 
     def before(self, time_ns: int) -> int:
-        """How many events before this time have no verdict. Of what is in memory whole steps are counted."""
+        """Returns the number of events before this time without a verdict. Those in memory count by whole steps."""
         minute = time_ns // MINUTE_NS
         (rows,) = self._db.execute(
             "SELECT (SELECT coalesce(sum(events), 0) FROM waiting WHERE minute < ?1) + "
@@ -198,8 +202,10 @@ class Undecided:
 
 
 def undecided(db: sqlite3.Connection) -> Undecided | None:
-    """Returns what has no verdict in a state, of which the caller keeps one moment. ``None`` means that no dispatcher
-    has said anything."""
+    """Returns the events without a verdict in a state, which the caller keeps at one moment.
+
+    ``None`` means that no dispatcher has made a claim.
+    """
     rows = {row[0]: row[1:] for row in db.execute("SELECT owner, at_ns, read_ns, why, moving, waiting FROM claims")}
     if not rows:
         return None
@@ -227,6 +233,6 @@ def _held_by(who: str, row: Sequence[Any] | None) -> str:
 
 @contextmanager
 def read_undecided(path: Path) -> Iterator[Undecided | None]:
-    """Of a dispatcher's state, which may be in use. Raises StateError."""
+    """Reads a dispatcher's state, which may be in use. Raises StateError."""
     with opened(path) as db, reading(db):
         yield undecided(db)

@@ -1,5 +1,8 @@
-"""Events that wait in memory: for their next try, to a time or until the primary logs are read past a point; or for
-their home datacentre to take them. Pure."""
+"""Events that wait in memory. Pure.
+
+They wait for their next try, until a time or until the primary logs are read past a point; or for their home
+datacentre to take them.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ import numpy as np
 from photon.batch.columns import Mask, RowIndexes
 from photon.dispatcher.open_events import NO_GROUP, NO_ROWS, OpenEvents, rows_of
 
-RECENT_KEYS = 20_000  # of those that arrived, the last ones: an attempt that was on its way then may have missed them
+RECENT_KEYS = 20_000  # recent arrivals that are remembered: an attempt on its way at that time may have missed them
 
 
 @dataclass(slots=True)
 class _Group:
-    """Events that are tried again together. ``left``: those that still wait in it."""
+    """Events that are tried again together. ``left``: those still waiting in it."""
 
     number: int
     rows: RowIndexes
@@ -27,8 +30,7 @@ class _Group:
 
 
 class WaitingRoom:
-    """Groups of events, each in two heaps; taken out of the one, it is dead in the other. Each event stands under its
-    key as well."""
+    """Groups of events, each in two heaps; removed from one, it is dead in the other. Also indexes events by key."""
 
     def __init__(self, table: OpenEvents) -> None:
         self._table = table
@@ -36,7 +38,7 @@ class WaitingRoom:
         self._by_trigger: list[tuple[int, int, _Group]] = []
         self._numbers = count(NO_GROUP + 1)
         self._groups: dict[int, _Group] = {}
-        self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, then without a dict of its own
+        self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, without a dict
         self.held = 0  # events that wait here
 
     def add(self, rows: RowIndexes, due: float, trigger_ns: int) -> None:
@@ -58,7 +60,7 @@ class WaitingRoom:
     def due(self, now: float) -> RowIndexes:
         self._sweep()
         if not self._by_time or (self._by_time[0][0] > now and self._by_time[0][2].left):
-            return NO_ROWS  # asked twice a turn, and mostly in vain
+            return NO_ROWS  # called twice a turn, mostly in vain
         taken = [NO_ROWS]
         while self._by_time and (self._by_time[0][0] <= now or not self._by_time[0][2].left):
             taken.append(self._empty(heapq.heappop(self._by_time)[2]))
@@ -125,18 +127,18 @@ class WaitingRoom:
                 del by_key[key]
 
     def _sweep(self) -> None:
-        """Dead groups are light, but there is no end of them: the heap of triggers is rebuilt when most are dead."""
+        """Rebuilds the heap of triggers when most groups in it are dead: they are small, but unlimited in number."""
         if len(self._by_trigger) > 2 * len(self._by_time) + 100:
             self._by_trigger = [entry for entry in self._by_trigger if entry[2].left]
             heapq.heapify(self._by_trigger)
 
 
 class ArrivedKeys:
-    """Primary events that came a moment ago, numbered."""
+    """Numbered primary events that arrived a moment ago."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}  # in order
-        self.number = 0  # how many came so far
+        self.number = 0  # number of arrivals so far
         self._lost = 0
 
     def add(self, keys: Iterable[bytes]) -> None:
@@ -148,12 +150,12 @@ class ArrivedKeys:
             del self._numbers[key]
 
     def lose(self) -> None:
-        """Anything may have come that nobody tells of."""
+        """Notes that arrivals may have gone unreported."""
         self.number += 1
         self._lost = self.number
 
     def since(self, keys: Sequence[bytes], number: int) -> Mask:
-        """Whether their primary events have come behind ``number``, or may have."""
+        """Returns which keys' primary events have arrived after ``number``, or may have."""
         if number == self.number or number < self._lost:
             return np.full(len(keys), number < self._lost)
         return np.array([self._numbers.get(key, 0) > number for key in keys], np.bool_)
@@ -194,7 +196,7 @@ class RowQueue:
         return self._out(taken)
 
     def take_last(self, most: int) -> RowIndexes:
-        """The last one first."""
+        """Takes the most recent ones first."""
         taken = [NO_ROWS]
         while most > 0 and self._runs:
             run = self._runs.pop()[::-1]
@@ -211,20 +213,20 @@ class RowQueue:
 
 
 class HeadStartQueue:
-    """Events that are left to other datacentres for a while. Delays hardly change: a queue for each is in order."""
+    """Events left to other datacentres for a while. Delays hardly change: the queue of each is in order."""
 
     def __init__(self, delays: int) -> None:
-        """``delays``: how many different ones there are at a time."""
+        """``delays``: number of different delays at a time."""
         self._queues: list[deque[tuple[float, RowIndexes, bool]]] = [deque() for _ in range(delays)]
         self.events = 0
 
     def add(self, rows: RowIndexes, due: float, delay: int, *, backlog: bool) -> None:
-        """``due``: monotonic seconds, hardly before that of the last ones with this number of a delay."""
+        """``due``: monotonic seconds, hardly earlier than that of the last events with the same delay number."""
         self._queues[delay].append((due, rows, backlog))
         self.events += len(rows)
 
     def due(self, now: float) -> tuple[RowIndexes, RowIndexes]:
-        """Takes out those whose wait is over: those left at the head of the logs, those left in a backlog."""
+        """Takes out events whose wait is over: those left at the head of the logs, and those left in a backlog."""
         live, backlog = [NO_ROWS], [NO_ROWS]
         for queue in self._queues:
             while queue and queue[0][0] <= now:

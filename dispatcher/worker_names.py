@@ -1,7 +1,7 @@
-"""Names of workers of one state: which are free, and where those that live are reached.
+"""Names of workers of one state: free ones, and the addresses of living workers.
 
-A name belongs to whoever holds its lock (``database.lock_worker``). Its holder writes into that lock's file where its
-status is answered; what a dead one wrote there is seen to be old by the lock, which nobody holds.
+A name belongs to the holder of its lock (``database.lock_worker``). The holder writes the address of its status into
+that lock's file; an entry of a dead worker is recognised because nobody holds the lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from photon.dispatcher.database import lock_worker, worker_lock
 from photon.dispatcher.errors import NameTaken, StateError
 
 AUTO = "auto"  # instead of a worker's name: a free one of those below
-AUTO_MAX = 64  # workers of one state that are named by themselves
+AUTO_MAX = 64  # workers of one state that are named automatically
 NOTE_BYTES_MAX = 1000
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     worker: str
-    address: str  # host:port of its status; empty: it has none
+    address: str  # host:port of its status; empty if it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,10 @@ class Living:
 
 
 def auto_name(number: int) -> str:
-    """Of a worker that was told none. No slot can be named ``dispatcher-`` and this, so that its exports are its own
-    (``joiner.slot.auto``)."""
+    """Returns the name of a worker that was given none.
+
+    No slot can be named ``dispatcher-`` and this, so its exports are its own (``joiner.slot.auto``).
+    """
     return f"{AUTO}{number}"
 
 
@@ -49,8 +51,10 @@ def auto_name(number: int) -> str:
 def under_free_name(
     path: Path, named: Container[str], open_as: Callable[[str], AbstractContextManager[T]]
 ) -> Iterator[tuple[str, T]]:
-    """Opens what works under a worker's name under the first free one. ``path``: of the state; ``named``: names of
-    the deployment file, which are never taken. Raises StateError when all are in use."""
+    """Opens a worker's resources under the first free name. ``path``: that of the state.
+
+    ``named``: names in the deployment file, which are never taken. Raises StateError if all are in use.
+    """
     for number in range(1, AUTO_MAX + 1):
         name = auto_name(number)
         if name in named or not _is_free(path, name):
@@ -59,7 +63,7 @@ def under_free_name(
             try:
                 opened = stack.enter_context(open_as(name))
             except NameTaken:
-                continue  # another one was quicker
+                continue  # another one was faster
             yield name, opened
             return
     what = f"has {AUTO_MAX} workers that were started as photon serve dispatcher {AUTO}"
@@ -75,14 +79,14 @@ def _is_free(path: Path, name: str) -> bool:
 
 
 def note_address(path: Path, worker: str, address: str) -> None:
-    """The holder of the name says where its status is answered; empty: nowhere. Raises OSError."""
+    """Records where the holder of the name answers for its status; empty: nowhere. Raises OSError."""
     with open(worker_lock(path, worker), "r+b") as file:
         file.write(msgspec.json.encode(Note(worker, address)))
         file.truncate()
 
 
 def living_workers(path: Path) -> list[Living]:
-    """Workers of the state at ``path`` that live now and have said where they are reached; none: it is not here."""
+    """Returns living workers of the state at ``path`` that have recorded an address; none if it is not here."""
     found = []
     for lock in sorted(path.parent.glob(worker_lock(path, "*").name)):
         try:
@@ -91,5 +95,5 @@ def living_workers(path: Path) -> list[Living]:
                 if note.address and is_locked(lock):
                     found.append(Living(note.worker, note.address))
         except (OSError, *DECODE_ERRORS):
-            continue  # of a worker that is just starting, or ending
+            continue  # a worker that is just starting, or ending
     return found

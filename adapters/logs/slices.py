@@ -81,7 +81,7 @@ class LogUnreadable(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the logs of a directory are read."""
+    """The settings for reading a directory's logs."""
 
     patterns: Sequence[str] = ("**/*",)
     has_header: bool = False

@@ -28,7 +28,7 @@ SCAN_MOST_S = 2.0  # but they are no further apart than this
 CHANGED_S = 0.005  # least time between two looks at changes: frequent changes are examined together
 CHANGED_SHARE = 0.25  # greatest share of the time for examining changes
 IDLE_S = 0.2  # with notification: interval of polling the directory even without a wake-up
-# With notification: time between two looks at links without a target, for which no notification exists;
+# With notification: time between two looks at links without a target, which cannot be watched;
 DANGLING_S = 0.5
 DANGLING_SHARE = 0.05  # they take at most this share of the time
 WHOLE_S = 30.0  # with notification: time between two scans of the whole directory

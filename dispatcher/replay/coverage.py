@@ -1,11 +1,11 @@
-"""Which part of a log holds events of which time, so that an event is found again without reading everything.
+"""Records which parts of a log hold events of which times, to find an event again without reading everything.
 
 A log is divided into chunks of CHUNK_BYTES (uncompressed, counted from its first byte: rotation and compression
 change nothing). For each chunk the state keeps the least and the greatest event time of the records that were read
-there, committed together with the offset that passes them. Times are rounded outwards to GRAIN_NS, so that a log that
-grows is not written to the table at every commit. What is too wide costs a look at a chunk in vain; nothing is ever
-too narrow: a chunk below the log's offset that has no row was skipped, or read by a version that kept none, and may
-hold anything; one of which a part is unknown has a row as wide as time (``unknown_from``).
+there, committed together with the offset that passes them. Times are rounded outwards to GRAIN_NS, so that a growing
+log does not cause a write to the table at every commit. Ranges may be too wide, which costs a useless look at a
+chunk, but never too narrow: a chunk before the log's offset without a row was skipped, or read by a version that kept
+none, and may hold anything; one with an unknown part has a row as wide as time (``unknown_from``).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from photon.idregistry.api import I64
 
 CHUNK_BYTES = 4 << 20
 GRAIN_NS = 60_000_000_000
+# Rows, some 70 bytes each: 4 TB of logs. Above it the rows of logs whose files are gone are dropped.
 COVERED_MAX = 1_000_000
-"""Rows, some 70 bytes each: 4 TB of logs. Above it the rows of logs whose files are gone are dropped."""
-REMEMBERED_MAX = 65_536  # logs whose newest chunk is kept in memory to spare writes
+REMEMBERED_MAX = 65_536  # logs whose newest chunk is kept in memory to save writes
 MIN_NS, MAX_NS = -(2**63), 2**63 - 1
 
 
 class Span(NamedTuple):
-    """A part of a log that was read, and the times of its events, ns UTC; MAX_NS and MIN_NS where it has none."""
+    """A part of a log that was read, and its events' times, ns UTC; MAX_NS and MIN_NS if it has none."""
 
     identity: str
     begin: int
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records that begin from ``begin`` on and before ``end``. Times: of its events, or wider."""
+    """Records that begin at or after ``begin`` and before ``end``. Times: those of its events, or a wider range."""
 
     identity: str
     begin: int
@@ -48,22 +48,22 @@ class Chunk:
     oldest_ns: int
     newest_ns: int
     read_to: int = 0  # a position of the log
-    proof: bytes = b""  # of ``read_to`` (``identity.proof_of``); empty: not known
+    proof: bytes = b""  # of ``read_to`` (``identity.proof_of``); empty if unknown
 
 
 def unknown_from(identity: str, offset: int) -> Span:
-    """A log is read on from here, or from the begin of the line before: those chunks may hold anything."""
+    """Returns the span of a log read from here, or from the start of that line: its chunks may hold anything."""
     return Span(identity, max(0, offset - CHUNK_BYTES), offset, MIN_NS, MAX_NS)
 
 
 class Coverage:
-    """Writes what commits cover. One for each open state; it remembers what it wrote last."""
+    """Writes the coverage of commits. One for each open state; it remembers its last writes."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int, int]] = {}  # identity -> a chunk, times that its row covers
 
     def put(self, db: sqlite3.Connection, spans: Iterable[Span]) -> None:
-        """Within the caller's transaction."""
+        """Writes within the caller's transaction."""
         rows: dict[tuple[str, int], tuple[int, int]] = {}
         for identity, begin, end, oldest, newest in spans:
             oldest, newest = _outwards(oldest, newest)
@@ -94,7 +94,7 @@ def _outwards(oldest: int, newest: int) -> tuple[int, int]:
 
 
 def read_up_to(db: sqlite3.Connection) -> list[LogPosition]:
-    """How far each log was read: what stands before that was whole when it was read, also of a log read in parts.
+    """Returns how far each log was read: lines before that were complete when read, also for a log read in parts.
 
     Raises sqlite3.Error.
     """
@@ -109,7 +109,7 @@ def read_up_to(db: sqlite3.Connection) -> list[LogPosition]:
 
 
 def chunks_between(db: sqlite3.Connection, positions: Iterable[LogPosition], from_ns: int, to_ns: int) -> list[Chunk]:
-    """Chunks of these logs, up to their positions, that may hold an event with ``from_ns`` <= time < ``to_ns``.
+    """Returns chunks of these logs, up to their positions, that may hold events with ``from_ns`` <= time < ``to_ns``.
 
     In the order of each log. Raises sqlite3.Error.
     """
@@ -138,7 +138,7 @@ def _without_row(db: sqlite3.Connection, identity: str, number: int) -> Iterable
 
 
 def holding(chunks: Sequence[Chunk], times: I64) -> list[Chunk]:
-    """The chunks that may hold an event of one of these times."""
+    """Returns the chunks that may hold an event of one of these times."""
     ordered = np.sort(times)
     first = np.searchsorted(ordered, np.array([chunk.oldest_ns for chunk in chunks], np.int64), "left")
     after = np.searchsorted(ordered, np.array([chunk.newest_ns for chunk in chunks], np.int64), "right")
@@ -146,7 +146,7 @@ def holding(chunks: Sequence[Chunk], times: I64) -> list[Chunk]:
 
 
 def too_many(db: sqlite3.Connection) -> bool:
-    """Whether the table is above its bound. Raises sqlite3.Error."""
+    """True if the table is above its bound. Raises sqlite3.Error."""
     (count,) = db.execute("SELECT count(*) FROM covered").fetchone()
     return bool(count > COVERED_MAX)
 
@@ -154,8 +154,8 @@ def too_many(db: sqlite3.Connection) -> bool:
 def rows_of_gone(db: sqlite3.Connection, live: Container[str]) -> list[tuple[str, tuple[str, int]]]:
     """Drops the rows of logs that are not ``live``: SQL and its arguments. Raises sqlite3.Error.
 
-    The newest row of a log stays: should the log come back and grow, its last chunk has been read in part; the chunks
-    before are searched whatever the time then.
+    The newest row of a log stays: should the log come back and grow, its last chunk has been read in part; the
+    earlier chunks are then searched regardless of time.
     """
     newest = db.execute("SELECT identity, max(chunk) FROM covered GROUP BY identity").fetchall()
     delete = "DELETE FROM covered WHERE identity = ? AND chunk < ?"

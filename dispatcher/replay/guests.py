@@ -1,9 +1,9 @@
 """Events that were read and counted before, dispatched once more.
 
-They stand in stretches of their own, which no log's offset waits for and which never become rows: until each has its
-verdict they are held here, and whoever sent them keeps, durably, that they are to be sent. So a crash costs their
-attempts and nothing else. The ledger counts them as ``reread``, whatever becomes of them now: it says what became of
-each line when it was first read, and a line counted twice would throw it off.
+They are in stretches of their own, which no log's offset waits for and which never become rows: until each has its
+verdict they are held here, and their sender durably keeps that they are still to be sent. So a crash costs only their
+attempts. The ledger counts them as ``reread``, regardless of the outcome now: it has the outcome of each line when it
+was first read, and a line counted twice would unbalance it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from photon.joiner.foreign_columns import events_of, records_of
 
 @dataclass(frozen=True, slots=True)
 class LineRules:
-    """How the lines of a log become events again: as the dispatcher's own."""
+    """Turns the lines of a log into events again, by the dispatcher's own rules."""
 
     adapter: Adapter
     digester: Digester
     patience: Patience
 
     def events(self, block: Block) -> Events:
-        """The events that can be read; the others were reported when they were read first."""
+        """Returns the readable events; the others were reported when they were first read."""
         read = events_of(block, *records_of(block), self.adapter, self.digester, self.patience.at_first_ns)
         return read.events
 
@@ -43,7 +43,7 @@ _NO_FILE = LogFile("")
 
 @dataclass(eq=False)
 class Guests:
-    """Hands events to a core and knows which of them are on their way."""
+    """Passes events to a core and tracks those on their way."""
 
     core: Core
     clock: Clock
@@ -57,7 +57,7 @@ class Guests:
         return sum(each.left for each in self._stretches) < GUESTS_MAX
 
     def send(self, events: Events, first_read_ns: int) -> Stretch:
-        """All of them are done when the stretch has none left. ``first_read_ns``: patience counts from there."""
+        """Returns a stretch that has none left when all are done. ``first_read_ns``: start of the patience."""
         now = self.clock.monotonic()
         stretch = Stretch("", _NO_FILE, 0, 0, 0, now, whole=True, again=Counter())
         self._stretches.append(stretch)

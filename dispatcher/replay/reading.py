@@ -1,4 +1,4 @@
-"""Reads chunks of logs again, wherever their files are by now. Finding and reading is done in a thread."""
+"""Reads chunks of logs again, wherever their files are now. Files are found and read in a thread."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ from photon.dispatcher.replay.coverage import Chunk
 
 PROBE_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
-CANDIDATES_MAX = 16
-"""Upper bound on the logs tried, of those that begin with one record and were renamed since."""
+CANDIDATES_MAX = 16  # most logs tried that begin with the same record and were renamed since
 
 
 class Reads(Protocol):
     async def blocks(self, chunk: Chunk) -> list[Block] | None:
-        """The records that begin in the chunk; None where no file holds this log now. Raises OSError."""
+        """Returns the records that begin in the chunk; ``None`` if no file holds this log now. Raises OSError."""
 
     async def live(self) -> set[str]:
-        """Identities of the logs that are there. Raises OSError."""
+        """Returns identities of existing logs. Raises OSError."""
 
     async def rest(self) -> None:
-        """Nothing is to be read for a while: files need not stay open."""
+        """Closes files: nothing will be read for a while."""
 
 
 @dataclass(eq=False)
 class LogFiles:
-    """Implements ``Reads`` for a directory of logs. Callers have their turn one after the other."""
+    """Implements ``Reads`` for a directory of logs. Callers take turns."""
 
     directory: Path
     patterns: Sequence[str]
@@ -52,7 +51,7 @@ class LogFiles:
     def __post_init__(self) -> None:
         self._logs: dict[str, LogFound] = {}
         self._open: tuple[str, LogFound, Source] | None = None  # the log read last
-        self._lock = threading.Lock()  # a thread may still read when its caller was cancelled
+        self._lock = threading.Lock()  # a thread may still be reading when its caller was cancelled
 
     async def blocks(self, chunk: Chunk) -> list[Block] | None:
         return await asyncio.to_thread(self._blocks, chunk)
@@ -94,13 +93,13 @@ class LogFiles:
         )
 
     def _source(self, chunk: Chunk) -> tuple[LogFound, Source] | None:
-        """The log's file, opened, and looked at whether it still holds this log."""
+        """Opens the log's file and checks that it still holds this log."""
         identity = chunk.identity
         if self._open is not None:
             name, log, source = self._open
             there = name == identity and self._key(log) == source.key
             if there and (source.compressed or self._holds(source, log, identity)):
-                return log, source  # to look at the begin of a compressed one again is to inflate it again
+                return log, source  # to check the start of a compressed file again is to inflate it again
             self._close()
         for known in (True, False):
             if not known:
@@ -113,7 +112,7 @@ class LogFiles:
                 except (FileNotFoundError, LinkOutside):
                     continue
                 self._open = (identity, found, source)
-                alone = len(candidates) == 1  # else others begin like it, and its proof tells
+                alone = len(candidates) == 1  # otherwise others begin like it, and its proof decides
                 if self._holds(source, found, identity) and (alone or _is_proved(source, chunk)):
                     return found, source
                 self._close()
@@ -135,16 +134,16 @@ class LogFiles:
 
 
 def _is_proved(source: Source, chunk: Chunk) -> bool:
-    """False if other bytes stand before the position up to which the chunk's log was read."""
+    """Returns False if other bytes precede the position up to which the chunk's log was read."""
     front = min(PROOF_BYTES, chunk.read_to)
     return not chunk.proof or proof_of(source.read(chunk.read_to - front, front)) == chunk.proof
 
 
 def records_between(source: Source, data_start: int, begin: int, end: int, max_record: int) -> Iterator[ReadBytes]:
-    """The whole records that begin in a part of a log; forwards only, as compressed files like it.
+    """Yields the whole records that begin in a part of a log; sequentially, as compressed files require.
 
-    Records longer than ``max_record`` are left out, as the follower leaves them to be rejected. A last line without
-    line end is given one.
+    Records longer than ``max_record`` are left out, since the follower leaves them to be rejected. A last line
+    without line end is given one.
     """
     at = _line_begin(source, max(begin, data_start), data_start)
     while at is not None and at < end:
@@ -167,7 +166,7 @@ def records_between(source: Source, data_start: int, begin: int, end: int, max_r
 
 
 def _long_record(source: Source, at: int, front: int, max_record: int) -> bytes:
-    """A record that ends behind one block, or with the log; empty when it is longer than the limit."""
+    """Returns a record that ends after one block, or with the log; empty if it is longer than the limit."""
     data = source.read(at - front, front + max_record + 2)[front:]
     newline = data.find(b"\n")
     if newline >= 0:
@@ -176,13 +175,13 @@ def _long_record(source: Source, at: int, front: int, max_record: int) -> bytes:
 
 
 def _line_begin(source: Source, at: int, data_start: int) -> int | None:
-    """Of the first record that begins at ``at`` or behind it; None: there is none."""
+    """Returns the start of the first record at or after ``at``; ``None`` if there is none."""
     return at if at <= data_start else next_line(source, at - 1)
 
 
 def next_line(source: Source, at: int) -> int | None:
     while True:
-        front = min(CONTEXT_BYTES, at)  # a compressed file keeps what ids by place are made of
+        front = min(CONTEXT_BYTES, at)  # a compressed file keeps the bytes that ids by place are made of
         data = source.read(at - front, front + PROBE_BYTES)
         newline = data.find(b"\n", front)
         if newline >= 0:

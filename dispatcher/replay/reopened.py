@@ -1,12 +1,12 @@
-"""Ids that the registry gave up are dispatched again (protocol rule 14): by every datacentre that still has the log.
+"""Dispatches ids that the registry gave up (protocol rule 14): in every datacentre that still has the log.
 
-The registry is asked for its list of reopened ids every so often, from the beginning each time: the list itself is
-the durable memory of what is to be done, so nothing is lost whatever the moment of a crash, and nothing has to be
-remembered but when an id was first seen there, from where its patience counts. An id leaves the list when somebody
-has registered it with its new generation. Its event is found by its digest, first in the chunks that may hold the
-event time that it was registered with, and once in all: a log here may have the id with another time. An id that
-stands in no log here is looked for again later, more and more seldom; it stays on the list, and is told: its input
-may be lost for ever, or stand only in another datacentre.
+The registry's list of reopened ids is read periodically, from the beginning each time: the list itself is the durable
+memory of the work to do, so a crash loses nothing, and only the time when an id was first seen there is remembered;
+its patience counts from then. An id leaves the list when somebody has registered it with its new generation. Its
+event is found by its digest, first in the chunks that may hold the event time it was registered with, and once in
+all: a log here may have the id with another time. An id that is in no log here is searched for again later, more and
+more seldom; it stays on the list, and is reported: its input may be lost permanently, or exist only in another
+datacentre.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
 PERIOD_S = 5.0  # time between two readings of the list
-SHARD_S = 0.02  # the same at least for each shard
+SHARD_S = 0.02  # its minimum, for each shard
 ASK_S = 5.0
 PAGE_IDS = 4096
-WANTED_MAX = 20_000  # how many ids, of all shards, are looked for at once: each chunk is read once for all of them
+WANTED_MAX = 20_000  # most ids, of all shards, searched for at once: each chunk is read once for all of them
+# Delay before an id that was not found is searched for again, doubled each time.
 MISSING_FIRST_S, MISSING_MOST_S = 10.0, 600.0
-"""An id that was not found is looked for again after so long, twice as long each time."""
+# Most ids that were not found, and ids of one reading of the list: above it work is repeated, nothing is lost.
 REMEMBERED_MAX = 100_000
-"""Ids that were not found, and ids of one reading of the list: above it less is spared, nothing is lost."""
 
 
 class Id(NamedTuple):
-    """An id on the list. ``tag``: of the line that was registered before."""
+    """An id on the list. ``tag``: that of the line that was registered before."""
 
     digest: bytes
     generation: int
@@ -64,7 +64,7 @@ class Id(NamedTuple):
 
 @dataclass(slots=True)
 class _Missing:
-    """When an id that was not found is looked for again. Monotonic seconds."""
+    """When an id that was not found is searched for again. Monotonic seconds."""
 
     next_s: float
     pause_s: float
@@ -74,7 +74,7 @@ class _Missing:
 class Reopened:
     """One for each dispatcher; ``run`` until cancelled.
 
-    ``ours``: whether it is this process that does it, of several that share the state.
+    ``ours``: true if this process, of several that share the state, does the work.
     """
 
     state: State
@@ -90,10 +90,10 @@ class Reopened:
         self._log = get_logger("photon.dispatcher")
         self._sent: dict[tuple[bytes, int], Stretch] = {}
         self._missing: dict[tuple[bytes, int], _Missing] = {}
-        self._cursors: dict[int, bytes] = {}  # where a reading that had no room any more goes on
+        self._cursors: dict[int, bytes] = {}  # where a reading resumes that had no more room
         self._told = 0
-        self.listed = 0  # ids on the list, as last read to its end
-        self.missing = 0  # of them, those that stand in no log here
+        self.listed = 0  # ids on the list, at its last complete reading
+        self.missing = 0  # of these, ids that are in no log here
 
     async def run(self) -> None:
         """Raises StateError."""
@@ -158,7 +158,7 @@ class Reopened:
 
     # -- some of its ids -------------------------------------------------------------------------------------------
     async def _take(self, ids: Sequence[Id]) -> int:
-        """Sends those that are not on their way; how many of all are in no log here."""
+        """Sends ids that are not on their way. Returns how many of all are in no log here."""
         self._count_done()
         now = self.clock.monotonic()
         wanted = [each for each in ids if each.name not in self._sent and self._is_due(each, now)]
@@ -177,7 +177,7 @@ class Reopened:
         return sum(each.name in self._missing for each in ids)
 
     def _count_done(self) -> None:
-        """Lets go of what has a verdict now, and counts it."""
+        """Forgets ids that now have a verdict, and counts them."""
         done = {id(stretch): stretch for stretch in self._sent.values() if not stretch.left}
         if not done:
             return
@@ -192,7 +192,7 @@ class Reopened:
         return known is None or known.next_s <= now
 
     def _since(self, wanted: Sequence[Id]) -> Mapping[tuple[bytes, int], int]:
-        """When each was first seen on the list, wall clock in ns; from now on where it is new."""
+        """Returns when each was first seen on the list, wall clock in ns; new ones are first seen now."""
         db = self.state.database
         known = {}
         for each in wanted:
@@ -222,8 +222,10 @@ class Reopened:
                 self._missing[each.name] = _Missing(now + pause_s, pause_s)
 
     async def _find(self, wanted: Mapping[bytes, Id]) -> Mapping[bytes, ForeignEvent]:
-        """The event of each digest that stands in a log here. Of several lines with one id the one registered before,
-        if it is there; else any."""
+        """Returns the event of each digest that is in a log here.
+
+        Of several lines with one id, the one registered before if it exists; else any.
+        """
         times = np.array([each.event_time_ns for each in wanted.values()], np.int64)
         positions = read_up_to(self.state.database)
         if any(self._looks_everywhere(each) for each in wanted.values()):
@@ -258,7 +260,7 @@ class Reopened:
         return {digest: self._ready(event, wanted[digest]) for digest, event in found.items()}
 
     def _looks_everywhere(self, each: Id) -> bool:
-        """At the second try, once in a process: that is to read all logs again."""
+        """True at the second try, once per process: it reads all logs again."""
         known = self._missing.get(each.name)
         return known is not None and known.pause_s == MISSING_FIRST_S
 
@@ -273,7 +275,7 @@ def _ids(page: EntryPage) -> Iterator[Id]:
 
 
 def _rows_of(digests: bytes, looked: U64, wanted: Mapping[bytes, Id]) -> RowIndexes:
-    """Rows of a column of digests that are wanted. ``looked``: the first words of those, in order."""
+    """Returns the rows of wanted digests in a column. ``looked``: the first words of the wanted ones, in order."""
     words = np.frombuffer(digests, "<u8")[::2]
     at = np.minimum(np.searchsorted(looked, words), len(looked) - 1)
     rows = np.flatnonzero(looked[at] == words).tolist()

@@ -1,9 +1,9 @@
-"""Carries out requests to dispatch a time range again (``requests``), beside all that is fresh.
+"""Executes requests to dispatch a time range again (``requests``), alongside fresh events.
 
-Chunk after chunk of each log that may hold events of the range (``coverage``) is read again. What the registry knows
-is done; the others go to a joiner as guests. A log's place moves over the chunks at its front of which every event
-has a verdict, in one transaction with what the ledger says of them. Work is paced: at most SHARE of the time is spent
-on it, so that fresh events keep their latency.
+Each log that may hold events of the range (``coverage``) is read again, chunk by chunk. Events that the registry
+knows are done; the others go to a joiner as guests. A log's position moves over the chunks at its front whose events
+all have a verdict, in one transaction with the ledger's counts for them. Work is paced: it takes at most SHARE of the
+time, so that fresh events keep their latency.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from photon.idregistry.api import I64, Answer
 
 SHARE = 0.5
 LOOK_S = 1.0  # new requests, and cancelled ones, are noticed within this time
-CHUNKS_MAX = 64  # on their way at a time
-READ_ATTEMPTS = 3  # a log is given up after so many attempts to read it, LOOK_S apart: it may just be rotated
+CHUNKS_MAX = 64  # most chunks on their way at a time
+READ_ATTEMPTS = 3  # a log is given up after this many attempts to read it, LOOK_S apart: it may just be rotated
 
 
 @dataclass(slots=True)
 class _Work:
-    """A chunk of one log. Of its events in the range ``known`` had a verdict; ``asked`` had none and are ``sent``."""
+    """A chunk of one log. ``known``: its events in the range with a verdict; ``asked`` had none and are ``sent``."""
 
     part: requests.Part
     end: int
@@ -59,7 +59,7 @@ class _Work:
 class Replayer:
     """One for each dispatcher that replays; ``run`` until cancelled.
 
-    ``ours``: whether it is this process that replays, of several that share the state.
+    ``ours``: true if this process, of several that share the state, replays.
     """
 
     core: Core
@@ -74,7 +74,7 @@ class Replayer:
     def __post_init__(self) -> None:
         self._log = get_logger("photon.dispatcher")
         self._request: requests.Request | None = None
-        self._parts: deque[requests.Part] = deque()  # still to be read, the one in front from ``_at`` on
+        self._parts: deque[requests.Part] = deque()  # still to be read, the one in front from ``_at``
         self._chunks: deque[Chunk] | None = None  # of the part in front
         self._failed: list[requests.Part] = []
         self._works: deque[_Work] = deque()
@@ -96,7 +96,7 @@ class Replayer:
 
     # -- requests --------------------------------------------------------------------------------------------------
     def _look(self, now: float) -> None:
-        """Takes up the oldest request that is not done, and lets go of one that was cancelled."""
+        """Starts the oldest request that is not done, and drops one that was cancelled."""
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
@@ -127,7 +127,7 @@ class Replayer:
 
     # -- reading ---------------------------------------------------------------------------------------------------
     async def _read_next(self, request: requests.Request) -> bool:
-        """One more chunk, if there is one and room for its events; whether there was."""
+        """Reads another chunk, if there is one and room for its events. Returns True if there was."""
         if not self._parts or len(self._works) >= CHUNKS_MAX or not self.guests.room():
             return False
         part = self._parts[0]
@@ -167,7 +167,7 @@ class Replayer:
         return deque(chunk for chunk in found if part.at < chunk.end and chunk.begin < part.stop)
 
     async def _take(self, work: _Work, block: Block, request: requests.Request) -> None:
-        """Asks the registry about the events of the range, and sends those it does not know."""
+        """Asks the registry about the events of the range, and sends those unknown to it."""
         events = self.rules.events(block)
         inside = (events.times >= request.from_ns) & (events.times < request.to_ns)
         events = events.take(np.flatnonzero(inside))
@@ -192,7 +192,7 @@ class Replayer:
 
     # -- committing ------------------------------------------------------------------------------------------------
     def _commit(self) -> bool:
-        """Moves each log over the chunks at the front that are done; whether the request is done with that."""
+        """Moves each log over the finished chunks at its front. Returns True if the request is done."""
         request = self._request
         if request is None:
             return False

@@ -1,11 +1,11 @@
-"""Requests to dispatch a time range again, durable in the dispatcher's state, and how far each has come.
+"""Requests to dispatch a time range again, durable in the dispatcher's state, and their progress.
 
-Whoever asks adds a row; the dispatcher finds it, also one that was running already, and notes which logs it concerns
-(``plan``) and how far each has been done: everything before that offset has a verdict. A crash loses nothing but what
-was on its way, which is done again.
+A command adds a row; the dispatcher finds it, even if it was already running, and notes the logs concerned (``plan``)
+and the progress in each: everything before that offset has a verdict. A crash loses only events on their way, which
+are dispatched again.
 
-The database takes changes of several processes; the dispatcher's lock is not needed, for a request is a row that only
-the dispatcher acts on.
+The database accepts changes from several processes; the dispatcher's lock is not needed, because only the dispatcher
+acts on a request's row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
 
 WAITING_MAX = 100  # requests that are not done
-KEPT_MAX = 100  # requests that are done, for whoever asks what became of them
+KEPT_MAX = 100  # finished requests kept so that their outcome can be queried
 
 Statement = tuple[str, Sequence[Any]]  # a change for a transaction: SQL and its arguments
 
@@ -36,13 +36,15 @@ class Step(enum.IntEnum):
     RUNNING = 1
     DONE = 2
     CANCELLED = 3
-    UNREAD = 4  # of a log: no file holds it any more, or it cannot be read
+    UNREAD = 4  # state of a log: no file holds it any more, or it cannot be read
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Events with ``from_ns`` <= event time < ``to_ns`` in logs whose path matches. Patience counts from its asking:
-    the events were read before."""
+    """Events with ``from_ns`` <= event time < ``to_ns`` in logs whose path matches.
+
+    Patience counts from the request: the events were read before.
+    """
 
     number: int
     from_ns: int
@@ -55,7 +57,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a request has of one log. ``at``: everything before has a verdict. Offsets are of uncompressed bytes."""
+    """A request's progress in one log. ``at``: everything before has a verdict. Offsets are of uncompressed bytes."""
 
     identity: str
     path: str
@@ -64,19 +66,19 @@ class Part:
     stop: int
     step: Step
     events: int
-    known: int  # of them, those that had a verdict before
+    known: int  # of these, events that had a verdict before
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A request and its logs; none before the dispatcher has taken it up."""
+    """A request and its logs; none before the dispatcher has started it."""
 
     request: Request
     parts: Sequence[Part]
 
 
 def matches(pattern: str, path: str) -> bool:
-    """A glob on the log's path, with or without its rotation suffix; empty: all of them."""
+    """Matches a glob against the log's path, with or without its rotation suffix; empty matches all."""
     compiled = compile_patterns((pattern or "**/*",))
     return any(compiled.match(name) for name in (path, log_name(path)))
 
@@ -109,7 +111,7 @@ def parts(db: sqlite3.Connection, number: int) -> list[Part]:
 
 # -- changing --------------------------------------------------------------------------------------------------------
 def add(db: sqlite3.Connection, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int | None:
-    """Adds a request, within the caller's transaction; its number, None when too many wait already."""
+    """Adds a request within the caller's transaction. Returns its number, ``None`` if too many are waiting."""
     (waiting,) = db.execute("SELECT count(*) FROM replays WHERE status < ?", (Step.DONE,)).fetchone()
     if waiting >= WAITING_MAX:
         return None
@@ -124,7 +126,7 @@ def add(db: sqlite3.Connection, from_ns: int, to_ns: int, pattern: str, now_ns: 
 
 
 def plan(request: Request, chunks: Iterable[Chunk], paths: dict[str, str]) -> list[Part]:
-    """One part for each log that matches and may hold events of the range. ``paths``: of each identity."""
+    """Returns one part for each log that matches and may hold events of the range. ``paths``: of each identity."""
     found: dict[str, Part] = {}
     for chunk in chunks:
         path = paths[chunk.identity]
@@ -137,7 +139,7 @@ def plan(request: Request, chunks: Iterable[Chunk], paths: dict[str, str]) -> li
 
 
 def planned(number: int, some: Iterable[Part]) -> list[Statement]:
-    """Takes a request up, with its parts; does nothing to one that was cancelled meanwhile."""
+    """Starts a request, with its parts; does nothing to one that was cancelled in the meantime."""
     insert = "INSERT OR REPLACE INTO replay_logs VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0)"
     rows: list[Statement] = [
         (insert, (number, part.identity, part.path, part.begin, part.at, part.stop, Step.RUNNING)) for part in some
@@ -162,7 +164,7 @@ def ended(number: int, now_ns: int) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What would be read again of one log. ``there``: whether a file holds it now."""
+    """The part of one log that would be read again. ``there``: true if a file holds it now."""
 
     path: str
     bytes: int
@@ -200,7 +202,7 @@ def preview(
 
 
 def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
-    """The request's number. Raises StateError."""
+    """Returns the request's number. Raises StateError."""
     with opened(state, "rw") as db:
         with Transaction(db, state):
             number = add(db, from_ns, to_ns, pattern, now_ns)
@@ -210,7 +212,7 @@ def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int
 
 
 def cancel(state: Path, number: int, now_ns: int) -> bool:
-    """Whether it was there and not done. Raises StateError."""
+    """Returns True if it existed and was not done. Raises StateError."""
     values = (Step.CANCELLED, now_ns, number, Step.DONE)
     with opened(state, "rw") as db, Transaction(db, state):
         update = "UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status < ?"
@@ -218,6 +220,6 @@ def cancel(state: Path, number: int, now_ns: int) -> bool:
 
 
 def progress(state: Path) -> list[Progress]:
-    """The progress of all requests, those done too. Raises StateError."""
+    """Returns the progress of all requests, including finished ones. Raises StateError."""
     with opened(state) as db:
         return [Progress(each, parts(db, each.number)) for each in requests(db)]

@@ -1,4 +1,4 @@
-"""What a dispatcher reads again beside its logs' ends: requests to replay, and ids that the registry gave up."""
+"""Reads again, apart from the logs' ends: requests to replay, and ids that the registry gave up."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def tidy(state: State, reads: Reads, ours: Callable[[], bool]) -> None:
-    """Drops what it holds of logs that are gone, when there is too much; until cancelled. Raises StateError."""
+    """Drops rows of logs that are gone when there are too many; runs until cancelled. Raises StateError."""
     while True:
         if ours() and too_many(state.database):
             try:
                 live = await reads.live()
                 state.commit(Changes(also=[*rows_of_gone(state.database, live)]))
             except OSError:
-                pass  # the follower says what is wrong with the directory
+                pass  # the follower reports the directory's problem
         await asyncio.sleep(TIDYING_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where it reads. ``registry`` None: nobody can give ids up."""
+    """Places to read. ``registry`` is ``None`` if nobody can give ids up."""
 
     reads: Reads
     registry: Recovery | None = None
@@ -48,9 +48,9 @@ class Sources:
 
 
 def is_ours(state: State) -> bool:
-    """Whether it is this worker that reads again: of several that share a state the one that has lived longest.
+    """True if this worker reads again: of several that share a state, the longest-lived one.
 
-    While they change over two may do the same for a moment, or none: nothing but time is lost.
+    During a change two may do the same for a moment, or none: that only costs time.
     """
     if not state.owner:
         return True
@@ -67,8 +67,10 @@ def rereading(
     wake: Callable[[], None],
     sources: Sources,
 ) -> tuple[list[Run], Reopened | None]:
-    """What is to run side by side until it is cancelled, and raises StateError; and what reads the list of ids that
-    the registry gave up. ``wake``: tells the engine's loop that there is something to send."""
+    """Returns the tasks to run concurrently until cancelled, which raise StateError, and the reader of reopened ids.
+
+    ``wake`` tells the engine's loop that there is something to send.
+    """
     reads, guests, ours = sources.reads, Guests(core, clock, wake), partial(is_ours, state)
     replayer = Replayer(core, state, look_ups, reads, guests, clock, rules, ours)
     runs: list[Run] = [replayer.run, partial(tidy, state, reads, ours)]
