@@ -24,8 +24,7 @@ def rows_due(adapter: Adapter, side: str, count: int) -> range:
 
 
 def compare(adapter: Adapter, file: LogFile, many: str, one: object, other: object) -> None:
-    """Compares the answer of the form ``many`` for a record (``one``) with that of the form for one record
-    (``other``).
+    """Compares a record's answer in the form ``many`` (``one``) with that in the form for one record (``other``).
 
     Raises AdapterError if they differ. Rejections are equal regardless of their reasons.
     """

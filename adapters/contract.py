@@ -203,9 +203,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Business rules exclude this pair from the joined output. It is registered, and the reason is written as one
-    line.
-    """
+    """Business rules exclude this pair from ``joined``. It is registered, and leaves one line with the reason."""
 
     reason: str
 
@@ -283,13 +281,9 @@ class Adapter(ABC):
     foreign_links: Sequence[str] = ()
 
     shape: Mapping[str, Any] | None = None
-    """The shape applied by ``photon.adapters.shaping``, from which it is rebuilt elsewhere. ``None`` means not
-    shaped.
-    """
+    """The shape applied by ``photon.adapters.shaping``, to rebuild it elsewhere. ``None`` means not shaped."""
     within: Mapping[str, int] | None = None
-    """The bounds applied by ``photon.adapters.bounds``, from which they are rebuilt elsewhere. ``None`` means no
-    bounds.
-    """
+    """The bounds applied by ``photon.adapters.bounds``, to rebuild them elsewhere. ``None`` means no bounds."""
 
     Options: ClassVar[type[msgspec.Struct] | None] = None
     """Names and types of its options. ``options`` then holds all of them, including defaults; other names, and values
@@ -328,9 +322,7 @@ class Adapter(ABC):
         """As foreign_payload, for the primary side."""
 
     def primary_time(self, record: bytes, file: LogFile) -> int:
-        """Event time of a primary record, int64 ns UTC; needed for ``within`` and for the latest match. Raises
-        BadRecord.
-        """
+        """Event time of a primary record, int64 ns UTC, for ``within`` and the latest match. Raises BadRecord."""
         raise BadRecord("the adapter reads no time of primary events")
 
     has_foreign_time = True  # False if the records have no event time; all foreign events then have the same one
@@ -347,8 +339,7 @@ class Adapter(ABC):
         return Joined(self.foreign_payload(foreign, foreign_file), self.primary_payload(primary, primary_file))
 
     def unmatched_payload(self, record: bytes, file: LogFile) -> bytes | None:
-        """Returns the foreign payload of an unmatched event in ``joined`` (``unmatched = "inline"``), as ``join``
-        would.
+        """Returns an unmatched event's foreign payload in ``joined`` (``unmatched = "inline"``), as ``join`` would.
 
         An adapter that defines ``join`` should define this too. Raises BadRecord.
         """

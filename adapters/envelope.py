@@ -31,7 +31,7 @@ from photon.batch.records import PrimaryRecord, Records
 
 NONE_INLINE: Mapping[int, bytes | None] = MappingProxyType({})
 FILE_NAMES_MAX = 8192  # file names whose JSON is remembered
-# needs no escaping in JSON
+# Text that needs no escaping in JSON.
 _PLAIN = re.compile(rb"[ !#-\[\]-~]*+")
 
 
@@ -104,8 +104,7 @@ class Envelope:
         primaries: Sequence[PrimaryRecord | None] | None = None,
         inline: Mapping[int, bytes | None] = NONE_INLINE,
     ) -> list[bytes]:
-        """Returns lines of events that were not joined, with the reason: unmatched, filtered, rejected, late
-        (``token`` None).
+        """Returns lines of unjoined events with the reason: unmatched, filtered, rejected, late (``token`` None).
 
         ``inline``: row of an unmatched event that is written among the joined ones -> its foreign payload, as in
         ``joined``.

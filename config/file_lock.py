@@ -27,8 +27,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 def lock_file(
     path: Path, *, shared: bool = False, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep
 ) -> int | None:
-    """Returns the descriptor that holds the lock until it is closed; ``None`` if another process holds it. Raises
-    OSError.
+    """Returns the descriptor that holds the lock until closed; ``None`` if another process has it. Raises OSError.
 
     Waits up to ``wait_s``: a process that only checks holds a lock for a moment too.
     """

@@ -1,5 +1,4 @@
-"""Follows the arrival of primary events that others wait for, as reported by the event store: these are tried at
-once.
+"""Follows arrivals, reported by the event store, of primary events that others wait for; tries these at once.
 
 Theory of operation. The event store remembers the keys that were looked up in vain, and reports which of them have
 arrived (``eventstore.awaited_keys``). A report wakes events in memory (``Core.arrived``) and rows of the retry store

@@ -732,8 +732,7 @@ class Core:
         self._stored = changes.stored
 
     def undecided(self) -> tuple[I64, I64]:
-        """Returns event times of events that have no verdict and are no rows after the last ``changes`` are
-        committed.
+        """Returns times of events without verdict that are no rows after the last ``changes`` are committed.
 
         First those on their way, then those whose primary event was absent at their last try.
         """

@@ -41,8 +41,7 @@ class Exports:
         roll_bytes: int = ROLL_BYTES,
         worker: str = "",
     ) -> None:
-        """Writes lines that an earlier process left in the worker's outbox. ``published``: the pipeline's state
-        directory.
+        """Writes lines that an earlier process left in the worker's outbox. ``published``: the state directory.
 
         Raises NotOfThisState, PublishedDamaged, StateError, OSError.
         """

@@ -4,8 +4,8 @@ A joiner can be in trouble in three ways:
 
 - it *failed* (the call broke, or it gave no verdict for a whole batch): it gets nothing for a time that grows with
   each consecutive failure, then a probe of one small batch. Not all joiners are excluded: while none is well, each is
-  tried again after ``LAST_S`` at the latest. A problem that the registry or the event store reports affects all of
-  them, and marks none as an outlier;
+  tried again after ``LAST_S`` at the latest. A problem of all, say with the registry or event store, makes none of
+  them an outlier;
 - it is *overloaded*: it gets nothing for a moment, then one batch;
 - it *owes* an answer for so long that it may have died silently: no more, while another one is prompt.
 
@@ -26,7 +26,7 @@ EJECTION = Backoff(first=0.1, most=30.0, floor=0.05)
 LAST_S = 1.0  # its maximum while no other joiner is well
 OVERLOAD = Backoff(first=0.02, most=0.5, floor=0.005)
 PROBE_EVENTS = 100  # size of the batch that probes a joiner that failed: its events wait in vain if it fails again
-# a batch of this size without one verdict is evidence against the joiner; a smaller one perhaps only against its
+# A batch of this size without one verdict is evidence against the joiner; a smaller one perhaps only against its
 # events.
 USELESS_EVENTS = 20
 OWES_S = 2.0  # an answer that takes longer is owed

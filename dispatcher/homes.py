@@ -174,7 +174,7 @@ class HeadStart:
         self._usual_s *= USUAL_STEP if seconds > self._usual_s else 1 / USUAL_STEP  # approximates their median
 
     def observe(self, left: int, wasted: int) -> None:
-        """Notes that others took ``wasted`` of ``left`` events left to them only while we joined these."""
+        """Notes ``left`` events left to others; ``wasted`` were joined here and then found taken by them."""
         self._seen += left
         self._wasted += wasted
         if self._seen < STRETCH_EVENTS:

@@ -33,7 +33,7 @@ CALM_S = 1.0  # fresh traffic has ended when nothing fresh was sent for this tim
 SMALL_EVENTS = 250  # batch size of events behind during fresh traffic: a fresh event waits for few of them
 TRICKLE_EVENTS, TRICKLE_S = 25, 1.0  # number and interval of events sent while fresh ones wait, regardless of credit
 IDLE_PART = 8  # one in this many places in flight is theirs while nothing fresh waits
-# a row of the retry store is read from disk, tried and written again: three times the cost of a fresh event.
+# A row of the retry store is read from disk, tried and written again: three times the cost of a fresh event.
 STORED_WEIGHT = 3.0
 
 
@@ -286,8 +286,7 @@ class Queues:
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None, full: bool = False
     ) -> RowIndexes:
-        """Returns the next events to send: fresh or due ones, when a batch is full or the first has waited for
-        ``wait_s``.
+        """Returns the next events to send: fresh or due ones, once a batch is full or the first waited ``wait_s``.
 
         They go together: a batch costs a machine much the same regardless of its size. ``flush``: nothing more can be
         read now. Without ``wait_s`` the limits apply, or no wait with ``flush``. ``full``: memory is full, so fresh

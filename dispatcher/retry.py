@@ -203,8 +203,7 @@ class NextTries:
         return map(Likeness, table.attempts[rows].tolist(), table.failed[rows].tolist(), steps)
 
     def _early(self, attempt: Attempt, table: OpenEvents, rows: RowIndexes, now_ns: int) -> Mask:
-        """Returns the young events. With several datacentres only their home does this: else all would join them at
-        once.
+        """Returns the young events. With several datacentres only the home's: else all would join them at once.
 
         Only used if nobody reports the arrival of primary events: it costs each event some twenty tries.
         """

@@ -25,7 +25,7 @@ from photon.dispatcher.undecided import LEASES_MOVED
 
 CLAIMED_AT_ONCE = 5000  # rows of the retry store taken over from a dead worker in one transaction
 NAME_WAIT_S = 1.0  # another worker may be writing out lines that this name's last process left to export
-# a commit that may wait is postponed after the first; one that may not waits up to the second.
+# A commit that may wait is postponed after the first; one that may not waits up to the second.
 PROBE_MS, BUSY_MS = 5, 60_000
 
 
@@ -43,10 +43,10 @@ class SharedState(State):
     """One worker's connection. Once fenced, it raises WorkerFenced from every change."""
 
     def __init__(self, path: Path, worker: str, *, now_ns: int, rule: bytes | None = None) -> None:
-        """Opens the state like State. ``worker``: 1 to 40 of a-z, 0-9, - and _. ``now_ns``: wall clock, for
-        observers.
+        """Opens the state like State. ``worker``: 1 to 40 of a-z, 0-9, - and _.
 
-        Raises StateError, also while another process uses this name, and on a network file system.
+        ``now_ns``: wall clock, shown to those who look at the state. Raises StateError, also while another
+        process uses this name, and on a network file system.
         """
         self.worker = worker
         self._now_ns = now_ns

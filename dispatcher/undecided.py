@@ -104,8 +104,7 @@ class Claims:
         return now >= self._next
 
     def change(self, times: tuple[I64, I64], at_ns: int, now: float) -> list[Statement]:
-        """Returns the statements to commit with the core's last ``changes``, after processing all blocks from the
-        logs.
+        """Returns the statements to commit with the core's last ``changes``, once all blocks are processed.
 
         ``times``: ``Core.undecided``.
         """

@@ -30,8 +30,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def in_order(array: npt.NDArray[np.uint8], starts: I64, ends: I64, quotes: I64, delimiter: int) -> Mask:
-    """Tells for each line (from ``starts`` to its newline at ``ends``) if quotes come in pairs that open and close a
-    field.
+    """Tells for each line (from ``starts`` to its newline at ``ends``) if quotes pair up, each pair around a field.
 
     Such a line has no line end inside quotes, no doubled quote, and no quote that is an ordinary character. False
     means unknown. ``quotes``: positions of the quotes; those after the last newline do not count.
@@ -196,15 +195,11 @@ class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
 
 
 def _field_pattern(delimiter: bytes, quote: bytes) -> re.Pattern[bytes]:
-    """Matches one field from its start: group 1 quoted, or 2 plain; group 3 the delimiter, absent after the last
-    field.
-    """
+    """Matches one field from its start: group 1 quoted, or 2 plain; group 3 the delimiter, absent after the last."""
     d, q = re.escape(delimiter), re.escape(quote)
     return re.compile(rb"(?:%b(%b)%b|([^%b]*+))(?:(%b)|\Z)" % (q, quoted_text(q), q, d, d))
 
 
 def quoted_text(quote: bytes, never: bytes = b"") -> bytes:
-    """Matches the text between two quotes, with doubled quotes as text. All arguments are patterns; ``never`` is
-    excluded.
-    """
+    """Matches the text between two quotes; doubled quotes are text. Arguments are patterns; excludes ``never``."""
     return rb"[^%b%b]*+(?:(?>%b%b[^%b%b]*+))*+" % (quote, never, quote, quote, quote, never)

@@ -36,7 +36,7 @@ def are_bare(lines: Sequence[bytes]) -> bool:
         found = _SKIP.decode_lines(text)
     except (msgspec.DecodeError, RecursionError):
         return False
-    # A line may hold several values, and a value several lines: only if each value is one line are all of them.
+    # Values may share a line, or span several; newlines and values only match the lines if each value is one line.
     ends = text.count(b"\n") == max(len(lines) - 1, 0) and b"\r" not in text
     return ends and list(map(bytes, found)) == list(lines) and (text.isascii() or _is_utf8(text))
 

@@ -42,7 +42,7 @@ INTEGER_DIGITS_MAX = 18
 ONE_LENGTH_MAX = 256  # longer texts cost more to copy than to find
 # Bytes scanned at once: their vectors stay in the cache (2.0 instead of 1.7 million keys a second)
 CHUNK_BYTES = 256 * 1024
-PROBE_BYTES = 4096  # bytes of a chunk that are probed: a form found once there may be that of the whole chunk
+PROBE_BYTES = 4096  # first bytes of a chunk: text that occurs there once a line may do so throughout
 _QUOTE, _BRACE, _BRACE_END, _BACKSLASH, _NEWLINE = b'"{}\\\n'
 _AFTER_NAME = re.compile(rb'([ \t]*:[ \t]*)(?:(")|[0-9]+([,}\t\r ]))')
 _PLAIN_NAME = re.compile(r"[ !#-.0-\[\]-~]+")
@@ -144,8 +144,7 @@ class KeyScan:
         return out
 
     def _keys_at_one_place(self, lines: _Block) -> list[bytes] | None:
-        """Returns the keys if all lines are flat and have name and colon at the same position, as programs write
-        them.
+        """Returns the keys if all lines are flat and have name and colon at one position, as programs write them.
 
         Checks points 1 to 5 for all lines at once: no backslash in the block, as many braces as lines and one at each
         start, as many quoted names as lines and one in each.

@@ -32,8 +32,7 @@ SHOWN_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class PairScan:
-    """Finds one name's values in a block of logfmt without parsing it: proofs over the block's bytes, as in
-    ``json_scan``.
+    """Finds a name's values in a block of logfmt without parsing it: proofs over its bytes, as in ``json_scan``.
 
     A line's key is taken straight from its bytes when all of this holds:
 

@@ -68,7 +68,7 @@ _KIND = re.compile(
     r"(?i:(?:.*[_.])?(?:event|type|kind|category|name|verb|stage|program|process|logger|level))|f[0-9]+"
 )
 _KIND_RANK = re.compile(r"(?i:event|type|kind|verb)$")
-_FEW = 20  # most kinds of events or states
+_FEW = 20  # at most this many kinds of events or states
 _EVENT_ID_VALUE = re.compile(r"[0-9.:a-fA-F]+:[0-9]+:[0-9]{13,}")
 NAMES_PRIMARY_SHARE = 0.5  # a field with at least this share of primary values refers to primary events
 _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")

@@ -32,14 +32,14 @@ CONTAINED_MIN = 0.5
 PARTIAL_CONTAINED_MIN = 0.1
 NAMED_CONTAINED_MIN = 0.98  # if names decide, nearly every value must be among the primary ones
 NAMED_OVERLAP_MIN = 10  # used if the names are similar but not equal
-# used if only a part of the primary records was read: with fewer, many fields are unique
+# Used if only a part of the primary records was read: with fewer, many fields are unique.
 NAMED_PARTIAL_RECORDS = 1000
 RIVAL_SHARE = 0.5  # a candidate with less than this share of the better one's containment does not object
 SAME_SHARE = 0.99
 NEAR_UNIQUE = 0.9  # shown to people, never chosen
 NEIGHBOURS = 8
 DENSE_STEPS = 10  # the usual gap of a counter, in steps; a sample need not have every number
-# two sides that put at least this many equal letters before their numbers mean the same kind of thing
+# Two sides that put at least this many equal letters before their numbers mean the same kind of thing.
 PREFIX_CHARS = 3
 
 KEY_NAME = re.compile(
@@ -48,11 +48,11 @@ KEY_NAME = re.compile(
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<digits>[0-9]{1,18})(?P<after>[^0-9]*)")
 _FRACTION = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# words for "this field is a reference", not for the thing it refers to
+# Words for "this field is a reference", not for the thing it refers to.
 _MARKS = frozenset(
     {"id", "uid", "uuid", "guid", "key", "ref", "reference", "no", "nr", "number", "code", "hash", "fk"}
 )
-# words for numbers that count within something and are not references
+# Words for numbers that count within something and are not references.
 _COUNTS = re.compile(
     "line|row|seq|sequence|page|item|index|record|entry|step|attempt|retry|port|version|batch|rank|position|offset|"
     "shard|partition|worker|thread|process|pid|tid|status|error|count|size|level|priority"

@@ -21,7 +21,7 @@ from photon.adapters.side import ZEEK_TIME, TimeConfig, time_reader
 from photon.adapters.times import UNIT_EXPONENTS, rfc3339_us
 from photon.config.clock import NS_PER_S, utc
 
-# names of times that are not the event's
+# Names of times that are not the event's.
 _OTHER = re.compile(
     r"birth|dob$|expir|valid|(?:^|[_.])due|until|schedul|deadline|eta(?:_|$)|run_?time|uptime", re.IGNORECASE
 )

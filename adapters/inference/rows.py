@@ -35,7 +35,7 @@ DEPTH_MAX = 16
 # File name -> its records without line ends, from the start of the file, including a header record
 Sample = Mapping[str, Sequence[bytes]]
 Row = dict[str, str | int]
-# Unix times of the first and the last of the sample files' last writes; ``None`` if unknown
+# earliest and latest last write of a sample's files, in Unix time; ``None`` if unknown
 Written = tuple[int, int] | None
 
 _BOM = b"\xef\xbb\xbf"
@@ -350,8 +350,7 @@ def _cut(sample: Sample, delimiter: bytes) -> Iterator[list[tuple[str, ...]]]:
 
 
 def has_header(files: Sequence[Sequence[tuple[str, ...]]], width: int) -> bool | None:
-    """True if each file's first record names the columns; ``None`` if that is unclear or the files contradict each
-    other.
+    """True if each file's first record names the columns; ``None`` if that is unclear or the files disagree.
 
     Evidence for a header: a first record with a cell that is not a number, time or code like all others of its
     column; files that all begin with the same record. Against it: a number or a time in it, a cell that occurs again

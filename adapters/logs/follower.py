@@ -230,11 +230,10 @@ class Follower:
 
     # -- scan ------------------------------------------------------------------------------------------------------
     def scan(self, changed: Collection[str] | None = None, deleted: Collection[str] = ()) -> bool:
-        """Looks for new, renamed, grown, shrunk and vanished files. True if it covered the whole directory, one stat
-        a file.
+        """Looks for new, renamed, grown, shrunk and vanished files. True if it scanned all of the directory.
 
         ``changed``: only these paths (for directories: and all below them) have changed since the last scan;
-        ``deleted``: names known to be removed for good. If that leaves a doubt, the whole directory is scanned.
+        ``deleted``: names known to be removed for good. In doubt the whole directory is scanned, one stat a file.
         """
         if changed is not None and not self.restless and self._scan_paths(changed, deleted):
             return False
@@ -362,8 +361,7 @@ class Follower:
 
     # -- poll ------------------------------------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
-        """Returns the next blocks, about ``max_bytes`` of them (at least one block); empty when everything has been
-        read.
+        """Returns the next blocks, about ``max_bytes`` of them (at least one block); empty when all has been read.
 
         Logs take turns. ``final``: nothing more will be appended, so last lines without line end are whole if their
         files are at rest (``unended``). Only valid when ``caught_up``.

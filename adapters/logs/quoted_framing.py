@@ -78,8 +78,7 @@ class QuotedLines:
         return begins
 
     def _end(self, data: bytes, begin: int, final: bool) -> int:
-        """Returns the end of the record at ``begin``; 0 if more bytes are needed; -1 if its first line is a record of
-        its own.
+        """Returns the end of the record; 0: more bytes are needed; -1: its first line is a record of its own.
 
         A ``final`` record has no line end; it is treated as if it had one.
         """

@@ -159,8 +159,7 @@ class LogReader:
         return framed.long is not None or framed.next < log.next + len(data)
 
     def _checked(self, log: TrackedLog, source: Source) -> tuple[ReadBytes | None, bool]:
-        """Returns bytes from ``log.next``, and whether the file's end (as scanned) was met. ``None``: not this log's
-        bytes.
+        """Returns bytes from ``log.next``, and whether the file's end (as scanned) was met. ``None``: not its bytes.
 
         The bytes to compare are read together with the data or after it, so that overwriting the file in the meantime
         is noticed.

@@ -45,8 +45,7 @@ def sample(
     before: float = 0.0,
     links: Sequence[str] = (),
 ) -> Sampled:
-    """Returns about ``size`` bytes and at most ``records`` records. ``before``: share of each window before its
-    place.
+    """Returns about ``size`` bytes, at most ``records`` records. ``before``: share of each window before its place.
 
     Raises OSError when the directory cannot be listed; files that cannot be read are listed in ``unread``.
     """

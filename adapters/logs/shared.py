@@ -264,8 +264,7 @@ class SharedFollower(Follower):
         return LogPosition(log.identity, log.path, offset, log.header, proof)
 
     def begins(self, identity: str, begin: int, places: Sequence[int]) -> list[LogPosition]:
-        """Returns the first start of a record at or after each place, in order, each once, and greater than
-        ``begin``.
+        """Returns the first start of a record at or after each place, in order, each once, and after ``begin``.
 
         Places after which no record begins are left out. Raises OSError.
         """

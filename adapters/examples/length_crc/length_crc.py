@@ -1,4 +1,4 @@
-"""Binary records, each behind its length and its CRC: sessions (primary) and samples of their players (foreign)."""
+"""Binary records, each preceded by its length and CRC: sessions (primary) and samples of their players (foreign)."""
 
 from __future__ import annotations
 

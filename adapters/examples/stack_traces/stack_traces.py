@@ -10,7 +10,7 @@ import orjson
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import BadRecord, Cut, Framing, LogFile
 
-LINE_END = b"\x0b"  # stands in a record for a line end
+LINE_END = b"\x0b"  # replaces a line end in a record
 _SIDES: Mapping[str, Any] = {
     "primary": {
         "format": "regex",
