@@ -137,7 +137,7 @@ class ClockSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``[clock]``."""
 
     uncertainty: Duration = Duration(5.0)  # S: the bound on clock uncertainty between any two machines
-    # a registry replica refuses a machine whose kernel does not call its clock synchronised.
+    # A registry replica refuses a machine whose kernel does not call its clock synchronised.
     require_sync: bool = False
 
 
@@ -216,7 +216,7 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     retention: Duration | None = None  # how long ids are kept; unset: permanently
     # Memory for the ids of one replica; beyond it new ids are refused. Unset: all of the machine's.
     memory_limit: Size | None = None
-    # a shard's lead moves to a replica in the region of the datacentre that registers most of its ids.
+    # A shard's lead moves to a replica in the region of the datacentre that registers most of its ids.
     follow_callers: bool = True
     # Epoch of the membership in which a new registry begins. Later the replicas keep their own: ``photon registry
     # replace`` increments it, and a higher one here is adopted at the next start.
