@@ -1,4 +1,4 @@
-"""Columns of Arrow from what Photon's readers give."""
+"""Arrow columns from the results of Photon's readers."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def bigints(values: Any) -> pa.Array:
 
 
 def same(value: str | None, count: int) -> pa.Array:
-    """``value`` in every one of ``count`` rows."""
+    """``value`` in each of ``count`` rows."""
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value, pa.string()), count)
 
 
 def mapped(values: pa.Array, make: Callable[[str], str]) -> pa.Array:
-    """``make`` of each string, called once for each that is different; null stays."""
+    """Applies ``make`` to each string, once per distinct string; null stays null."""
     encoded = values.dictionary_encode()
     return strings([make(each) for each in encoded.dictionary.to_pylist()]).take(encoded.indices)
 
 
 def batch(columns: dict[str, pa.Array], names: Sequence[str] | None = None) -> pa.RecordBatch:
-    """``names``: only these columns."""
+    """``names``: keep only these columns."""
     kept = list(columns) if names is None else list(names)
     return pa.RecordBatch.from_arrays([columns[name] for name in kept], names=kept)

@@ -1,8 +1,8 @@
 """``spark.read.format("photon")`` and ``readStream``: joined output, and registry exports, as a source of Spark.
 
-Readers need to know nothing of Photon's files: what is published is read, and nothing beyond it (docs/output.md).
-The shape of the columns is in ``ENVELOPE``; ``photon.spark.register`` makes the format known to a session. No reader
-takes filters from Spark: see ``OutputReader``.
+Readers need to know nothing of Photon's files; exactly the published lines are read (docs/output.md). The columns are
+in ``ENVELOPE``; ``photon.spark.register`` makes the format known to a session. No reader takes filters from Spark:
+see ``OutputReader``.
 """
 
 from __future__ import annotations
@@ -57,23 +57,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "photon"
-LOCAL = "local"
-"""The datacentre of an output of ``photon join``."""
+LOCAL = "local"  # the datacentre of an output of ``photon join``
+# Columns of output lines; ``{bytes}``: string, or binary with the option ``binary``.
 ENVELOPE = (
     "datacentre string, slot string, kind string, event_id {bytes}, key {bytes}, event_time timestamp, "
     "event_time_ns bigint, hour bigint, foreign {bytes}, primary {bytes}, record {bytes}, reason string, "
     "source_file string, source_offset bigint, primary_file string, primary_offset bigint, written_at string, "
     "token string, file string, offset bigint, pair bigint, pairs bigint"
 )
-"""Columns of output lines; ``{bytes}``: string, or binary where the option ``binary`` asks for it."""
+# Columns of a stream that carries its watermark: see ``stream_watermarks``.
 CARRIED = "watermark timestamp, waiting bigint"
-"""Columns of a stream that carries its watermark: see ``stream_watermarks``."""
 OPTIONS = frozenset(
     {"path", "datacentre", "join", "kind", "from", "to", "columns", "binary", "export", "partitionbytes",
      "maxbytespertrigger", "maxrecordspertrigger", "startingoffsets", "watermark"}
 )  # fmt: skip
-CORES = 8
-"""Least number of readers, where the number of cores is not known."""
+CORES = 8  # minimum number of readers if the number of cores is unknown
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -91,8 +89,7 @@ class SourceOptions:
     trigger_bytes: int | None
     trigger_records: int | None
     from_latest: bool
-    watermark: str | None
-    """One of WHICH; None: none is carried."""
+    watermark: str | None  # one of WHICH; None: none is carried
 
     @property
     def schema(self) -> str:
@@ -221,7 +218,7 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class RangePartition(InputPartition):
-    """Ranges of output files that one task reads. ``moves``: a row for the watermark alone, in place of ranges."""
+    """Ranges of output files that one task reads. With ``moves``, a row for the watermark alone instead of ranges."""
 
     def __init__(self, works: Sequence[RangeWork], mark: Mark = UNKNOWN, *, moves: bool = False) -> None:
         super().__init__(msgspec.json.encode((list(works), mark, moves)))
@@ -238,10 +235,10 @@ def partitions_of(works: Sequence[RangeWork], size: int, mark: Mark = UNKNOWN) -
 
 
 class OutputReader(DataSourceReader):
-    """A batch: all that is published when it is planned.
+    """A batch: everything published when it is planned.
 
-    It takes no filters from Spark, which (4.3) keeps those of one query for the next one on the same frame: rows
-    would be missing without a word. Who wants a range of times names it (``TimeRange``).
+    It takes no filters from Spark, which (4.3) keeps the filters of one query for the next one on the same frame:
+    rows would be missing without a word. To read a range of times, name it (``TimeRange``).
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -270,7 +267,7 @@ class OutputReader(DataSourceReader):
 class ExportReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         assert options.export is not None
-        # Planned here: what ``partitions`` notes in this object does not reach ``read``.
+        # Planned here, as changes that ``partitions`` makes to this object do not reach ``read``.
         self._shared, self._parts = plan_export(options.export, CORES, options.partition_bytes)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -281,14 +278,14 @@ class ExportReader(DataSourceReader):
 
 
 class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Output as it grows. An offset is a cursor of each datacentre, so what a checkpoint holds was read once; and
-    where it is asked for the watermark at these cursors: a repeated batch has the same of both."""
+    """Output as it grows. An offset is a cursor for each datacentre, so lines below a checkpoint were read once. With
+    a watermark, the offset also carries the watermark at these cursors: a repeated batch has the same."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._rows = RowMaker(options, schema)
         self._target: dict[str, Cursor] | None = None
-        """With a trigger for what is there now: the end."""
+        """The end, with an available-now trigger."""
         states = {each.datacentre: Path(each.state) for each in options.sources}
         which = options.watermark
         self._watermarks = which and SourceWatermarks(RealDisk(), states, options.kinds, which)
@@ -308,14 +305,14 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 Spark's name
-        if self._watermarks:  # before the end of the data: what it says is of no more than that
+        if self._watermarks:  # before the end of the data: it covers no more than that
             self._watermarks.freeze()
         self._target = self._ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 Spark's name
         begun = decoded(start)
         ends = self._ends() if self._target is None else self._target
-        found = dict(begun)  # a datacentre that is left out for a time is not read from its beginning later
+        found = dict(begun)  # a datacentre that is temporarily left out is not read from its beginning later
         for source in self._options.sources:
             at = begun.get(source.datacentre, Cursor())
             end = furthest(at, ends.get(source.datacentre, Cursor()))
@@ -323,7 +320,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encoded(found, mark_of(start).later(self._watermarks.at(found)) if self._watermarks else None)
 
     def _bounded(self, source: OutputSource, at: Cursor, end: Cursor, limit: ReadLimit) -> Cursor:
-        """What one batch takes at most; each datacentre has the same share."""
+        """The most that one batch takes; each datacentre has the same share."""
         if isinstance(limit, ReadAllAvailable):
             return end
         shares, kinds = len(self._options.sources), self._options.kinds
@@ -338,7 +335,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _ends(self) -> dict[str, Cursor]:
-        """The cursors after all that is published now."""
+        """The cursors at the current end of the published lines."""
         disk, kinds = UrlDisk(), self._options.kinds
         return {each.datacentre: place_of(each).end(disk, kinds) for each in self._options.sources}
 
@@ -361,11 +358,11 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 # -- rows ----------------------------------------------------------------------------------------------------------
 class TornLine(PhotonError):
-    """A published line is no output record. One line."""
+    """A published line is not an output record. One line."""
 
 
 class RowMaker:
-    """Makes rows of a schema from output lines: no more columns than it has."""
+    """Makes rows of a schema from output lines, with only its columns."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._binary, self._times = options.binary, options.times
@@ -382,7 +379,7 @@ class RowMaker:
         yield pa.RecordBatch.from_arrays([pa.array([said.get(f.name)], f.type) for f in schema], schema=schema)
 
     def read(self, works: Iterable[RangeWork], mark: Mark = UNKNOWN) -> Iterator[pa.RecordBatch]:
-        """Raises TornLine: who bills from these rows must not miss one without knowing."""
+        """Raises TornLine: a reader that bills from these rows must not miss one unnoticed."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")

@@ -1,15 +1,14 @@
-"""What a read of the data source asks for and where a stream stands: event times, payload columns, stream offsets.
+"""The options of a read of the data source, and the position of a stream: event times, payload columns, stream
+offsets.
 
-Pure; needs no pyspark. The option ``columns`` gives fields
-of the payloads as typed columns::
+Pure; needs no pyspark. The option ``columns`` gives fields of the payloads as typed columns::
 
     columns = "user string from foreign.user.id, price double from primary.items[0].price"
 
 A path begins with foreign or primary; a missing value, or one of another type, is null.
 
-Offsets are a cursor of ``photon.outputs`` for each datacentre, and where the watermark is asked for that of what was
-read up to there. They never move back: what a slot's directory does not list for a moment is not read again when it
-is back.
+An offset is a cursor of ``photon.outputs`` for each datacentre, and optionally the watermark of the lines read up to
+there. Offsets never move back: files that a slot's directory temporarily does not list are not read again later.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from photon.spark.outputs import RangeWork
 from photon.spark.stream_watermarks import Mark
 
 VERSION = 1
-Offsets = Mapping[str, Cursor]
-"""Datacentre -> how far it was read."""
+Offsets = Mapping[str, Cursor]  # Datacentre -> how far it was read.
 COLUMNS_MAX = 1000
 Path = tuple[str | int, ...]
 _COLUMN = re.compile(
@@ -42,19 +40,19 @@ _INT64 = 2**63
 
 
 class TimeRange(NamedTuple):
-    """Event times ``begin_ns`` <= t < ``end_ns``; None: without that bound."""
+    """Event times ``begin_ns`` <= t < ``end_ns``; ``None`` means without that bound."""
 
     begin_ns: int | None = None
     end_ns: int | None = None
 
     def rows(self, times_ns: Sequence[int | None]) -> list[int]:
-        """Those within; a record without a time is in no range that has a bound."""
+        """Rows within the range; a record without a time is in no range that has a bound."""
         if self == TimeRange():
             return list(range(len(times_ns)))
         return [row for row, at in enumerate(times_ns) if at is not None and self._meets(at, at)]
 
     def keeps_file(self, work: RangeWork) -> bool:
-        """Whether some of its rows may be within."""
+        """True if some of its rows may be within."""
         return work.first_ns is None or work.last_ns is None or self._meets(work.first_ns, work.last_ns)
 
     def _meets(self, first_ns: int, last_ns: int) -> bool:
@@ -62,11 +60,11 @@ class TimeRange(NamedTuple):
 
 
 class OffsetUnreadable(PhotonError):
-    """A checkpoint holds an offset that is none of ours. One line."""
+    """A checkpoint holds an offset in an unknown format. One line."""
 
 
 def encoded(offsets: Offsets, mark: Mark | None = None) -> dict[str, Any]:
-    """The offset as Spark keeps it in the checkpoint. ``mark`` None: the stream carries no watermark."""
+    """The offset as Spark keeps it in the checkpoint. ``mark`` is ``None`` if the stream carries no watermark."""
     cursors = {name: each.encode().decode() for name, each in sorted(offsets.items())}
     return {"version": VERSION, "cursors": cursors} | ({} if mark is None else {"watermark": asdict(mark)})
 
@@ -79,7 +77,7 @@ def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
 
 
 def mark_of(offset: Mapping[str, Any], name: str = "watermark") -> Mark:
-    """The watermark that an offset carries; of one without it nothing is known. Raises OffsetUnreadable."""
+    """The watermark of an offset; UNKNOWN if it has none. Raises OffsetUnreadable."""
     try:
         return msgspec.convert(offset.get(name, {}), Mark)
     except msgspec.ValidationError as error:
@@ -87,7 +85,7 @@ def mark_of(offset: Mapping[str, Any], name: str = "watermark") -> Mark:
 
 
 def furthest(one: Cursor, other: Cursor) -> Cursor:
-    """The later position of each log. Raises OtherOutput where they are of two outputs."""
+    """The later position of each log. Raises OtherOutput if they belong to two outputs."""
     positions = dict(one.positions)
     for place, at in other.positions.items():
         positions[place] = max(at, positions.get(place, at))
@@ -113,7 +111,7 @@ def bounded(start: Cursor, end: Cursor, works: Iterable[RangeWork], bytes_max: i
 
 
 def _past_damage(at: Cursor, end: Cursor, by_log: Mapping[OutputLog, Sequence[RangeWork]]) -> Cursor:
-    """Behind the last range of a log there are only damaged ones before ``end``, which nobody reads."""
+    """Moves past the last range of a log: only damaged ranges follow before ``end``, and nobody reads those."""
     positions = dict(at.positions)
     for place, to in end.positions.items():
         last = by_log.get(place, ())[-1:]
@@ -123,8 +121,8 @@ def _past_damage(at: Cursor, end: Cursor, by_log: Mapping[OutputLog, Sequence[Ra
 
 
 def counted(start: Cursor, end: Cursor, works: Iterable[RangeWork], records: int, disk: Disk) -> Cursor:
-    """The cursor after at most ``records`` lines of these ranges, the same share of each log, at least one. They are
-    read for it. Raises OutputMissing, OSError."""
+    """The cursor after at most ``records`` lines of these ranges, the same share of each log, at least one. Reads the
+    ranges. Raises OutputMissing, OSError."""
     by_log: dict[OutputLog, list[RangeWork]] = {}
     for work in works:
         by_log.setdefault(OutputLog(work.slot, work.name.partition("/")[0]), []).append(work)
@@ -141,7 +139,8 @@ def counted(start: Cursor, end: Cursor, works: Iterable[RangeWork], records: int
 
 
 def _after(work: RangeWork, most: int, disk: Disk) -> tuple[int, int]:
-    """How many of ``most`` lines are left after the range, and the offset at which so many have been passed."""
+    """The number of lines left of ``most`` after the range, and the offset at which ``most`` lines have been
+    passed."""
     for lines in read_range(disk, work.part()):
         if (found := lines.data.count(b"\n")) < most:
             most -= found
@@ -154,7 +153,6 @@ def _after(work: RangeWork, most: int, disk: Disk) -> tuple[int, int]:
 
 
 def number_of(work: RangeWork) -> int:
-    """The number of the file."""
     return work.part().file.number
 
 
@@ -180,7 +178,7 @@ class PayloadColumn:
 
 
 def parse_columns(text: str, taken: Mapping[str, str]) -> list[PayloadColumn]:
-    """``taken``: names that are columns already. Raises UsageError."""
+    """``taken``: names of existing columns. Raises UsageError."""
     found: list[PayloadColumn] = []
     at = 0
     text = text.strip()
@@ -202,7 +200,7 @@ def parse_columns(text: str, taken: Mapping[str, str]) -> list[PayloadColumn]:
 
 
 def parsed(payload: bytes | None) -> Any:
-    """A payload's value; None where it is none."""
+    """A payload's parsed value; ``None`` if it is not JSON."""
     if payload is None:
         return None
     try:

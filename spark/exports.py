@@ -29,7 +29,7 @@ KINDS = {int(kind): kind.name.lower() for kind in Kind}
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """Who a token's incarnation is. Columns: one row for each slot that the deployment ever had."""
+    """The owner of each token's incarnation. Columns: one row for each slot that the deployment ever had."""
 
     slots: list[str]
     datacentres: list[str]
@@ -38,7 +38,7 @@ class Owners(msgspec.Struct, frozen=True):
 
 
 class ExportShared(msgspec.Struct, frozen=True):
-    """What all readers of an export share."""
+    """The data that all readers of an export share."""
 
     directory: str
     owners: Owners
@@ -55,8 +55,8 @@ def registry(
 ) -> DataFrame:
     """REGISTRY: each id of all shards. Raises BackupDamaged, OSError.
 
-    ``window``: ids of other event times are left out; but for those that were given back, for a line that takes such
-    an id up may have another time. ``planned``: told how many bytes of the export are read.
+    ``window``: leave out ids with other event times, except those that were given back: a line that claims such an id
+    may have another time. ``planned`` receives the number of bytes that will be read.
     """
     cores = spark.sparkContext.defaultParallelism
     shared, parts = plan_export(source, cores, partition_size)
@@ -72,7 +72,7 @@ def registry(
 def plan_export(
     source: RegistrySource, cores: int, partition_size: int | None = None
 ) -> tuple[ExportShared, list[IdsPart]]:
-    """What all readers of an export need, and their parts. Raises BackupDamaged, OSError."""
+    """The data that all readers of an export share, and their parts. Raises BackupDamaged, OSError."""
     disk, directory = RealDisk(), Path(source.directory)
     manifest = read_manifest(disk, directory)
     config = config_of(disk, directory, manifest)
@@ -97,7 +97,7 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]:
     """Rows of REGISTRY from one part."""
-    # Of other times only those that were given back are wanted.
+    # With other times only ids that were given back are wanted.
     given_back = shared.window is not None and not _meets(part, shared.window)
     for columns in read_part(RealDisk(), Path(shared.directory), part, given_back=given_back):
         yield _rows(shared.owners, part.shard, _within(columns, shared.window))

@@ -1,6 +1,6 @@
-"""A Bloom filter of the keys that events name: primary records of other keys are dropped where they are read.
+"""A Bloom filter of the keys that events name: primary records with other keys are dropped on reading.
 
-It never lacks a key; of others about one in three million passes, for what passes may cost a read of its own.
+It never lacks a key. Of other keys about one in three million passes, as each passing key may cost a read of its own.
 ``KeyFilter`` is pure; ``filter_of`` builds one without bringing keys to the driver: each part holds the keys whose
 hash begins with its number.
 """
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 Hours = tuple[int, int]
 U64 = np.ndarray[tuple[int], np.dtype[np.uint64]]
 HASH_SEED = 42  # the seed of Spark's xxhash64
-HASH_BITS = 40  # of a hash this many are kept: among a million keys one in a million of the others is taken for one
+HASH_BITS = 40  # bits kept of a hash: with a million keys, one in a million of the others is mistaken for one
 PART_BITS = 6
 BITS_A_KEY = 32
 KEYS_MIN = 1 << 12  # a smaller filter would save nothing
-BYTES_MAX = 64 << 20  # Of a whole filter. Beyond some 16 million keys more of the others pass.
+BYTES_MAX = 64 << 20  # of a whole filter; beyond some 16 million keys more of the others pass
 PROBES = 16
 
 
 class KeyFilter(msgspec.Struct, frozen=True):
-    """``bits``: of each part, a multiple of 8."""
+    """``bits``: of each part; a multiple of 8."""
 
     bits: int
     data: bytes
 
     def holds(self, hashes: U64) -> Mask:
-        """Whether each of these may be among the keys."""
+        """True for each hash that may be among the keys."""
         table, left = np.frombuffer(self.data, np.uint8), np.arange(len(hashes))
         for number in range(PROBES):
             some = hashes[left]
@@ -51,25 +51,24 @@ class KeyFilter(msgspec.Struct, frozen=True):
 
 
 def part_bits(keys: int) -> int:
-    """Bits of each part of a filter of so many keys."""
+    """Bits of each part of a filter for this number of keys."""
     bits = min(max(keys, KEYS_MIN) * BITS_A_KEY, BYTES_MAX * 8)
     return -(-bits // (8 << PART_BITS)) * 8
 
 
 def hashes_of(keys: Sequence[bytes]) -> U64:
-    """Of each the first HASH_BITS of Spark's ``xxhash64``."""
+    """The first HASH_BITS of Spark's ``xxhash64`` of each key."""
     digest = xxhash.xxh64_intdigest
     return shortened(np.fromiter(map(digest, keys, repeat(HASH_SEED)), np.uint64, len(keys)))
 
 
 def shortened(hashes: U64) -> U64:
-    """The first HASH_BITS of each."""
     return hashes >> np.uint64(64 - HASH_BITS)
 
 
 def met_by(hashes: U64, absent: Mapping[Hours, bytes]) -> list[Hours]:
-    """Of which some are among ``hashes``: best all of a slice, for a year's days are gone through. ``absent``: hashes
-    as uint64."""
+    """Pieces with some of ``hashes`` among their absent ones. Call it once per slice: it goes through all days of a
+    year. ``absent``: hashes as uint64."""
     known = np.unique(hashes)
 
     def meets(lacking: bytes) -> bool:
@@ -85,7 +84,7 @@ def _parts(hashes: U64) -> U64:
 
 
 def filled(hashes: U64, bits: int) -> dict[int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-    """The bytes of each part that has one of these keys."""
+    """The bytes of each part that contains any of these keys."""
     numbers = _parts(hashes)
     parts = {}
     for number in np.unique(numbers).tolist():
@@ -98,7 +97,7 @@ def filled(hashes: U64, bits: int) -> dict[int, np.ndarray[tuple[int], np.dtype[
 
 
 def assembled(parts: Iterator[tuple[int, bytes]] | Sequence[tuple[int, bytes]], bits: int) -> KeyFilter:
-    """``parts``: number and bytes of those that have keys; one may come several times."""
+    """``parts``: number and bytes of the non-empty parts; a number may occur several times."""
     table = np.zeros((1 << PART_BITS, bits // 8), np.uint8)
     for number, data in parts:
         table[number] |= np.frombuffer(data, np.uint8)
@@ -111,7 +110,7 @@ def _place(hashes: U64, probe: int, bits: int) -> U64:
 
 
 def filter_of(keys: DataFrame) -> KeyFilter:
-    """Of the column ``key``; null is none. Reads it twice."""
+    """Builds a filter of the column ``key``, ignoring nulls. Reads it twice."""
     from pyspark.sql import functions as sql
 
     named = keys.where(sql.col("key").isNotNull()).select(sql.xxhash64("key").alias("named"))

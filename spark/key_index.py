@@ -1,10 +1,10 @@
-"""The keys of a slice of a primary log and where their records begin, in a file of its own: whoever looks for some
-keys reads this and then those records, not the log. Needs no pyspark.
+"""The keys of a slice of a primary log and the offsets of their records, in a separate file: a search for some keys
+reads this and then those records, not the log. Needs no pyspark.
 
 A line of JSON (``_Head``), then of n records: the low 32 bits of each hash, its next 8 bits, and the distances
-between the offsets (uint64, Zstandard); little-endian. It is good for a log that is as it was when it was read, or
-that has only grown since: then its identity (name and first record) and the bytes before the slice's end must be the
-same, and the last record that begins in the slice was whole already. Whatever else is found there is read again.
+between the offsets (uint64, Zstandard); little-endian. It is valid for a log that is unchanged since it was read, or
+has only grown: its identity (name and first record) and the bytes before the slice's end must be the same, and the
+last record that begins in the slice must have been whole. Otherwise the slice is read again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from photon.batch.columns import I64
 from photon.config.versioned_file import decoded
 from photon.spark.key_filter import U64, KeyFilter
 
-SLICE_BYTES = 16 << 20  # logs are always cut here, so that slices are the same each time
+SLICE_BYTES = 16 << 20  # logs are always cut at its multiples, so that slices are the same each time
 TAIL_BYTES = 4096
 SUFFIX = ".keys"
 _LOW = np.uint64(0xFFFFFFFF)
@@ -37,9 +37,9 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=
     end: int | None
     size: int
     mtime_ns: int
-    tail: str  # digest of the log's bytes before ``end``; empty: more may be found in the slice when the log grows
+    tail: str  # digest of the log's bytes before ``end``; empty: the slice may gain records when the log grows
     records: int
-    payload: str  # digest of what follows
+    payload: str  # digest of the rest of the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class KeyIndex:
     bytes: int  # of the file
 
     def parts(self, part: Slice, wanted: KeyFilter) -> list[Slice]:
-        """Where in its slice the records of wanted keys are; neighbours as one."""
+        """The parts of its slice that hold wanted keys; adjacent records are merged."""
         hits = self.offsets[wanted.holds(self.hashes)]
         if not len(hits) or part.end is None:
             return [part] if len(hits) else []
@@ -60,12 +60,12 @@ class KeyIndex:
 
 
 def index_path(directory: Path, datacentre: str, part: Slice) -> Path:
-    """Of a slice; the last one of a log that has grown takes the place of the one that was there."""
+    """Path of a slice's index; the last slice of a grown log replaces its previous index."""
     return directory / f"{datacentre}-{part.log.identity}-{part.begin}{SUFFIX}"
 
 
 def read_index(path: Path, log: Path | LogPath, part: Slice) -> KeyIndex | None:
-    """None: there is none that is good for this slice. ``log``: the file as it is now."""
+    """``None`` means that there is no valid index for this slice. ``log``: the file as it is now."""
     try:
         first, _, rest = path.read_bytes().partition(b"\n")
         head, (size, mtime_ns) = decoded(first, _Head), size_and_time(log)
@@ -84,8 +84,8 @@ def read_index(path: Path, log: Path | LogPath, part: Slice) -> KeyIndex | None:
 
 
 def write_index(path: Path, log: Path | LogPath, part: Slice, found: Sequence[tuple[U64, I64]], reached: int) -> None:
-    """``found``: hashes and offsets of the slice's records, in order; ``reached``: the end of the last one. What
-    cannot be written is made another time."""
+    """``found``: hashes and offsets of the slice's records, in order; ``reached``: the end of the last one. If it
+    cannot be written, a later run writes it."""
     hashes = np.concatenate([np.empty(0, np.uint64), *(each for each, _ in found)])
     offsets = np.concatenate([np.empty(0, np.int64), *(each for _, each in found)])
     steps = np.diff(offsets, prepend=0).astype("<u8")
@@ -110,7 +110,7 @@ def _tail(log: Path | LogPath, end: int) -> str:
 
 
 def stale(directory: Path, logs: set[tuple[str, str]]) -> Iterator[Path]:
-    """Files of other logs than these (datacentre, identity), and those that were never finished."""
+    """Index files of logs other than these (datacentre, identity), and unfinished ones."""
     kept = {f"{datacentre}-{identity}" for datacentre, identity in logs}
     for path in directory.iterdir() if directory.is_dir() else ():
         if not path.name.endswith(SUFFIX) or path.name.rpartition("-")[0] not in kept:

@@ -1,8 +1,7 @@
-"""Compares the dispatchers' own counts with what a verification has counted in logs and outputs. Pure.
+"""Compares the dispatchers' own counts with a verification's counts of logs and outputs. Pure.
 
-They are counted at different moments by different code, so a difference is no finding as long as something explains
-it; the explanation says at most how much it may explain. What is left is a finding: somebody miscounts, or something
-was done that nobody noted.
+They are taken at different moments by different code, so a difference is no finding if something explains it; each
+explanation has a maximum. The remainder is a finding: somebody miscounts, or something was done without a record.
 """
 
 from __future__ import annotations
@@ -19,51 +18,42 @@ from photon.spark.verify.narrow_rows import LINE, RECORD
 LOST = (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.LOST_UNREADABLE)
 MORE = (Class.DUPLICATED, Class.DUPLICATED_ACROSS, Class.INVENTED)
 VERDICTS = ("joined", "unmatched", "filtered", "late", "rejected")
+# Records that may be under another verdict than they were written with or, if wrongly joined, in another hour.
 OTHERWISE = (Class.WRONGLY_JOINED, Class.PRIMARY_EXISTS, Class.SHOULD_BE_UNMATCHED, Class.REGISTRY_DIFFERS)
-"""Records that may stand under another verdict, and wrongly joined ones in another hour, than they were written."""
-Cell = tuple[int | None, str]
-"""Hour since 1970, None: of records without a time; datacentre."""
+Cell = tuple[int | None, str]  # hour since 1970 (None: records without a time), datacentre
 
 
 @dataclass(slots=True)
 class CountedHour:
-    """What a verification counted of one hour in one datacentre."""
+    """A verification's counts of one hour in one datacentre."""
 
-    lines: int = 0
-    """Lines of raw foreign logs."""
-    unread: int = 0
-    """Lines that the dispatcher had not read when the ledger was."""
-    records: dict[str, int] = field(default_factory=dict)
-    """Records of each output log."""
-    backfilled: int = 0
-    """Records that a backfill wrote: no dispatcher counts them."""
-    fresh: int = 0
-    """Records written after the ledger was read."""
-    unnamed: int = 0
-    """Records in files that nothing names, copies among them."""
+    lines: int = 0  # lines of raw foreign logs
+    unread: int = 0  # lines that the dispatcher had not read when the ledger was
+    records: dict[str, int] = field(default_factory=dict)  # records of each output log
+    backfilled: int = 0  # records written by a backfill: no dispatcher counts them
+    fresh: int = 0  # records written after the ledger was read
+    unnamed: int = 0  # records in unlisted files, copies among them
 
 
 class Explanations(NamedTuple):
-    """What may explain differences of an hour, in all datacentres together."""
+    """Possible explanations of an hour's differences, in all datacentres together."""
 
     lost: int
     more: int
     reread: int
-    otherwise: int
-    """Records of the hour that stand as something else."""
-    moved: int
-    """Wrongly joined records of other hours: their time may be wrong, and this hour their own."""
+    otherwise: int  # records of the hour that are filed under another verdict
+    moved: int  # wrongly joined records of other hours: their time may be wrong, and this hour their own
 
 
 def compare(
     ledger: Iterable[LedgerLine], counted: Mapping[Cell, CountedHour], findings: Iterable[ClassCount]
 ) -> list[LedgerDifference]:
-    """Every count that differs, of the hours that were counted in datacentres that have a ledger."""
+    """Every count that differs, for the counted hours of datacentres with a ledger."""
     lines = {(each.hour, each.datacentre): each.counts for each in ledger}
     known = {datacentre for _, datacentre in lines}
     lost, more, otherwise = _by_hour(findings)
-    # Given back and dispatched again, an event may have got its verdict from another datacentre than the first time,
-    # and before that one read it again.
+    # An event that was given back and dispatched again may have its verdict from another datacentre than the first
+    # time, after that one read it again.
     reread: Counter[int | None] = Counter()
     for (hour, _), counts in lines.items():
         reread[hour] += counts.get("reread", 0)
@@ -90,8 +80,8 @@ def unexplained(differences: Iterable[LedgerDifference]) -> list[LedgerDifferenc
 def _by_hour(
     findings: Iterable[ClassCount],
 ) -> tuple[Counter[int | None], Counter[int | None], dict[int | None, Counter[Class]]]:
-    """Findings that leave outputs with less, with more, and with something else. Of an hour, for whose record it is
-    nobody knows."""
+    """Findings that leave outputs with fewer records, with more, and with different ones. The hour is ``None`` if the
+    record's hour is unknown."""
     lost, more = Counter[int | None](), Counter[int | None]()
     otherwise: dict[int | None, Counter[Class]] = defaultdict(Counter)
     for each in findings:
@@ -105,7 +95,7 @@ def _by_hour(
 
 
 def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list[LedgerDifference]:
-    """The ledger's own sum."""
+    """Checks the ledger's own sum."""
     parts = sum(said.get(name, 0) for name in (*VERDICTS, "elsewhere", "duplicate", "pending"))
     read = said.get("read", 0)
     return (
@@ -116,7 +106,7 @@ def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list
 def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: CountedHour) -> list[LedgerDifference]:
     """Compares lines of logs with lines read."""
     read = said.get("read", 0)
-    if read > own.lines:  # logs are deleted when their time is over: what was read of them stays in the ledger
+    if read > own.lines:  # logs are deleted after their retention time, but the ledger keeps their counts
         return []
     explained = {"not read yet": own.unread, "read again": said.get("reread", 0)}
     return _difference(hour, datacentre, "read", read, own.lines, explained)
@@ -129,7 +119,7 @@ def _written(
     for name in VERDICTS:
         told, there = said.get(name, 0), own.records.get(name, 0)
         if there < told:
-            if name == "filtered":  # by the foreign side alone: counted, and no line
+            if name == "filtered":  # decided by the foreign side alone: counted, without a line
                 continue
             explained = {
                 "lost or pending": why.lost,
@@ -162,7 +152,7 @@ def _difference(
 
 
 class CountedGroup(NamedTuple):
-    """Rows of NARROW that agree in all of this. ``hour`` None: of records without a time."""
+    """Rows of NARROW that agree in all of these. ``hour`` is ``None`` for records without a time."""
 
     hour: int | None
     datacentre: str | None
@@ -176,7 +166,7 @@ class CountedGroup(NamedTuple):
 
 
 def folded(groups: Iterable[CountedGroup]) -> dict[Cell, CountedHour]:
-    """Adds groups up by hour and datacentre."""
+    """Sums groups by hour and datacentre."""
     found: dict[Cell, CountedHour] = {}
     for group in groups:
         if group.datacentre is None or group.role not in (LINE, RECORD):

@@ -1,5 +1,5 @@
 """Raw logs as DataFrames (FOREIGN and PRIMARY of ``schemas``): read through the join's adapter, framed and identified
-by the code that the follower uses, so that a record has here the id, key and time that it has in the live system."""
+by the follower's code, so that a record has the same id, key and time as in the live system."""
 
 from __future__ import annotations
 
@@ -52,13 +52,11 @@ if TYPE_CHECKING:
 
     from photon.spark.notes_accumulator import ReadNotes
 
-PACKED_RATIO = 5
-"""A compressed log counts for so many times its bytes on disk."""
+PACKED_RATIO = 5  # assumed ratio of a compressed log's content to its bytes on disk
 NS_PER_S = 1_000_000_000
 
 Report = Callable[[str], None]
-LogPath = tuple[str, str]
-"""Datacentre, and path relative to the log directory."""
+LogPath = tuple[str, str]  # datacentre, and path relative to the log directory
 
 
 class _Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,11 +93,12 @@ def foreign(
     notes: ReadNotes | None = None,
     since: Mapping[LogPath, int] | None = None,
 ) -> DataFrame:
-    """FOREIGN: each record of the raw foreign logs whose event time lies in its source's window, and every record
-    that cannot be read. Without ``with_records`` the columns ``record`` and ``header`` are left out.
+    """FOREIGN: each record of the raw foreign logs whose event time is in its source's window, and every unreadable
+    record. Without ``with_records`` the columns ``record`` and ``header`` are left out.
 
-    ``report`` receives files that exist and are not read; ``only`` these are read; ``notes`` receives a note of each
-    slice, and ``since`` says from where on a log is new. Raises LogDirectoryError, AdapterError, OSError.
+    ``report`` receives files that exist but are not read; ``only`` restricts the files; ``notes`` receives a note of
+    each slice, and ``since`` gives the offset at which a log's new part begins. Raises LogDirectoryError,
+    AdapterError, OSError.
     """
     shared = _Shared(join=join, sources=list(sources), columns=_columns(schemas.FOREIGN, with_records), foreign=True,
                      since=list((since or {}).items()))  # fmt: skip
@@ -121,11 +120,10 @@ def primary(
     new: Collection[LogPath] = (),
     index: Path | None = None,
 ) -> DataFrame:
-    """PRIMARY: each record of the raw primary logs that has a key. Of several records with one key in one datacentre
-    the first in (file, offset) order is the primary event. ``wanted``: records of other keys are dropped where they
-    are read. ``absent``: hashes of keys, some of which ``new`` logs may have: then that is noted. ``index``: a
-    directory in which the keys of logs are kept (``key_index``), so that of what was read before only wanted records
-    are. Otherwise as ``foreign``."""
+    """PRIMARY: each record of the raw primary logs that has a key. If several records in one datacentre share a key,
+    the first in (file, offset) order is the primary event. ``wanted``: records with other keys are dropped on
+    reading. ``absent``: hashes of keys that ``new`` logs may contain; if they do, it is noted. ``index``: a directory
+    of key indexes (``key_index``), so that only wanted records are read of known logs. Otherwise as ``foreign``."""
     shared = _Shared(
         join=join, sources=list(sources), columns=_columns(schemas.PRIMARY, with_records), foreign=False,
         wanted=wanted, absent=list((absent or {}).items()), new=set(new), index=None if index is None else str(index),
@@ -178,8 +176,8 @@ class LogNotRead(PhotonError):
 def list_logs(
     adapter: Adapter, sources: Sequence[LogSource], report: Report, *, is_foreign: bool
 ) -> list[tuple[int, StandingLog]]:
-    """(number of the source, log) of all that is to be read. Raises LogNotRead: a day of which a log cannot be looked
-    at is not judged."""
+    """(number of the source, log) of all logs to read. Raises LogNotRead: a day is not judged if one of its logs is
+    inaccessible."""
     found: list[tuple[int, StandingLog]] = []
     for number, source in enumerate(sources):
         directory = placed(Path(), source.directory)
@@ -233,7 +231,7 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
             for block in read_slice(placed(Path(), source.directory), part, reading):
                 yield from foreign_rows(source, log, block, adapter, digester, common.columns, note, since)
         except LogUnreadable as error:
-            if not common.foreign and not error.is_whole:  # its keys would all seem to be absent
+            if not common.foreign and not error.is_whole:  # all its keys would seem to be absent
                 raise
             note.damaged, note.why, note.at = True, error.why, error.offset
             if not error.is_whole:
@@ -258,7 +256,8 @@ def _read_primary(
     reached = part.begin
     for each in parts:
         for block in read_slice(directory, each, reading):
-            reached = block.end - (block.end < block.offset + len(block.data))  # the last record's end may lack
+            # The last record may lack its line end
+            reached = block.end - (block.end < block.offset + len(block.data))
             yield from primary_rows(source, log, block, adapter, common.columns, keys)
     if path is not None and known is None and (at_rest or (part.end is not None and reached >= part.end)):
         write_index(path, log_path(directory, part.log.path, reading.links), part, keys.found, reached)
@@ -268,18 +267,17 @@ def _read_primary(
 
 
 class KeysSeen:
-    """Of the records of a slice, as they are read."""
+    """Records of a slice seen so far."""
 
     def __init__(self, wanted: KeyFilter | None) -> None:
         self._wanted = wanted
         self.found: list[tuple[U64, I64]] = []
 
     def hashes(self) -> U64:
-        """Of all of them."""
         return np.concatenate([np.empty(0, np.uint64), *(each for each, _ in self.found)])
 
     def wanted(self, keys: Sequence[bytes], offsets: I64) -> RowIndexes | None:
-        """Rows of the records that are wanted; None: all."""
+        """Rows of the wanted records; ``None`` means all."""
         if self._wanted is None:
             return None
         hashes = hashes_of(keys)
@@ -401,7 +399,8 @@ def primary_rows(
     if good is not None:
         keys, starts = [keys[row] for row in good.tolist()], starts[good]
     records = [record_at(block.data, start) for start in starts.tolist()]
-    if isinstance(adapter, ConfiguredAdapter) and keys:  # its keys of a block are candidates; here each must be right
+    # Its keys of a block are only candidates; here each must be right
+    if isinstance(adapter, ConfiguredAdapter) and keys:
         one_file = Records([block.file], np.zeros(len(records), np.uint32), starts, records)
         keys = [key if isinstance(key, bytes) else None for key in primary_keys_of(Guard(adapter), one_file)]
         if None in keys:

@@ -1,6 +1,6 @@
 """Notes of tasks (``read_notes``) on their way to the driver: an accumulator of Spark's.
 
-A slice that is read twice is noted twice: what is made of the notes does not depend on it.
+A slice that is read twice is noted twice; results computed from the notes do not depend on that.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class _Concatenated(AccumulatorParam[list[bytes]]):
 
 
 class ReadNotes:
-    """The driver's end. ``accumulator``: what tasks add encoded notes to, a list at a time."""
+    """The driver's end. ``accumulator``: receives lists of encoded notes from tasks."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.accumulator: Accumulator[list[bytes]] = spark.sparkContext.accumulator([], _Concatenated())
 
     def all(self) -> list[ReadNote]:
-        """Each slice once."""
+        """Each slice's note, once."""
         found = {}
         for data in self.accumulator.value:
             note = msgspec.msgpack.decode(data, type=ReadNote)

@@ -10,10 +10,8 @@ from itertools import accumulate
 
 import msgspec
 
-TORN_BYTES_MAX = 1 << 20
-"""How much of a line that is no output record is shown."""
-NUMBER_MAX = 1 << 31
-"""Of pairs: more than any event has."""
+TORN_BYTES_MAX = 1 << 20  # bytes shown of a line that is no output record
+NUMBER_MAX = 1 << 31  # of pairs: more than any event has
 NOTHING = msgspec.Raw()
 
 
@@ -33,8 +31,8 @@ class _Line(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     primary: msgspec.Raw = NOTHING
     primary_raw_base64: msgspec.Raw = NOTHING
     reason: str | None = None
+    # null: the record is withheld, since redacted parts cannot be found in it
     record: str | msgspec.UnsetType | None = msgspec.UNSET
-    """null: the record is withheld, since what is redacted cannot be found in it."""
     record_raw_base64: str | None = None
     source: _Place | None = None
     primary_source: _Place | None = None
@@ -46,7 +44,7 @@ class _Line(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 class _LineWithMore(_Line, frozen=True, gc=False, forbid_unknown_fields=False):
-    """With members that no line of Photon's has."""
+    """A line with members that Photon never writes."""
 
 
 _decode = msgspec.json.Decoder(_Line).decode
@@ -59,30 +57,27 @@ class NoRecord(ValueError):
 
 
 class OutputLine(msgspec.Struct, frozen=True, gc=False):
-    """What a line says; None where it says nothing of the kind."""
+    """The content of a line; ``None`` for members that it lacks."""
 
     event_id: bytes | None
     key: bytes | None
     event_time_ns: int | None
-    foreign: bytes | None
-    """JSON text as it stands in the line; of a record that is not UTF-8 its base64, with the quotes."""
+    foreign: bytes | None  # JSON text as in the line; if the record is not UTF-8 its base64, with the quotes
     primary: bytes | None
-    record: bytes | None
-    """The original record, of what is no join; None where it is withheld too."""
+    record: bytes | None  # the original record, of lines that are no join; None where it is withheld too
     reason: str | None
     source: tuple[str, int] | None
     primary_source: tuple[str, int] | None
     written_at: str | None
     token: str | None
+    # Which of the ``pairs`` records it is, of an event that is joined with all primary events of its key
     pair: int | None = None
-    """Which one it is of the ``pairs`` records of an event that is joined with all primary events of its key."""
     pairs: int | None = None
-    added: bool = False
-    """It has members that no line of its kind has."""
+    added: bool = False  # True if it has members that no line of its kind has
 
 
 def read_output_line(line: bytes, kind: str) -> OutputLine:
-    """One line without its newline, of a log of this kind. Raises NoRecord."""
+    """Reads one line without its newline, from a log of this kind. Raises NoRecord."""
     try:
         try:
             said = _decode(line)
@@ -99,7 +94,7 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
     if said.source is None:
         raise NoRecord("has no source")
     if kind == "joined" and not _is_production(said):
-        if said.reason is not None and bytes(said.primary) == b"null":  # an unmatched event, as a left join has it
+        if said.reason is not None and bytes(said.primary) == b"null":  # an unmatched event, written by a left join
             primary = None
         elif primary is None or said.primary_source is None:
             foreign = None
@@ -140,7 +135,7 @@ def _is_of_another_kind(said: _Line, kind: str) -> bool:
 
 
 def _is_production(said: _Line) -> bool:
-    """Whether it is of a stream that computations publish: a value and its time, known by who sent it."""
+    """True if it is from a stream that computations publish: a value and its time, known by its sender."""
     source = said.source
     known = (
         source is not None and said.event_id == f"{source.file}:{source.offset}" and said.event_time_ns is not None
@@ -157,17 +152,16 @@ def _bytes(text: str | None, base64: str | None) -> bytes | None:
 
 @dataclass(slots=True)
 class OutputColumns:
-    """Lines of one file, in its order; of a torn one all but offset, ``line`` and ``torn`` are None."""
+    """Lines of one file, in order; a torn one has only offset, ``line`` and ``torn``, all else is ``None``."""
 
     offsets: list[int]
     lines: list[OutputLine | None]
     torn: list[str | None]
-    raw: list[bytes | None]
-    """Each line without its newline; a row without a line says why the file is not whole."""
+    raw: list[bytes | None]  # each line without its newline; a row without a line says why the file is not whole
 
 
 def read_output_lines(data: bytes, offset: int, kind: str) -> OutputColumns:
-    """Whole lines; the first one begins at ``offset``."""
+    """Reads whole lines; the first one begins at ``offset``."""
     raw = data.split(b"\n")
     raw.pop()
     offsets = list(accumulate((len(line) + 1 for line in raw), initial=offset))[:-1]

@@ -1,7 +1,7 @@
-"""Output logs as DataFrames (OUTPUT of ``schemas``): all that is published, by joiners and by dispatchers.
+"""Output logs as DataFrames (OUTPUT of ``schemas``): everything published by joiners and dispatchers.
 
-Nothing beyond the published lengths is read, so what is read stays (docs/output.md). A line below them that is no
-output record is a row with ``torn``, and so is what was published and is gone: finding that out is what this is for.
+Nothing beyond the published lengths is read, so the lines never change (docs/output.md). A line below them that is no
+output record is a row with ``torn``, and so is a published file that is gone: reporting that is the purpose.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ class RangeWork(msgspec.Struct, frozen=True):
     start: int
     end: int
     first_ns: int | None = None
-    last_ns: int | None = None
-    """Event times of the whole file, where they are known; then every line has one."""
-    named: bool = True
-    """False: nothing names the file; ``path`` is the file itself, ``length`` its bytes on disk."""
+    last_ns: int | None = None  # Event times of the whole file, where known; then every line has one.
+    named: bool = True  # False: no manifest names the file; ``path`` is the file itself, ``length`` its bytes on disk
     damaged: tuple[DamagedRange, ...] = ()
 
     def part(self) -> FileRange:
@@ -67,7 +65,7 @@ class RangeWork(msgspec.Struct, frozen=True):
         return FileRange(self.slot, file, placed(Path(), self.path), self.start, self.end)
 
     def reaches(self, window: TimeRange) -> bool:
-        """Whether it may hold records of these event times, or some without."""
+        """True if it may hold records with these event times, or some without."""
         return self.first_ns is None or self.last_ns is None or window.meets(self.first_ns, self.last_ns)
 
 
@@ -86,11 +84,11 @@ def outputs(
     window: TimeRange = EVER,
     only: Collection[tuple[str, str]] | None = None,
 ) -> DataFrame:
-    """OUTPUT: each published line of these kinds. Without ``join`` digests are null. ``only``: of these files, as
-    (datacentre, name). ``window``: not of files whose records are all known to be of other event times.
+    """OUTPUT: each published line of these kinds. Without ``join`` digests are null. ``only``: restrict to these
+    files, as (datacentre, name). ``window``: skip files whose records are all known to have other event times.
 
-    The lengths are looked at now: what is published later is not in it, however often it is read.
-    Raises PublishedDamaged, OSError.
+    Lengths are read now: lines published later are not included, however often the DataFrame is evaluated. Raises
+    PublishedDamaged, OSError.
     """
 
     def ranges(size: int) -> list[RangeWork]:
@@ -110,7 +108,7 @@ def lines_of(spark: SparkSession, work: Sequence[RangeWork], join: JoinSource | 
 
 
 def place_of(source: OutputSource) -> OutputPlace:
-    """Raises UsageError where nothing was put at its URL, OSError."""
+    """Raises UsageError if there is no output at its URL, OSError."""
     output = placed(Path(), source.output)
     return MirroredPlace.at(output) if isinstance(output, ObjectPath) else OutputPlace(output, Path(source.state))
 
@@ -123,7 +121,7 @@ def source_ranges(
     since: Cursor | None = None,
     until: Cursor | None = None,
 ) -> list[RangeWork]:
-    """What is published, or what was published between two cursors, in pieces. Raises PublishedDamaged, CursorLost,
+    """All published lines, or those published between two cursors, in pieces. Raises PublishedDamaged, CursorLost,
     OSError."""
     place = place_of(source)
     published = place.published(UrlDisk(), kinds)
@@ -132,12 +130,12 @@ def source_ranges(
 
 
 def unnamed_ranges(source: OutputSource, kinds: Collection[str]) -> list[RangeWork]:
-    """Files in the output directories that nothing names, each as a whole. Raises PublishedDamaged, OSError."""
+    """Files in the output directories that no manifest names, each as a whole. Raises PublishedDamaged, OSError."""
     place = place_of(source)
-    if isinstance(place, MirroredPlace):  # below a URL parts that were replaced stand for a while
+    if isinstance(place, MirroredPlace):  # below a URL replaced parts stay for a while
         return []
     disk = UrlDisk()
-    found = files_below(disk, place.output, kinds)  # first: what appears meanwhile is published, or is not looked at
+    found = files_below(disk, place.output, kinds)  # first: a file that appears meanwhile is published, or is ignored
     return [
         RangeWork(source.datacentre, slot_of(each.name), each.name, each.bytes, True, False, str(each.path), 0,
                   each.bytes, named=False)
@@ -146,8 +144,8 @@ def unnamed_ranges(source: OutputSource, kinds: Collection[str]) -> list[RangeWo
 
 
 def unnamed(found: Sequence[FoundFile], published: Sequence[SlotOutput]) -> list[FoundFile]:
-    """Those that nobody has published, or is about to publish."""
-    retired = {slot.slot for slot in published if slot.retired}  # retiring says that nobody reads them any more
+    """Files that are not published, nor about to be."""
+    retired = {slot.slot for slot in published if slot.retired}  # retiring means that nobody reads them any more
     names = {file.name for slot in published for file in slot.files}
     newest = {(slot.slot, kind): 0 for slot in published for kind in KINDS}
     for slot in published:
@@ -160,7 +158,7 @@ def unnamed(found: Sequence[FoundFile], published: Sequence[SlotOutput]) -> list
 
 
 def _is_next(file: FoundFile, newest: dict[tuple[str, str], int]) -> bool:
-    """True if it is the file that a slot has begun and not published any line of."""
+    """True if it is a slot's current file, with no line published yet."""
     number = newest.get((slot_of(file.name), file.kind))
     return number is not None and file.path.name == f"{slot_of(file.name)}-{number + 1:06d}{PLAIN_SUFFIX}"
 
@@ -183,8 +181,8 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def read_work(work: RangeWork) -> Iterator[OutputColumns]:
-    """Lines of a range, each that is whole, even where a checksum is wrong. A file that is gone, damaged or shorter
-    than was published is one torn row without a line, where reading ended."""
+    """Lines of a range, each that is whole, even if a checksum is wrong. A file that is gone, damaged or shorter than
+    published gives one torn row without a line, where reading ended."""
     kind = work.name.partition("/")[0]
     at = work.start
     try:
@@ -211,7 +209,7 @@ def read_work(work: RangeWork) -> Iterator[OutputColumns]:
 
 
 def _read_whole(work: RangeWork, start: int, plain: Path, kind: str) -> Iterator[OutputColumns]:
-    """Lines from ``start`` on of a file that grows no more, as far as it can be read."""
+    """Lines from ``start`` on of a file that no longer grows, as far as it can be read."""
     path = plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX) if work.named else plain
     found = whole_lines(UrlDisk(), path)
     stop = work.end if work.named else 1 << 62
@@ -317,12 +315,12 @@ def _digests(ids: Sequence[bytes | None], digester: Digester | None) -> pa.Array
 
 
 class ParquetDamaged(PhotonError):
-    """A file that a backfill shows is not as it was written."""
+    """A file that a backfill shows differs from the one it wrote."""
 
 
 def read_parquet_lines(path: Path, size: int) -> Iterator[OutputColumns]:
-    """Records of a backfill's Parquet file as the lines they would be; the number of a row is its offset. ``size``:
-    bytes that were published. Raises ParquetDamaged, OSError."""
+    """Records of a backfill's Parquet file as output lines; a row's number serves as its offset. ``size``: bytes
+    published. Raises ParquetDamaged, OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -354,7 +352,7 @@ def _line(row: dict[str, Any]) -> OutputLine:
         primary_source=primary,
         written_at=row["written_at"],
         token=row["token"],
-        pair=row.get("pair"),  # no backfill had it before there were such joins
+        pair=row.get("pair"),  # backfills older than such joins lack it
         pairs=row.get("pairs"),
     )
 

@@ -1,4 +1,4 @@
-"""All primary records of a key, for joins whose answer depends on each of them (``Matching.whole_sets``)."""
+"""All primary records of a key, for joins whose result depends on each of them (``Matching.whole_sets``)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], record: str) -> DataFrame:
-    """``key`` and ``primaries``: an array of all other columns, ``order`` first, by which they are sorted and which
-    no two records share. Of a set that ``is_too_large`` only so many that this can be seen."""
+    """Returns ``key`` and ``primaries``: an array of all other columns, ``order`` first, by which they are sorted and
+    which is unique per record. A set that ``is_too_large`` is cut to the size that still shows it."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
@@ -28,7 +28,7 @@ def whole_sets(primaries: DataFrame, key: Sequence[str], order: Sequence[str], r
 
 
 def is_too_large(records: Sequence[bytes]) -> bool:
-    """Whether an event with these primary events is rejected."""
+    """True if an event with these primary events is rejected."""
     return len(records) > SET_MAX or sum(map(len, records)) > SET_BYTES_MAX
 
 

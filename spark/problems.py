@@ -1,4 +1,4 @@
-"""The findings of a report as rows, read from Parquet without Spark: to show them, to acknowledge them."""
+"""The findings of a report as rows, read from Parquet without Spark, to show or acknowledge them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from photon.spark.schemas import PROBLEM
 
 V = TypeVar("V", bound=msgspec.Struct)
 VERDICT_NAME = "verdict.json"
-PROBLEMS = "problems"
-"""Directory of the Parquet files, below the report."""
+PROBLEMS = "problems"  # directory of the Parquet files, below the report
 VERSION = 1  # of the verdict
 ROWS = 4_096
 COLUMNS = tuple(column.split()[0] for column in PROBLEM.split(", "))
@@ -43,7 +42,7 @@ class ReadReport:
 
 @dataclass(frozen=True, slots=True)
 class ProblemFilter:
-    """Empty members take everything. ``file``: a raw log or an output file, by its name or the end of its path."""
+    """Empty members match everything. ``file``: a raw log or an output file, by its name or the end of its path."""
 
     classes: Collection[str] = ()
     file: str = ""
@@ -57,7 +56,7 @@ class ProblemFilter:
         )
 
     def _in_file(self, row: dict[str, Any]) -> bool:
-        """Several records have their places in the evidence alone."""
+        """Also searches the evidence, the only place that has all places of several records."""
         name = self.file.removesuffix(".gz")
         own = (row["output_file"], row["log"])
         return any(each == name or (each or "").endswith(f"/{name}") for each in own) or f"{name}:" in row["evidence"]
@@ -65,7 +64,7 @@ class ProblemFilter:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[ReadReport]:
-    """A report in a directory or below a URL. Raises ReportRefused, ObjectsUnavailable, OSError."""
+    """Opens a report in a directory or below a URL. Raises ReportRefused, ObjectsUnavailable, OSError."""
     if not isinstance(directory, ObjectPath):
         yield _read(directory, directory)
         return
@@ -79,8 +78,8 @@ def _read(named: Path, local: Path) -> ReadReport:
 
 
 def read_verdict(disk: Disk, report: Path, kind: type[V], named: Path | None = None) -> tuple[bytes, V]:
-    """The verdict of a report as it stands there, and decoded. ``named``: what errors call the report, if not
-    ``report``. Raises ReportRefused."""
+    """The verdict of a report, raw and decoded. ``named``: the report's name in errors, if not ``report``. Raises
+    ReportRefused."""
     path = (named or report) / VERDICT_NAME
     try:
         data = disk.read(report / VERDICT_NAME)
@@ -98,7 +97,8 @@ def rows(report: ReadReport, wanted: ProblemFilter) -> Iterator[dict[str, Any]]:
 
 
 def record_batches(root: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Of all Parquet files below ``root`` that Spark reads, in the order of their names. Raises ReportRefused."""
+    """Batches of all Parquet files below ``root`` that Spark would read, in order of their names. Raises
+    ReportRefused."""
     paths = sorted(path for path in root.rglob("*.parquet") if not _hidden(path.relative_to(root)))
     for path in paths:
         try:

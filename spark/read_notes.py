@@ -1,4 +1,4 @@
-"""What tasks note of the slices of logs they read. Needs no pyspark."""
+"""The notes that tasks make of the slices of logs they read. Needs no pyspark."""
 
 from __future__ import annotations
 
@@ -20,28 +20,21 @@ class ReadNote(msgspec.Struct, kw_only=True):
     datacentre: str
     identity: str
     begin: int
-    slices: int
-    """Into so many the log was cut."""
-    bytes: int
-    """On disk."""
+    slices: int  # number of slices of the log
+    bytes: int  # on disk
     first_ns: int | None = None
-    last_ns: int | None = None
-    """Event times of all its foreign events, of whatever window."""
+    last_ns: int | None = None  # Event times of all its foreign events, regardless of the window.
     fresh_first_ns: int | None = None
-    fresh_last_ns: int | None = None
-    """The same of those behind the place up to which the log was known."""
-    log: str = ""
-    """Its path relative to the log directory."""
-    damaged: bool = False
-    """It could not be read to its end, or its checksum is wrong."""
+    fresh_last_ns: int | None = None  # the same for events after the known part of the log
+    log: str = ""  # its path relative to the log directory
+    damaged: bool = False  # it could not be read to its end, or its checksum is wrong
     why: str = ""
-    at: int = 0
-    """Why, and from which byte on."""
+    at: int = 0  # why, and from which byte on
+    # Verified pieces with an event that lacked a primary event found in this slice
     met: set[Hours] = msgspec.field(default_factory=set)
-    """Verified pieces of which an event lacked a primary event that this slice has."""
 
     def add(self, times: I64, ends: I64, since: int) -> None:
-        """``ends``: of the records, without line ends. Those that were not whole in ``since`` bytes are fresh."""
+        """``ends``: of the records, without line ends. Records that did not end within ``since`` bytes are fresh."""
         self.first_ns, self.last_ns = _wider(self.first_ns, self.last_ns, times)
         fresh = times[np.asarray(ends) >= since]
         self.fresh_first_ns, self.fresh_last_ns = _wider(self.fresh_first_ns, self.fresh_last_ns, fresh)
@@ -55,7 +48,7 @@ def _wider(first_ns: int | None, last_ns: int | None, times: I64) -> tuple[int |
 
 
 def note_down(accumulator: Any, note: ReadNote) -> None:
-    """In a task, when the slice was read to its end."""
+    """Call in a task, once the slice was read to its end."""
     if accumulator is not None:
         accumulator.add([msgspec.msgpack.encode(note)])
 
@@ -63,8 +56,8 @@ def note_down(accumulator: Any, note: ReadNote) -> None:
 def hours_of_logs(
     notes: Iterable[ReadNote], *, fresh: bool = False
 ) -> dict[tuple[str, str, str], tuple[int | None, int | None, bool]]:
-    """(side, datacentre, identity) -> first and last hour of its events, and whether it could be read to its end; of
-    logs of which every slice was read. ``fresh``: hours of their fresh records alone."""
+    """(side, datacentre, identity) -> first and last hour of its events, and whether it could be read to its end;
+    only for logs of which every slice was read. ``fresh``: hours of fresh records only."""
     logs: dict[tuple[str, str, str], list[ReadNote]] = {}
     for note in notes:
         logs.setdefault((note.what, note.datacentre, note.identity), []).append(note)

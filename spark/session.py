@@ -1,4 +1,4 @@
-"""A Spark session for Photon's jobs: one that is there already, or one with settings that suit them."""
+"""A Spark session for Photon's jobs: an existing one, or a new one with suitable settings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from photon.config.errors import PhotonError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PARTITIONS_A_CORE = 2
-"""Shuffle partitions for each core of a local session; adaptive execution joins small ones."""
+PARTITIONS_A_CORE = 2  # Shuffle partitions for each core of a local session; adaptive execution joins small ones.
 PARTITIONS_MIN = 4
 SAID_CHARS_MAX = 400
 FULL = "No space left on device"
+# Messages of Spark, Java and cluster managers if a process ran out of memory, or was killed for its usage
 NO_MEMORY = ("OutOfMemoryError", "MemoryError", "exited with code 52", "exited with code 137", "exit code 137",
              "exceeding physical memory")  # fmt: skip
-"""So Spark, Java and cluster managers say that a process ran out of memory, or was killed for what it took."""
 MORE_MEMORY = (
     "give it more with --spark spark.executor.memory=4g, or with a local master --spark spark.driver.memory=4g"
 )
@@ -34,6 +33,7 @@ DIED = f"the Java process of Spark has ended, most often because it ran out of m
 SHUT_DOWN = "SparkContext was shut down"
 WRITTEN = re.compile(rf"while writing rows to file:(.+?)\. SQLSTATE|{FULL}: '(.+)'")
 OS_ERROR = re.compile(r"[A-Za-z]*Error: \[Errno \d+\] (.+)")
+# Loggers of failed tasks: if one fails permanently, its error is raised and reported in one line.
 QUIET = (
     "executor.Executor",
     "scheduler.TaskSetManager",
@@ -42,7 +42,6 @@ QUIET = (
     "util.SparkUncaughtExceptionHandler",
     "util.Utils",
 )
-"""Loggers of failed tasks: of one that fails for good the error is raised, and said in one line."""
 LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -54,26 +53,27 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 """ + "".join(
     f"logger.quiet{n}.name = org.apache.spark.{name}\nlogger.quiet{n}.level = off\n" for n, name in enumerate(QUIET)
 )
+# Defaults of a session made here
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.adaptive.skewJoin.enabled": "true",
-    # A frame that Python makes from a list of tasks is as small as the list to Spark's planner, which would then send
-    # millions of records to every executor. Joins are small where we say so, or where a finished shuffle shows it.
+    # A frame that Python makes from a list of tasks is as small as that list to Spark's planner, which would then
+    # send millions of records to every executor. Joins are small if we say so, or a finished shuffle shows it.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "10m",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Ten thousand rows, the default alone, would be too much where each has all primary records of its key.
+    # Ten thousand rows, the only default, would be too much if each has all primary records of its key.
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.parquet.compression.codec": "zstd",
-    # For each expression, where in Python it was written: of no use to who runs a job, and slow.
+    # Spark would record where in Python each expression was written: useless to operators, and slow.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-"""What a session that is made here has, where nobody said otherwise."""
+# The settings that an existing session also gets: our results depend on them
 RUNTIME = (
     "spark.sql.session.timeZone",
     "spark.sql.adaptive.enabled",
@@ -81,13 +81,11 @@ RUNTIME = (
     "spark.sql.adaptive.autoBroadcastJoinThreshold",
     "spark.sql.execution.arrow.pyspark.enabled",
 )
-"""Of them, what a session that was there before is given too: our results depend on it."""
 
 
 PYTHON = "spark.pyspark.python"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-PANDAS_3 = "PySpark does not yet fully support pandas >= 3.0.0"
-"""A warning that concerns nothing that we use."""
+PANDAS_3 = "PySpark does not yet fully support pandas >= 3.0.0"  # a warning about features that we do not use
 
 
 class SparkMissing(PhotonError):
@@ -95,10 +93,9 @@ class SparkMissing(PhotonError):
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session, else a new one at ``master`` (None: where spark-submit says, else ``local[*]``), able to
-    run Photon's code on its executors. ``settings`` are Spark's own. Raises SparkMissing, and
-    WorkerPythonWrong where they name a Python that cannot run it.
-    """
+    """Returns the active session, or a new one at ``master`` (``None``: as spark-submit says, else ``local[*]``),
+    able to run Photon's code on its executors. ``settings`` are Spark's own. Raises SparkMissing, and
+    WorkerPythonWrong if the executors' Python cannot run it."""
     check_present()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -116,7 +113,7 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
     if python := (settings or {}).get(PYTHON):  # Spark reads the setting in spark-submit alone
         os.environ["PYSPARK_PYTHON"] = python
     elif (master or _submitted().get("spark.master", "local[*]")).startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else it is whatever "python3" is
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default would be any "python3"
     with tempfile.TemporaryDirectory(prefix="photon-spark-") as directory:
         builder = SparkSession.builder.appName(app)
         for name, value in _wanted(master, settings or {}, Path(directory)).items():
@@ -131,16 +128,16 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
 
 
 def said_by_spark(error: Exception) -> str | None:
-    """Returns one line of an error that came through Spark: of a full disk, too little memory, a file, our own, or
-    Spark's; `None` means that it is not Spark's."""
+    """Returns one line for an error that came through Spark: a full disk, too little memory, a file, our own error,
+    or Spark's; `None` means that it is not from Spark."""
     try:
-        lines = [line.strip() for line in str(error).splitlines()]  # asks Java
+        lines = [line.strip() for line in str(error).splitlines()]  # str() calls Java
     except OSError:
         return DIED
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
         return DIED
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-        # Every other file is named: pyspark, which runs in our process, has no names for its own.
+        # Every other file has a name: pyspark, running in our process, does not name its own.
         nameless = isinstance(error, OSError) and error.errno == ENOSPC and error.filename is None
         return _full(lines) if nameless else None
     if any(FULL in line for line in lines):
@@ -157,7 +154,7 @@ def said_by_spark(error: Exception) -> str | None:
 
 
 def _full(lines: Sequence[str]) -> str:
-    """Says which disk is full: Spark names the files that it writes for us, tasks name theirs."""
+    """Says which disk is full: Spark names the files that it writes for us, tasks name their own."""
     named = next((found[1] or found[2] for line in lines if (found := WRITTEN.search(line))), None)
     if named is None:
         return f"{FULL} in spark.local.dir: make room, or name another directory with --spark spark.local.dir=DIR"
@@ -187,7 +184,7 @@ def _wanted(master: str | None, settings: Mapping[str, str], directory: Path) ->
         wanted["spark.master"] = master
     elif "spark.master" not in submitted and "spark.master" not in wanted:
         wanted["spark.master"] = "local[*]"
-    if not _is_submitted():  # the Java process is still to be started
+    if not _is_submitted():  # the Java process is not started yet
         file = directory / "log4j2.properties"
         file.write_text(LOG4J)
         quiet = f"-Dlog4j2.configurationFile={file.as_uri()}"
@@ -196,7 +193,7 @@ def _wanted(master: str | None, settings: Mapping[str, str], directory: Path) ->
 
 
 def _is_submitted() -> bool:
-    """Whether a Java process is there: started by spark-submit, or by an earlier session of this process."""
+    """True if a Java process is running: started by spark-submit, or by an earlier session of this process."""
     from pyspark import SparkContext
 
     return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None
@@ -211,7 +208,7 @@ def _submitted() -> Mapping[str, str]:
         return dict(context.getConf().getAll())
     if not _is_submitted():
         return {}
-    SparkContext._ensure_initialized()  # else SparkConf knows nothing of the Java process, and so of what it was told
+    SparkContext._ensure_initialized()  # otherwise SparkConf does not know the Java process and its settings
     return dict(SparkConf().getAll())
 
 
@@ -220,7 +217,7 @@ def _local_defaults(master: str | None, submitted: Mapping[str, str]) -> dict[st
     if not master.startswith("local"):
         return {}
     partitions = max(PARTITIONS_A_CORE * _cores(master), PARTITIONS_MIN)
-    # Results of more than 1 MiB are fetched from the driver's own address: it must be the one that it listens at.
+    # Results of more than 1 MiB are fetched from the driver's own address: it must listen there.
     here = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     return {"spark.sql.shuffle.partitions": str(partitions), **here}
 

@@ -1,7 +1,7 @@
-"""An adapter as plain data, made again in another process from the same settings and the same files.
+"""An adapter as plain data, rebuilt in another process from the same settings and the same files.
 
-Spark's executors need not see the deployment's directory: the file of a one-file adapter with its ``data_files``,
-and the descriptors of protobuf logs, travel with the settings that name them.
+Spark's executors need not see the deployment's directory: the file of a one-file adapter with its ``data_files``, and
+the descriptors of protobuf logs, travel with the settings that name them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIDES = ("primary", "foreign")
 
 
 class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a join's table says of its adapter. Paths in it are names of ``files``."""
+    """The adapter settings of a join's table. Paths in it are names of ``files``."""
 
     join: str
     adapter: str | None = None
@@ -43,7 +43,7 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
-    """Of a configured join; paths in the settings are relative to ``base``. Raises UsageError."""
+    """The spec of a configured join; paths in the settings are relative to ``base``. Raises UsageError."""
     files: dict[str, bytes] = {}
     adapter = join.adapter
     if adapter is not None and NAME.fullmatch(adapter) is None:
@@ -87,7 +87,7 @@ def _with_files(
 
 
 def _taken(path: Path, files: dict[str, bytes], name: str = "") -> str:
-    """Takes a file over; the name it has in the spec keeps its last part, by which an adapter's module is known."""
+    """Adds a file; its name in the spec keeps the last part, which names an adapter's module."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -100,7 +100,7 @@ def _taken(path: Path, files: dict[str, bytes], name: str = "") -> str:
 
 
 def _take_data(adapter: str, base: Path, directory: Path, files: dict[str, bytes]) -> None:
-    """Takes over the files that the class says it reads, into ``directory``, where its own file is."""
+    """Adds the class's data files below ``directory``, which holds its own file."""
     file, _, class_name = adapter.rpartition(":")
     for name in adapter_class_of(adapter, base).data_files:
         if Path(name).name != name:
@@ -121,7 +121,8 @@ def decoded(data: bytes) -> AdapterSpec:
 
 
 def made(spec: AdapterSpec, directory: Path) -> Adapter:
-    """The adapter, its files put below ``directory``. Once a process and spec. Raises AdapterError, OSError."""
+    """The adapter, with its files written below ``directory``. Once per process and spec. Raises AdapterError,
+    OSError."""
     return _made(encoded(spec), directory)
 
 
@@ -145,7 +146,7 @@ def _made(data: bytes, directory: Path) -> Adapter:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Several processes of one machine may do this at the same time."""
+    """Writes a file; safe if several processes of one machine do it at the same time."""
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)

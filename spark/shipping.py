@@ -1,7 +1,7 @@
 """Photon's own code on executors that do not have it: the installed package as a zip, sent with the application.
 
-A wheel under its own name is shipped by ``addPyFile`` but not imported from; a zip is. It holds Python sources, and
-what Python has compiled of them here: the libraries with compiled parts that Photon needs must be there
+Python does not import from a wheel that ``addPyFile`` ships under its own name; it does from a zip. The zip holds
+Python sources and their compiled form; libraries with compiled parts that Photon needs must be installed
 (docs/spark.md, Shipping).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _shipped: set[str] = set()  # applications of this process that have it
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_UNCHECKED = struct.pack("<L", 1)  # flag of compiled code that is taken as it is
+_UNCHECKED = struct.pack("<L", 1)  # flag of compiled code that is used without checking its source
 SOURCE_SUFFIXES = (".py", ".pyi", ".typed", ".proto", ".html", ".css", ".svg", ".json")
 
 
@@ -36,16 +36,16 @@ class ShippingFailed(PhotonError):
 def ship(spark: SparkSession, py_files: Sequence[Path] = (), *, everywhere: bool = False) -> None:
     """Sends this Photon, and the user's Python files, to the executors of an application; once.
 
-    ``everywhere``: also to those on this machine, whose Python is known not to have it. Raises ShippingFailed.
+    ``everywhere``: also to executors on this machine, whose Python is known to lack it. Raises ShippingFailed.
     """
     context = spark.sparkContext
     remote = everywhere or not _same_process(context.master or "local")
     if remote and context.applicationId not in _shipped and Path(photon.__file__).exists():
-        # Executors fetch it from where it lies, whenever they start: it must stay as long as the application.
+        # Executors fetch it from its place whenever they start: it must stay as long as the application.
         directory = Path(tempfile.mkdtemp(prefix="photon-ship-", dir=context._temp_dir))
         zipped = str(package_zip(directory))
         context.addPyFile(zipped)
-        # Workers on the driver's machine that plan a stream or prepare its state are not given what is shipped.
+        # Workers on the driver's machine that plan a stream or prepare its state do not get shipped files.
         known = context.environment.get("PYTHONPATH")
         context.environment["PYTHONPATH"] = zipped if known is None else os.pathsep.join((zipped, known))
         _shipped.add(context.applicationId)
@@ -56,7 +56,7 @@ def ship(spark: SparkSession, py_files: Sequence[Path] = (), *, everywhere: bool
 
 
 def _same_process(master: str) -> bool:
-    """Executors of ``local`` run next to the driver, with its Python and its path."""
+    """True for ``local`` masters: executors run next to the driver, with its Python and its path."""
     return master == "local" or master.startswith("local[")
 
 
@@ -84,8 +84,8 @@ def package_zip(directory: Path) -> Path:
 
 
 def _compiled(path: Path, source: bytes) -> bytes | None:
-    """What Python keeps of a module that was imported here: from a zip of sources alone every one of Spark's Python
-    processes would compile a hundred of them. Another version of Python passes it over."""
+    """The compiled form of a module that was imported here: with sources alone every Spark Python process would
+    compile a hundred modules. Other versions of Python ignore it."""
     try:
         code, stat = Path(cache_from_source(path)).read_bytes(), path.stat()
     except (OSError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""Where the data of a deployment stand, as plain data for Spark's jobs; needs no pyspark.
+"""The locations of a deployment's data, as plain data for Spark's jobs; needs no pyspark.
 
 ``join_source`` and the ``*_sources`` build them from a deployment file; they may as well be written by hand.
 """
@@ -25,18 +25,18 @@ from photon.spark.shipped_adapter import AdapterSpec, adapter_spec
 
 
 class JoinSource(msgspec.Struct, frozen=True, kw_only=True):
-    """How the records of a join are read, and the key that its digests are made with."""
+    """How to read the records of a join, and the key of its digests."""
 
     join: str
     adapter: AdapterSpec
     key: bytes
 
     def __repr__(self) -> str:
-        return f"JoinSource(join={self.join!r})"  # the key goes into no log
+        return f"JoinSource(join={self.join!r})"  # keep the key out of logs
 
 
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Event times from ``begin_ns`` on, before ``end_ns``; None: without bound."""
+    """Event times from ``begin_ns`` on, before ``end_ns``; ``None`` means without bound."""
 
     begin_ns: int | None = None
     end_ns: int | None = None
@@ -47,11 +47,11 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
         return (times >= low) & ((times < self.end_ns) if self.end_ns is not None else True)
 
     def meets(self, first_ns: int, last_ns: int) -> bool:
-        """Whether a time from ``first_ns`` to ``last_ns`` may lie in it."""
+        """True if a time from ``first_ns`` to ``last_ns`` may be in the range."""
         return (self.begin_ns is None or last_ns >= self.begin_ns) and (self.end_ns is None or first_ns < self.end_ns)
 
     def wider(self, ns: int) -> TimeRange:
-        """By so much on both sides."""
+        """The range extended by ``ns`` on both sides."""
         begin, end = self.begin_ns, self.end_ns
         return msgspec.structs.replace(
             self, begin_ns=None if begin is None else begin - ns, end_ns=None if end is None else end + ns
@@ -68,19 +68,20 @@ class LogSource(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     patterns: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     max_record: int = 1 << 20
-    last_line_after_s: float = 60.0  # after the last write a last line without line end is a record
+    # Seconds after the last write until a last line without line end counts as a record
+    last_line_after_s: float = 60.0
+    # Of foreign logs: other events are left out. Of primary logs only the last writes are compared with it.
     window: TimeRange = TimeRange()
-    """Of foreign logs: other events are left out. Of primary logs only the last writes are compared with it."""
 
 
 class OutputSource(msgspec.Struct, frozen=True, kw_only=True):
     datacentre: str
+    # The output directory, with ``joined/`` and the others in it; or a URL below which ``photon sink objects`` has
+    # put it.
     output: str
-    """The output directory, in which ``joined/`` and the others are; or a URL below which ``photon sink objects`` has
-    put it."""
+    # The pipeline's state directory: ``slots/`` and ``exports/`` in it say how far each file may be read. Empty with
+    # a URL.
     state: str = ""
-    """The pipeline's state directory: ``slots/`` and ``exports/`` in it say how far each file may be read. Empty with
-    a URL."""
 
 
 class RegistrySource(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +92,7 @@ class RegistrySource(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class PipelineSources:
-    """Of one join, over all datacentres (or those asked for), in the order of their names."""
+    """The sources of one join, over all datacentres (or the given ones), in the order of their names."""
 
     join: JoinSource
     foreign: list[LogSource]
@@ -107,9 +108,9 @@ def pipeline_sources(
     datacentres: Sequence[str] = (),
     window: TimeRange | None = None,
 ) -> PipelineSources:
-    """What a deployment file says; paths in it are relative to ``base``. Raises UsageError.
+    """Reads the sources from a deployment file; paths in it are relative to ``base``. Raises UsageError.
 
-    ``window``: of the foreign logs; primary logs are all read, for an event may name an old one.
+    ``window``: for the foreign logs; primary logs are all read, as an event may name an old one.
     """
     pipelines = {
         name: pipeline
@@ -129,7 +130,7 @@ def pipeline_sources(
 
 
 def join_source(settings: Settings, base: Path, join: str) -> JoinSource:
-    """Raises UsageError where Spark cannot join as this join's rule for duplicates says."""
+    """Raises UsageError if Spark cannot apply this join's rule for duplicates."""
     adapter = adapter_of(settings, join, base)
     if (rule := adapter.primary_duplicates) != "first":
         raise UsageError(

@@ -1,7 +1,7 @@
 """Work that is listed by the driver and done by executors: each partition of a DataFrame does one group of it.
 
-What the tasks need travels as bytes in a broadcast: it stands neither in the plan, nor in the environment, nor in the
-event log, for it may hold a deployment's key.
+The tasks' data travels as bytes in a broadcast: it must be neither in the plan, nor in the environment, nor in the
+event log, as it may hold a deployment's key.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
+# (data shared by all tasks, one group of work) -> rows. A module-level function: executors import it.
 Run = Callable[[bytes, bytes], "Iterator[pa.RecordBatch]"]
-"""(what all tasks share, one group of work) -> rows. A function of a module: executors import it."""
 PARTITION_BYTES_MIN = 4 << 20
 PARTITION_BYTES_MAX = 128 << 20
-WAVES = 3  # partitions for each core that is there: the last ones even the load out
+WAVES = 3  # partitions per core: the last ones even out the load
 
 
 def frame(spark: SparkSession, run: Run, shared: bytes, groups: Sequence[bytes], schema: str) -> DataFrame:
-    """A DataFrame with a partition for each group. Which rows a partition holds depends on its group only."""
+    """A DataFrame with a partition for each group. A partition's rows depend only on its group."""
     if not groups:
         return spark.createDataFrame([], schema)
     work = spark.sparkContext.broadcast((shared, list(groups)))
@@ -41,7 +41,6 @@ def frame(spark: SparkSession, run: Run, shared: bytes, groups: Sequence[bytes],
 
 
 def partition_bytes(spark: SparkSession, total: int, wanted: int | None = None) -> int:
-    """Bytes that each partition is to read."""
     if wanted is not None:
         return max(wanted, 1)
     return fair_bytes(total, spark.sparkContext.defaultParallelism)
@@ -66,7 +65,7 @@ def packed(items: Sequence[tuple[T, int]], bytes_max: int) -> list[list[T]]:
 
 
 def task_directory() -> Path:
-    """A directory of this executor that goes with the application, where there is one."""
+    """A directory of this executor that is deleted with the application, if there is one."""
     from pyspark import SparkContext, SparkFiles
 
     if SparkFiles._is_running_on_worker or SparkContext._active_spark_context is not None:

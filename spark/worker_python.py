@@ -1,4 +1,4 @@
-"""Whether Spark's Python workers can run Photon: asked before the first query, whose own failure comes late and says
+"""Checks whether Spark's Python workers can run Photon: before the first query, whose own failure comes late and says
 "Python worker failed to connect back"."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LIBRARIES = ("pyarrow", "pandas", "numpy", "msgspec", "orjson", "xxhash", "zstandard")
 OURS = "photon"
 PROBE_S = 20.0
-EXECUTORS_S = 60.0  # This long an answer is waited for. If none has failed by then, executors are busy or slow.
+EXECUTORS_S = 60.0  # seconds to wait for an answer; executors without one are busy or slow, not unable
 PROBE = (
     "import json, sys\nfrom importlib.util import find_spec\n"
     "print(json.dumps([list(sys.version_info[:2]), [name for name in sys.argv[1:] if find_spec(name) is None]]))\n"
@@ -34,14 +34,14 @@ _has: dict[tuple[str, str], bool] = {}  # application and Python -> whether that
 
 
 class WorkerPythonWrong(PhotonError):
-    """Spark's workers run a Python that cannot run Photon. One line with what to set."""
+    """Spark's workers run a Python that cannot run Photon. One line with the setting to change."""
 
 
 def check(spark: SparkSession) -> bool:
-    """Whether the workers' Python has Photon itself; if not it must be sent. Raises WorkerPythonWrong.
+    """True if the workers' Python has Photon itself; if not, it must be shipped. Raises WorkerPythonWrong.
 
-    It is run on this machine, where Spark plans a source with it, and where the session is not local on an executor,
-    as far as it answers within ``EXECUTORS_S``.
+    It checks this machine, where Spark plans a source, and with a non-local session also an executor, if one answers
+    within ``EXECUTORS_S``.
     """
     context = spark.sparkContext
     python = context.pythonExec
@@ -58,7 +58,7 @@ def check(spark: SparkSession) -> bool:
 
 
 def refusal(python: str, why: str, *, local: bool) -> str:
-    """One line: what is wrong, and what to set."""
+    """One line: the problem, and the setting to change."""
     own = ".".join(map(str, sys.version_info[:2]))
     todo = f"set PYSPARK_PYTHON={sys.executable}"
     if not local:
@@ -70,7 +70,7 @@ def refusal(python: str, why: str, *, local: bool) -> str:
 
 
 def fault(version: Sequence[int], missing: Sequence[str]) -> str | None:
-    """Why this Python cannot run Photon's code that this one sends; None: it can."""
+    """Why this Python cannot run the Photon code of this driver; ``None`` means it can."""
     if tuple(version) != sys.version_info[:2]:
         here, there = (".".join(map(str, each)) for each in (sys.version_info[:2], version))
         return f"is Python {there}, and this program runs Python {here}"
@@ -79,7 +79,7 @@ def fault(version: Sequence[int], missing: Sequence[str]) -> str | None:
 
 
 def failure(error: Exception) -> str | None:
-    """One line for what Photon's code said on an executor, found in Spark's error; ``None``: it said nothing."""
+    """The message of Photon's code on an executor, from Spark's error, in one line; ``None`` if there is none."""
     text = str(error)
     if missing := _MISSING.search(text):
         return (
@@ -91,7 +91,7 @@ def failure(error: Exception) -> str | None:
 
 
 def _probed(python: str) -> tuple[list[str], str | None]:
-    """What it lacks, and why it cannot run Photon."""
+    """The missing libraries, and why this Python cannot run Photon."""
     if shutil.which(python) is None:
         return [], "is not there"
     command = [python, "-c", PROBE, *LIBRARIES, OURS]
@@ -106,12 +106,13 @@ def _probed(python: str) -> tuple[list[str], str | None]:
 
 
 def _on_executors(spark: SparkSession) -> str | None:
-    """Why an executor's Python cannot run Photon; None: it can, or it has neither answered nor failed yet."""
+    """Why an executor's Python cannot run Photon; ``None``: it can, or there is no answer and no failure yet."""
     from pyspark.util import InheritableThread
 
     context, group = spark.sparkContext, f"photon-python-{id(spark)}"
 
-    def facts(names: Iterable[Sequence[str]]) -> list[Any]:  # sent as it stands: they may not have Photon
+    # Sent as source text: executors may lack the Photon package
+    def facts(names: Iterable[Sequence[str]]) -> list[Any]:
         import sys as there
         from importlib.util import find_spec
 
@@ -123,7 +124,7 @@ def _on_executors(spark: SparkSession) -> str | None:
         context.setJobGroup(group, "photon asks for the workers' Python", interruptOnCancel=True)
         try:
             found.extend(context.parallelize([LIBRARIES], 1).mapPartitions(facts).collect())
-        except Exception as error:  # whatever a worker dies of comes through Java
+        except Exception as error:  # a worker's failures of any kind come through Java
             found.append(str(error))
 
     thread = InheritableThread(target=ask, name="photon-python", daemon=True)

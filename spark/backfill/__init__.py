@@ -1,2 +1,2 @@
-"""A historic range of the raw logs joined as a batch on Spark, parallel to the live pipeline (docs/spark.md,
+"""Joins a historic range of the raw logs as a batch on Spark, parallel to the live pipeline (docs/spark.md,
 Backfill)."""

@@ -1,4 +1,5 @@
-"""Does what a batch's state machine says, with a disk and a registry. No Spark here: simulations run it as it is."""
+"""Executes the instructions of a batch's state machine on a disk and a registry. No Spark here, so simulations run
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from photon.spark.backfill.core import BatchCore, Finish, Insert, Instruction, S
 from photon.spark.backfill.parts import PartWriter
 from photon.spark.backfill.staging import Part, result_of, stage, write_result
 
-INSERT_S = 10.0  # one asking
+INSERT_S = 10.0  # for one request
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 2.0
 
@@ -28,7 +29,7 @@ class InsertsIds(Protocol):
 
 @dataclass(slots=True, eq=False)
 class AttemptFailed(PhotonError):
-    """The attempt ends and leaves what it has; the driver does its batches again under their tokens."""
+    """The attempt ends and leaves its staged data; the driver repeats its batches under their tokens."""
 
     batch: str
     reason: str

@@ -1,6 +1,6 @@
-"""Names of what a backfill leaves on the shared file system, and the tokens that go with them.
+"""Names of a backfill's files on the shared file system, and the tokens that belong to them.
 
-A batch is named by (incarnation, Spark's task attempt id, number within the attempt), and its token is made of the
+A batch is named by (incarnation, Spark's task attempt id, number within the attempt), and its token consists of the
 same three: no two attempts of a task ever share one, speculative or not (rule 2).
 """
 
@@ -19,11 +19,11 @@ ATTEMPT_BITS = 24
 NUMBER_BITS = BATCH_BITS - ATTEMPT_BITS
 HOUR_NS = 3_600_000_000_000
 HOUR_PREFIX = "hour="
-SLOT_PREFIX = "backfill-"  # of names of slots that backfills register under
+SLOT_PREFIX = "backfill-"  # prefix of the slot names that backfills register under
 STATE_DIRECTORY = ".backfill"
 STAGED_SUFFIX = ".batch"
 RESULT_SUFFIX = ".result"
-ATTEMPT_WRITER = "attempt"  # who wrote a result or a part: the attempt itself, or the incarnation that did it again
+ATTEMPT_WRITER = "attempt"  # writer of a result or part: the attempt itself, or else the incarnation that repeated it
 DIRECTORY_OF_KIND = {
     Kind.JOINED: "joined",
     Kind.FILTERED: "filtered",
@@ -57,7 +57,7 @@ class BatchName(NamedTuple):
 
     @property
     def of_run(self) -> int:
-        """No other batch of its incarnation has it."""
+        """The batch's number, unique within its incarnation."""
         return self.attempt << NUMBER_BITS | self.number
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class BatchName(NamedTuple):
 
 
 class BackfillPaths(NamedTuple):
-    """Where a backfill keeps what: all of it in the output directory, which driver and executors share."""
+    """A backfill's file locations: all in the output directory, which driver and executors share."""
 
     output: Path
 
@@ -82,27 +82,28 @@ class BackfillPaths(NamedTuple):
 
     @property
     def state(self) -> Path:
-        """Photon's own, until the end and after it."""
+        """Photon's own files, during the run and after it."""
         return self.output / STATE_DIRECTORY
 
     @property
     def staging(self) -> Path:
-        """Would-be records and results of attempts; empty once all is published and cleared."""
+        """Unpublished records and the attempts' results; empty once everything is published and cleared."""
         return self.state / "staging"
 
     @property
     def url(self) -> bool:
-        """Below a URL files have the names that readers of one know (``outputs/mirrored.py``), from the beginning."""
+        """True if the output is below a URL. Files there have the names that readers expect (``outputs/mirrored.py``)
+        from the start."""
         return isinstance(self.output, ObjectPath)
 
     @property
     def manifest(self) -> Path:
-        """The manifest of what is visible; below a URL it is shown as MANIFEST, too."""
+        """The manifest of the visible files; below a URL it is also shown as MANIFEST."""
         return (self.state if self.url else self.output) / "manifest.json"
 
     @property
     def job(self) -> Path:
-        """The job that this directory was begun for."""
+        """The job that this directory was created for."""
         return self.state / "job.json"
 
     @property
@@ -120,7 +121,8 @@ class BackfillPaths(NamedTuple):
         return self.staging / f"{batch}{STAGED_SUFFIX}"
 
     def result(self, batch: BatchName, writer: str) -> Path:
-        """What became of it. A name for each writer: two that are at it never touch one temporary file."""
+        """The batch's outcome. Each writer has its own name, so two writers of one batch never touch the same
+        temporary file."""
         return self.staging / f"{batch}.{writer}{RESULT_SUFFIX}"
 
 
@@ -130,7 +132,7 @@ def hour_directory(hour: int) -> str:
 
 
 def object_name(kind: str, hour: int, batch: BatchName, writer: str) -> str:
-    """Of a part below a URL: a final file of a slot for each hour, run and writer, so that cursors stay small and no
-    two writers ever touch one object."""
+    """Name of a part below a URL: a final file of a slot for each hour, run and writer. Cursors stay small, and no
+    two writers ever touch the same object."""
     slot = f"{SLOT_PREFIX}{hour_directory(hour).removeprefix(HOUR_PREFIX)}-{batch.incarnation:06x}.{writer}"
     return name_of(kind, slot, batch.of_run).removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX

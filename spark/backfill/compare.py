@@ -1,8 +1,9 @@
-"""What the registry has forgotten: events below its boundary, written only if no datacentre's output has them.
+"""Handles events below the registry's boundary, which it has forgotten: written only if no datacentre's output has
+them.
 
-Nobody can register such an id any more, so nothing else can write a record for it; what was registered and waits
-for its slot, or was given back, is still in the registry and left alone. The registry is asked first and for good
-(the answer is kept in files), the outputs are read afterwards (rule 15).
+Nobody can register such an id any more, so nothing else can write a record for it. Ids that are registered and wait
+for their slot, or were given back, are still in the registry and left alone. The registry is asked first and once
+(the answer is kept in files); the outputs are read afterwards (rule 15).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     from photon.idregistry.client.grpc_client import RegistryClient
 
-KINDS = ("joined", "filtered", "unmatched", "rejected")  # records of an event; a late line says that none exists
+# Records of an event; a late line means that another one exists
+KINDS = ("joined", "filtered", "unmatched", "rejected")
 LOOK_UP_S = 60.0
 DAY_NS = 86_400_000_000_000
 DIRECTORY = "forgotten"
@@ -56,18 +58,18 @@ def missing_events(
     places: BackfillPaths,
     report: Report,
 ) -> DataFrame:
-    """Columns of FOREIGN: one line of each event that the registry has forgotten and that no output has.
+    """Returns columns of FOREIGN: one line for each event that the registry has forgotten and no output has.
 
-    Raises BackfillFailed: a line of an output cannot be read, so that nothing is known of its event.
+    Raises BackfillFailed if a line of an output cannot be read, as it may be any event's.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     events = logs.foreign(spark, join, [foreign], report=report).where(F.col("unreadable").isNull())
     kept = places.state / DIRECTORY
-    shutil.rmtree(kept, ignore_errors=True)  # another run's: ask the registry again
+    shutil.rmtree(kept, ignore_errors=True)  # from another run: ask the registry again
     ids = logs.foreign(spark, join, [foreign], with_records=False).where(F.col("unreadable").isNull())
     _forgotten(spark, ids, registry).write.parquet(str(kept))
-    # A record has its event's time: files that are known to be of other days hold none of these events.
+    # A record has its event's time, so files known to cover other days hold none of these events.
     lines = written_output(
         spark, written.outputs, written.backfills, join, window=foreign.window.wider(DAY_NS), kinds=KINDS
     )

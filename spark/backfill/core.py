@@ -1,7 +1,7 @@
 """One batch of a task attempt from its staging to its result: a pure state machine (rules 1 to 4 and 13).
 
-Events are methods, what to do comes back as an instruction. The same machine serves the attempt and, under the
-batch's original token, whoever does a discarded attempt's batch again.
+Events are methods, which return the next instruction. The same machine serves the attempt and the driver, which
+repeats the batch of a discarded attempt under its original token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Ask the registry once about these rows; then ``answered``, UNKNOWN for what was not heard."""
+    """Ask the registry once about these rows; then ``answered``, with UNKNOWN for rows without an answer."""
 
     index: RowIndexes
 
@@ -40,14 +40,14 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Make durable which rows won; the batch is done."""
+    """Make the list of winning rows durable; the batch is done."""
 
     winners: RowIndexes
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Leave all as it is: what is staged is done again later, under the same token."""
+    """Leave everything as it is: staged rows are done again later, under the same token."""
 
     reason: str
 
@@ -60,19 +60,19 @@ class BatchCounts:
     """Rows by outcome."""
 
     won: int = 0
-    own: int = 0  # registered before by this backfill: another attempt or run, or another line with this id
-    elsewhere: int = 0  # the live pipeline's, here or in another datacentre
+    own: int = 0  # already registered by this backfill: another attempt or run, or another line with this id
+    elsewhere: int = 0  # registered by the live pipeline, here or in another datacentre
     below_boundary: int = 0
     too_new: int = 0
 
 
 class BatchCore:
-    """Not to be used again once it has finished or given up."""
+    """Unusable once it has finished or given up."""
 
     def __init__(
         self, rows: Rows, own_incarnations: Collection[int], deadline: float, *, asked_before: bool = False
     ) -> None:
-        """``deadline``: monotonic s. ``asked_before``: somebody may have inserted it already (it is done again)."""
+        """``deadline``: monotonic s. ``asked_before``: an earlier attempt may have inserted the batch already."""
         self._rows = rows
         self._own = own_incarnations
         self._deadline = deadline
@@ -82,7 +82,7 @@ class BatchCore:
         self.counts = BatchCounts()
 
     def begin(self) -> Stage:
-        """Also when it is done again: what was read may stand in the cache only (rule 7)."""
+        """Stages even a repeated batch: the rows just read may be only in the cache (rule 7)."""
         return Stage(self._rows)
 
     def staged(self) -> Instruction:
@@ -96,7 +96,7 @@ class BatchCore:
             if (codes == answer).any():
                 return GiveUp(f"the registry says {answer.name}: another run has taken over, or the slot was retired")
         if self._asked_before:
-            # Decided by a leader's clock before it looks at the entry: it says nothing of what may be ours.
+            # Decided by a leader's clock before it looks at the entry, so it does not tell whether the id is ours.
             codes = np.where(codes == Answer.TOO_NEW, np.uint8(Answer.UNKNOWN), codes)
         unknown = codes == Answer.UNKNOWN
         self._won[self._open[codes == Answer.COMMITTED]] = True
@@ -108,7 +108,7 @@ class BatchCore:
         return Insert(self._open) if len(self._open) else self._resolved()
 
     def timed_out(self) -> GiveUp:
-        """The registry has not answered for too long."""
+        """The registry did not answer before the deadline."""
         return GiveUp(f"the registry has not answered about {len(self._open)} ids")
 
     def written(self) -> Finish:

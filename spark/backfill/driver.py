@@ -1,16 +1,16 @@
-"""A backfill's run as its driver does it, around what Spark's tasks do. No Spark here: simulations run it as it is.
+"""The driver's side of a backfill, around Spark's tasks. No Spark here, so simulations run it as it is.
 
-1. ``begin``: open the slot, a new incarnation; make every shard know it: attempts of earlier runs win nothing more.
-   Do again, under their tokens, the batches that earlier runs left.
+1. ``begin``: open the slot, a new incarnation, and announce it to every shard: attempts of earlier runs win nothing
+   more. Repeat the batches that earlier runs left, under their tokens.
 2. Spark's tasks stage, insert and write (``attempt``).
-3. ``settle``: open once more. From here on no attempt wins anything, speculative ones that live on included, so the
-   list of staged batches is final. Those without a result are done again under their tokens.
+3. ``settle``: open once more. From here on no attempt wins anything, not even a speculative one still running, so the
+   list of staged batches is final. Batches without a result are repeated under their tokens.
 4. ``publish``: output files get their names, then the manifest is replaced; ``show``: readers of a URL get theirs.
-5. ``clear``: tokens of what the manifest names (rule 8). 6. ``tidy``: staging goes.
+5. ``clear``: clear the tokens of all records in the manifest (rule 8). 6. ``tidy``: remove the staging.
 
-Steps 5 and 6 of a run that was cut short are done by the next one, which changes the manifest no more. Below a URL
-there is no lock; there a run says in ``runs.json`` that it publishes, which fails where another was begun, and step 4
-of a run that was cut short is done by the next one, too.
+If a run is interrupted in steps 5 or 6, the next one completes them and no longer changes the manifest. Below a URL
+there is no lock: a run records in ``runs.json`` that it publishes, which fails if another run has begun; there the
+next run also completes an interrupted step 4.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from photon.spark.backfill.staging import (
 INTRODUCE_S = 5.0
 CLEAR_S = 10.0
 CLEAR_IDS = 16_384
-ANNOUNCED_MAX = 250  # incarnations that one run announces; a slot with more runs is at its end
+ANNOUNCED_MAX = 250  # incarnations that one run announces; a slot with more runs is exhausted
 
 
 class FencingRegistry(Registry, Protocol):
-    """A registry that can tell every shard which incarnation is the newest."""
+    """A registry that can announce the newest incarnation to every shard."""
 
     async def introduce(self, *, timeout: float) -> bool:
-        """Every shard has heard of the announced incarnations; False: unknown, ask again."""
+        """True if every shard has heard of the announced incarnations; False means unknown: ask again."""
         ...
 
 
@@ -70,12 +70,12 @@ class ClearsTokens(Protocol):
 
 
 class BackfillFailed(PhotonError):
-    """The run ends; run again it goes on where it was."""
+    """The run ends; a new run continues where it stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverLimits:
-    """How long a driver insists, in seconds."""
+    """How long a driver keeps trying, in seconds."""
 
     registry_s: float = 300.0
 
@@ -108,7 +108,7 @@ class Driver:
         self._pause = pause
         self._limits = limits or DriverLimits()
         self.incarnations: list[int] = []  # incarnations of all runs; the newest one is this driver's
-        self._counts: dict[str, int] | None = None  # as in ``runs.json``: of the run that publishes
+        self._counts: dict[str, int] | None = None  # as in ``runs.json``: counts of the run that publishes
         self.redone = 0  # batches of discarded attempts that this run did again
 
     @property
@@ -117,9 +117,10 @@ class Driver:
 
     # -- the steps ----------------------------------------------------------------------------------------------
     async def begin(self) -> Manifest | None:
-        """The manifest of a run that came as far as that: only ``clear`` and ``tidy`` are left then.
+        """Returns the manifest if an earlier run has published it: only ``clear`` and ``tidy`` remain then.
 
-        Else the incarnation is open for tasks. Raises SlotRefused, BackfillFailed, OSError and what staging raises.
+        Otherwise the incarnation is open for tasks. Raises SlotRefused, BackfillFailed, OSError and errors of
+        staging.
         """
         self._disk.make_dir(self._places.staging)
         await self._open()
@@ -131,12 +132,12 @@ class Driver:
         return manifest
 
     async def settle(self) -> None:
-        """After the last task: all that was won is in the output. Raises as ``begin``."""
+        """Call after the last task: writes every won record to the output. Raises as ``begin``."""
         await self._open()
         await self._redo()
 
     async def publish(self, counts: dict[str, int], unregistered: Sequence[Part] = ()) -> Manifest:
-        """After ``settle``. Raises BackfillFailed, OSError."""
+        """Call after ``settle``. Raises BackfillFailed, OSError."""
         if self._places.url and self._counts is None:
             self._counts = counts
             self._keep_runs()
@@ -164,7 +165,7 @@ class Driver:
         return manifest
 
     def show(self, manifest: Manifest) -> None:
-        """Below a URL: to who reads outputs there. Raises OSError, ObjectChanged where another output is shown."""
+        """Shows the output to readers of a URL. Raises OSError; ObjectChanged if another output is shown there."""
         if self._places.url:
             shown = (
                 MirroredFile(
@@ -176,7 +177,7 @@ class Driver:
             self._disk.replace(self._places.output / MANIFEST, manifest_bytes(shown))
 
     async def clear(self, manifest: Manifest) -> int:
-        """Clears the tokens of what the manifest names, and says of how many ids. Raises BackfillFailed."""
+        """Clears the tokens of all records in the manifest and returns the number of ids. Raises BackfillFailed."""
         return await self.clear_batches(sorted({file.batch for file in manifest.files if file.batch}))
 
     async def clear_batches(self, batches: Iterable[str]) -> int:
@@ -184,9 +185,9 @@ class Driver:
         return await clear_staged(self._disk, places, self._registry, batches, deadline, self._clock, self._pause)
 
     async def tidy(self, manifest: Manifest) -> None:
-        """Removes what is staged, of this run and earlier ones, and hidden parts of attempts that were discarded.
+        """Removes the staging of this run and earlier ones, and the hidden parts of discarded attempts.
 
-        Batches first: a batch without a result would be done again, a result without a batch is nothing.
+        Batches go first: a batch without a result would be repeated, while a result without a batch is ignored.
         """
         names = self._disk.names(self._places.staging)
         for name in sorted(names, key=lambda each: not each.endswith(STAGED_SUFFIX)):
@@ -208,7 +209,7 @@ class Driver:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _drop_unregistered(self, kept: Collection[str]) -> None:
-        """Drops those that an earlier run named and did not publish."""
+        """Removes unregistered parts that an earlier run named but did not publish."""
         if self._places.url:
             return
         for kind in KIND_OF_DIRECTORY:
@@ -218,7 +219,7 @@ class Driver:
                         self._disk.remove(self._places.output / kind / hour / name)
 
     async def _open(self) -> None:
-        """A new incarnation that every shard knows: inserts of all earlier ones are refused from here on."""
+        """Opens a new incarnation that every shard knows: inserts of all earlier ones are refused from here on."""
         runs = read_runs(self._disk, self._places.runs)
         past, self._counts = runs.incarnations, runs.counts
         if len(past) >= ANNOUNCED_MAX:
@@ -249,7 +250,7 @@ class Driver:
             await self._pause(0.1)
 
     async def _check_newest(self) -> None:
-        """A driver that was overtaken must not show anything: where locks do not hold, two may be at it."""
+        """An overtaken driver must not show anything: without reliable locks two drivers may be running."""
         deadline = self._patience()
         while (witnessed := await self._registry.read_witness(self._slot.name)) is None:
             if self._clock.monotonic() >= deadline:
@@ -259,7 +260,7 @@ class Driver:
             raise BackfillFailed(f"{self._places.output}: another run has taken over; leave it to that one")
 
     async def _redo(self) -> None:
-        """Batches without a usable result, one at a time, under their own tokens."""
+        """Repeats batches without a usable result, one at a time, under their own tokens."""
         results = result_paths(self._disk, self._places)
         writer = f"{self.incarnation:06x}"
         parts = PartWriter(self._disk, self._places, writer, self._encode, self._suffix)
@@ -277,11 +278,11 @@ class Driver:
             self.redone += 1
 
     def _usable(self, result: Result) -> bool:
-        """Whether all parts of a result are there."""
+        """True if all parts of a result exist."""
         return all(self._place(part) for part in result.parts)
 
     def _place(self, part: Part) -> str:
-        """Where a part lies: under its own name once it was published; empty: nowhere."""
+        """Where a part is: under its own name once published; empty if it is missing."""
         for name in (part.written, part.name):
             path = self._places.output / name
             if self._disk.exists(path) and self._disk.size(path) == part.bytes:
@@ -314,7 +315,7 @@ async def clear_staged(
     clock: Clock,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> int:
-    """Clears what these batches won; any process may. A batch whose staging is gone was cleared before.
+    """Clears the ids that these batches won; any process may call it. A batch without staging was cleared before.
 
     Raises BackfillFailed, StagingDamaged.
     """
@@ -338,7 +339,7 @@ async def _clear(
     clock: Clock,
     pause: Callable[[float], Awaitable[None]],
 ) -> int:
-    """Clears what one batch won; its records are published. Raises BackfillFailed."""
+    """Clears the ids that one batch won; its records are published. Raises BackfillFailed."""
     ids = read_ids(disk, places.staged(batch))
     left = result.winners()
     total = len(left)

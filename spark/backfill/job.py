@@ -33,12 +33,12 @@ Report = Callable[[str], None]
 
 
 def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: LogSource, report: Report) -> DataFrame:
-    """COLUMNS, for events with the columns of FOREIGN. Clustered by hour, so that output files are.
+    """Returns COLUMNS for events with the columns of FOREIGN. Clustered by hour, so that output files are too.
 
-    The first record of a key in (log name without rotation suffix, identity, offset) wins, or all are taken, found by
-    an aggregation before the join: a key with many foreign events is one row on the primary side, and adaptive
-    execution splits it on the other. Primary records of keys that no event names are dropped where they are read;
-    ``events`` is read for that first, and must be the same each time: persist it.
+    The first record of a key in (log name without rotation suffix, identity, offset) wins, or all are taken. They are
+    found by an aggregation before the join: a key with many foreign events is one row on the primary side, and
+    adaptive execution splits it on the other. Primary records with keys that no event names are dropped on reading.
+    ``events`` is read first for that, and must be the same each time: persist it.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -55,7 +55,8 @@ def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: Lo
 
 
 def run(spark: SparkSession, rows: DataFrame, task: BackfillTask) -> TaskResult:
-    """Joins, registers (or not, see ``compare``) and writes; sums of the attempts that Spark took, one row a task."""
+    """Joins, registers (except in ``compare``) and writes; returns the sums of the attempts that Spark accepted, one
+    row per task."""
     shared = spark.sparkContext.broadcast(msgspec.json.encode(task))
 
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,7 +83,7 @@ def _attempt(shared: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def clear(spark: SparkSession, task: BackfillTask, batches: list[str]) -> int:
-    """Clears the tokens of published batches from the executors; ids cleared."""
+    """Clears the tokens of published batches from the executors; returns the number of ids cleared."""
     groups = [
         msgspec.json.encode(batches[start : start + CLEAR_BATCHES]) for start in range(0, len(batches), CLEAR_BATCHES)
     ]

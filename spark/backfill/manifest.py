@@ -1,4 +1,4 @@
-"""What a backfill shows (its manifest), what a directory was begun for (its job), and which runs there were."""
+"""A backfill's visible output (its manifest), the definition of a directory (its job), and the list of runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIRECTORY = "backfills"  # next to the deployment file
 
 
 class BackfillFile(msgspec.Struct, frozen=True):
-    """A published output file. ``batch`` empty: written without a registration (below the boundary)."""
+    """A published output file. An empty ``batch`` means written without a registration (below the boundary)."""
 
     name: str
     kind: str
@@ -73,8 +73,8 @@ class BackfillRuns(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """``runs.json``: incarnations of all runs, oldest first; written before anything is done under one."""
 
     incarnations: list[int]
+    # Below a URL, of the run that is about to publish: no later one wins anything, it only publishes.
     counts: dict[str, int] | None = None
-    """Below a URL, of the run that is about to publish: no later one wins anything, it only publishes."""
 
 
 class BackfillDamaged(PhotonError):
@@ -142,7 +142,7 @@ def remember(disk: Disk, base: Path, output: Path, job: BackfillJob) -> None:
 
 
 def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int) -> Iterator[KnownBackfill]:
-    """Those of a join that reach into a range and whose output is still there. Raises BackfillDamaged."""
+    """Backfills of a join that overlap a range and whose output still exists. Raises BackfillDamaged."""
     for name in disk.names(base / DIRECTORY):
         if not name.endswith(".json"):
             continue

@@ -3,7 +3,7 @@
 joined/hour=2026-11-20T09/part-<batch>.jsonl    once published
 joined/hour=2026-11-20T09/.part-<batch>.<writer>.jsonl    before; Spark and most tools leave such names alone
 
-Below a URL, where nothing is renamed and only what a manifest names is read, it is there under one name:
+Below a URL nothing is renamed and readers go by the manifest, so a part has one name from the start:
 joined/backfill-<hour>-<incarnation>.<writer>-<batch>.jsonl.gz
 """
 
@@ -33,7 +33,7 @@ from photon.spark.backfill.batch_names import (
 from photon.spark.backfill.staging import Part
 
 KINDS_MAX = 8
-HIDDEN = ".part-"  # how names of parts begin that are not published
+HIDDEN = ".part-"  # prefix of the names of unpublished parts
 UNREGISTERED = "below-"  # follows ``part-`` in the names of parts without registrations
 
 Encode = Callable[[Sequence[bytes]], bytes]  # lines, each with its newline -> the file
@@ -45,7 +45,7 @@ COMPRESSION = "zstd"
 
 
 class PartWriter:
-    """Writes the parts of one run. ``encode`` and ``suffix``: the format."""
+    """Writes the parts of one run. ``encode`` and ``suffix`` define the format."""
 
     def __init__(self, disk: Disk, places: BackfillPaths, writer: str, encode: Encode, suffix: str) -> None:
         self._disk = disk
@@ -56,7 +56,7 @@ class PartWriter:
         self._made: set[Path] = set()
 
     def write(self, name: str, rows: Rows, winners: RowIndexes) -> list[Part]:
-        """All of them durable when this returns. ``name``: the batch's. Raises OSError; that ends the attempt."""
+        """All parts are durable when this returns. ``name``: the batch's. Raises OSError, which ends the attempt."""
         parts = []
         for kind, hour, index in _groups(rows, winners):
             lines = [rows.lines[i] for i in index.tolist()]
@@ -77,7 +77,7 @@ class PartWriter:
             final = f"{directory}/part-{name}.{self._suffix}"
         self._make(self._places.output / directory)
         path = self._places.output / written
-        if self._disk.exists(path):  # of this writer's, cut short
+        if self._disk.exists(path):  # left by this writer, incomplete
             self._disk.remove(path)
         file = self._disk.append(path)
         try:
@@ -85,14 +85,14 @@ class PartWriter:
             file.sync()
         finally:
             file.close()
-        records = sum(line.count(b"\n") for line in lines)  # an event with several primaries has so many
+        records = sum(line.count(b"\n") for line in lines)  # an event with several primaries has several records
         return Part(final, written, kind_name, hour, records, len(data), zlib.crc32(data), uncompressed)
 
     def _make(self, directory: Path) -> None:
         if directory in self._made:
             return
         self._disk.make_dir(directory)
-        # Another attempt may have made it and not have come to this.
+        # Another attempt may have made it and stopped before this point.
         self._disk.sync_dir(directory.parent)
         self._disk.sync_dir(self._places.output)
         self._made.add(directory)
@@ -119,7 +119,7 @@ def encoder(name: str) -> Encode:
 
 
 def to_parquet(lines: Sequence[bytes]) -> bytes:
-    """A Parquet file: a row a line, columns as in ``outputs/arrow_columns.py``. Raises LineUnreadable."""
+    """A Parquet file: a row per line, columns as in ``outputs/arrow_columns.py``. Raises LineUnreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""How far back the registry remembers, asked by look-ups: below its boundary no id can be registered any more."""
+"""Finds how far back the registry remembers, by look-ups: below its boundary no id can be registered any more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, I64, Answer
 
-PROBES = 256  # digests of no event: enough to reach every shard
+PROBES = 256  # digests of no real event: enough to reach every shard
 PRECISION_NS = NS_PER_S
 LOOK_UP_S = 10.0
 
@@ -26,9 +26,10 @@ class RegistrySilent(PhotonError):
 
 
 async def boundary_in(registry: RegistryLookUps, from_ns: int, to_ns: int, *, of_all: bool = False) -> int | None:
-    """The first time in [from, to] at which ids can be registered, to PRECISION_NS; None: not even at ``to``.
+    """The first time in [from, to] at which ids can be registered, to PRECISION_NS; ``None`` means not even at
+    ``to``.
 
-    Of several shards the latest counts; ``of_all``: the earliest, below which no shard takes an id.
+    With several shards the latest boundary counts; with ``of_all`` the earliest, below which no shard takes an id.
     Raises RegistrySilent.
     """
     if not await _below(registry, from_ns, of_all):

@@ -1,4 +1,4 @@
-"""A backfill from its beginning to its end: the driver's steps around Spark's job."""
+"""A backfill from start to end: the driver's steps around Spark's job."""
 
 from __future__ import annotations
 
@@ -38,38 +38,32 @@ if TYPE_CHECKING:
 
 LOCK_NAME = "lock"
 
-Say = Callable[[str], None]
-"""Told what is being done, a line each."""
+Say = Callable[[str], None]  # receives progress, a line each
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """One backfill. ``job`` as wanted: a directory that was begun before keeps its own slot."""
+    """One backfill. ``job`` is the requested one: a directory created earlier keeps its own slot."""
 
     places: BackfillPaths
     job: BackfillJob
     join: JoinSource
-    foreign: LogSource | None
-    """Events to register; None: all of the range is below the registry's boundary."""
+    foreign: LogSource | None  # events to register; None: the whole range is below the registry's boundary
     primary: LogSource
     registry: RegistryPlace
-    forgotten: LogSource | None = None
-    """Events below the boundary, to be compared with ``outputs``."""
-    outputs: tuple[OutputSource, ...] = ()
-    """Outputs of all datacentres."""
-    backfills: tuple[Path, ...] = ()
-    """Outputs of other backfills that reach into the range."""
+    forgotten: LogSource | None = None  # events below the boundary, to compare with ``outputs``
+    outputs: tuple[OutputSource, ...] = ()  # of all datacentres
+    backfills: tuple[Path, ...] = ()  # outputs of other backfills that overlap the range
     joined_at: bool = True
     batch_rows: int = BATCH_ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """What is visible, and what this run did."""
+    """The visible output, and the work of this run."""
 
     manifest: Manifest
-    counts: BackfillCounts | None
-    """Counts of this run's tasks; None: an earlier run had come further."""
+    counts: BackfillCounts | None  # of this run's tasks; None: an earlier run had finished them
     redone: int
     cleared: int
 
@@ -77,7 +71,7 @@ class BackfillOutcome:
 async def run(
     spark: SparkSession, plan: BackfillPlan, registry: FencingRegistry, disk: Disk, clock: Clock, say: Say
 ) -> BackfillOutcome:
-    """May be killed at any moment and run again. Raises PhotonError, OSError and what Spark raises."""
+    """May be killed at any moment and run again. Raises PhotonError, OSError and Spark's errors."""
     job = begun(disk, plan.places.job, plan.job)
     driver = Driver(
         disk, plan.places, Slot(job.slot, job.datacentre), registry, clock,
@@ -133,7 +127,7 @@ def _joined(spark: SparkSession, plan: BackfillPlan, events: DataFrame, task: Ba
 
 
 def _done(disk: Disk, places: BackfillPaths) -> bool:
-    """Whether nothing is to be done after the manifest was written."""
+    """True if nothing remains to be done after the manifest was written."""
     return not disk.names(places.staging) and (not places.url or disk.exists(places.output / MANIFEST))
 
 
@@ -155,8 +149,8 @@ def _task(plan: BackfillPlan, job: BackfillJob, driver: Driver) -> BackfillTask:
 
 @contextmanager
 def alone(places: BackfillPaths) -> Iterator[None]:
-    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL
-    two may be at it: each replaces a file only as it has read it, so one hears of the other, and ends."""
+    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL two
+    drivers may run: each replaces only the version of a file that it has read, so one notices the other and ends."""
     if places.url:
         with told_of_others(places):
             yield

@@ -1,7 +1,7 @@
-"""What an attempt makes durable before it registers (rule 1) and after it has written: batches and results.
+"""An attempt's durable files: batches, before it registers (rule 1), and results, after it has written.
 
 A staged batch, little-endian: magic, version, CRCs, token, lengths of its two halves; the columns of ``Rows``; the
-lines. It gets its name when it is durable, so one that cannot be read is damage and never an unfinished write.
+lines. It gets its name only once it is durable, so an unreadable one is damaged, never an unfinished write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from photon.spark.backfill.batch_names import RESULT_SUFFIX, STAGED_SUFFIX, Back
 
 MAGIC = b"PHOTBACK"
 VERSION = 1
-_HEAD = struct.Struct("<8sBxxxI")  # magic, version, CRC of what follows, the lines excepted
+_HEAD = struct.Struct("<8sBxxxI")  # magic, version, CRC of the rest except the lines
 _SAID = struct.Struct("<IQQQ")  # CRC of the lines, token, bytes of the columns, bytes of the lines
 HEAD_BYTES = _HEAD.size + _SAID.size
 _COUNT = struct.Struct("<I")
@@ -45,18 +45,18 @@ class StagingDamaged(PhotonError):
 
 
 class Part(msgspec.Struct, frozen=True):
-    name: str  # relative to the output; where it is once it is published
+    name: str  # relative to the output; where the part is once published
     written: str  # where it was written: a hidden name next to it
     kind: str
     hour: int
     records: int
     bytes: int
     crc32: int
-    uncompressed_bytes: int = 0  # of a compressed one
+    uncompressed_bytes: int = 0  # uncompressed size of a compressed part
 
 
 class Result(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """What became of a batch: which of its rows won (bits, the first row lowest), and where they stand."""
+    """The outcome of a batch: which of its rows won (bits, the first row lowest), and where they are."""
 
     batch: str
     rows: int
@@ -119,7 +119,7 @@ def read_ids(disk: Disk, path: Path) -> StagedIds:
 
 
 def _said(path: Path, data: bytes) -> tuple[int, int, int, int]:
-    """Token, CRC of the lines, lengths of both halves; the columns are checked."""
+    """Token, CRC of the lines, lengths of both halves; the columns are verified."""
     if len(data) < HEAD_BYTES:
         raise StagingDamaged(path, f"{len(data)} bytes")
     magic, version, crc = _HEAD.unpack_from(data)
@@ -143,13 +143,13 @@ def read_result(disk: Disk, path: Path) -> Result:
 
 
 def staged_batches(disk: Disk, places: BackfillPaths) -> list[BatchName]:
-    """All batches that are staged, finished or not."""
+    """All staged batches, finished or not."""
     names = disk.names(places.staging)
     return [BatchName.parse(name.removesuffix(STAGED_SUFFIX)) for name in names if name.endswith(STAGED_SUFFIX)]
 
 
 def result_paths(disk: Disk, places: BackfillPaths) -> dict[BatchName, Path]:
-    """One result of each batch that has any: all of a batch say the same."""
+    """One result of each batch that has any: all results of a batch are equal."""
     found: dict[BatchName, Path] = {}
     for name in disk.names(places.staging):
         if name.endswith(RESULT_SUFFIX):

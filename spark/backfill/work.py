@@ -1,4 +1,4 @@
-"""What a backfill's tasks do on the executors: rows of the joined DataFrame to batches, and those to the output."""
+"""The executors' part of a backfill: rows of the joined DataFrame to batches, and batches to the output."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from photon.spark.primary_sets import is_too_large
 from photon.spark.shipped_adapter import AdapterSpec, made
 
 BATCH_ROWS = 20_000
-BATCH_BYTES = 16 << 20  # of records on both sides: a batch, and so an output file, is about as large
+BATCH_BYTES = 16 << 20  # of records on both sides: the approximate size of a batch, and so of an output file
+# Columns of the joined DataFrame. ``primaries``: structs with ``log``, ``offset``, ``header`` and ``record`` of the
+# primary events that may join the event, in file order; null means that none has the key.
 COLUMNS = (
     "event_id", "digest", "key", "event_time_ns", "log", "offset", "header", "record", "unreadable", "primaries"
 )  # fmt: skip
-"""Of the joined DataFrame. ``primaries``: structs with ``log``, ``offset``, ``header`` and ``record``
-of the primary events that the event may be joined with, in file order; null: none has the key."""
 
 
 class RegistryPlace(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class RegistryPlace(msgspec.Struct, frozen=True):
     identity: str = ""
 
     def client(self, clock: Clock) -> RegistryClient:
-        """Call on the event loop. Raises what reading certificates does."""
+        """Call on the event loop. Raises the errors of reading certificates."""
         tls = None
         if self.tls_directory is not None:
             tls = load(Path(self.tls_directory), self.identity, datetime.now(UTC))
@@ -61,7 +61,7 @@ class RegistryPlace(msgspec.Struct, frozen=True):
 
 
 class BackfillTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks of a run share."""
+    """The settings that all tasks of a run share."""
 
     output: str
     slot: str
@@ -72,15 +72,15 @@ class BackfillTask(msgspec.Struct, frozen=True, kw_only=True):
     adapter: AdapterSpec
     format: str
     unmatched: bool
-    registers: bool = True  # False: what the registry has forgotten is written without it (``compare``)
+    registers: bool = True  # False: ids that the registry has forgotten are written without it (``compare``)
     joined_at: bool = True
     batch_rows: int
     batch_bytes: int = BATCH_BYTES
-    patience_s: float = 120.0  # how long an attempt insists on an answer of the registry
+    patience_s: float = 120.0  # how long an attempt keeps asking the registry
 
 
 class BackfillCounts(msgspec.Struct):
-    """Events that a task has seen, by what became of them."""
+    """Events that a task has seen, by outcome."""
 
     events: int = 0
     won: int = 0
@@ -89,7 +89,7 @@ class BackfillCounts(msgspec.Struct):
     below_boundary: int = 0
     too_new: int = 0
     without_primary: int = 0  # no primary event has their key; left unregistered
-    unreadable: int = 0  # records without id, key or time; not among the events
+    unreadable: int = 0  # records without id, key or time; not counted as events
 
     def add(self, other: BackfillCounts) -> None:
         for name in self.__struct_fields__:
@@ -97,7 +97,7 @@ class BackfillCounts(msgspec.Struct):
 
 
 class TaskResult(msgspec.Struct):
-    """What a task tells the driver. ``parts``: those that no staged batch stands behind."""
+    """A task's message to the driver. ``parts``: those without a staged batch."""
 
     counts: BackfillCounts
     parts: list[Part]
@@ -124,7 +124,7 @@ class TaskAttempt:
         self.counts = BackfillCounts()
 
     def run(self, rows: Iterable[pa.RecordBatch]) -> TaskResult:
-        """All rows. Raises AttemptFailed, OSError; what is staged stays for the driver."""
+        """Processes all rows. Raises AttemptFailed, OSError; staged batches stay for the driver."""
         task = self._task
         with asyncio.Runner() as runner:
             registry = runner.run(self._open())
@@ -143,7 +143,7 @@ class TaskAttempt:
         return registry
 
     def _decide(self, some: pa.RecordBatch) -> tuple[BatchName, Rows] | None:
-        """What is to be registered and written; None: nothing."""
+        """The rows to register and write; ``None`` means none."""
         task = self._task
         readable = some.filter(pc.is_null(some.column("unreadable")))
         self.counts.unreadable += len(some) - len(readable)
@@ -174,7 +174,7 @@ class TaskAttempt:
 
 
 class UnregisteredAttempt(TaskAttempt):
-    """Writes without asking: only for ids that nobody can register any more. Its parts count if Spark takes it."""
+    """Writes without asking: only for ids that nobody can register any more. Its parts count if Spark accepts it."""
 
     def run(self, rows: Iterable[pa.RecordBatch]) -> TaskResult:
         """Writes all rows. Raises OSError."""
@@ -189,7 +189,7 @@ class UnregisteredAttempt(TaskAttempt):
 
 
 def batches(rows: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The same rows, ``rows_max`` at a time, or fewer that have ``bytes_max`` of records with the last one."""
+    """The same rows, ``rows_max`` at a time, or fewer once they reach ``bytes_max`` of records."""
     some: list[pa.RecordBatch] = []
     count = size = 0
     for batch in rows:
@@ -227,8 +227,8 @@ def _counts(primaries: pa.Array) -> I64:
 
 
 def columns_of(batch: pa.RecordBatch, matching: Matching, *, unmatched: bool) -> tuple[Events, EventLookUps]:
-    """As a joiner's batch and its event store's answers. All that there is has been read: a set is final, and so is a
-    miss, where the operator said that it may be."""
+    """The events as a joiner's batch with its event store's answers. All logs have been read: a set is final, and so
+    is a miss, if the operator said that it may be."""
     counts, primaries = _counts(batch.column("primaries")), batch.column("primaries").flatten()
     records = primaries.field("record").to_pylist()
     final = np.full(len(counts), unmatched) | (matching.whole_sets & (counts > 0))
@@ -257,7 +257,7 @@ def columns_of(batch: pa.RecordBatch, matching: Matching, *, unmatched: bool) ->
 
 
 def _files(logs: pa.Array, headers: pa.Array) -> tuple[list[LogFile], U32]:
-    """The different files, and which one it is of each row."""
+    """The distinct files, and each row's index into them."""
     made: dict[tuple[str, bytes | None], int] = {}
     rows = zip(logs.to_pylist(), headers.to_pylist(), strict=True)
     index = np.array([made.setdefault(each, len(made)) for each in rows], np.uint32)
@@ -265,7 +265,7 @@ def _files(logs: pa.Array, headers: pa.Array) -> tuple[list[LogFile], U32]:
 
 
 def clear_group(task: BackfillTask, batches_of_group: list[str]) -> int:
-    """Clears the tokens of some published batches; ids cleared."""
+    """Clears the tokens of some published batches; returns the number of ids cleared."""
     return asyncio.run(_clear(task, batches_of_group))
 
 

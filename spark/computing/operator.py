@@ -1,7 +1,7 @@
-"""One computation as an operator of ``transformWithState``: what ``Stage`` does, with Spark's state as its store.
+"""One computation as an operator of ``transformWithState``: the work of ``Stage``, with Spark's state as its store.
 
-A key has one row in Spark's state, as in any store, with the time of its next timer; and one timer of Spark's, which
-wakes it no later than that. The row says which timers are due, so a waking too early is harmless.
+A key has one row in Spark's state, as in any store, with the time of its next timer; and one Spark timer, which wakes
+it no later than that. The row says which timers are due, so waking too early is harmless.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from photon.spark.computing.plan import (
 from photon.spark.stream_watermarks import DELAY_MS, NS_PER_MS
 
 OUT = SparkRow("to", "key", "items", "watermark")
+# Columns of a key: its row, its next timer, when Spark wakes it, and the run in which it was set aside, else empty.
 STATE = "data binary, event_ns bigint, wake_ms bigint, run string"
-"""Of a key: its row, its next timer, when Spark wakes it, and the run in which it was put aside, else empty."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _unpacked = msgspec.msgpack.Decoder().decode
 
 
 class _Nothing:
-    """A store without rows: of a stage that is only asked for keys."""
+    """An empty store, for a stage that is only asked for keys."""
 
     def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
         return {}
@@ -66,7 +66,7 @@ class _Nothing:
 
 
 class _OfKey(_Nothing):
-    """What was put aside of the key that Spark has set; its row is in the stage's cache already."""
+    """The set-aside records of the key that Spark has set; its row is in the stage's cache already."""
 
     def __init__(self, aside: Any) -> None:
         self.rows = aside
@@ -95,7 +95,7 @@ def stages_of(topology: Topology, store: Any = None) -> list[Stage]:
 class Operator(StatefulProcessor):
     def __init__(self, plan: Plan, number: int) -> None:
         self._plan, self._number = plan, number
-        self._said = False  # whether this batch's marker has come
+        self._said = False  # True once this batch's marker has come
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
@@ -106,7 +106,7 @@ class Operator(StatefulProcessor):
     def close(self) -> None: ...
 
     def _begin(self, said: bytes, values: TimerValues) -> None:
-        """Raises ComputingError where Spark is not where the marker is: its rows would be run at a wrong time."""
+        """Raises ComputingError if Spark's watermark differs from the marker's: rows would run at a wrong time."""
         marker = marker_of(said)
         self._low_ns, self._mark_ns, self._waiting = marker.low_ns, marker.mark_ns, marker.waiting
         self._spark_ms = values.getCurrentWatermarkInMs()
@@ -141,7 +141,7 @@ class Operator(StatefulProcessor):
             else:
                 yield OUT(row.to, row.key, row.items, self._column)
         if found:
-            found.sort(key=lambda each: (each.time_ns, each.stream, each.value))  # as they were not shuffled
+            found.sort(key=lambda each: (each.time_ns, each.stream, each.value))  # the order before the shuffle
             records = [self._taken(each) for each in found]
             yield from self._run(key[0].removeprefix(KEY_PREFIX), records, timerValues)
 
@@ -166,7 +166,7 @@ class Operator(StatefulProcessor):
     def _run(
         self, key: str, records: Sequence[Taken], values: TimerValues, expired_ms: int | None = None
     ) -> Iterator[SparkRow]:
-        """Records at the watermark before; then it moves."""
+        """Runs records at the previous watermark; then the watermark moves."""
         stage = self._stage
         kept = self._row.get()
         data, event_ns, wake, run = (None, None, None, "") if kept is None else kept
@@ -191,7 +191,7 @@ class Operator(StatefulProcessor):
 
     def _keep(self, row: Row, before: Row, wake: int | None, run: str, expired_ms: int | None) -> None:
         next_ms = None
-        if row.aside:  # woken whenever the watermark moves, for the first time of another run
+        if row.aside:  # set-aside keys wake whenever the watermark moves, starting with another run
             next_ms = self._spark_ms + 1
         elif row.event_ns is not None:
             next_ms = wake_ms(row.event_ns, self._spark_ms)

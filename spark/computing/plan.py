@@ -1,4 +1,4 @@
-"""What driver and executors of a query share, as plain data, and the form of its rows."""
+"""The plain data that driver and executors of a query share, and the form of its rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from photon.spark.sources import OutputSource
 from photon.spark.stream_watermarks import NS_PER_MS
 
 SCHEMA = "to int, key string, items binary, watermark timestamp"
+# In ``to``: for published streams; the batch's watermarks; a fault of user code, as text.
 PUBLISHED, MARKER, FAULT = -1, -2, -3
-"""In ``to``: for published streams; the batch's watermarks; a fault of user code, as text."""
-KEY_PREFIX, MARKER_PREFIX = "k", "0"  # of the column ``key``: markers come before all keys
+KEY_PREFIX, MARKER_PREFIX = "k", "0"  # prefixes of the column ``key``: markers sort before all keys
 ENDED_MS = ENDED_NS // NS_PER_MS
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """A place that a stream of the topology is read from."""
+    """A place from which a stream of the topology is read."""
 
     stream: str
     place: str
@@ -46,20 +46,20 @@ class Reads(msgspec.Struct, frozen=True):
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     file: str  # the topology's
-    text: bytes  # what was in it when the run began: executors need not see it
+    text: bytes  # its content when the run began: executors need no access to it
     reads: list[Reads]
     exact: bool  # which watermark is followed
-    once: bool  # what is there now is all: then time comes to its end
-    records: int  # in one batch, of each place the same share
+    once: bool  # stop at the current end of the data: then time comes to its end
+    records: int  # in one batch, each place having the same share
     markers: list[str]  # a key for each partition
-    run: str  # an id of this run: what was put aside is tried again in the next one
+    run: str  # an id of this run: keys set aside are tried again in the next one
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
 
 
 class Marker(msgspec.Struct, array_like=True, frozen=True):
-    """Of a batch: its records are run at ``low_ns``, then the watermark is ``mark_ns``, and Spark's ``spark_ms``."""
+    """A batch's marker: records run at ``low_ns``, then the watermark is ``mark_ns``, and Spark's is ``spark_ms``."""
 
     low_ns: int
     mark_ns: int
@@ -68,7 +68,7 @@ class Marker(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
-    """``value``: of a stream from outside a line of JSON, else msgpack."""
+    """``value``: a line of JSON if the stream comes from outside, else msgpack."""
 
     time_ns: int
     stream: str
@@ -81,7 +81,7 @@ marker_of = msgspec.msgpack.Decoder(Marker).decode
 
 
 def watermark_ns(time_ns: int | None) -> int:
-    """As the engine's, of one that has whole milliseconds; before Spark's first one nothing is known."""
+    """The engine's watermark, in whole milliseconds; before Spark's first one nothing is known."""
     ms = (time_ns or 0) // NS_PER_MS
     if ms <= 0:
         return NEVER_NS
@@ -99,7 +99,7 @@ def decoded(data: bytes) -> Plan:
 
 @lru_cache(maxsize=4)
 def topology_of(file: str, text: bytes) -> Topology:
-    """The topology of the file as it was when the run began. Raises UsageError, ComputingError."""
+    """The topology as its file was when the run began. Raises UsageError, ComputingError."""
     path = Path(file)
     try:
         same = path.read_bytes() == text
@@ -119,9 +119,9 @@ def topology_of(file: str, text: bytes) -> Topology:
     return chosen
 
 
-# -- what cannot be had --------------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------------
 def refusals(topology: Topology) -> Iterator[str]:
-    """Why it cannot run on Spark, a line each."""
+    """Reasons why the topology cannot run on Spark, a line each."""
     parts = topology.checked()
     for part in parts:
         who, computation = f"computation {part.name}", part.computation
@@ -143,7 +143,7 @@ def refusals(topology: Topology) -> Iterator[str]:
 
 
 def _calls(kind: type[Computation], name: str) -> bool:
-    """Whether the code of the class, or of those that it is derived from, names this method."""
+    """True if the code of the class, or of its base classes, uses this method name."""
     functions = [each for base in kind.__mro__ if base not in (Computation, object) for each in vars(base).values()]
     codes = [code for each in functions if (code := getattr(getattr(each, "__func__", each), "__code__", None))]
     while codes:

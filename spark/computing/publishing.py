@@ -1,19 +1,19 @@
-"""What a batch produces for published streams: staged with it, published once Spark has committed it.
+"""A batch's productions for published streams: staged with it, published once Spark has committed it.
 
-``staged/`` of the state has what the batches that are not published yet have produced::
+``staged/`` of the state has the productions of batches that are not published yet::
 
     parts/ID           items as messages to PUBLISHED have them, each message behind its length (4 bytes)
-    17.json            of the batch 17: which parts it has, written when it is whole
+    17.json            the parts of batch 17, written once all are there
 
-Tasks write parts under names of their own, so what a task that was repeated, or that nobody waits for any more,
-leaves or still writes is named by no batch. A batch that is done again replaces its file. Spark commits a batch when
-it is staged; then it is never done again, and is published: appended to the files of one slot for each stream by
-``photon.computing.publisher``, whose items are numbered by batch and place in it. A number that was published before
-is dropped there, so a process that was killed in between publishes the rest.
+Tasks write parts under names of their own, so parts that a repeated or abandoned task leaves, or still writes, belong
+to no batch. Repeating a batch replaces its file. Spark commits a batch once it is staged; then it is never repeated,
+and is published: appended to the files of one slot for each stream by ``photon.computing.publisher``, whose items are
+numbered by batch and place in it. Numbers published before are dropped there, so after a kill in between the next
+process publishes the rest.
 
-One driver: the run holds the lock of the state, its Java process another one, as it outlives a driver that was killed
-for a moment; and publishers hold those of their streams. ``shown.json`` has the last number of each directory, so
-that published files that are older than the state are noticed.
+There is one driver: the run holds the state's lock; its Java process, which briefly outlives a killed driver, holds
+another; publishers hold those of their streams. ``shown.json`` has the last number of each directory, which reveals
+published files that are older than the state.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SENDER = "spark"  # the slot of each published stream
+# Low bits of an item's number: its place in the batch. A batch that calls the timers of all keys produces for each of
+# them; a batch that exceeds this can never succeed, as a repetition is the same.
 BATCH_BITS = 32
-"""Of an item's number: its place in the batch. A batch that calls the timers of all keys produces for each of them;
-and one that produces more can never be done, as it is the same again."""
+# Staged, unpublished batches before another one begins. Publishing needs the offsets of its batch, of which Spark
+# keeps the last ``minBatchesToRetain``.
 BEHIND_MAX = 8
-"""Batches that are staged and not published, before another one is begun. What is published needs the offsets of its
-batch, of which Spark keeps the last ``minBatchesToRetain``."""
 ROOM_S = 0.05
 PUBLISH_ITEMS = 20_000
 STAGED_SCHEMA = "part string, items bigint, fault string"
@@ -64,7 +64,7 @@ class _Staged(msgspec.Struct, frozen=True):
 
 
 def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable[[str], None]) -> None:
-    """Does the batch: when it returns all its productions are staged. ``tell``: hears of faults of user code."""
+    """Runs the batch: all its productions are staged when this returns. ``tell`` receives faults of user code."""
     directory = str(staged / "parts")
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,7 +84,7 @@ def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable
 
 
 def _written(directory: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On an executor: what one task has."""
+    """Runs on an executor: writes the items of one task."""
     import pyarrow as pa
 
     name, count, faults = uuid.uuid4().hex, 0, list[str]()
@@ -110,7 +110,7 @@ def _written(directory: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 class Publishing:
-    """Of all streams of a topology. One thread at a time."""
+    """Publishes all streams of a topology. One thread at a time."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Publishing:
         id: str,
         exact: bool,
     ) -> None:
-        """``published``: stream -> directory; ``id``: of the state. Raises UsageError, PublishedDamaged, OSError."""
+        """``published``: stream -> directory; ``id``: the state's. Raises UsageError, PublishedDamaged, OSError."""
         self._disk, self._clock, self._exact = disk, clock, exact
         self.staged, self._checkpoint = state / "staged", checkpoint
         disk.make_dir(self.staged / "parts")
@@ -144,21 +144,21 @@ class Publishing:
             self.close()
             raise
         last = min(_numbers(self.staged, ".json"), default=self.committed() + 1) - 1
-        self.mark = self._mark(last) if last >= 0 else Watermark()  # of what is published
+        self.mark = self._mark(last) if last >= 0 else Watermark()  # of the published items
 
     def committed(self) -> int:
-        """The last batch that Spark has committed; -1: none."""
+        """The last batch that Spark has committed; -1 if there is none."""
         return max(_numbers(self._checkpoint / "commits"), default=-1)
 
     def await_room(self, over: threading.Event) -> None:
-        """Any thread: waits until few enough batches are staged. Raises ComputingError where ``over`` comes first."""
+        """Thread-safe. Waits until few enough batches are staged. Raises ComputingError if ``over`` is set first."""
         while len(_numbers(self.staged, ".json")) >= BEHIND_MAX:
             if over.wait(ROOM_S):
                 raise ComputingError("the run ends")
 
     def publish(self) -> bool:
-        """What is staged of batches that are committed. Whether there was any. Raises OSError, PhotonError; then the
-        process must end."""
+        """Publishes the staged items of committed batches. Returns True if there were any. Raises OSError,
+        PhotonError; the process must end then."""
         if not (staged := _numbers(self.staged, ".json")):
             return False
         last = self.committed()
@@ -195,16 +195,16 @@ class Publishing:
         self.records += self._publishers[stream].publish(items, mark.exact_ns)
 
     def _mark(self, batch: int) -> Watermark:
-        """All that is produced before it is in this batch, or in one before."""
+        """The watermark: everything produced before it is in this batch or an earlier one."""
         found = mark_of(_offset(self._checkpoint, batch), "before")
         at_ns = watermark_ns(found.time_ns)
         return Watermark(at_ns if self._exact else NEVER_NS, at_ns, found.waiting)
 
     def clear(self) -> None:
-        """Before a query starts: what a batch that was not committed has staged is done again."""
+        """Call before a query starts: drops the staging of an uncommitted batch, which is repeated."""
         for batch in _numbers(self.staged, ".json"):
             self._disk.remove(self.staged / f"{batch}.json")
-        shutil.rmtree(self.staged / "parts", ignore_errors=True)  # a task of before may still write there
+        shutil.rmtree(self.staged / "parts", ignore_errors=True)  # a task of the previous run may still write there
         self._disk.make_dir(self.staged / "parts")
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ class Publishing:
 
 
 def last_offset(checkpoint: Path) -> dict[str, Any]:
-    """The source's, of the last batch that was begun; empty: none was."""
+    """The source's offset in the last batch that was begun; empty if none was."""
     numbers = _numbers(checkpoint / "offsets")
     return _offset(checkpoint, max(numbers)) if numbers else {}
 
@@ -239,7 +239,7 @@ def _numbers(directory: Path, suffix: str = "") -> list[int]:
 
 
 def _sync(path: Path) -> None:
-    """Spark does not: what is published must not be ahead of it."""
+    """Syncs Spark's file, which Spark does not do: published items must not be ahead of it."""
     for each in (path, path.parent):
         descriptor = os.open(each, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
-"""The driver of a topology on Spark: one streaming query, and the publishing of what it commits.
+"""The driver of a topology on Spark: one streaming query, and the publishing of its committed batches.
 
-The state's directory has ``spark.json`` (which topology it is of, and its number of partitions, which a checkpoint
-has for life), the locks ``run.lock`` and ``java.lock``, Spark's ``checkpoint/``, and ``staged/``. Executors see it.
+The state's directory has ``spark.json`` (its topology and its number of partitions, which a checkpoint cannot
+change), the locks ``run.lock`` and ``java.lock``, Spark's ``checkpoint/``, and ``staged/``. Executors see it.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 JAVA_LOCK = "java.lock"  # held by Spark's Java process
 JAVA_S = 60.0
 POLL_S = 0.1
+# Minimum time between batches: watermarks move several times a second even without records.
 TRIGGER = "500 milliseconds"
-"""At least so long from batch to batch: watermarks move several times a second, though no record comes."""
 SAY_S = 1.0
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": PROVIDER,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # State of an attempt has a name of its own, and the commit says which it is: one that comes late changes nothing.
+    # Each attempt's state has its own name, which the commit records: a late attempt changes nothing.
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    # The source makes a batch whenever the watermark has moved: each has a marker.
+    # The source makes a batch whenever the watermark has moved, as each has a marker.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "100ms",
-    # Each look at the query brings all of them: more than come between two looks, of which BEHIND_MAX is the bound.
+    # Each progress report brings all batches since the last one; BEHIND_MAX bounds their number.
     "spark.sql.streaming.numRecentProgressUpdates": "16",
     "spark.sql.streaming.minBatchesToRetain": "100",  # publishing.BEHIND_MAX
     "spark.sql.streaming.stopTimeout": "60s",
@@ -78,13 +78,13 @@ class Wish:
     published: Mapping[str, Path]
     once: bool
     records: int  # in one batch
-    partitions: int  # of a new state
+    partitions: int  # for a new state
 
 
 def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, tell: Callable[[str], None]) -> Status:
-    """Until ``stop``, or with ``once`` until all is done; may be killed at any moment and run again. How it stands at
-    the end. ``spark``: makes the session, once all is checked. Raises UsageError, PhotonError, OSError and what Spark
-    raises."""
+    """Runs until ``stop``, or with ``once`` to the end of the data; may be killed at any moment and run again.
+    Returns the final status. ``spark`` makes the session, once everything is checked. Raises UsageError, PhotonError,
+    OSError and Spark's errors."""
     if refused := next(refusals(wish.topology), None):
         raise UsageError(f"{refused}; photon compute run without --on spark has it")
     disk, clock = RealDisk(), SystemClock()
@@ -110,8 +110,8 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
 
 
 def _java_gone(path: Path, clock: Clock) -> None:
-    """A Java process outlives a driver that was killed for a moment, and might commit a batch yet. Raises UsageError
-    where it goes on."""
+    """A Java process briefly outlives a killed driver and might still commit a batch. Raises UsageError if it does
+    not end."""
     with path.open("ab") as file:
         until = clock.monotonic() + JAVA_S
         while True:
@@ -126,7 +126,7 @@ def _java_gone(path: Path, clock: Clock) -> None:
 
 
 def _known(disk: Disk, wish: Wish) -> _File:
-    """What the state is of; a new one is made. Raises UsageError."""
+    """Reads or creates the description of the state. Raises UsageError."""
     path, topology = wish.state / SPARK_NAME, wish.topology
     if not disk.exists(path):
         if disk.exists(wish.state / NAME):
@@ -148,7 +148,8 @@ def _known(disk: Disk, wish: Wish) -> _File:
 
 
 def _reads_no_more(disk: Disk, checkpoint: Path, wish: Wish) -> bool:
-    """Whether there is, or may come, what a state at the end of time does not read. Raises OSError, PhotonError."""
+    """True if there are, or may come, records that a state at the end of time does not read. Raises OSError,
+    PhotonError."""
     offset = last_offset(checkpoint)
     if (mark_of(offset).time_ns or 0) < ENDED_NS:
         return False
@@ -248,7 +249,7 @@ class _Run:
     def _count(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
             rows = sum(each["numInputRows"] for each in progress["sources"])  # each batch has its markers
-            if rows and progress["batchId"] > self._seen:  # one that found nothing has the number of the next batch
+            if rows and progress["batchId"] > self._seen:  # a batch without rows has the number of the next one
                 self._seen = progress["batchId"]
                 self._records += max(rows - self._known.partitions, 0)
             self._rate = float(progress.get("processedRowsPerSecond") or 0.0)
@@ -273,7 +274,7 @@ class _Run:
 
 
 def markers(spark: SparkSession, partitions: int) -> list[str]:
-    """A key for each partition of a shuffle by it. Spark finds them while it plans: no executor has to start."""
+    """A key for each partition of a shuffle by it. Spark finds them while planning: no executor has to start."""
     keys = ", ".join(f"('{MARKER_PREFIX}{number}')" for number in range(partitions * 40))
     rows = spark.sql(f"SELECT pmod(hash(key), {partitions}), key FROM VALUES {keys} AS keys (key)").collect()
     by_partition: dict[int, str] = dict(sorted(rows, reverse=True))  # the smallest key of each
@@ -283,7 +284,7 @@ def markers(spark: SparkSession, partitions: int) -> list[str]:
 
 
 def _line(failure: str) -> str:
-    """What went wrong first, of all that Spark says."""
+    """The first cause in Spark's error text."""
     lines = [each.strip() for each in failure.splitlines() if each.strip()]
     ours = [each for each in lines if each.startswith("photon.") or "Error: " in each or "Exception: " in each]
     line = " ".join((ours[-1] if ours else next(iter(lines), "the query failed")).split())

@@ -1,4 +1,4 @@
-"""What is published, as messages to computations; and the watermarks of each batch."""
+"""Published records as messages to computations, and the watermarks of each batch."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 NAME = "photon-compute"
 SPLIT_BYTES = 16 << 20
+# While no record comes, a watermark follows the last one after this share of the time since the last record, at most
+# after IDLE_S: each costs two batches, with files of their own.
 IDLE_SHARE, IDLE_S = 0.1, 10.0
-"""While no record comes, a watermark is followed by the next one after this share of the time since the last record,
-and after so long at most: each costs two batches, with files of their own."""
 
 
 class ComputeSource(DataSource):
@@ -77,11 +77,11 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._plan, self._clock = plan, clock
         self._came_s = self._moved_s = clock.monotonic()
-        """When a record came last, and when the watermark moved last."""
+        """When the last record came, and when the watermark last moved."""
         self._target: Mapping[str, Cursor] | None = None
         self._ended = False
-        """Whether this run was at the end of time: one that finds it there moves Spark's once, so that what was put
-        aside is tried again."""
+        """True if this run reached the end of time. A run that starts there moves Spark's watermark once, so that
+        keys set aside are tried again."""
         which = "exact" if plan.exact else "percentile"
         streams: dict[str, list[Reads]] = {}
         for each in plan.reads:
@@ -110,7 +110,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _offset(begun, moved, mark)
         ends = self._ends() if self._target is None else self._target
         share = max(self._plan.records // len(self._plan.reads), 1)
-        found = dict(begun)  # a place that is left out for a time is not read from its beginning later
+        found = dict(begun)  # a place that is temporarily missing is not read from its beginning later
         for each in self._plan.reads:
             at = begun.get(each.name, Cursor())
             end = furthest(at, ends.get(each.name, Cursor()))
@@ -131,13 +131,13 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(found, moved, mark)
 
     def _mark(self, cursors: Mapping[str, Cursor]) -> Mark:
-        """The least of all streams."""
+        """The lowest watermark of all streams."""
         marks = [each.at(cursors) for each in self._watermarks]
         times = [each.time_ns for each in marks if each.time_ns is not None]
         return Mark(min(times) if len(times) == len(marks) else None, sum(each.waiting for each in marks))
 
     def _ends(self) -> Mapping[str, Cursor]:
-        """After all that is published now."""
+        """Cursors at the current end of the published records."""
         disk = RealDisk()
         return {
             each.name: OutputPlace(Path(each.output), Path(each.state)).end(disk, each.kinds)
@@ -151,7 +151,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             since, until = (at.get(each.name, Cursor()) for at in (begun, ended))
             if since != until:
                 works += source_ranges(each.source, each.kinds, SPLIT_BYTES, since=since, until=until)
-        # What Spark has as its watermark in this batch is what the one before it carried.
+        # Spark's watermark in this batch is the one that the previous batch carried.
         low, mark = mark_of(start, "before"), mark_of(end, "before")
         marker = Marker(watermark_ns(low.time_ns), watermark_ns(mark.time_ns), mark.waiting, mark.ms)
         size = fair_bytes(sum(work.end - work.start for work in works), len(self._plan.markers))

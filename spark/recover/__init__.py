@@ -1,1 +1,1 @@
-"""Repair: what a verification found lost goes back to the dispatchers, by compare on exactly the exported entry."""
+"""Repair: gives events that a verification found lost back to the dispatchers, by compare with the exported entry."""

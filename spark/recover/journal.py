@@ -1,7 +1,7 @@
-"""How far the repair of a report has come: one small file in the report's directory, replaced after each batch.
+"""The progress of a report's repair: one small file in the report's directory, replaced after each batch.
 
-A kill between two batches loses nothing: the batch that was under way is in the repairs log, and is gone through once
-more by its rules.
+A kill between two batches loses nothing: the interrupted batch is in the repairs log and is processed once more by
+its rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RepairsDamaged(PhotonError):
 
 
 class RegistrySilent(PhotonError):
-    """The registry does not answer: what was done stays done, the same command continues after it."""
+    """The registry does not answer: completed work stays, and the same command continues after it."""
 
 
 class WantedReplay(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class WantedReplay(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """A range that a dispatcher was asked to read again; ``number`` 0: it could not be asked from here."""
+    """A range that a dispatcher was asked to read again; ``number`` 0 means that it could not be asked from here."""
 
     datacentre: str
     from_ns: int
@@ -54,22 +54,22 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 class UnseenSlots(msgspec.Struct, frozen=True):
-    """Slots of one datacentre that the verification cannot have looked at, and the events that were refused for it.
+    """Slots of one datacentre that the verification cannot have read, and the events refused for that reason.
 
-    ``seen`` says why, ``do`` what ends that, ``gone`` the command that says on purpose that the records are gone.
+    ``seen`` is the reason, ``do`` the remedy, ``gone`` the command that declares the records gone.
     """
 
     datacentre: str
-    slots: dict[str, int]  # how many of the events each one has
+    slots: dict[str, int]  # events of each slot
     events: int
     seen: str
     do: str
     gone: str
-    perhaps: bool = False  # below the boundary: nobody knows whose they were
+    perhaps: bool = False  # below the boundary: the owner is unknown
 
 
 class WrittenFile(msgspec.Struct, frozen=True):
-    """An output file that holds records of events which the report calls lost; the first of them as an example."""
+    """An output file with records of events that the report calls lost, and the first of them as an example."""
 
     file: str
     events: int
@@ -78,14 +78,15 @@ class WrittenFile(msgspec.Struct, frozen=True):
 
 
 class MarkedRanges(msgspec.Struct, frozen=True):
-    """Damaged ranges that are marked, DATACENTRE/SLOT -> all of the slot's; and slots in whose copy they are, too."""
+    """Damaged ranges that are marked, DATACENTRE/SLOT -> all ranges of the slot; and the slots whose copies are
+    marked too."""
 
     slots: dict[str, tuple[DamagedRange, ...]] = {}
     copies: list[str] = []
 
 
 class RepairProgress(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``done``: batches of each pass that need nothing more; ``counts``: pass -> class -> what became of it."""
+    """``done``: finished batches of each pass; ``counts``: pass -> class -> outcomes."""
 
     report: str
     done: dict[str, int] = {}
@@ -100,12 +101,12 @@ class RepairProgress(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 def journal_path(report: Path, name: str) -> Path:
-    """Of the verdict of this name: another verdict in the same directory has a journal of its own."""
+    """Path of this verdict's journal: another verdict in the same directory has its own."""
     return report / f"recover-{name}.json"
 
 
 def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
-    """The progress of the run before, or a new one. Raises RepairsDamaged, OSError."""
+    """The previous run's progress, or a new one. Raises RepairsDamaged, OSError."""
     path = journal_path(report, name)
     if not disk.exists(path):
         return RepairProgress(name)

@@ -1,7 +1,7 @@
-"""Marks the damaged ranges of a report where their slots publish, and where copies of the slots' output are kept.
+"""Marks the damaged ranges of a report in the slots' directories and in copies of the slots' output.
 
-A slot's directory may be on another machine: the same command, run there over the same report, marks what is there.
-The report's journal remembers which slots and copies are done.
+A slot's directory may be on another machine: the same command, run there over the same report, marks its ranges. The
+report's journal remembers which slots and copies are done.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ class DamageMarks(Protocol):
     """Marks damaged ranges."""
 
     def mark(self, damages: Sequence[Damage], before: MarkedRanges, *, apply: bool) -> list[str]:
-        """Returns what became of each, or would: MARK, MARKED, ELSEWHERE or UNMARKED. ``before``: marked by earlier
-        runs over the same report. Raises PublishedDamaged, OSError."""
+        """Returns each range's outcome, also for a dry run: MARK, MARKED, ELSEWHERE or UNMARKED. ``before``: marked
+        by earlier runs over the same report. Raises PublishedDamaged, OSError."""
         ...
 
     def marked(self, before: MarkedRanges) -> MarkedRanges:
-        """Returns ``before`` and all that this run has marked."""
+        """Returns ``before`` plus everything that this run has marked."""
         ...
 
 
 @dataclass(slots=True)
 class SlotMarks:
-    """See DamageMarks. ``places``: datacentre -> its output; ``keepers``: datacentre -> the one that keeps copies of
-    its slots; ``at``: the time, ISO 8601."""
+    """See DamageMarks. ``places``: datacentre -> its output; ``keepers``: datacentre -> keeper of copies of its
+    slots; ``at``: the time, ISO 8601."""
 
     disk: Disk
     places: Mapping[str, OutputPlace]
     keepers: Mapping[str, str]
     at: str
-    refused: list[str] = field(default_factory=list)  # one line for each place that is not marked
+    refused: list[str] = field(default_factory=list)  # one line for each directory that is not marked
     _slots: dict[str, tuple[DamagedRange, ...]] = field(default_factory=dict)
     _copies: set[str] = field(default_factory=set)
-    _open: set[str] = field(default_factory=set)  # slots in which something is not marked
+    _open: set[str] = field(default_factory=set)  # slots with unmarked ranges
 
     def mark(self, damages: Sequence[Damage], before: MarkedRanges, *, apply: bool) -> list[str]:
         ways = [RepairWay.MARKED if apply else RepairWay.MARK] * len(damages)
@@ -78,7 +78,7 @@ class SlotMarks:
         self, datacentre: str, slot: str, damages: Sequence[Damage], rows: Sequence[int], ways: list[RepairWay],
         *, apply: bool,
     ) -> bool:  # fmt: skip
-        """Marks where the slot publishes. Returns False if that is not on this machine."""
+        """Marks the ranges in the slot's own directory. Returns False if that is not on this machine."""
         place, name = self.places[datacentre], f"{datacentre}/{slot}"
         state = next((each for each in place.states(self.disk) if each.name == slot), None)
         if state is None or not apply:
@@ -95,7 +95,7 @@ class SlotMarks:
         return True
 
     def _in_copy(self, datacentre: str, slot: str, before: MarkedRanges, *, apply: bool) -> bool:
-        """Marks where a copy of the slot's output is kept. Returns False if that is on another machine."""
+        """Marks the ranges in a copy of the slot's output. Returns False if the copy is on another machine."""
         keeper, name = self.keepers.get(datacentre), f"{datacentre}/{slot}"
         if keeper is None or name in before.copies:
             return True

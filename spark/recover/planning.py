@@ -1,7 +1,7 @@
-"""What is to be done about a finding: pure, a batch of columns at a time.
+"""Plans how to repair a finding: pure, a batch of columns at a time.
 
-The registry's table decides in the end, by compare (protocol rule 15); this only chooses what is asked, and refuses
-what would make a second verdict: ids that a slot may still write.
+The registry's table decides in the end, by compare (protocol rule 15); this only chooses the request, and refuses ids
+that a slot may still write, as that would make a second verdict.
 """
 
 from __future__ import annotations
@@ -16,102 +16,79 @@ from photon.spark.classes import Class
 
 
 class RepairWay(enum.StrEnum):
-    """One word each; ``docs/verification.md`` says what they mean."""
+    """One word each; explained in ``docs/verification.md``."""
 
-    REOPEN = "reopen"
-    """Asked of the registry by the operator's word."""
+    REOPEN = "reopen"  # asked of the registry by the operator's command
+    # The same for an id below the boundary: only the verified outputs show that no record exists
     REOPEN_BELOW = "reopen-below"
-    """The same, of an id below the boundary: only the outputs that were verified say that it is nowhere."""
-    REOPEN_RETIRED = "reopen-retired"
-    """Asked of the registry as of a retired slot: it checks that the slot is."""
-    REPLAY = "replay"
-    """Never registered: the dispatcher of the datacentre whose log holds it reads it again."""
-    LISTED = "listed"
-    """Given up already: the dispatchers look for it, and have not found it yet."""
-    CHANGED = "changed"
-    """The registry has something else than it had at the export: nothing is done."""
-    SLOT_DOWN = "slot-down"
-    """Its slot may still write it: start the slot, or retire it."""
+    REOPEN_RETIRED = "reopen-retired"  # asked of the registry for a retired slot: it checks that the slot is retired
+    REPLAY = "replay"  # never registered: the dispatcher of the datacentre whose log holds it reads it again
+    LISTED = "listed"  # already given up: the dispatchers look for it, and have not found it yet
+    CHANGED = "changed"  # the registry's entry has changed since the export: nothing is done
+    SLOT_DOWN = "slot-down"  # Its slot may still write it: start the slot, or retire it.
+    # Unmatched, and its slot's records are not verified yet: try after the next verification
     NOT_CLEARED = "not-cleared"
-    """Unmatched, and its slot's records have not been verified yet: try after the next verification."""
-    NOT_ASKED = "not-asked"
-    """Unmatched, and the operator did not ask for these."""
-    IN_DOUBT = "in-doubt"
-    """Below the boundary and asked for before, with no answer: the next verification says."""
-    NO_INPUT = "no-input"
-    """No raw log has it: there is nothing to dispatch."""
+    NOT_ASKED = "not-asked"  # unmatched, and the operator did not ask for these
+    IN_DOUBT = "in-doubt"  # below the boundary and asked for before, without an answer: the next verification decides
+    NO_INPUT = "no-input"  # in no raw log: there is nothing to dispatch
+    # A backfill registered it: its record is in an output that the verification has not read
     BACKFILLED = "backfilled"
-    """A backfill registered it: its record stands in an output that the verification has not read."""
+    # Unmatched, and the report does not say that this is the event's only record: a person must look
     OTHER_RECORDS = "other-records"
-    """Unmatched, and the report does not say that this is the event's only record: a person must look."""
-    EARLIER = "earlier"
-    """An earlier repair gave it back since the report."""
-    NOT_LOOKED_AT = "not-looked-at"
-    """The verification cannot have looked at its slot's output."""
-    WRITTEN = "written"
-    """Its record stands in an output file after all."""
-    UNKNOWN = "unknown"
-    """The registry did not answer."""
-    MARK = "mark"
-    """A damaged range: readers are to pass over it."""
-    MARKED = "marked"
-    """They do."""
+    EARLIER = "earlier"  # given back by an earlier repair since the report
+    NOT_LOOKED_AT = "not-looked-at"  # the verification cannot have read its slot's output
+    WRITTEN = "written"  # its record is in an output file after all
+    UNKNOWN = "unknown"  # The registry did not answer.
+    MARK = "mark"  # a damaged range that readers are to skip
+    MARKED = "marked"  # a damaged range that readers skip
+    # The state of its slot, or of a copy of it, is on another machine, where it must still be marked
     ELSEWHERE = "elsewhere"
-    """The state of its slot, or of a copy of it, is on another machine, where it is still to be marked."""
-    UNMARKED = "unmarked"
-    """It cannot be marked: a record can be read there, or it is no file of a slot."""
+    UNMARKED = "unmarked"  # it cannot be marked: a record can be read there, or the file belongs to no slot
 
 
-ASKED = (RepairWay.REOPEN, RepairWay.REOPEN_BELOW, RepairWay.REOPEN_RETIRED)
-"""Ways that change the registry."""
-DISPATCHED = (*ASKED, RepairWay.REPLAY)
-"""Ways after which the event is joined once more."""
-HELD = (RepairWay.NOT_LOOKED_AT, RepairWay.WRITTEN)
-"""Looked at again whenever the same report is repaired."""
+ASKED = (RepairWay.REOPEN, RepairWay.REOPEN_BELOW, RepairWay.REOPEN_RETIRED)  # ways that change the registry
+DISPATCHED = (*ASKED, RepairWay.REPLAY)  # ways after which the event is joined once more
+HELD = (RepairWay.NOT_LOOKED_AT, RepairWay.WRITTEN)  # reconsidered whenever the same report is repaired
+# Ways that require action
 ATTENTION = (
     RepairWay.SLOT_DOWN, RepairWay.NOT_CLEARED, RepairWay.IN_DOUBT, RepairWay.NO_INPUT, RepairWay.BACKFILLED,
     RepairWay.OTHER_RECORDS, RepairWay.UNKNOWN, RepairWay.LISTED, RepairWay.ELSEWHERE, RepairWay.UNMARKED, *HELD,
 )  # fmt: skip
-"""Ways that leave somebody something to do."""
 
 
 class EarlierRepairs(enum.Enum):
-    """What repairs have asked for an id since the report's export."""
+    """Earlier repairs' requests for an id since the report's export."""
 
     NOT_ASKED = 0
-    ASKED_YOUNG = 1
-    """Its entry cannot have been collected since: asking again compares."""
+    ASKED_YOUNG = 1  # its entry cannot have been collected since: asking again compares
     ASKED_OLD = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedProblem:
-    """One row of a report, as far as its repair needs it."""
+    """One row of a report, reduced to the columns that its repair needs."""
 
     kind: Class
     digest: bytes
     event_id: bytes
     event_time_ns: int
-    token: int | None
-    """None: the registry had no entry at the export."""
+    token: int | None  # None: the registry had no entry at the export
     state: str | None
     generation: int
     datacentre: str | None
     log: str | None
     output_file: str | None
     output_offset: int | None
-    slot: str | None
-    """Whose the entry was, where the evidence says so."""
-    written_token: int | None = None
-    """Token of the record at ``output_offset``, if the evidence says so."""
-    only_record: bool = False
-    """The event has no other record, says the evidence."""
+    slot: str | None  # the entry's owner, if the evidence names it
+    written_token: int | None = None  # token of the record at ``output_offset``, if the evidence has it
+    only_record: bool = False  # according to the evidence the event has no other record
 
 
 def ways(
     findings: Sequence[ReportedProblem], answers: U8, asked: Sequence[EarlierRepairs], *, also_unmatched: bool
 ) -> list[RepairWay]:
-    """What to do about each. ``answers``: the registry's to a look-up of now; ``asked``: what a repair did before."""
+    """How to repair each finding. ``answers``: the registry's to a current look-up; ``asked``: requests of earlier
+    repairs."""
     return [
         _again(_way(finding, answer, also_unmatched=also_unmatched), answer, before)
         for finding, answer, before in zip(findings, answers.tolist(), asked, strict=True)
@@ -134,7 +111,7 @@ def _way(finding: ReportedProblem, answer: int, *, also_unmatched: bool) -> Repa
     if finding.state == "reopened":
         return RepairWay.LISTED if answer == Answer.ABSENT else RepairWay.CHANGED
     if finding.state == "cleared":
-        # Absent: somebody gave it up since. Below the boundary: collected since, it counts as exported.
+        # Absent: the id was given up since. Below the boundary: collected since, so the exported entry counts.
         return {Answer.ABSENT: RepairWay.CHANGED, Answer.BELOW_BOUNDARY: RepairWay.REOPEN_BELOW}.get(
             Answer(answer), RepairWay.REOPEN
         )
@@ -148,7 +125,8 @@ def _way(finding: ReportedProblem, answer: int, *, also_unmatched: bool) -> Repa
 
 
 def _is_the_verdict(finding: ReportedProblem) -> bool:
-    """Whether the unmatched line is all that the event has: else giving the id up would double the other record."""
+    """True if the unmatched line is the event's only record: otherwise giving the id up would duplicate the other
+    one."""
     return finding.only_record and (finding.token is None or finding.token == finding.written_token)
 
 
@@ -162,12 +140,12 @@ def _unregistered(finding: ReportedProblem, answer: int) -> RepairWay:
 
 
 def _again(way: RepairWay, answer: int, before: EarlierRepairs) -> RepairWay:
-    """Below the boundary nothing compares: who asks twice may give up an id that was written in between."""
+    """Below the boundary nothing compares: asking twice may give up an id that was written in between."""
     if way not in ASKED or before is EarlierRepairs.NOT_ASKED:
         return way
     return RepairWay.IN_DOUBT if before is EarlierRepairs.ASKED_OLD or answer == Answer.BELOW_BOUNDARY else way
 
 
 def young(event_time_ns: int, now_ns: int, retention_ns: int | None, margin_ns: int) -> bool:
-    """Whether the boundary cannot pass it within ``margin_ns``: then its entry is there to be compared with."""
+    """True if the boundary cannot pass it within ``margin_ns``: then its entry still exists for the comparison."""
     return retention_ns is None or event_time_ns > now_ns - retention_ns + margin_ns

@@ -1,9 +1,8 @@
-"""Goes through a report's findings, batch after batch, and gives back what may be given back.
+"""Goes through a report's findings, batch by batch, and gives events back where that is safe.
 
-Order of each batch: look up, write to the repairs log what is about to be asked, ask, write the answers, move the
-journal. Killed anywhere and begun again it goes on with the batch that was under way: rows with an answer keep it,
-the others are asked again where the registry compares, and left to the next verification where it cannot (below the
-boundary, protocol rule 15).
+Order of each batch: look up, write the intended requests to the repairs log, ask, write the answers, advance the
+journal. A killed run continues with the interrupted batch: rows with an answer keep it, the others are asked again
+where the registry compares, and left to the next verification where it cannot (below the boundary, protocol rule 15).
 """
 
 from __future__ import annotations
@@ -46,23 +45,21 @@ if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
     from photon.outputs.every_file import FoundFile
 
+# The passes: a later run that also covers unmatched events continues with the second one.
 LOSSES, UNMATCHED, DAMAGE = "losses", "unmatched", "damage"
-"""The passes: a later run with the operator's word on unmatched events goes on with the second one."""
 CLASSES: Mapping[str, tuple[Class, ...]] = {
     LOSSES: (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED),
     UNMATCHED: (Class.PRIMARY_EXISTS,),
 }
 ASK_S = 10.0
+# Time limit where the entry may be collected before a second try: no longer than giving up, taking and clearing it
+# takes.
 ASK_OLD_S = 2.0
-"""Where the entry may be collected before a second try: no longer than giving up, taking and clearing it takes."""
 ATTEMPTS = 5
 PAUSE_S = 1.0
-MARGIN_NS = 3_600_000_000_000
-"""An event whose entry may be collected within an hour counts as old."""
-SLOTS_MAX = 1_000
-"""Slots that are counted by name."""
-FILES_MAX = 1_000
-"""Files that are named in which records of lost events stand."""
+MARGIN_NS = 3_600_000_000_000  # an event whose entry may be collected within an hour counts as old
+SLOTS_MAX = 1_000  # slots that are counted by name
+FILES_MAX = 1_000  # named files with records of lost events
 
 
 class RepairLookUps(Protocol):
@@ -71,7 +68,7 @@ class RepairLookUps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RepairRules:
-    """``retention_ns`` None: nothing is collected. ``rate``: ids a second, at most."""
+    """``retention_ns`` ``None`` means that nothing is collected. ``rate``: maximum ids per second."""
 
     also_unmatched: bool
     retention_ns: int | None
@@ -81,12 +78,11 @@ class RepairRules:
 
 @dataclass(slots=True)
 class RepairTally:
-    """Result of one pass: class -> what became of it, or would -> how many."""
+    """Result of one pass: class -> outcome, or planned outcome -> number."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     slots: Counter[str] = field(default_factory=Counter)
-    refused: dict[tuple[str, Why, bool], Counter[str]] = field(default_factory=dict)
-    """See ``unseen.grouped``."""
+    refused: dict[tuple[str, Why, bool], Counter[str]] = field(default_factory=dict)  # see ``unseen.grouped``
     written: dict[str, WrittenFile] = field(default_factory=dict)
 
     def add(self, finding: ReportedProblem, what: str) -> None:
@@ -96,12 +92,12 @@ class RepairTally:
             self.slots[name if name in self.slots or len(self.slots) < SLOTS_MAX else "others"] += 1
 
     def refuse(self, slots: Sequence[tuple[str, str, Why]], *, perhaps: bool) -> None:
-        """An event of these slots, or of one of them."""
+        """Counts an event that belongs to these slots, or to one of them."""
         for datacentre, slot, why in slots:
             self.refused.setdefault((datacentre, why, perhaps), Counter())[slot] += 1
 
     def found(self, finding: ReportedProblem, at: WrittenAt) -> None:
-        """A record of the event stands there."""
+        """Counts a record of the event found there."""
         known = self.written.get(at.path)
         if known is not None:
             self.written[at.path] = msgspec.structs.replace(known, events=known.events + 1)
@@ -111,8 +107,8 @@ class RepairTally:
 
 
 class Repairing:
-    """One run over one report. ``seen``: what the verification could look at; ``files``: every file of the outputs;
-    ``told``: called with the progress after each batch."""
+    """One run over one report. ``seen``: the outputs that the verification could read; ``files``: every file of the
+    outputs; ``told``: called with the progress after each batch."""
 
     def __init__(
         self,
@@ -147,7 +143,7 @@ class Repairing:
         """Ids of the batch that were asked for and whose answer was lost."""
 
     async def run(self) -> RepairProgress:
-        """What was done by this run and those before it; what would be done, without ``apply``.
+        """Returns the outcomes of this run and earlier ones; without ``apply``, the planned ones.
 
         Raises RegistrySilent, ReportRefused, RepairsDamaged, OSError.
         """
@@ -162,8 +158,8 @@ class Repairing:
         return self._mark_damages(progress)
 
     def _mark_damages(self, progress: RepairProgress) -> RepairProgress:
-        """The events of damaged ranges have been given back: readers pass over the ranges. Each run does it again,
-        as another machine may have other slots; what is marked stays as it is."""
+        """Marks damaged ranges whose events have been given back, so that readers skip them. Each run repeats it, as
+        another machine may have other slots; marked ranges stay as they are."""
         counts, spared = Counter[str](), names_of(self._written)
         for batch in damages(self._report, BATCH_ROWS):
             held = [self._held_damage(each, spared) for each in batch]
@@ -180,8 +176,8 @@ class Repairing:
         return progress
 
     def _held_damage(self, each: Damage, spared: frozenset[str]) -> RepairWay | None:
-        """Returns why events of the file were not given back, so that its range is not marked; ``None`` if they
-        were. A backfill's file is of no slot that publishes."""
+        """Returns why events of the file were not given back, so that its range is not marked; ``None`` if they were.
+        A backfill's file belongs to no publishing slot."""
         name = each.file or ""
         why = self._seen.why(each.datacentre or "", slot_of(name))
         if why is not None and why.gone == GONE:
@@ -190,7 +186,7 @@ class Repairing:
 
     async def _pass(self, progress: RepairProgress, stage: str, classes: Sequence[Class]) -> RepairProgress:
         kept = self._rules.apply and (stage == LOSSES or self._rules.also_unmatched)
-        if stage == LOSSES and not progress.done.get(stage):  # what an earlier run was refused is looked at again
+        if stage == LOSSES and not progress.done.get(stage):  # events refused by an earlier run are reconsidered
             progress = msgspec.structs.replace(progress, waiting_slots={}, wanted=[])
         hours = ReplayHours(progress.wanted)
         tally = _tally(progress, stage)
@@ -227,7 +223,7 @@ class Repairing:
 
     # -- a batch ---------------------------------------------------------------------------------------------------
     async def _batch(self, name: RepairBatchName, batch: Sequence[ReportedProblem]) -> list[str]:
-        """What became of each, or would: a Way, or an answer of the registry."""
+        """The outcome of each row, or the planned one: a Way, or an answer of the registry."""
         before = self._repairs.answers(name) if self._rules.apply else {}
         chosen = await self._ways(batch)
         if not self._rules.apply:
@@ -248,7 +244,8 @@ class Repairing:
         return became
 
     async def _ways(self, batch: Sequence[ReportedProblem]) -> list[RepairWay]:
-        """Looks the ids up again. Rows without an answer are Way.UNKNOWN in a dry run; else RegistrySilent."""
+        """Looks the ids up again. Rows without an answer are Way.UNKNOWN in a dry run; otherwise RegistrySilent is
+        raised."""
         digests = b"".join(finding.digest for finding in batch)
         times = np.array([finding.event_time_ns for finding in batch], np.int64)
         now_ns = self._clock.now_ns()
@@ -266,7 +263,7 @@ class Repairing:
         return chosen
 
     def _held(self, finding: ReportedProblem, way: RepairWay) -> RepairWay:
-        """The way, unless the event was given back before, or its record stands, or may stand, in a file."""
+        """The way, unless the event was given back before, or a file has, or may have, its record."""
         if way in (*DISPATCHED, RepairWay.CHANGED) and self._earlier.gave_up(finding):
             return RepairWay.EARLIER
         if way not in DISPATCHED:
@@ -276,8 +273,8 @@ class Repairing:
         return way if elsewhere(self._written, finding) is None else RepairWay.WRITTEN
 
     def _unseen(self, finding: ReportedProblem) -> Sequence[tuple[str, str, Why]]:
-        """Slots that were not looked at and may have written the event. The registry names the slot of an entry; of
-        an id that it has forgotten any slot may be the one. An unmatched line is there, and is the entry's own."""
+        """Unread slots that may have written the event. The registry names the slot of an entry; for an id that it
+        has forgotten any slot may be the one. An unmatched line is present, and belongs to the entry itself."""
         if finding.slot is None:
             return [] if finding.kind is Class.PRIMARY_EXISTS and finding.token is not None else self._others
         why = self._seen.why(finding.datacentre or "", finding.slot)
@@ -298,7 +295,7 @@ class Repairing:
         rows: Sequence[int],
         told: Sequence[int],
     ) -> None:
-        """Asks for ``rows`` and notes ``told`` before and after; what they became goes into ``became``."""
+        """Asks for ``rows`` and notes ``told`` before and after; stores the outcomes in ``became``."""
         for row in rows:
             became[row] = JUST_ASKED
         self._note(name, batch, became, told)
@@ -312,7 +309,7 @@ class Repairing:
                 if some:
                     await self._reopen(batch, some, way, became)
             self._doubtful.update(batch[row].digest for row in left if became[row] == UNANSWERED)
-            # Ids that may be collected are asked for once: a second time nothing might compare.
+            # Ids that may be collected are asked for once: the second time nothing might compare.
             left = [row for row in left if became[row] == UNANSWERED and self._may_ask_again(batch[row])]
             if not left:
                 break
@@ -346,7 +343,8 @@ class Repairing:
     def _note(
         self, name: RepairBatchName, batch: Sequence[ReportedProblem], became: Sequence[str], rows: Sequence[int]
     ) -> None:
-        """An answer that was lost may have been REOPENED, whatever is there now: only that answer settles it."""
+        """A lost answer may have been REOPENED, regardless of the registry's current state: only that answer settles
+        it."""
         noted = [batch[row] for row in rows]
         answers = [
             UNANSWERED if became[row] != REOPENED and batch[row].digest in self._doubtful else became[row]
@@ -360,7 +358,7 @@ def _silent(what: str) -> RegistrySilent:
 
 
 def _tally(progress: RepairProgress, stage: str) -> RepairTally:
-    """Of the batches that are done; what an earlier run only looked at does not count."""
+    """Sums the finished batches; batches that an earlier run only looked at do not count."""
     begun = bool(progress.done.get(stage))
     done = progress.counts.get(stage, {}) if begun else {}
     tally = RepairTally({kind: Counter(of) for kind, of in done.items()}, Counter(progress.waiting_slots))

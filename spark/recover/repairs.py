@@ -1,8 +1,8 @@
-"""The repairs log: every id that a repair asked the registry to give up, and what it answered.
+"""The repairs log: every id that a repair asked the registry to give up, and the registry's answer.
 
-It outlives reports. Verification reads it: the unmatched line of an event that was given up by the operator's word
-stands in the output permanently, and the event's joined line is then no duplicate. Repair reads it: an id that was
-asked for since a report's export is not asked for again where nothing could compare it.
+It outlives reports. Verification reads it: the unmatched line of an event that the operator gave up stays in the
+output permanently, and the event's joined line is then no duplicate. Repair reads it: an id that was asked for since
+a report's export is not asked for again where nothing could compare it.
 
 A directory of Parquet files, one for each batch, ``REPORT-PASS-NUMBER.parquet``: written durably before the registry
 is asked, and again with the answers. Each file names its format in its metadata.
@@ -24,17 +24,16 @@ from photon.spark.classes import Class
 from photon.spark.recover.journal import RepairsDamaged
 from photon.spark.recover.planning import ReportedProblem
 
-DIRECTORY = "repairs"
-"""Beside the deployment file."""
+DIRECTORY = "repairs"  # next to the deployment file
 VERSION = b"1"
 _MARK = b"photon.repairs"
 _NAME = re.compile(r"(?P<report>[0-9a-f]{32})-(?P<pass>losses|unmatched)-(?P<number>[0-9]{6})\.parquet")
 
+# State of a row: not answered yet, or the registry's answer
 ASKED, REOPENED, CHANGED, UNANSWERED = "asked", "reopened", "changed", "unanswered"
-"""What is known of a row: nothing yet, or the registry's answer."""
-GIVEN_UP = (ASKED, REOPENED, UNANSWERED)
-"""Answers with which the id was given up, or may have been."""
+GIVEN_UP = (ASKED, REOPENED, UNANSWERED)  # answers with which the id was given up, or may have been
 
+# ``token`` is null without an entry. ``output_file`` and ``output_offset``: of the verdict's line.
 SCHEMA = pa.schema(
     [
         ("digest", pa.binary()),
@@ -51,12 +50,11 @@ SCHEMA = pa.schema(
     ],
     metadata={_MARK: VERSION},
 )
-"""``token`` null: there was no entry. ``output_file`` and ``output_offset``: of the line that a verdict stood in."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairBatchName:
-    """Which batch of which pass of which report."""
+    """A batch by report, pass and number."""
 
     report: str
     stage: str
@@ -75,7 +73,7 @@ class EarlierAnswers:
     reopened: frozenset[tuple[bytes, str | None, int]]
 
     def gave_up(self, finding: ReportedProblem) -> bool:
-        """True if the entry that the finding names was given up: what the registry has now came of that."""
+        """True if the entry that the finding names was given up: the registry's current entry came after that."""
         return (finding.digest, _token(finding), finding.generation) in self.reopened
 
 
@@ -113,7 +111,7 @@ class Repairs:
         self._disk.replace(self._directory / name.file, sink.getvalue().to_pybytes())
 
     def answers(self, name: RepairBatchName) -> Mapping[bytes, str]:
-        """By digest, of a batch that was asked for before; empty when it was not. Raises RepairsDamaged, OSError."""
+        """Answers by digest of an earlier batch; empty if it was not asked. Raises RepairsDamaged, OSError."""
         if not self._disk.exists(self._directory / name.file):
             return {}
         table = self._read(name.file, ("digest", "answer"))
@@ -131,9 +129,8 @@ class Repairs:
         return EarlierAnswers(frozenset(asked), frozenset(reopened))
 
     def given_up_unmatched(self) -> pa.Table:
-        """Lines of unmatched events that were given up, or may have been, so that they may be joined: what a
-        verification must know. SCHEMA. Raises RepairsDamaged, OSError.
-        """
+        """Lines of unmatched events that were given up, or may have been, and so may be joined: a verification needs
+        them. SCHEMA. Raises RepairsDamaged, OSError."""
         return self._of((Class.PRIMARY_EXISTS,), GIVEN_UP)
 
     def _of(self, classes: Sequence[Class], answers: Sequence[str]) -> pa.Table:

@@ -1,7 +1,7 @@
-"""Which hours dispatchers are asked to read again for events that nobody registered: pure.
+"""Chooses the hours that dispatchers must read again for events that nobody registered: pure.
 
-Reading too much again is safe (what the registry knows is left alone) and only costs time, so that lists are bounded
-by joining neighbours.
+Reading too much again is safe (the registry ignores ids that it knows) and only costs time, so lists are bounded by
+joining neighbours.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from photon.spark.recover.journal import Replayed, WantedReplay
 
-WANTED_MAX = 10_000  # ranges that are kept while findings are read
+WANTED_MAX = 10_000  # ranges kept while findings are read
 REQUESTS_MAX = 20  # requests to one datacentre
 HOUR_NS = 3_600_000_000_000
 _GLOB = frozenset("*?[")
@@ -26,7 +26,7 @@ class ReplayHours:
             self._put(each)
 
     def add(self, datacentre: str, log: str | None, event_time_ns: int) -> None:
-        """An event that stands in this log of the datacentre."""
+        """Adds an event that is in this log of the datacentre."""
         hour = event_time_ns // HOUR_NS
         self._put(WantedReplay(datacentre, hour, hour + 1, log or "", 1))
 
@@ -48,7 +48,7 @@ class ReplayHours:
 
 
 def at_most(ranges: Sequence[WantedReplay], number: int) -> list[WantedReplay]:
-    """The same hours of one datacentre; where that takes more ranges, the closest ones are joined."""
+    """The same hours of one datacentre, in at most ``number`` ranges; the closest ones are joined."""
     found: list[WantedReplay] = []
     for each in sorted(ranges, key=lambda each: each.from_hour):
         if found and each.from_hour <= found[-1].to_hour:
@@ -76,7 +76,7 @@ def _joined(one: WantedReplay, other: WantedReplay) -> WantedReplay:
 
 
 def requests(wanted: Iterable[WantedReplay]) -> list[Replayed]:
-    """Few ranges for each datacentre, as ``photon dispatcher replay`` takes them."""
+    """A few ranges for each datacentre, as ``photon dispatcher replay`` takes them."""
     by_datacentre: dict[str, list[WantedReplay]] = {}
     for each in wanted:
         by_datacentre.setdefault(each.datacentre, []).append(each)
@@ -88,5 +88,5 @@ def requests(wanted: Iterable[WantedReplay]) -> list[Replayed]:
 
 
 def _pattern(log: str) -> str:
-    """The log's own name; one that a glob would read otherwise stands for all."""
+    """The log's own name, or a pattern for all logs if a glob would misread the name."""
     return "" if _GLOB & set(log) else log

@@ -1,7 +1,7 @@
-"""A verification's report from the side of its repair: its verdict, and its findings in batches.
+"""A verification's report as its repair reads it: its verdict, and its findings in batches.
 
-The findings are streamed from Parquet in the order of the files' names, so that batch n is the same one whenever the
-same report is read; nothing of the report stays in memory but one batch.
+The findings are streamed from Parquet in the order of the files' names, so that batch n is always the same; at most
+one batch of the report is in memory.
 """
 
 from __future__ import annotations
@@ -39,14 +39,11 @@ _COLUMNS = (
 class ReportVerdict(msgspec.Struct, frozen=True, tag_field="version", tag=VERSION):
     """The parts of the verdict that a repair needs."""
 
-    deployment: str
-    """Fingerprint of the deployment that was verified."""
-    exported_ns: int
-    """Wall clock before the registry's export began."""
+    deployment: str  # fingerprint of the verified deployment
+    exported_ns: int  # wall clock before the registry's export began
     join: str = ""
     begin: str = ""
-    end: str = ""
-    """The range of event times, in whole hours: ``2026-11-21 09:00``, UTC."""
+    end: str = ""  # with ``begin`` the range of event times, in whole hours: ``2026-11-21 09:00``, UTC
 
     @property
     def window(self) -> TimeRange:
@@ -59,18 +56,17 @@ class ReportVerdict(msgspec.Struct, frozen=True, tag_field="version", tag=VERSIO
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """``name``: 32 hex digits, other ones for every verdict."""
+    """``name``: 32 hex digits, unique to the verdict."""
 
     directory: Path
     name: str
     verdict: ReportVerdict
-    problems: Path
-    """The Parquet files, on this machine."""
+    problems: Path  # the Parquet files, on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place in an output file that no record can be read at, or from where on none can."""
+    """A place in an output file at which no record can be read, or from which on none can."""
 
     datacentre: str | None
     file: str | None
@@ -88,7 +84,7 @@ _EVIDENCE = msgspec.json.Decoder(_Evidence)
 
 @contextmanager
 def opened(disk: Disk, directory: Path, deployment: str) -> Iterator[VerifyReport]:
-    """As ``open_report``; what is below a URL is fetched. Raises ObjectsUnavailable too."""
+    """As ``open_report``; a report below a URL is fetched. Raises ObjectsUnavailable too."""
     report = open_report(disk, directory, deployment)
     if not isinstance(directory, ObjectPath):
         yield report
@@ -113,7 +109,7 @@ def open_report(disk: Disk, directory: Path, deployment: str) -> VerifyReport:
 def findings(
     report: VerifyReport, classes: Collection[Class], rows: int = BATCH_ROWS
 ) -> Iterator[list[ReportedProblem]]:
-    """All of these classes, ``rows`` at a time, the last batch shorter. Raises ReportRefused."""
+    """All findings of these classes, ``rows`` at a time, the last batch shorter. Raises ReportRefused."""
     waiting: list[ReportedProblem] = []
     for batch in record_batches(report.problems, rows, _COLUMNS):
         waiting += _of(batch, classes)
@@ -132,7 +128,7 @@ def event_ids(report: VerifyReport, classes: Collection[Class]) -> Iterator[byte
 
 
 def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:
-    """Lines that are no records, and files of which the rest is gone, ``rows`` at a time. Raises ReportRefused."""
+    """Lines that are no records, and files with a lost remainder, ``rows`` at a time. Raises ReportRefused."""
     waiting: list[Damage] = []
     for batch in record_batches(report.problems, rows, _COLUMNS):
         torn = batch.filter(pc.is_in(batch["class"], pa.array([str(Class.TORN)]))).to_pylist()

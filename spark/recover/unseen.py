@@ -1,4 +1,4 @@
-"""Slots whose outputs a verification cannot have looked at: their losses are refused, not repaired."""
+"""Slots whose outputs a verification cannot have read: their losses are refused, not repaired."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from photon.spark.backfill.batch_names import SLOT_PREFIX
 from photon.spark.recover.journal import UnseenSlots
 from photon.spark.sources import TimeRange
 
-FEW = 2
-"""A slot with fewer files of the range than this may have lost all of them by one deletion."""
-RETIRE, GONE = "photon slot retire", "photon spark recover --gone"
-"""Commands that say on purpose that records are gone."""
+FEW = 2  # a slot with fewer files of the range than this may have lost all of them in one deletion
+RETIRE, GONE = "photon slot retire", "photon spark recover --gone"  # commands that declare records gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +26,12 @@ class SeenSlot:
 
     published: int
     missing: int
-    output: str
-    """The directory that they stand in."""
-    empty: bool
-    """The directory is missing, or holds no file of any kind."""
+    output: str  # their directory
+    empty: bool  # True if the directory is missing, or contains no file of any kind
 
 
 class Why(NamedTuple):
-    """Why a slot's output was not looked at; ``do``: what ends that; ``gone``: RETIRE or GONE."""
+    """Why a slot's output was not read; ``do``: the remedy; ``gone``: RETIRE or GONE."""
 
     seen: str
     do: str
@@ -44,18 +40,17 @@ class Why(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenOutputs:
-    """The outputs that can be looked at from here. ``sites``: datacentre -> its slots by name, of those that the
-    deployment file names; ``states``: datacentre -> where its slots publish."""
+    """The outputs that can be read from here. ``sites``: datacentre -> its slots by name, for datacentres in the
+    deployment file; ``states``: datacentre -> directory of its slots."""
 
     config: str
     sites: Mapping[str, Mapping[str, SeenSlot]]
     states: Mapping[str, str]
     known: Mapping[str, KnownSlot]
-    gone: Collection[str] = ()
-    """Slots whose missing files are gone by the operator's word."""
+    gone: Collection[str] = ()  # slots whose missing files the operator declared gone
 
     def why(self, datacentre: str, slot: str) -> Why | None:
-        """``None``: its files were there, or it is said on purpose that they are gone."""
+        """``None`` means that its files were present, or were declared gone."""
         known = self.known.get(slot)
         if known is not None and known.retired:
             return None
@@ -74,7 +69,7 @@ class SeenOutputs:
         return None
 
     def others(self) -> list[tuple[str, str, Why]]:
-        """Datacentre and name of all slots that have written something and were not looked at."""
+        """Datacentre and name of all slots that have written something and were not read."""
         return [
             (each.datacentre, each.name, why)
             for each in self.known.values()
@@ -84,7 +79,7 @@ class SeenOutputs:
 
 
 def seen_slots(disk: Disk, place: OutputPlace, window: TimeRange) -> dict[str, SeenSlot]:
-    """Of one pipeline. ``window``: the report's range. Raises PublishedDamaged, OSError."""
+    """The slots of one pipeline. ``window``: the report's range. Raises PublishedDamaged, OSError."""
     listed: dict[Path, dict[str, Collection[str]]] = {}
     found = {}
     for slot in place.published(disk):
@@ -125,7 +120,7 @@ def line_of(each: UnseenSlots, config: str) -> str:
 
 
 def grouped(refused: Mapping[tuple[str, Why, bool], Mapping[str, int]]) -> Sequence[UnseenSlots]:
-    """``refused``: (datacentre, why, whether that is uncertain) -> slot -> events."""
+    """``refused``: (datacentre, reason, whether that is uncertain) -> slot -> events."""
     return [
         UnseenSlots(datacentre, dict(slots), max(slots.values()) if perhaps else sum(slots.values()), *why, perhaps)
         for (datacentre, why, perhaps), slots in refused.items()

@@ -1,7 +1,7 @@
 """Looks for the records of lost events in every file of the outputs, before their ids are given back.
 
-A verification reads what manifests name. A record may stand elsewhere all the same: in a file that a manifest has
-lost, behind a wrong checksum, in a copy. Whoever reads that file has the event already.
+A verification reads the files in manifests. A record may be elsewhere all the same: in a file that a manifest has
+lost, behind a wrong checksum, in a copy. A reader of that file has the event already.
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ from photon.config.disk import Disk
 from photon.outputs.every_file import FoundFile, whole_lines
 from photon.spark.recover.planning import ReportedProblem
 
-IDS_AT_ONCE = 4_000_000
-"""Ids that one reading of the files looks for: 32 MB of hashes."""
-PLACES_MAX = 4
-"""Places that are kept of one event."""
+IDS_AT_ONCE = 4_000_000  # ids that one reading of the files looks for: 32 MB of hashes
+PLACES_MAX = 4  # places kept of one event
 
 
 class WrittenAt(NamedTuple):
-    """``name``: as a manifest has it, relative to the output; ``path``: of the file as it stands."""
+    """``name``: as in a manifest, relative to the output; ``path``: of the file itself."""
 
     name: str
     path: str
-    offset: int
-    """Uncompressed bytes."""
+    offset: int  # in uncompressed bytes
 
 
 class _Named(msgspec.Struct, frozen=True, gc=False):
@@ -42,19 +39,18 @@ class _Named(msgspec.Struct, frozen=True, gc=False):
 
 _DECODER = msgspec.json.Decoder(_Named)
 _decode, _decode_lines = _DECODER.decode, _DECODER.decode_lines
-Places = Mapping[bytes, Sequence[WrittenAt]]
-"""Event id -> where records of it stand."""
+Places = Mapping[bytes, Sequence[WrittenAt]]  # event id -> places of its records
 
 
 def search(disk: Disk, files: Sequence[FoundFile], ids: Iterable[bytes]) -> Places:
-    """Reads all files once for every IDS_AT_ONCE ids, in blocks; what cannot be read is left out. Events that are
-    found cost memory, all others 8 bytes."""
+    """Reads all files once for every IDS_AT_ONCE ids, in blocks; unreadable parts are left out. Events that are found
+    cost memory, all others 8 bytes."""
     found: dict[bytes, list[WrittenAt]] = {}
     left = iter(ids)
     while (hashes := np.unique(np.fromiter(map(hash, islice(left, IDS_AT_ONCE)), np.int64))).size:
         for file in files:
             for event_id, at in _matches(disk, file, hashes):
-                places = found.setdefault(event_id, [])  # an event of the same hash is looked up by nobody
+                places = found.setdefault(event_id, [])  # a mere hash collision is never looked up
                 if len(places) < PLACES_MAX:
                     places.append(at)
     return found
@@ -104,11 +100,11 @@ def _events_of(block: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def elsewhere(places: Places, finding: ReportedProblem) -> WrittenAt | None:
-    """A record of the event at another place than the one that the finding itself names."""
+    """A record of the event at another place than the finding's own."""
     own = finding.output_file, finding.output_offset
     return next((each for each in places.get(finding.event_id, ()) if (each.name, each.offset) != own), None)
 
 
 def names_of(places: Places) -> frozenset[str]:
-    """The files, as manifests have them."""
+    """The names of the files in manifests."""
     return frozenset(each.name for each in chain.from_iterable(places.values()))

@@ -1,1 +1,1 @@
-"""Nightly verification: inputs, outputs and registry of all datacentres against a fresh join (paper, 3.3.3)."""
+"""Nightly verification: compares inputs, outputs and registry of all datacentres with a fresh join (paper, 3.3.3)."""

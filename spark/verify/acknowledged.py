@@ -1,6 +1,6 @@
-"""Findings that a person has accepted: JSON Lines, kept where a verification keeps what the next one needs to know.
+"""Findings that a person has accepted: JSON Lines, stored with the other state that verifications carry over.
 
-An acknowledgement is of one finding as it was: the event, the class, the place in the output and the evidence. A
+An acknowledgement applies to one finding as it was: the event, the class, the place in the output and the evidence. A
 finding that differs in any of these is new.
 """
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAME = "acknowledged.jsonl"
-KEPT = ".verified"
-"""Next to the report's directory; in it a directory for each join."""
+KEPT = ".verified"  # next to the report's directory, with a directory for each join
 MARK = "acknowledged"
 _TOLD = ("class", "datacentre", "output_file", "output_offset", "evidence")
 _SEPARATOR = "\x1f"
@@ -35,7 +34,7 @@ class _Head(msgspec.Struct, frozen=True, tag_field="photon_acknowledged", tag=1)
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """``finding``: the digest of what was accepted; ``at``: UTC."""
+    """``finding``: the digest of the accepted finding; ``at``: UTC."""
 
     finding: str
     kind: str
@@ -51,17 +50,17 @@ class AcknowledgedDamaged(PhotonError):
 
 
 def kept_below(directory: Path, join: str) -> Path:
-    """The directory in which verifications of a join keep what the next one needs. ``directory``: of the reports, or
+    """The directory for the state that verifications of a join carry over. ``directory``: of the reports, or
     ``--work``."""
     return (directory / KEPT / join).absolute()
 
 
 def read_acknowledged(disk: Disk, kept: Path) -> list[Acknowledged]:
-    """In the order in which they were written. Raises AcknowledgedDamaged, OSError."""
+    """Reads acknowledgements in the order in which they were written. Raises AcknowledgedDamaged, OSError."""
     path = kept / NAME
     if not disk.exists(path):
         return []
-    lines = disk.read(path).split(b"\n")[:-1]  # a last line that is torn was never said to be kept
+    lines = disk.read(path).split(b"\n")[:-1]  # a torn last line was never reported as kept
     try:
         if lines:
             decoded(lines[0], _Head)

@@ -1,4 +1,4 @@
-"""What each finding means and what to do about it, in one line each: the table in ``docs/verification.md``."""
+"""The meaning of each finding and the remedy, in one line each: the table in ``docs/verification.md``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ MEANING = {
     Class.REGISTRY_DIFFERS: "written, but the registry's entry is another one",
     Class.TORN: "a published line that is no output record",
 }
+# A remedy for each problem. A repair command is named exactly if a repair dispatches events of the class.
 TO_DO = {
     Class.LOST_UNREGISTERED: "photon spark recover: its dispatcher reads it again; look for a skip, or a log deleted "
     "before it was read",
@@ -53,17 +54,16 @@ TO_DO = {
     "given back though its record exists",
     Class.TORN: "see its cause: put the output file back from a copy; events that it lost are listed as lost",
 }
-"""Of problems. A command that repairs is named exactly where a repair dispatches events of the class."""
 GOOD = (Class.CORRECT, Class.LATE, Class.PENDING)
 PROBLEMS = tuple(kind for kind in Class if kind not in GOOD)
+# Classes that ``photon spark recover --yes`` repairs
 REPAIRED = (Class.LOST_UNREGISTERED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.TORN)
-"""Classes that ``photon spark recover --yes`` puts right."""
-NextCommand = tuple[str, str]  # what it is for, and the command
+NextCommand = tuple[str, str]  # its purpose, and the command
 
 
 def next_commands(problems: Collection[Class], *, unjudged: bool, commands: CommandLine) -> list[NextCommand]:
-    """Returns the commands to run next, in their order. ``problems``: classes of findings that nobody has accepted;
-    ``unjudged``: there is something else to look at."""
+    """Returns the commands to run next, in order. ``problems``: classes of unaccepted findings; ``unjudged``: there
+    is something else to look at."""
     found = []
     if problems:
         found.append(("list the findings", commands.problems()))

@@ -22,7 +22,7 @@ from photon.spark.verify.classify import FOREIGN, LogName
 
 
 class CauseKind(enum.StrEnum):
-    """One word each; ``docs/verification.md`` says what to do about them."""
+    """One word each; explained in ``docs/verification.md``."""
 
     SLOT_NOT_READ = "slot-not-read"
     SLOT_GONE = "slot-gone"
@@ -35,8 +35,8 @@ class CauseKind(enum.StrEnum):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """``events`` is the number of findings that it explains; with ``alone`` no finding stands for it, so that it is a
-    problem of its own. Several datacentres or files have commas between them."""
+    """``events`` is the number of findings that it explains; ``alone`` means that no finding stands for it, so that
+    it is a problem of its own. Several datacentres or files are separated by commas."""
 
     kind: CauseKind
     datacentre: str
@@ -48,14 +48,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileTrouble(NamedTuple):
-    """A published file that is not whole, as the reading of it told."""
+    """A published file that is not whole, according to its reader."""
 
     datacentre: str
     slot: str
-    file: str  # as it is called on disk, relative to the output
+    file: str  # its name on disk, relative to the output
     path: str
     why: str
-    first: int | None = None  # hour of its first event, where that is known
+    first: int | None = None  # hour of its first event, if known
     last: int | None = None
 
     @property
@@ -64,7 +64,7 @@ class FileTrouble(NamedTuple):
 
 
 class LostGroup(NamedTuple):
-    """Lost records whose owner is known, by its entry in the registry."""
+    """Lost records whose owner is known from the registry's entry."""
 
     datacentre: str
     slot: str
@@ -73,7 +73,8 @@ class LostGroup(NamedTuple):
 
 
 class UnnamedLines(NamedTuple):
-    """Lines of a file that nothing names: ``copies`` is how many of the verified hours stand in another file, too."""
+    """Lines of a file that no manifest names: ``copies`` is the number of verified hours' lines that also exist in
+    another file."""
 
     verified: int = 0
     copies: int = 0
@@ -83,7 +84,7 @@ class UnnamedLines(NamedTuple):
 
 
 class UnnamedFile(NamedTuple):
-    """A file in an output directory that nothing names."""
+    """A file in an output directory that no manifest names."""
 
     datacentre: str
     file: str
@@ -93,7 +94,7 @@ class UnnamedFile(NamedTuple):
 
 
 class LogGroup(NamedTuple):
-    """Records whose source is not there. ``elsewhere``: another datacentre's logs have it."""
+    """Records whose source is missing. ``elsewhere``: another datacentre's logs have it."""
 
     side: str
     datacentre: str
@@ -111,7 +112,7 @@ class LogTrouble(NamedTuple):
 
 
 class LogEvidence(enum.Enum):
-    """The witness that a log was there."""
+    """The witness that a log existed."""
 
     DISPATCHER = "was read by the dispatcher and is gone"
     EARLIER = "was there when an earlier night read it and is gone"
@@ -120,7 +121,7 @@ class LogEvidence(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """Files and hours of the commands to run next."""
+    """Files and hours for the commands to run next."""
 
     config: str = "photon.toml"
     report: str = "report"
@@ -130,7 +131,7 @@ class CommandLine:
     work: str | None = None
 
     def verify(self, first: int | None = None, last: int | None = None) -> str:
-        """``first``, ``last``: other hours than those of this report, since 1970."""
+        """``first``, ``last``: hours since 1970, if not those of this report."""
         begin, end = self.begin, self.end
         if first is not None and last is not None:
             begin, end = hour_name(first), hour_name(last + 1)
@@ -161,10 +162,10 @@ class CommandLine:
 
 @dataclass(slots=True)
 class Evidence:
-    """All that the causes of a night are told from."""
+    """The input from which the causes of a night are derived."""
 
     files: Sequence[FileTrouble] = ()
-    # Datacentre -> slot that was read -> number of its files.
+    # Datacentre -> readable slot -> number of its files.
     slots: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     lost: Mapping[LostGroup, int] = field(default_factory=dict)
     unnamed: Sequence[UnnamedFile] = ()
@@ -178,11 +179,11 @@ def hour_name(hour: int) -> str:
     return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
-Attributed = dict[LostGroup, str]  # lost records -> why they are
+Attributed = dict[LostGroup, str]  # lost records -> the reason
 
 
 def causes_of(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attributed]:
-    """Every cause, those first that explain the most."""
+    """Every cause, largest number of explained findings first."""
     lost, attributed = _lost(evidence, commands)
     found = [*lost, *_logs(evidence, commands)]
     found += [_unnamed(each, commands) for each in evidence.unnamed]
@@ -212,7 +213,7 @@ def _lost(evidence: Evidence, commands: CommandLine) -> tuple[list[Cause], Attri
 
 
 def _suspects(group: LostGroup, files: Iterable[FileTrouble]) -> tuple[FileTrouble, ...]:
-    """Files that may have held these records: of one kind and hour, as far as that is known."""
+    """Files that may have held these records: of the same kind and hour, as far as known."""
     own = [each for each in files if (each.datacentre, each.slot) == (group.datacentre, group.slot)]
     own = [each for each in own if CHECKSUM_WRONG not in each.why]
     near = [each for each in own if each.first is None or each.last is None or group.hour is None
@@ -237,7 +238,8 @@ def _not_read(say: str, datacentre: str, slot: str, events: int, commands: Comma
 def _files(
     files: Mapping[tuple[FileTrouble, ...], int], slots: Mapping[str, Mapping[str, int]], commands: CommandLine
 ) -> list[Cause]:
-    """Files of a slot that are all gone are one cause; so are those of which nobody can tell which held an event."""
+    """Groups files into causes: the files of a slot that are all gone are one cause; so are files of which any may
+    have held an event."""
     gone = Counter((each.datacentre, each.slot) for (each, *more) in files if not more and GONE in each.why)
     whole = {at for at, count in gone.items() if count > 1 and count >= slots.get(at[0], {}).get(at[1], 0)}
     found, of_slots = [], Counter[tuple[str, str]](dict.fromkeys(whole, 0))
@@ -306,7 +308,7 @@ def _logs(evidence: Evidence, commands: CommandLine) -> list[Cause]:
         if name in damaged and name not in evidence.known:
             behind[name] += count
             continue
-        # Where no datacentre's logs have the events, it is one log that is gone from all of them.
+        # If no datacentre's logs have the events, one log is missing from all of them.
         at = group.side, group.log if not group.elsewhere else f"{group.log}\0{group.datacentre}", group.elsewhere
         missing.setdefault(at, Counter())[group.datacentre] += count
     found = [

@@ -1,7 +1,7 @@
-"""What is known of one event id -> what is wrong with it. Pure; runs on executors, needs no pyspark.
+"""From all rows about one event id to its findings. Pure; runs on executors, needs no pyspark.
 
-Contents are compared as 64-bit hashes, which the job makes of both sides in the same way. Log names are without
-rotation and compression suffixes: a log keeps its lines' places however it is renamed.
+Contents are compared as 64-bit hashes, which the job computes in the same way on both sides. Log names are without
+rotation and compression suffixes: lines keep their places when a log is renamed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from photon.spark.classes import Class
 from photon.spark.verify.narrow_rows import hash64
 
 JOINED, FILTERED, UNMATCHED, REJECTED, LATE = "joined", "filtered", "unmatched", "rejected", "late"
+# Expected verdict of a line that the adapter cannot read, so that its dispatcher rejects it itself
 UNREADABLE = "unreadable"
-"""As what a line should become: the adapter cannot read it, so that its dispatcher rejects it itself."""
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
-PLACES_MAX = 8
-"""How many places are named in the evidence of a finding."""
+PLACES_MAX = 8  # places named in the evidence of a finding
 FOREIGN, PRIMARY = "foreign", "primary"
+# Right whenever they were written: a primary event that is no pair may have come later.
 ABSENT_REASONS = frozenset(hash64(why.encode()) for why in (ABSENT_REASON, NONE_WITHIN_REASON, NONE_BEFORE_REASON))
-"""Right whenever they were written: a primary event that is no pair may have come later."""
 
 
-Place = tuple[str | None, int | None]
-"""Log and offset."""
+Place = tuple[str | None, int | None]  # log and offset
 
 
 class JoinedPair(NamedTuple):
-    """An event with one of its primary events; hashes of the payloads, and where the latter stands."""
+    """An event with one of its primary events: hashes of the payloads, and the place of the primary record."""
 
     foreign: int | None
     primary: int | None
@@ -42,38 +40,34 @@ class JoinedPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A record of a raw foreign log, and what a fresh join makes of it."""
+    """A record of a raw foreign log, and its result in a fresh join."""
 
     datacentre: str
     log: str
     offset: int
     time_ns: int | None
     key: bytes | None
+    # Joined, filtered, rejected, unmatched (no primary log of its datacentre has its key, or the two are no pair) or
+    # unreadable
     kind: str
-    """joined, filtered, rejected, unmatched (no primary log of its datacentre has its key, or the two are no pair) or
-    unreadable."""
+    # Hash of the payload, as a joined record has it. For an unmatched one, of its text or its payload, whichever the
+    # join does not write now.
     foreign: int | None
-    """Hash of the payload, as a joined record has it. Of an unmatched one its text, or its payload, whichever is not
-    written now."""
+    # Hash of the record's text, as the other logs have it. For an unmatched one with ``unmatched = "inline"``, of its
+    # payload.
     record: int | None
-    """Hash of the record's text, as the other logs have it. Of an unmatched one with ``unmatched = "inline"`` of its
-    payload."""
     primary: int | None
     primary_log: str | None
     primary_offset: int | None
-    unread: bool = False
-    """Its dispatcher has not read this far."""
-    outside: bool = False
-    """It lies outside the verified range: it was not joined, and only shows that it exists."""
-    pairs: Sequence[JoinedPair] | None = None
-    """All that it is joined with, in their order, with ``match = "all"``."""
-    reason: int | None = None
-    """Hash of why it is unmatched or filtered."""
+    unread: bool = False  # its dispatcher has not read this far
+    outside: bool = False  # outside the verified range: it was not joined, and only shows that it exists
+    pairs: Sequence[JoinedPair] | None = None  # with ``match = "all"``: all its pairs, in order
+    reason: int | None = None  # hash of the reason why it is unmatched or filtered
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A line of an output log. ``kind``: its verdict; ``token`` None: of a dispatcher."""
+    """A line of an output log. ``kind``: its verdict; ``token`` is ``None`` for a dispatcher's line."""
 
     datacentre: str
     kind: str
@@ -82,33 +76,27 @@ class Record:
     token: str | None
     time_ns: int | None
     key: bytes | None
-    foreign: int | None
-    """Hash of the payload, or of the record's text."""
+    foreign: int | None  # hash of the payload, or of the record's text
     primary: int | None
     log: str | None
     log_offset: int | None
     primary_log: str | None
     primary_offset: int | None
-    fresh: bool = False
-    """It was written after the registry's export began, which says nothing of it."""
+    fresh: bool = False  # written after the registry's export began, which therefore lacks it
+    # An operator gave this unmatched line up, so that the event may be joined: another record replaces it
     given_up: bool = False
-    """An operator gave this unmatched line up, so that the event may be joined: another record takes its place."""
-    pair: int | None = None
-    """Which one it is of ``pairs``, with ``match = "all"``."""
+    pair: int | None = None  # with ``match = "all"``: its number among ``pairs``
     pairs: int | None = None
+    # All pairs of an event in one datacentre: they count as one record, represented by the first (``sets_of``).
     members: Sequence[Record] = ()
-    """All pairs of an event in one datacentre: they are one record, told by its first one (``sets_of``)."""
-    reason: int | None = None
-    """Hash of the reason that it gives."""
-    added: bool = False
-    """It has members that no line of its kind has."""
-    unnamed: bool = False
-    """It stands in a file that nothing names."""
+    reason: int | None = None  # hash of its stated reason
+    added: bool = False  # it has members that no line of its kind has
+    unnamed: bool = False  # it is in a file that no manifest names
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the registry has of the id."""
+    """The registry's entry for the id."""
 
     token: str
     state: str
@@ -120,22 +108,19 @@ class Entry:
     generation: int = 0
 
 
-LogName = tuple[str, str, str]
-"""Side (foreign or primary), datacentre, and name without rotation suffix."""
+LogName = tuple[str, str, str]  # side (foreign or primary), datacentre, and name without rotation suffix
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLogs:
-    """Which raw logs are there, and which were."""
+    """The raw logs that exist, and those that existed."""
 
     standing: frozenset[LogName]
-    gone: Mapping[LogName, int]
-    """Up to which byte logs of this name were read that are gone."""
-    damaged: Mapping[LogName, int]
-    """From which byte on a log of this name cannot be read."""
+    gone: Mapping[LogName, int]  # byte up to which missing logs of this name were read
+    damaged: Mapping[LogName, int]  # byte from which on a log of this name cannot be read
 
     def lacks(self, side: str, datacentre: str, log: str | None, offset: int | None) -> bool:
-        """True if nobody can look at this place."""
+        """True if this place cannot be read."""
         if log is None or offset is None:
             return False
         name = (side, datacentre, log)
@@ -146,24 +131,20 @@ class KnownLogs:
 
 @dataclass(frozen=True, slots=True)
 class KnownOfId:
-    """All that is known of one id."""
+    """All rows about one id."""
 
     lines: Sequence[Line] = ()
     records: Sequence[Record] = ()
     entries: Sequence[Entry] = ()
-    waiting: bool = False
-    """It stands in a dispatcher's retry store."""
-    collected: bool = False
-    """Its time is below the registry's boundary: that no entry is left says nothing."""
-    registry: bool = True
-    """There is an export of the registry."""
+    waiting: bool = False  # it is in a dispatcher's retry store
+    collected: bool = False  # its time is below the registry's boundary: a missing entry proves nothing
+    registry: bool = True  # there is an export of the registry
     lines_all: int = 0
     records_all: int = 0
-    logs: KnownLogs | None = None
-    """None: every log that a record names is taken to be there."""
+    logs: KnownLogs | None = None  # None: assume that every log named in a record exists
 
     def lacks(self, side: str, record: Record) -> bool:
-        """True if the record's source on this side is a place that nobody can look at."""
+        """True if the record's source on this side cannot be read."""
         at = (record.log, record.log_offset) if side == FOREIGN else _primary(record)
         return self.logs is not None and self.logs.lacks(side, record.datacentre, *at)
 
@@ -180,7 +161,7 @@ class ClassifiedId:
 
 
 def without_copies(records: Sequence[Record]) -> list[Record]:
-    """Leaves out records in files that nothing names where another file has the record, and all of them but one."""
+    """Leaves out records in unlisted files if another file has the record, and all but one otherwise."""
     kept = [record for record in records if not record.unnamed]
     seen = {(record.kind == LATE, record.pair) for record in kept if not record.given_up}
     for record in records:
@@ -191,7 +172,7 @@ def without_copies(records: Sequence[Record]) -> list[Record]:
 
 
 def sets_of(records: Sequence[Record]) -> list[Record]:
-    """With the pairs of an event that stand in one datacentre's output as one record."""
+    """Merges the pairs of an event in one datacentre's output into one record."""
     others = [record for record in records if record.pairs is None]
     sets: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda each: (each.file, each.offset)):
@@ -201,7 +182,7 @@ def sets_of(records: Sequence[Record]) -> list[Record]:
 
 
 def classify(known: KnownOfId) -> list[ClassifiedId]:
-    """All that is wrong with an id, or the one finding that says that nothing is; none where nobody has it."""
+    """All findings about an id, or the single finding that it is correct; none if it occurs nowhere."""
     entry = known.entries[0] if known.entries else None
     all_ = [record for record in known.records if record.kind != LATE]
     verdicts = [record for record in all_ if not record.given_up] or all_
@@ -260,7 +241,7 @@ def _without_record(known: KnownOfId, line: Line, entry: Entry | None) -> Classi
 
 
 def _registered(known: KnownOfId, line: Line, late: Record | None, entry: Entry) -> ClassifiedId:
-    """Lost where its owner is; the line is the owner's own, if it has one."""
+    """Lost at its owner; the line is the owner's own, if it has one."""
     own = next((each for each in known.lines if each.datacentre == entry.datacentre), line)
     return ClassifiedId(_lost(entry), _of_entry(entry), own, late, entry)
 
@@ -279,7 +260,8 @@ def _of_entry(entry: Entry) -> dict[str, object]:
 
 # -- records that no joiner made -------------------------------------------------------------------------------
 def _unreadable(known: KnownOfId, verdicts: Sequence[Record]) -> list[ClassifiedId]:
-    """Of one place: it may stand in several logs of one name (rotation), and is rejected once for each of them."""
+    """Findings about one place: it may be in several logs of one name (rotation), and is rejected once for each of
+    them."""
     line = next(line for line in known.lines if line.kind == UNREADABLE)
     lines, records = known.lines_all or len(known.lines), known.records_all or len(verdicts)
     if records > lines:
@@ -316,7 +298,7 @@ def _several(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: En
 
 
 def _repeated(members: Sequence[Record]) -> list[Record]:
-    """Pairs that stand there before. A place alone does not name one: logs of one name, rolled, share offsets."""
+    """Pairs that occurred before. A place alone does not identify one: rotated logs of one name share offsets."""
     seen = Counter[tuple[int | None, Place]]()
     names = [(each.pair, _primary(each)) for each in members]
     return [each for each, name in zip(members, names, strict=True) if (seen.update([name]), seen[name] > 1)[1]]
@@ -345,12 +327,12 @@ def _contents(known: KnownOfId, record: Record, entry: Entry | None) -> Classifi
         evidence = {"fields": ["source", *differing(nearest, record)]} | ({"why": where} if where else {})
         return ClassifiedId(Class.WRONGLY_JOINED, evidence, nearest, record, entry)
     if any(line.outside for line in at_place):
-        return None  # the same id came with a time of another range, and this is that line's record
+        return None  # the same id came with a time in another range, and this is that line's record
     line = min(at_place, key=lambda each: len(_wrong(lines, each, record)[1]))
     kind, fields = _wrong(lines, line, record)
     if kind is Class.CORRECT:
         return None
-    alone = {"key", "event_time_ns", "members"}  # what a record says without its primary event
+    alone = {"key", "event_time_ns", "members"}  # members of a record that do not depend on its primary event
     if record.kind in (JOINED, FILTERED) and known.lacks(PRIMARY, record) and alone.isdisjoint(fields):
         others = [each for each in lines if each.datacentre != record.datacentre]
         elsewhere = any((each.kind, each.primary) == (record.kind, record.primary) for each in others)
@@ -375,7 +357,7 @@ def _wrong(lines: Sequence[Line], line: Line, record: Record) -> tuple[Class, li
 
 
 def differing(line: Line, record: Record) -> list[str]:
-    """Which members of the record are not what this line gives."""
+    """Names the members of the record that differ from this line's."""
     if record.members:
         return _differing_set(line, record)
     fields = ["members"] if record.added else []
@@ -411,11 +393,11 @@ def _gives_reason(line: Line, record: Record) -> bool:
 
 
 def _differing_set(line: Line, record: Record) -> list[str]:
-    """``pairs``: they are not those of the line's set, each once in its place."""
+    """Returns ``pairs`` if they differ from the line's set, each once in its place."""
     wanted = line.pairs or ()
     fields: dict[str, None] = {}
     for member in record.members:
-        # Of a pair that should not be there only what all pairs of the event have in common is compared.
+        # For a pair that should not exist, only the members that all pairs of the event share are compared.
         own = [each for each in wanted if _primary(each) == _primary(member)]
         own = own or [JoinedPair(member.foreign, member.primary, *_primary(member))]
         alone = [replace(line, **each._asdict(), pairs=None) for each in own]
@@ -430,8 +412,8 @@ def _differing_set(line: Line, record: Record) -> list[str]:
 
 
 def _about_set(line: Line, record: Record) -> dict[str, object]:
-    """Which pairs are missing and which should not be there, as places of primary events; ``half``: the set is not
-    whole by its own account."""
+    """Missing and superfluous pairs, as places of primary events; ``half``: the set's own count says that it is
+    incomplete."""
     wanted = Counter(map(_primary, line.pairs or ()))
     there = Counter(place for _, place in {(each.pair, _primary(each)): None for each in record.members})
     pairs = {each.pairs or 0 for each in record.members}
@@ -454,7 +436,7 @@ def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: E
         evidence = {"fields": ["shard"], "tokens": [each.token for each in known.entries[:PLACES_MAX]]}
         return [ClassifiedId(Class.REGISTRY_DIFFERS, evidence, line, first, entry)]
     record = next((each for each in verdicts if each.token == entry.token), first)
-    # An id keeps the time that it was registered with first; a line that takes it up once reopened may have another.
+    # An id keeps the time of its first registration; a line that claims it after reopening may have another.
     one_of_its_times = entry.generation > 0 or entry.time_ns in {each.time_ns for each in known.lines}
     pairs = {
         "token": (_token(record, entry), entry.token),
@@ -470,7 +452,8 @@ def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: E
 
 
 def _token(record: Record, entry: Entry) -> str | None:
-    """Of a set the first that is not the entry's; but of one that stands there twice the entry's, if it has it."""
+    """Returns the token of a set's first record that differs from the entry's; for a pair that occurs twice the
+    entry's, if it has it."""
     tokens = [each.token for each in record.members or (record,)]
     if _repeated(record.members) and entry.token in tokens:
         return entry.token

@@ -1,8 +1,8 @@
 """The coverage of a verification: which part of its range it has judged, and why that is too little. Pure.
 
-A verification that finds no problem is *right* only if it has looked. It is *not judged* where more than
-``PENDING_SHARE`` of the events are pending, where any event is pending for longer than the join's patience, where a
-datacentre has no event though earlier days, or its dispatcher, had some, and where a log side of it has no file.
+A verification without problems is *right* only if it has looked. It is *not judged* if more than ``PENDING_SHARE`` of
+the events are pending, if any event is pending for longer than the join's patience, if a datacentre has no event
+though earlier days, or its dispatcher, had some, or if one of its log sides has no file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from photon.spark.verify.figures import ClassCount, CoverageRow, LedgerLine, pie
 from photon.spark.verify.nights import Events, Night, Nights
 
 PENDING_SHARE = 0.01
-FEW = 0.5
-"""Fewer events than this share of the usual number are pointed at."""
+FEW = 0.5  # fewer events than this share of the usual number are pointed out
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """All that one verification looked at. ``files``: datacentre -> log side -> number; ``known``: datacentres whose
-    dispatcher's state was read; ``allow_empty``: an operator says that days without events are right."""
+    """The inputs of one verification. ``files``: datacentre -> log side -> number; ``known``: datacentres whose
+    dispatcher's state was read; ``allow_empty``: an operator declares days without events right."""
 
     pieces: Sequence[Hours]
     counts: Sequence[ClassCount]
@@ -41,7 +40,7 @@ class Looked:
         return sum(each.count for each in self.counts if each.kind is Class.PENDING)
 
     def read(self) -> Events:
-        """Returns the events that the dispatchers' ledgers have of each piece."""
+        """Returns the events of each piece according to the dispatchers' ledgers."""
         read = {(each.hour, each.datacentre): each.counts.get("read", 0) for each in self.ledger}
         return events_of(self.pieces, read, self.files)
 
@@ -66,7 +65,7 @@ def coverage(looked: Looked, nights: Nights) -> list[CoverageRow]:
 
 
 def too_pending(looked: Looked) -> list[str]:
-    """Says why the pending events make the range not judged; empty where they do not."""
+    """Says why pending events leave the range not judged; empty if they do not."""
     pending, events = looked.pending(), sum(each.count for each in looked.counts)
     if not pending:
         return []
@@ -90,7 +89,7 @@ def missing(looked: Looked, nights: Nights) -> list[str]:
 
 
 def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
-    """Says of which pieces a datacentre has no event though some were expected."""
+    """Says in which pieces a datacentre has no event though some were expected."""
     found: dict[Hours, list[str]] = {}
     if looked.allow_empty:
         return found
@@ -113,7 +112,7 @@ def empty(looked: Looked, nights: Nights) -> dict[Hours, list[str]]:
 
 
 def pointed_at(looked: Looked, nights: Nights) -> list[str]:
-    """Says where a datacentre has some events, but few for it."""
+    """Says where a datacentre has unusually few events."""
     return [
         f"{piece_text(*at)}: {name}: {events:,} events, usually {usual:,}"
         for at in looked.pieces
@@ -123,7 +122,7 @@ def pointed_at(looked: Looked, nights: Nights) -> list[str]:
 
 
 def unlooked(looked: Looked, *, registry: bool) -> list[str]:
-    """Says what was not looked at. On its own none of it makes the range not judged."""
+    """Says what was not looked at. That alone never makes the range not judged."""
     found = [] if registry else ["the registry"]
     found += [f"{name}: the dispatcher's state" for name in looked.files if name not in looked.known]
     return found + [
@@ -139,8 +138,8 @@ def judged_nights(
 ) -> list[Night]:
     """Returns each piece as a night.
 
-    ``verified``: looked at as a whole now, others are as they were; ``open_``: pieces of which too little was there,
-    or which have problems; ``blind``: a log side was missing. A pending line without a time keeps the last one open.
+    ``verified``: looked at as a whole now, others are unchanged; ``open_``: pieces with too little data or with
+    problems; ``blind``: a log side was missing. A pending line without a time keeps the last one open.
     """
     waits = {_piece_of(each.hour, looked.pieces) for each in looked.counts if each.kind is Class.PENDING}
     found = []
@@ -156,8 +155,8 @@ def judged_nights(
 
 
 def with_problems(looked: Looked, unexplained: Iterable[int | None]) -> dict[Hours, str]:
-    """Returns the pieces with findings that ask for something, or with ``unexplained`` hours of a ledger. They stay
-    open, so that the next night says so again, until they are repaired or acknowledged."""
+    """Returns the pieces with findings that require action, or with ``unexplained`` hours of a ledger. They stay
+    open, so that the next night reports them again, until they are repaired or acknowledged."""
     hours = {each.hour for each in looked.counts if each.kind not in GOOD and each.count} | {*unexplained}
     return {at: "problems" for hour in hours if (at := _piece_of(hour, looked.pieces)) is not None}
 
@@ -170,7 +169,7 @@ def _piece_of(hour: int | None, pieces: Sequence[Hours]) -> Hours | None:
 def events_of(
     pieces: Iterable[Hours], lines: Mapping[tuple[int | None, str], int], names: Collection[str]
 ) -> dict[Hours, dict[str, int]]:
-    """Sums lines by (hour, datacentre) to those of each piece."""
+    """Sums lines by (hour, datacentre) for each piece."""
     found = {at: dict.fromkeys(names, 0) for at in pieces}
     starts = {hour: at for at in found for hour in range(*at)}
     for (hour, name), count in lines.items():

@@ -1,17 +1,19 @@
-"""Which days need no new look: verified before without a problem, and nothing of theirs has changed.
+"""Finds the days that need no new look: verified before without a problem, and unchanged since.
 
-What is known of days and files is kept in one directory for all reports of a join (``days.json``). A day is good as
-long as
+The state of days and files is kept in one directory for all reports of a join (``days.json``). A day is good as long
+as
+
 - it was verified by the same deployment, and had neither problems nor pending events;
-- no raw foreign log and no output file that had events of it has changed, but by growing or being renamed or
+- no raw foreign log and no output file with events of it has changed, except by growing or being renamed or
   compressed, and no output file of it is gone;
-- what is new in logs and output has no events of it;
+- additions to logs and output have no events of it;
 - the registry has the same ids under the same tokens for it;
-- no primary log that is new or has changed has a primary event that one of its events lacked.
-A raw log that is gone changes nothing: it was compared while it was there.
+- no new or changed primary log has a primary event that one of its events lacked.
 
-Of each file the hours of its events are kept, so that nobody opens it for other hours. Some hours of one good day are
-verified each time all the same, in turn, so that rot is noticed.
+A raw log that is gone changes nothing: it was compared while it existed.
+
+The hours of each file's events are kept, so that nobody opens it for other hours. Some hours of one good day are
+verified each time all the same, in turn, to notice decay.
 """
 
 from __future__ import annotations
@@ -36,81 +38,72 @@ from photon.spark.verify.verdict import InputFile
 DAYS_NAME = "days.json"
 EVENT_SIDES = ("foreign", "output")
 LOGS = ("foreign", "primary")
-PIECES_MAX = 400
-"""Days that are remembered."""
-GONE_MAX = 4096
-"""Logs that are gone and remembered: their records cannot be compared, and are no inventions."""
+PIECES_MAX = 400  # days that are remembered
+GONE_MAX = 4096  # missing logs that are remembered: their records cannot be compared, and are no inventions
+# Keys without a primary event that are remembered of a run; if there are more, a new primary log is reason enough to
+# verify its days again.
 ABSENT_MAX = 1 << 19
-"""Keys without a primary event that are remembered of a run; where there are more, a new primary log is reason enough
-to verify its days again."""
 SAMPLE_HOURS = 3
 NS_PER_S = 1_000_000_000
+# Findings that are expected if raw logs were deleted
 RAW_GONE = (Class.LOG_GONE, Class.INVENTED, Class.SHOULD_BE_UNMATCHED)
-"""Findings that are no surprise where raw logs were deleted."""
-Hours = tuple[int, int]
-"""Since 1970, the second one excluded."""
+Hours = tuple[int, int]  # since 1970, the second one excluded
 Name = tuple[str, str, str]
-Count = tuple[int | None, str | None, str, int]
-"""Hour, datacentre, class, number."""
+Count = tuple[int | None, str | None, str, int]  # hour, datacentre, class, number
 
 
 class Span(NamedTuple):
-    """First and last hour of a file's events; None: it has none. ``whole``: it may be left unread for other hours.
-    That a line of a log cannot be read is compared when the line is new; output that lacks event times is always
-    read, since what is read of the logs must find its records."""
+    """First and last hour of a file's events; ``None`` if it has none. ``whole``: skip it when only other hours are
+    verified. An unreadable line of a log is compared when it is new; output without event times is always read, since
+    records in the logs must find their counterparts."""
 
     first: int | None
     last: int | None
     whole: bool
 
     def touches(self, hours: Hours) -> bool:
-        """Whether it has events of these hours."""
+        """True if it has events of these hours."""
         return self.first is not None and self.last is not None and self.first < hours[1] and self.last >= hours[0]
 
 
 class FileSeen(InputFile, frozen=True, kw_only=True):
-    """A file as it was, with the hours of its events."""
+    """A file at the last run, with the hours of its events."""
 
     whole: bool = False
-    gone: bool = False  # a log that an earlier run has missed already
+    gone: bool = False  # a log that an earlier run already missed
 
     def span(self) -> Span:
         return Span(self.first, self.last, self.whole)
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A day, or the part of it that was asked for."""
+    """A day, or the part of it in the requested range."""
 
     begin: int
     end: int
-    absent: bytes | None
-    """Keys that have no primary event: their hashes (``key_filter``) as uint64. None: too many."""
-    registry: tuple[int, int]
-    """Number and hash of its ids in the registry."""
+    absent: bytes | None  # Keys without a primary event: their hashes (``key_filter``) as uint64. None: too many.
+    registry: tuple[int, int]  # number and hash of its ids in the registry
     counts: list[Count]
-    looked_ns: int = 0
-    """When it was last verified as a whole, be it by samples."""
-    sampled: int = 0
-    """So many hours of it were looked at since."""
-    raw_gone: bool = False
-    """A raw log was deleted since that may have been of it."""
+    looked_ns: int = 0  # when it was last verified as a whole, perhaps by samples
+    sampled: int = 0  # hours of it that were looked at since
+    raw_gone: bool = False  # a raw log that may have had events of it was deleted since
 
     @property
     def hours(self) -> Hours:
         return self.begin, self.end
 
     def clean(self) -> bool:
-        """Whether nothing in it calls for another verification."""
+        """True if nothing in it calls for another verification."""
         again = {*map(str, PROBLEMS), str(Class.PENDING)}
         return not any(kind in again for _, _, kind, _ in self.counts)
 
     def sample(self) -> Hours:
-        """The hours that are next to be looked at."""
+        """The next hours to look at."""
         begin = self.begin + self.sampled
         return begin, min(begin + SAMPLE_HOURS, self.end)
 
     def after_sample(self, found: Sequence[ClassCount], now_ns: int) -> Piece | None:
-        """The piece after its sample gave these counts; None where they say that it must be verified again."""
+        """The piece after its sample gave these counts; ``None`` means that they require another verification."""
         begin, end = self.sample()
         before = {each[:3]: each[3] for each in self.counts if each[0] is not None and begin <= each[0] < end}
         now = {(each.hour, each.datacentre, str(each.kind)): each.count for each in found}
@@ -130,25 +123,19 @@ class _File(msgspec.Struct, frozen=True, tag_field="version", tag=2):
 
 @dataclass(slots=True)
 class Days:
-    """What earlier runs knew, and what this one will say."""
+    """Earlier runs' knowledge of the days, and this run's additions."""
 
     deployment: str
     files: Sequence[InputFile]
     pieces: dict[Hours, Piece] = field(default_factory=dict)
     seen: dict[Name, FileSeen] = field(default_factory=dict)
     kept: list[Piece] = field(default_factory=list)
-    spans: dict[Name, Span] = field(default_factory=dict)
-    """Of the files as they are now, as far as they are known."""
-    grown: dict[Name, int] = field(default_factory=dict)
-    """Files that are as they were up to this length, and longer now."""
-    fresh: dict[Name, Span] = field(default_factory=dict)
-    """Of what is new in them."""
-    met: set[Hours] = field(default_factory=set)
-    """Pieces of which an event that lacked its primary event has it now."""
-    asked: set[Name] = field(default_factory=set)
-    """Files that were to be read."""
-    read: set[Name] = field(default_factory=set)
-    """Logs that were read to their end."""
+    spans: dict[Name, Span] = field(default_factory=dict)  # of the files in their current state, as far as known
+    grown: dict[Name, int] = field(default_factory=dict)  # files that are unchanged up to this length, and longer now
+    fresh: dict[Name, Span] = field(default_factory=dict)  # of the files' new parts
+    met: set[Hours] = field(default_factory=set)  # pieces with an event that lacked its primary event and has it now
+    asked: set[Name] = field(default_factory=set)  # files that were to be read
+    read: set[Name] = field(default_factory=set)  # logs that were read to their end
 
     def __post_init__(self) -> None:
         self.spans |= {
@@ -157,7 +144,7 @@ class Days:
 
     @classmethod
     def known(cls, directory: Path, deployment: str, files: Sequence[InputFile]) -> Days:
-        """What is kept in this directory, if it is usable."""
+        """Loads the state in this directory, if it is usable."""
         days = cls(deployment, files)
         try:
             found = decoded((directory / DAYS_NAME).read_bytes(), _File)
@@ -177,25 +164,25 @@ class Days:
         return _compressed(seen, now)
 
     def note_growth(self, tail_at: Callable[[InputFile, int], str]) -> None:
-        """``tail_at``: the digest of the bytes before a place in a file."""
+        """``tail_at`` returns the digest of the bytes before a place in a file."""
         for each in self.changed(*EVENT_SIDES):
             seen = self.seen.get(name_of(each))
             if seen is not None and seen.tail and each.bytes > seen.bytes and tail_at(each, seen.bytes) == seen.tail:
                 self.grown[name_of(each)] = seen.bytes
 
     def changed(self, *sides: str) -> list[InputFile]:
-        """Files of these sides that are new, or are not as they were."""
+        """Files of these sides that are new or have changed."""
         return [each for each in self.files if each.what in sides and not self._is_same(each)]
 
     def unknown(self) -> list[InputFile]:
-        """Changed files of which nobody knows yet of which hours their events are."""
+        """Changed files whose events' hours are not known yet."""
         return [each for each in self.changed(*EVENT_SIDES) if not self._is_known(name_of(each))]
 
     def _is_known(self, name: Name) -> bool:
         return name in self.spans and (name not in self.grown or name in self.fresh)
 
     def since(self, what: str) -> dict[tuple[str, str], int]:
-        """(datacentre, path) -> from where on a file of this side is new."""
+        """(datacentre, path) -> offset at which the new part of a file of this side begins."""
         return {
             (each.datacentre, each.path): self.grown[name_of(each)]
             for each in self.files
@@ -203,7 +190,7 @@ class Days:
         }
 
     def reads(self, file: InputFile, hours: Iterable[Hours]) -> bool:
-        """Whether it may have something of these hours, or without any."""
+        """True if it may have events of these hours, or without an hour."""
         name = name_of(file)
         if not self._is_known(name):
             return True
@@ -215,7 +202,7 @@ class Days:
         return {at: piece.absent for at, piece in self.pieces.items() if piece.absent and piece.clean()}
 
     def good(self, wanted: Iterable[Hours], registry: Mapping[Hours, tuple[int, int]]) -> list[Piece]:
-        """Of the pieces that are wanted those that need no look. ``registry``: number and hash of the ids of each."""
+        """The wanted pieces that need no look. ``registry``: number and hash of the ids of each."""
         untouched = self._untouched()
         return [piece for at in wanted if (piece := untouched.get(at)) and registry.get(at) == piece.registry]
 
@@ -235,16 +222,16 @@ class Days:
         }
 
     def gone(self, *sides: str) -> list[FileSeen]:
-        """Files of these sides that an earlier run has seen."""
+        """Missing files of these sides that an earlier run has seen."""
         now = {name_of(each) for each in self.files}
         return [each for name, each in self.seen.items() if each.what in sides and name not in now]
 
     def keep(self, pieces: Iterable[Piece]) -> None:
-        """These are good from now on."""
+        """Marks these pieces as good from now on."""
         self.kept += pieces
 
     def write(self, disk: Disk, directory: Path, verified: Collection[Hours]) -> None:
-        """Saves the state for the next run. ``verified``: what this one looked at; other days stay as they are."""
+        """Saves the state for the next run. ``verified``: hours looked at in this run; other days stay unchanged."""
         taken = [*verified, *(piece.hours for piece in self.kept)]
         others = [piece for at, piece in self._untouched().items() if not any(overlap(at, each) for each in taken)]
         gone = [each.span() for each in self.gone("foreign") if not each.gone]
@@ -263,7 +250,7 @@ class Days:
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
 
     def _seen_now(self, file: InputFile) -> FileSeen | None:
-        """A log that was moved away before it was read, or could not be, is as new the next time as it is now."""
+        """A log that was moved away before it was read, or was unreadable, is as new next time as it is now."""
         name = name_of(file)
         if file.what in LOGS and name in self.asked - self.read and not self._is_same(file):
             return self.seen.get(name)
@@ -272,26 +259,26 @@ class Days:
 
 
 def name_of(file: InputFile) -> Name:
-    """What identifies the file: of a log its identity, which it keeps when it is renamed."""
+    """The file's identity: for a log the one that it keeps when it is renamed."""
     return file.what, file.datacentre, file.identity or file.path
 
 
 def _compressed(seen: InputFile, now: InputFile) -> bool:
-    """The same log in another form: whoever compresses one keeps its time of change."""
+    """True if it is the same log in compressed form: compressors keep the modification time."""
     packed = [each.path.endswith(COMPRESSED_SUFFIXES) for each in (seen, now)]
     before, after = (each.mtime_ns or 0 for each in (seen, now))
-    if after % NS_PER_S == 0:  # some tools keep whole seconds
+    if after % NS_PER_S == 0:  # some tools keep only whole seconds
         before -= before % NS_PER_S
     return bool(now.identity) and packed == [False, True] and before == after
 
 
 def overlap(one: Hours, other: Hours) -> bool:
-    """Whether they have an hour in common."""
+    """True if they have an hour in common."""
     return one[0] < other[1] and other[0] < one[1]
 
 
 def merged(pieces: Iterable[Hours]) -> list[Hours]:
-    """With those that touch as one."""
+    """Merges adjacent pieces."""
     found: list[Hours] = []
     for begin, end in sorted(pieces):
         if found and begin <= found[-1][1]:

@@ -1,4 +1,4 @@
-"""What a report says, as plain data: counts, examples, inputs. Pure."""
+"""The contents of a report as plain data: counts, examples, inputs. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class LedgerDifference:
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """How many ids. ``hour`` since 1970; None: of lines that have no time. ``datacentre`` None: nobody's."""
+    """A number of ids. ``hour`` since 1970, ``None`` for lines without a time. ``datacentre`` is ``None`` if no
+    datacentre's."""
 
     hour: int | None
     datacentre: str | None
@@ -48,23 +49,21 @@ class ExampleFinding:
     event: str
     hour: int | None
     datacentre: str
-    place: str
-    """Raw log and offset."""
+    place: str  # raw log and offset
     output: str
     evidence: str
 
 
 @dataclass(frozen=True, slots=True)
 class InputTotal:
-    """What was read of one side in one datacentre."""
+    """The amount read of one side in one datacentre."""
 
     what: str
     datacentre: str
     files: int
     bytes: int
     newest_ns: int | None
-    read: int
-    """Bytes that were read of it."""
+    read: int  # bytes read of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class CoverageRow:
-    """Of one datacentre in the range."""
+    """One datacentre's coverage in the range."""
 
     datacentre: str
     events: int  # lines of its raw foreign logs
@@ -102,19 +101,18 @@ class Figures:
     examples: list[ExampleFinding] = field(default_factory=list)
     inputs: list[InputTotal] = field(default_factory=list)
     ledger: list[LedgerLine] = field(default_factory=list)
+    # Between the ledger and the counts, explained ones too
     differences: list[LedgerDifference] = field(default_factory=list)
-    """Between the ledger and what was counted, explained ones too."""
+    # Days that were verified before, and whose inputs have not changed
     reused: list[str] = field(default_factory=list)
-    """Days that were verified before, and whose inputs have not changed."""
-    notes: list[str] = field(default_factory=list)
-    """What was not read, and why."""
+    notes: list[str] = field(default_factory=list)  # unread inputs, and the reasons
+    # The findings of ``counts`` that somebody has accepted
     acknowledged: Mapping[Class, int] = field(default_factory=dict)
-    """Findings of ``counts`` that somebody has accepted as they are."""
     causes: list[Cause] = field(default_factory=list)
     commands: CommandLine = field(default_factory=CommandLine)
     coverage: list[CoverageRow] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)  # why the range counts as not judged
-    unlooked: list[str] = field(default_factory=list)  # what was not looked at
+    unlooked: list[str] = field(default_factory=list)  # inputs that were not looked at
 
     def totals(self) -> dict[Class, int]:
         """Counts by class that occur, in the order of ``Class``."""
@@ -124,8 +122,8 @@ class Figures:
         return {kind: found[kind] for kind in Class if found[kind]}
 
     def problems(self) -> int:
-        """Counts the findings that ask for something, with differences of the ledger that nothing explains, and with
-        causes that no finding stands for; without the acknowledged ones."""
+        """Number of findings that require action, plus unexplained differences of the ledger and causes without a
+        finding; minus the acknowledged ones."""
         found = sum(count for kind, count in self.totals().items() if kind not in GOOD)
         alone = sum(1 for each in self.causes if each.alone)
         return found - sum(self.acknowledged.values()) + len(self.unexplained()) + alone
@@ -142,11 +140,11 @@ class Figures:
                              commands=self.commands)  # fmt: skip
 
     def verdict(self) -> str:
-        """Returns ``RIGHT``, ``WRONG`` or ``UNJUDGED``. Problems win."""
+        """Returns ``RIGHT``, ``WRONG`` or ``UNJUDGED``. Problems take precedence."""
         return WRONG if self.problems() else UNJUDGED if self.unjudged else RIGHT
 
     def headline(self) -> str:
-        """Returns what came out in one sentence."""
+        """Returns the result in one sentence."""
         problems, pending = self.problems(), self.totals().get(Class.PENDING, 0)
         judged = sum(self.totals().values()) - pending
         accepted = sum(self.acknowledged.values())
@@ -163,7 +161,7 @@ class Figures:
 
 
 def piece_text(begin: int, end: int) -> str:
-    """``2026-11-21``, or where it is no whole day ``2026-11-21 09:00 to 2026-11-21 12:00``, UTC."""
+    """``2026-11-21``, or if it is not a whole day ``2026-11-21 09:00 to 2026-11-21 12:00``, UTC."""
     if begin % HOURS_A_DAY == 0 and end - begin == HOURS_A_DAY:
         return hour_text(begin)[:10]
     return f"{hour_text(begin)} to {hour_text(end)}"
@@ -172,7 +170,8 @@ def piece_text(begin: int, end: int) -> str:
 def bars(
     counts: Iterable[ClassCount], from_hour: int, to_hour: int, bars_max: int
 ) -> tuple[int, list[Counter[Class]]]:
-    """(hours a bar, counts of each bar): hours, or days and more where there are more than ``bars_max`` of them."""
+    """(hours per bar, counts of each bar): one hour, or days and more if there would be more than ``bars_max``
+    bars."""
     hours = max(to_hour - from_hour, 1)
     width = 1 if hours <= bars_max else HOURS_A_DAY * -(-hours // (bars_max * HOURS_A_DAY))
     made = [Counter[Class]() for _ in range(-(-hours // width))]

@@ -1,4 +1,4 @@
-"""From the rows of one id to its findings, on an executor. Pure over Arrow batches."""
+"""Turns the rows of one id into its findings, on an executor. Pure over Arrow batches."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from photon.spark.verify.classify import (
 )
 from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, RECORD, UNNAMED
 
+# Columns like ``schemas.PROBLEM``; correct ids have rows too
 FOUND = (
     "event_id binary, digest binary, event_time_ns bigint, hour bigint, datacentre string, class string, key binary, "
     "log string, offset bigint, output_file string, output_offset bigint, token string, state string, "
     "generation bigint, evidence string"
 )
-"""Columns like ``schemas.PROBLEM``; also of ids with which nothing is wrong."""
 FOUND_SCHEMA = pa.schema(
     [
         (name, {"binary": pa.binary(), "bigint": pa.int64(), "string": pa.string()}[kind])
@@ -61,11 +61,11 @@ def known_of(
     boundary_ns: int | None,
     logs: KnownLogs | None = None,
 ) -> KnownOfId:
-    """``rows`` as in ``rows.NARROW``; ``lines``, ``records``: how many there are, should not all be in ``rows``."""
+    """``rows`` as in ``rows.NARROW``; ``lines``, ``records``: their numbers, as ``rows`` may be incomplete."""
     times = [row["event_time_ns"] for row in rows if row["event_time_ns"] is not None]
     listed = [_record(row) for row in rows if row["role"] == RECORD]
     told = sets_of(without_copies(listed))
-    # A line outside of the verified range is there, and was not joined: it says only that the event is no invention.
+    # A line outside of the verified range exists but was not joined: it only shows that the event is no invention.
     return KnownOfId(
         lines=[_line(row) for row in rows if row["role"] == LINE],
         records=told,
@@ -142,7 +142,7 @@ def _with_written(finding: ClassifiedId) -> dict[str, object]:
 
 
 def _datacentre(finding: ClassifiedId) -> str | None:
-    """Whose output lacks the record; else where the record stands, where the line stands, or who owns the entry."""
+    """The datacentre whose output lacks the record; else that of the record, of the line, or of the entry's owner."""
     if finding.kind in LOST_REGISTERED and finding.entry is not None and finding.entry.datacentre is not None:
         return finding.entry.datacentre
     for each in (finding.record, finding.line, finding.entry):

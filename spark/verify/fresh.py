@@ -1,6 +1,7 @@
-"""The fresh join on an executor: a foreign record and the primary records of its key -> what must have been written.
+"""The fresh join on an executor: a foreign record and the primary records of its key -> the expected output.
 
-Pure over Arrow batches. The adapter is the joiner's; what is done with its answer is written here again, on purpose.
+Pure over Arrow batches. The adapter is the joiner's; the handling of its answer is implemented again here, on
+purpose.
 """
 
 from __future__ import annotations
@@ -33,26 +34,24 @@ from photon.spark.primary_sets import is_too_large
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE, JoinedPair
 from photon.spark.verify.narrow_rows import LINE, hash64, hash_of_pair
 
-FILES_MAX = 8192
-"""Log files that are remembered."""
+FILES_MAX = 8192  # log files that are remembered
 FOREIGN = (
     "datacentre string, log string, offset bigint, header binary, event_id binary, digest binary, key binary, "
     "event_time_ns bigint, hour bigint, record binary, unreadable string, unread boolean"
 )
+# ``members`` of NARROW.
 MEMBERS = pa.list_(
     pa.struct([("foreign", pa.int64()), ("primary", pa.int64()),
                ("primary_log", pa.string()), ("primary_offset", pa.int64())])
 )  # fmt: skip
-"""``members`` of NARROW."""
+# The primary record of its key, null if it has none; or ``primaries``, an array of such structs, if the join looks at
+# all of them (``primary_sets``). Together with FOREIGN these are the input columns.
 PRIMARY = ("p_log", "p_name", "p_offset", "p_header", "p_record")
-"""Of the primary record of its key, null if it has none; in place of them ``primaries``, an array of such structs,
-where the join looks at all of them (``primary_sets``). With FOREIGN what comes in."""
-Candidate = Mapping[str, Any]
-"""PRIMARY of one record."""
+Candidate = Mapping[str, Any]  # PRIMARY of one record
 
 
 class ExpectedLine(NamedTuple):
-    """What one foreign record should give; hashes as in ``rows.NARROW``."""
+    """The expected result for one foreign record; hashes as in ``rows.NARROW``."""
 
     kind: str
     foreign: int | None = None
@@ -60,11 +59,10 @@ class ExpectedLine(NamedTuple):
     primary: int | None = None
     primary_log: str | None = None
     primary_offset: int | None = None
+    # With ``match = "all"``: all of its set, in order; then ``foreign`` and the members about one primary event are
+    # None.
     pairs: Sequence[JoinedPair] | None = None
-    """All of its set, in their order, with ``match = "all"``; then ``foreign`` and what is told of one primary event
-    are None."""
-    reason: int | None = None
-    """Why it is unmatched or filtered."""
+    reason: int | None = None  # why it is unmatched or filtered
 
     def members(self) -> list[dict[str, Any]] | None:
         return None if self.pairs is None else [each._asdict() for each in self.pairs]
@@ -81,7 +79,7 @@ class FreshJoin:
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
         self._is_own = type(adapter) is ConfiguredAdapter
-        """Its payloads are JSON by construction."""
+        """True for adapters whose payloads are JSON by construction."""
         self._files: dict[tuple[str, bytes | None], LogFile] = {}
 
     def file(self, log: str, header: bytes | None) -> LogFile:
@@ -94,8 +92,8 @@ class FreshJoin:
         return known
 
     def lines(self, batch: pa.RecordBatch) -> list[ExpectedLine]:
-        """What must have been written of each row of FOREIGN with its primary records: ``expected`` and ``settled``,
-        with the adapter asked once where its form for many is our own."""
+        """The expected line for each row of FOREIGN with its primary records: ``expected`` and ``settled``. Calls the
+        adapter once if its form for many records is ours."""
         adapter = self._adapter
         if adapter.matching.whole_sets:
             return [self.settled(row, self.expected(row)) for row in batch.to_pylist()]
@@ -138,7 +136,7 @@ class FreshJoin:
         return guard.each(list(zip(*pairs, strict=True)), lambda pair: adapter.join(*pair))
 
     def expected(self, row: dict[str, Any]) -> ExpectedLine:
-        """What must have been written of a row of FOREIGN with its primary records."""
+        """The expected line for a row of FOREIGN with its primary records."""
         shown = shown_record(self._adapter, row["record"], self.file(row["log"], row["header"]))
         text = None if shown is None else hash64(shown)
         if row["unreadable"] is not None:
@@ -150,8 +148,8 @@ class FreshJoin:
         return self._line_of(row, row, self._made(row, row), text)
 
     def _of_set(self, row: dict[str, Any], text: int | None) -> ExpectedLine:
-        """What is to become of an event is decided once for all its pairs: one that cannot be joined rejects them,
-        others are left out where any is joined, and else the first says what becomes of it."""
+        """Decides an event's verdict once for all its pairs: one that cannot be joined rejects them, others are left
+        out if any is joined, and otherwise the first decides."""
         has: Sequence[Candidate] = row["primaries"] or ()
         if is_too_large([each["p_record"] for each in has]):
             return ExpectedLine(REJECTED, record=text)
@@ -175,7 +173,7 @@ class FreshJoin:
         return ExpectedLine(JOINED, record=text, pairs=pairs)
 
     def _chosen(self, time_ns: int, has: Sequence[Candidate]) -> Sequence[Candidate] | ExpectedLine:
-        """Those that the event is joined with; a rejection where somebody's time cannot be told."""
+        """The primary events to join; a rejection if the time of one is unknown."""
         matching = self._adapter.matching
         if not matching.needs_time:
             return has
@@ -197,15 +195,15 @@ class FreshJoin:
         return self._adapter.primary_time(primary["p_record"], self.file(primary["p_name"], primary["p_header"]))
 
     def _made(self, row: dict[str, Any], primary: Candidate) -> object:
-        """What the adapter makes of a pair."""
+        """The adapter's result for a pair."""
         pair = Pair(row["record"], self.file(row["log"], row["header"]),
                     primary["p_record"], self.file(primary["p_name"], primary["p_header"]))  # fmt: skip
         (made,) = Guard(self._adapter).each([pair], lambda each: self._adapter.join(*each))
         return made
 
     def settled(self, row: dict[str, Any], expected: ExpectedLine) -> ExpectedLine:
-        """With what stands of an unmatched event: as the join has it now in ``record``, the other in ``foreign``; its
-        record may be older than the setting."""
+        """Fills in the payloads of an unmatched event: the current setting's form in ``record``, the other in
+        ``foreign``; its record may be older than the setting."""
         if expected.kind != UNMATCHED:
             return expected
         asked = [(row["record"], self.file(row["log"], row["header"]))]
@@ -228,7 +226,7 @@ class FreshJoin:
     def _line(
         self, foreign: tuple[bytes, LogFile], primary: bytes, log: str, offset: int, made: object, text: int | None
     ) -> ExpectedLine:
-        """REJECTED: the adapter raises, does not come back, or gives what cannot be written."""
+        """REJECTED if the adapter raises, does not return, or returns an unwritable result."""
         reason = None
         if isinstance(made, Filtered | Unpaired):
             kind = FILTERED if isinstance(made, Filtered) else UNMATCHED
@@ -246,7 +244,7 @@ _ABSENT = hash64(ABSENT_REASON.encode())
 
 
 def _size(row: dict[str, Any], primaries: Sequence[Candidate], made: Sequence[object]) -> int:
-    """Of all pairs of an event: bytes of their payloads (of the records in place of them), and of id and key."""
+    """Size of all pairs of an event: bytes of their payloads (of the records in place of them), and of id and key."""
     alone = ESCAPED_BYTES * (len(row["event_id"]) + len(row["key"]))
     size = 0
     for each, result in zip(primaries, made, strict=True):
@@ -260,7 +258,7 @@ def _text_of(payload: object, record: bytes) -> bytes:
 
 
 def payload_text(payload: bytes | None, record: bytes) -> bytes:
-    """As it stands in a joined line; base64 of the record where it is no text of its format."""
+    """The payload as in a joined line; base64 of the record if it is not text of its format."""
     return b'"' + b64encode(record) + b'"' if payload is None else payload
 
 

@@ -1,9 +1,9 @@
 """The verification as Spark SQL: narrow rows of everything, one hash aggregate by id, and a closer look at suspects.
 
 Nothing of the size of the input comes to the driver. The fresh join is foreign x primary on the key, with the primary
-side made unique first; a key with millions of foreign events is one that Spark splits (AQE's skew join). All else is
-brought together by one aggregate of fixed width over narrow rows: ids with which nothing can be wrong are counted and
-gone; only what is left is listed and classified (``classify.py``).
+side made unique first; Spark splits a key with millions of foreign events (AQE's skew join). Everything else is
+brought together by one aggregate of fixed width over narrow rows: ids that are certainly correct are counted and
+dropped; only the rest is listed and classified (``classify.py``).
 """
 
 from __future__ import annotations
@@ -32,12 +32,9 @@ from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
 from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, UNNAMED, WAITING
 from photon.spark.verify.row_totals import RowTotals, row_totals
 
-LISTED_MAX = 64
-"""Rows of each role that are listed of one id; the rest is counted."""
-PAIRS_LISTED_MAX = 4 * SET_MAX
-"""The same of records that are pairs of an event: a few whole sets."""
-SUSPECTS_BROADCAST_MAX = 100_000
-"""More ids that are to be looked at are brought together with their rows by a shuffle."""
+LISTED_MAX = 64  # rows of each role that are listed of one id; the rest is only counted
+PAIRS_LISTED_MAX = 4 * SET_MAX  # the same for records that are pairs of an event: a few whole sets
+SUSPECTS_BROADCAST_MAX = 100_000  # with more suspect ids than this, a shuffle brings them together with their rows
 GOOD = (str(Class.CORRECT), str(Class.LATE), str(Class.PENDING))
 NAMES = [column.split()[0] for column in NARROW.split(", ")]
 TYPES = dict(column.split() for column in NARROW.split(", "))
@@ -48,54 +45,44 @@ class VerifyInputs:
     """DataFrames as in ``spark/schemas.py``."""
 
     foreign: DataFrame
-    primary: Callable[[KeyFilter], DataFrame]
-    """Records of at least these keys."""
+    primary: Callable[[KeyFilter], DataFrame]  # returns records of at least these keys
     output: DataFrame
     registry: DataFrame | None
-    waiting: DataFrame | None = None
-    """``digest binary``: of the dispatchers' retry stores."""
+    waiting: DataFrame | None = None  # ``digest binary``: of the dispatchers' retry stores
+    # ``datacentre string, output_file string, output_offset bigint``: unmatched lines that an operator gave up
     given_up: DataFrame | None = None
-    """``datacentre string, output_file string, output_offset bigint``: unmatched lines that an operator gave up."""
+    # ``datacentre string, identity string, read_to bigint``: the dispatchers' read positions, a row per log
     places: DataFrame | None = None
-    """``datacentre string, identity string, read_to bigint``: how far dispatchers have read, a row a log."""
-    places_of: tuple[str, ...] = ()
-    """Datacentres whose dispatchers' places are known."""
+    places_of: tuple[str, ...] = ()  # datacentres whose dispatchers' positions are known
+    # ``datacentre string, log string`` (without rotation suffix): the foreign logs that were read. None: all.
     opened: DataFrame | None = None
-    """``datacentre string, log string`` (without rotation suffix): the foreign logs that were read. None: all."""
-    unnamed: Collection[tuple[str, str]] = ()
-    """(datacentre, file) of output files that nothing names."""
-    logs: Callable[[], KnownLogs | None] = lambda: None
-    """Which raw logs are there, asked once all are read."""
+    unnamed: Collection[tuple[str, str]] = ()  # (datacentre, file) of output files that no manifest names
+    logs: Callable[[], KnownLogs | None] = lambda: None  # returns the known raw logs; called once all are read
+    # (datacentre, file) -> offset at which the new part of an output file begins
     since: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """(datacentre, file) -> from where on an output file is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyQuestion:
-    """What is to be verified. Hours since 1970, ``to_hour`` excluded."""
+    """The range to verify. Hours since 1970, ``to_hour`` excluded."""
 
     from_hour: int
     to_hour: int
     datacentres: tuple[str, ...]
     make_adapter: Callable[[], Adapter]
-    exported_at: str | None = None
-    """UTC as in the outputs: when the registry's export began."""
+    exported_at: str | None = None  # UTC as in the outputs: when the registry's export began
     boundary_ns: int | None = None
-    parts: tuple[tuple[int, int], ...] = ()
-    """Only these hours of it; none: all of it."""
+    parts: tuple[tuple[int, int], ...] = ()  # only these hours of the range; empty: all of it
 
 
 @dataclass(slots=True)
 class Verification:
-    """Its DataFrames stay in Spark until ``close``."""
+    """The results. Its DataFrames stay in Spark until ``close``."""
 
-    rows: DataFrame
-    """NARROW, of everything."""
+    rows: DataFrame  # NARROW, of everything
     totals: RowTotals
-    found: DataFrame
-    """FOUND, of all suspects and torn lines, the good ones among them too."""
-    counts: list[ClassCount]
-    """Of every id: of the range's size, not of the input's."""
+    found: DataFrame  # FOUND, of all suspects and torn lines, including those that turn out correct
+    counts: list[ClassCount]  # of every id; its size depends on the range, not on the input
     kept: list[DataFrame] = field(default_factory=list)
 
     def lost(self, hours: Column) -> dict[LostGroup, int]:
@@ -106,7 +93,7 @@ class Verification:
         return {LostGroup(*row[:4]): row["count"] for row in rows if None not in row[:3]}
 
     def logs_gone(self, hours: Column) -> dict[LogGroup, int]:
-        """Records whose source is not there."""
+        """Records whose source is missing."""
         group: list[Column | str | int] = [_said("side"), "datacentre", _said("log"), _said("elsewhere") == "true"]
         rows = self.found.where((col("class") == str(Class.LOG_GONE)) & hours).groupBy(*group).count().collect()
         return {LogGroup(*row[:4]): row["count"] for row in rows}
@@ -118,7 +105,7 @@ class Verification:
         return [(row[0], row[1], row[2]) for row in rows]
 
     def unnamed(self, hours: Column) -> dict[tuple[str, str], UnnamedLines]:
-        """(datacentre, file) that nothing names -> its lines. ``hours``: those that are verified."""
+        """Unlisted (datacentre, file) -> its lines. ``hours``: the verified ones."""
         rows = self.rows.where(col("role") == RECORD).withColumn("wanted", hours & col("judged"))
         alone = sql.coalesce(col("state") == UNNAMED, lit(False))
         named = rows.where(~alone).select("digest", lit(1).alias("named")).distinct()
@@ -144,7 +131,7 @@ def _said(name: str) -> Column:
 
 
 def with_causes(problems: DataFrame, attributed: Attributed) -> DataFrame:
-    """PROBLEM with the member ``cause`` in the evidence of what is attributed to one."""
+    """PROBLEM with the member ``cause`` in the evidence of findings that are attributed to one."""
     if not attributed:
         return problems
     spark = problems.sparkSession
@@ -164,7 +151,7 @@ def with_causes(problems: DataFrame, attributed: Attributed) -> DataFrame:
 
 
 def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
-    """What is expensive is done once, and kept by Spark until ``close``."""
+    """Verifies. Expensive results are computed once, and kept by Spark until ``close``."""
     kept: list[DataFrame] = []
     foreign = _kept(_with_unread(inputs), kept)
     rows = _kept(_narrow_rows(inputs, foreign, question), kept)
@@ -180,20 +167,20 @@ def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
     if suspected:
         suspects = groups.where(~col("right")).select("digest", "lines", "records")
         if suspected <= SUSPECTS_BROADCAST_MAX:
-            suspects = sql.broadcast(suspects)  # Spark would see how few they are when it has shuffled all rows
+            suspects = sql.broadcast(suspects)  # Spark itself would see their number only after shuffling all rows
         run = findings_of(registry=inputs.registry is not None, boundary_ns=question.boundary_ns, logs=inputs.logs())
         listed = _listed(rows.join(suspects, "digest"), run)
         found = listed.unionByName(found) if totals.torn else listed
     if suspected or totals.torn:
         found = _kept(found, kept)
         for hour, datacentre, kind, count in found.groupBy("hour", "datacentre", "class").count().collect():
-            counts[hour, datacentre, kind] += count  # what is right may be among suspects, too
+            counts[hour, datacentre, kind] += count  # suspects may turn out correct too
     classes = [ClassCount(hour, at, Class(kind), count) for (hour, at, kind), count in counts.items()]
     return Verification(rows, totals, found, classes, kept)
 
 
 def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    # Not in memory: what was put out of it is taken in again a whole partition at once, which grows with the input.
+    # Not in memory: Spark loads evicted data back a whole partition at once, which grows with the input.
     frame = frame.persist(StorageLevel.DISK_ONLY)
     kept.append(frame)
     return frame
@@ -213,7 +200,7 @@ def _narrow_rows(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuest
 
 
 def _shaped(frame: DataFrame, columns: dict[str, Column]) -> DataFrame:
-    """These columns of NARROW; all others are null, which Spark adds in a union."""
+    """These columns of NARROW; Spark's union adds the others as null."""
     return frame.select(*(columns[name].cast(kind).alias(name) for name, kind in TYPES.items() if name in columns))
 
 
@@ -222,13 +209,13 @@ def _in_range(question: VerifyQuestion) -> Column:
 
 
 def within(parts: Iterable[tuple[int, int]]) -> Column:
-    """The column ``hour`` lies in one of these."""
+    """True if the column ``hour`` is in one of these ranges."""
     found = [f"hour >= {begin} AND hour < {end}" for begin, end in merged(parts)]
-    return sql.expr(" OR ".join(found) or "false")  # Spark's parser makes a balanced tree of it; a call each is slow
+    return sql.expr(" OR ".join(found) or "false")  # Spark's parser balances the expression; a call per range is slow
 
 
 def _with_unread(inputs: VerifyInputs) -> DataFrame:
-    """Foreign records, and whether their dispatcher has read so far, where that is known."""
+    """Foreign records, with a flag for those beyond their dispatcher's position, where that is known."""
     foreign = inputs.foreign
     if inputs.places is None:
         return foreign.withColumn("unread", lit(False))
@@ -239,7 +226,7 @@ def _with_unread(inputs: VerifyInputs) -> DataFrame:
 
 
 def _outside(foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
-    """Lines outside the range: only that they are there."""
+    """Lines outside the range, reduced to their existence."""
     columns: dict[str, Column] = {
         name: col(name) for name in ("digest", "datacentre", "offset", "event_time_ns", "hour", "event_id", "key")
     }
@@ -260,8 +247,8 @@ def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> D
     sets = question.make_adapter().matching.whole_sets
     found = _primary_sets(primary) if sets else _first_primaries(primary)
     place = _place_digest(col("datacentre"), col("name"), col("offset"))
-    # ``named`` follows from the key. It is joined on because the primaries come partitioned by their key alone:
-    # so both sides get a shuffle of the join's own, and only such ones does Spark split where a key is hot.
+    # ``named`` follows from the key. It is a join column because the primaries come partitioned by their key alone:
+    # this forces a shuffle of the join's own on both sides, and Spark splits hot keys only in such shuffles.
     joined = wanted.withColumn("digest", sql.coalesce(col("digest"), place)).join(
         found.withColumn("named", sql.xxhash64("key")), ["datacentre", "key", "named"], "left"
     )
@@ -343,7 +330,7 @@ _AT = ("output_file", "output_offset")
 
 
 def _same_place(output: DataFrame, places: DataFrame) -> Column:
-    """A line of the output stands where one of ``places`` says."""
+    """True if a line of the output is at one of ``places``."""
     return (
         (output["datacentre"] == places["datacentre"])
         & (output["file"] == places["output_file"])
@@ -359,7 +346,7 @@ def _entries(registry: DataFrame, question: VerifyQuestion) -> DataFrame:
 
 
 def _is_file() -> Column:
-    """A torn row that says why a file is not whole."""
+    """True for a torn row that says why a file is not whole."""
     return col("event_id").isNull()
 
 
@@ -383,14 +370,14 @@ def _hash(value: Column) -> Column:
 
 
 def _place_digest(datacentre: Column, log: Column, offset: Column) -> Column:
-    """What stands for the digest of a record that has no id: 16 bytes of where it stands."""
+    """The substitute digest of a record without id: 16 bytes from its place."""
     return sql.unhex(sql.md5(sql.concat_ws("\0", datacentre, log, offset.cast("string"))))
 
 
 # -- one aggregate by id -----------------------------------------------------------------------------------------
 def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> DataFrame:
-    """Of every id of the range: digest, hour, datacentre, how many lines and records, and whether it is ``right``
-    beyond doubt. Only numbers are aggregated: the aggregate is hashed, and of fixed width."""
+    """For every id of the range: digest, hour, datacentre, numbers of lines and records, and whether it is certainly
+    ``right``. Only numbers are aggregated: the aggregate is hashed, and of fixed width."""
     is_line, is_record = col("role") == LINE, (col("role") == RECORD) & (col("kind") != LATE)
     is_entry = col("role") == ENTRY
     number = sql.array_position(lit(list(question.datacentres)), col("datacentre"))
@@ -435,7 +422,8 @@ def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> Dat
 
 
 def _content() -> Column:
-    """One hash of all that a record says, made of lines in the same way; but for what each pair of a set says."""
+    """One hash of a record's contents, computed from lines in the same way, except the members that differ per pair
+    of a set."""
     kind = sql.when(col("kind") == UNREADABLE, lit(REJECTED)).otherwise(col("kind"))
     text = sql.when((col("role") == LINE) & (col("kind") != "joined"), col("record")).otherwise(col("foreign"))
     alone = col("pairs").isNull()
@@ -455,8 +443,8 @@ def _with_pairs(content: Column) -> Column:
 
 
 def _right(question: VerifyQuestion, registry: bool) -> Column:
-    """Beside its content: one record, the one that is registered; or all pairs of a set in place of it, of which each
-    says how many they are."""
+    """Besides equal content: one record, the registered one; or instead all pairs of a set, whose number each pair
+    states."""
     whole = (col("verdicts") == col("pairs")) & (col("written") == col("least_written")) & (col("unnamed") == 0)
     alone = whole & ((col("unmatched") == 0) | (col("has_primary") == 0))
     registered = (col("entries") == 1) & (col("registered") == col("deed")) & (col("deed") == col("least_deed"))

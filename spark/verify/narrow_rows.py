@@ -1,4 +1,4 @@
-"""Narrow rows: all that is known of one id is brought together as rows of one shape. Needs no pyspark."""
+"""Narrow rows: the data about one id as rows of one shape, so that they can be grouped. Needs no pyspark."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import xxhash
 
 from photon.spark.key_filter import HASH_SEED
 
+# ``role``: a raw foreign line, an output record, an entry of the registry, a row of a retry store, a line of the
+# output that is no record (``name``: why, ``event_id``: its bytes).
 LINE, RECORD, ENTRY, WAITING, TORN = 0, 1, 2, 3, 4
-"""``role``: a raw foreign line, an output record, an entry of the registry, a row of a retry store, a line of the
-output that is no record (``name``: why, ``event_id``: its bytes)."""
-GIVEN_UP = "given-up"
-"""``state`` of a record: an operator gave it up."""
-UNNAMED = "unnamed"
-"""``state`` of a record: it stands in a file that nothing names."""
+GIVEN_UP = "given-up"  # ``state`` of a record that an operator gave up
+UNNAMED = "unnamed"  # ``state`` of a record in a file that no manifest names
+# ``judged``: its event time is in the verified range; ``log``, ``primary_log``: without rotation suffix, ``name``:
+# the file's name; ``file``, ``file_offset``: of the output line; ``foreign``, ``record``, ``primary``: hashes of the
+# payload (of an output line without one: of the original record), of the record, and of the primary payload;
+# ``reason``: hash of why it is unmatched or filtered; ``added``: an output line has members that no line of its kind
+# has. If an event is joined with all primary events of its key, ``members`` of a line are the pairs of its set in
+# order (then members about one primary event are null), ``pair`` and ``pairs`` of a record are its own statement, and
+# ``pairs_hash`` is ``hash_of_pair``: of a record, and of all in a line's set by exclusive or.
 NARROW = (
     "digest binary, role tinyint, judged boolean, datacentre string, kind string, log string, offset bigint, "
     "file string, file_offset bigint, token string, event_time_ns bigint, hour bigint, key binary, foreign bigint, "
@@ -21,15 +26,6 @@ NARROW = (
     "pair bigint, pairs bigint, pairs_hash bigint, reason bigint, added boolean, "
     "members array<struct<foreign:bigint,primary:bigint,primary_log:string,primary_offset:bigint>>"
 )
-"""``judged``: its event time lies in the verified range; ``log``, ``primary_log``: without rotation suffix, ``name``:
-as the file is called; ``file``, ``file_offset``: of the output line; ``foreign``, ``record``, ``primary``: hashes of
-the payload (of an output line without one: of the original record), of the record, and of the primary payload;
-``reason``: hash of why it is unmatched or filtered; ``added``: an output line has members that no line of its kind
-has.
-
-Where an event is joined with all primary events of its key, ``members`` of a line are the pairs of its set in their
-order (then what is told of one primary event is null), ``pair`` and ``pairs`` of a record are what it says, and
-``pairs_hash`` is ``hash_of_pair``: of a record, and of all in a line's set by exclusive or."""
 
 
 def hash64(data: bytes) -> int:
@@ -39,6 +35,6 @@ def hash64(data: bytes) -> int:
 
 
 def hash_of_pair(pair: int, pairs: int, *said: int | str | None) -> int:
-    """Of one of the pairs of an event; ``said``: the payloads' hashes, and where the primary record stands.
-    ``verify.job`` makes the same of a record."""
+    """Hash of one of the pairs of an event; ``said``: the payloads' hashes, and the primary record's place.
+    ``verify.job`` computes the same from a record."""
     return hash64("\0".join(map(str, (pair, pairs, *said))).encode())

@@ -1,7 +1,7 @@
-"""Which days were verified, how many events they had and which are closed: what the next night starts from.
+"""The verified days, their numbers of events, and which are closed: the starting point of the next night.
 
 Kept in ``nights.json`` next to ``days.json``, for all reports of a join. ``days.json`` belongs to one fingerprint of
-the deployment and is only a saving of work; this file outlives a changed setting, so that no day is forgotten.
+the deployment and only saves work; this file survives a changed setting, so that no day is forgotten.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from photon.spark.verify.figures import HOURS_A_DAY, hour_text
 
 NIGHTS_NAME = "nights.json"
 NIGHTS_MAX = 400
-USUAL_OF = 14
-"""At most this number of earlier days says what is usual."""
+USUAL_OF = 14  # the usual number comes from at most this many earlier days
+# A first run goes back no further: old logs may be deleted, and a wrong event time may be of any year.
 FIRST_DAYS_MAX = 30
-"""A first run goes back no further: old logs may be deleted, and one wrong event time may be of any year."""
 
 
 class Night(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +35,7 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
     begin: int  # hours since 1970
     end: int  # excluded
     events: dict[str, int]  # lines of the raw foreign logs, by datacentre
-    files: dict[str, dict[str, int]]  # of the whole datacentre, by log side
+    files: dict[str, dict[str, int]]  # counts for the whole datacentre, by log side
     closed: bool  # all of it was judged
 
 
@@ -109,7 +108,7 @@ class Nights:
 
 
 class Chosen(NamedTuple):
-    """Hours to verify, and a line for people that says why these; empty where they were given."""
+    """Hours to verify, and a line for people with the reason; empty if the hours were given."""
 
     begin: int
     end: int
@@ -122,10 +121,9 @@ def latest_hour(now_ns: int, patience_s: float) -> int:
 
 
 def chosen(begin: int | None, end: int | None, latest: int, nights: Nights, first_read: Sequence[int]) -> Chosen:
-    """Returns the range to verify: ``begin`` and ``end`` where they are given, else from the oldest day that is not
-    closed to the last whole day (UTC) before the hour ``latest``. ``first_read``: the first hour of each dispatcher's
-    ledger. Raises UsageError for a range that is empty or cannot be judged yet.
-    """
+    """Returns the range to verify: ``begin`` and ``end`` if given, else from the oldest day that is not closed to the
+    last whole day (UTC) before the hour ``latest``. ``first_read``: the first hour of each dispatcher's ledger.
+    Raises UsageError for a range that is empty or cannot be judged yet."""
     if end is not None and end > latest:
         raise UsageError(
             f"--to {hour_text(end)}: events of that time may still wait for their primary event (unmatched_after and "
@@ -165,5 +163,4 @@ def files_by_side(files: Iterable[tuple[str, str]], datacentres: Iterable[str]) 
     return found
 
 
-Events = Mapping[Hours, Mapping[str, int]]
-"""Piece -> datacentre -> lines of its raw foreign logs."""
+Events = Mapping[Hours, Mapping[str, int]]  # piece -> datacentre -> lines of its raw foreign logs

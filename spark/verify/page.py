@@ -13,8 +13,7 @@ from photon.spark.verify.causes import Cause
 from photon.spark.verify.figures import ClassCount, ExampleFinding, Figures, bars, hour_text
 
 BARS_MAX = 96
-CHART = (1040, 120)
-"""Width and height of a chart, in the units of its SVG."""
+CHART = (1040, 120)  # width and height of a chart, in the units of its SVG
 EXAMPLES_SHOWN = 5
 DIFFERENCES_SHOWN = 20
 _STYLE = """
@@ -116,7 +115,7 @@ def _coverage(figures: Figures) -> str:
 
 
 def _causes(causes: Sequence[Cause]) -> str:
-    """Each with its command, which a click selects as a whole."""
+    """Each cause with its command, which a click selects as a whole."""
     if not causes:
         return ""
     rows = "".join(
@@ -211,7 +210,7 @@ def _svg(
                 f"{stack[2]:,} problems"  # fmt: skip
         for count, (_, colour) in zip(stack, _LEVELS, strict=True):
             if count:
-                tall = max(count * scale, 1.5)  # one problem among a million is seen
+                tall = max(count * scale, 1.5)  # one problem among a million stays visible
                 y -= tall
                 drawn.append(
                     f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(step - 1, 1):.1f}" height="{tall:.1f}" '
@@ -269,7 +268,7 @@ def _ledger(figures: Figures) -> str:
 
 
 def _differences(figures: Figures) -> str:
-    """What the ledger says otherwise than logs and outputs, what nothing explains first."""
+    """Differences between the ledger and the counts, unexplained ones first."""
     shown = sorted(figures.differences, key=lambda each: -each.unexplained)[:DIFFERENCES_SHOWN]
     if not shown:
         return '<p class="dim">It agrees with what was counted in logs and outputs.</p>'
@@ -320,7 +319,7 @@ def _many(word: str, count: int) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Never 100 % where something is missing."""
+    """Never 100 % if something is missing."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.9999):.4f} %"

@@ -1,4 +1,4 @@
-"""What the verification reads of its sources, as DataFrames."""
+"""The verification's inputs, read as DataFrames."""
 
 from __future__ import annotations
 
@@ -51,18 +51,17 @@ if TYPE_CHECKING:
 
 HOUR_NS = 3_600_000_000_000
 PLACES = "datacentre string, output_file string, output_offset bigint"
+# Largest error in hours of a record's, line's or entry's time at which it is still grouped with its event
 MARGIN_HOURS = 1
-"""By so much the time of a record, line or entry may be wrong, and it is still brought together with its event."""
 FULL_MARGIN_HOURS = HOURS_A_DAY
 
 
 @dataclass(slots=True)
 class VerifyTask:
-    """What is to be verified, and all that was gathered for it before outputs are read (rule 15)."""
+    """The range to verify, and the data that was gathered before outputs are read (rule 15)."""
 
     sources: PipelineSources
-    deployment: str
-    """The deployment's fingerprint."""
+    deployment: str  # the deployment's fingerprint
     from_hour: int
     to_hour: int
     made_at: str
@@ -70,40 +69,33 @@ class VerifyTask:
     exported_ns: int = 0
     exported_at: str | None = None
     boundary_ns: int | None = None
+    # (datacentre, identity of a log, read up to, path) of each log of the dispatchers whose state is known
     places: Sequence[tuple[str, str, int, str]] = ()
-    """(datacentre, identity of a log, read up to, path) of each log of the dispatchers whose state is known."""
     places_of: tuple[str, ...] = ()
-    waiting: Path | None = None
-    """Directory of Parquet files with the digests (``digest``) that wait in retry stores."""
-    others: tuple[str, ...] = ()
-    """Datacentres of other joins of the deployment: their ids stand in the same registry."""
-    backfills: Sequence[Path] = ()
-    """Output directories of backfills of the range."""
+    waiting: Path | None = None  # directory of Parquet files with the digests (``digest``) that wait in retry stores
+    others: tuple[str, ...] = ()  # datacentres of other joins of the deployment: their ids are in the same registry
+    backfills: Sequence[Path] = ()  # output directories of backfills of the range
     given_up: pa.Table | None = None
     ledger: list[LedgerLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    full: bool = False
-    """Every day of the range is verified, whatever is known of it."""
-    kept: Path | None = None
-    """The directory of what is known of earlier runs; executors see it."""
+    full: bool = False  # verify every day of the range, regardless of earlier runs
+    kept: Path | None = None  # the directory with the state of earlier runs; executors see it
     commands: CommandLine = field(default_factory=CommandLine)
+    # An event that its dispatcher read, or could have read, before this has waited for longer than the join's
+    # patience. `None` means that it may wait without end.
     waited_before_ns: int | None = None
-    """An event that its dispatcher read, or could have read, before this has waited for longer than the join's
-    patience. `None` means that it may wait without end."""
+    # Datacentre -> events of the range that have waited in its retry store since before that
     waited: Mapping[str, int] = field(default_factory=dict)
-    """Datacentre -> events of the range that wait in its retry store since before that."""
-    allow_empty: bool = False
-    """Days without events are right, however many earlier days had."""
-    export_bytes: int = 0
-    """Of the registry's export, as far as it is read."""
+    allow_empty: bool = False  # days without events are right, regardless of earlier days
+    export_bytes: int = 0  # bytes read of the registry's export
 
     def export_read(self, size: int) -> None:
-        """More of it is."""
+        """Adds to the bytes read."""
         self.export_bytes += size
 
     @property
     def keys(self) -> Path | None:
-        """The directory of what is known of the keys of primary logs, as they are read now."""
+        """The directory of key indexes for primary logs, as they are read now."""
         if self.full or self.kept is None:
             return None
         read = [photon.__version__, self.sources.join.adapter, self.sources.primary]
@@ -112,7 +104,7 @@ class VerifyTask:
 
     @property
     def margin(self) -> int:
-        """Hours around the range in which an event with another time is looked for."""
+        """Hours around the range in which an event with another time is searched."""
         return FULL_MARGIN_HOURS if self.full else MARGIN_HOURS
 
 
@@ -125,8 +117,8 @@ def inputs(
     notes: ReadNotes,
     unnamed: Set[tuple[str, str]],
 ) -> tuple[VerifyInputs, list[InputFile]]:
-    """Reads some hours and a margin around them, and a sample; with the files of logs and outputs that are read.
-    ``unnamed``: (datacentre, name) of output files that nothing names."""
+    """Reads some hours and a margin around them, and a sample; returns also the files of logs and outputs that are
+    read. ``unnamed``: (datacentre, name) of output files that no manifest names."""
     sources = task.sources
     wide = merged([*((begin - task.margin, end + task.margin) for begin, end in parts), *sample])
     window = _window(wide[0][0], wide[-1][1])
@@ -173,7 +165,7 @@ def known_logs(task: VerifyTask, days: Days, notes: Iterable[ReadNote]) -> Known
 
 
 def _logs_gone(task: VerifyTask, days: Days) -> Iterator[tuple[LogName, int, LogEvidence]]:
-    """Logs that were read, by a dispatcher or an earlier night, with the byte up to which."""
+    """Missing logs that a dispatcher or an earlier night has read, with the byte up to which."""
     standing = {(each.datacentre, each.identity) for each in days.files}
     for datacentre, identity, to, path in task.places:
         if to and (datacentre, identity) not in standing:
@@ -192,7 +184,7 @@ def logs_known(task: VerifyTask, days: Days) -> dict[LogName, LogEvidence]:
 
 
 def window_of(task: VerifyTask, parts: Sequence[Hours]) -> TimeRange:
-    """From the first to the last event that is looked at."""
+    """The time range from the first to the last event that is looked at."""
     return _window(min(parts)[0] - task.margin, max(parts)[1] + task.margin)
 
 
@@ -201,7 +193,7 @@ def _is_read(file: InputFile, days: Days, hours: Sequence[Hours], window: TimeRa
 
 
 def is_old(file: InputFile, window: TimeRange) -> bool:
-    """Whether it is a raw foreign log that is not opened, for its last write lies before all this."""
+    """True for a raw foreign log that is not opened, as its last write is before the window."""
     assert window.begin_ns is not None
     return file.what == "foreign" and (file.mtime_ns or 0) < window.begin_ns - int(window.slack_s * 1e9)
 
@@ -219,8 +211,8 @@ def written_output(
     window: TimeRange = EVER,
     kinds: Collection[str] = KINDS,
 ) -> DataFrame:
-    """OUTPUT of joiners, dispatchers and backfills, with files that nothing names. ``only``: of these files, as
-    (datacentre, name); ``window``: not of files that are known to be of other times."""
+    """OUTPUT of joiners, dispatchers and backfills, including unlisted files. ``only``: restrict to these files, as
+    (datacentre, name); ``window``: skip files that are known to have other times."""
     written = outputs.outputs(spark, sources, join, kinds=kinds, window=window, only=only)
     work = [each for source in sources for each in outputs.unnamed_ranges(source, kinds)]
     work += [each for directory in backfills for each in backfilled(directory, join.join) if each.reaches(window)]
@@ -236,18 +228,18 @@ def _window(from_hour: int, to_hour: int) -> TimeRange:
 
 
 def registry_of_join(spark: SparkSession, task: VerifyTask, window: TimeRange) -> DataFrame | None:
-    """The ids of this join, and those of which nobody knows whose they are, of these times."""
+    """The ids of this join, and those without a known join, of these times."""
     if task.registry is None:
         return None
     entries = exports.registry(spark, task.registry, window=window, planned=task.export_read)
     if not task.others:
         return entries
-    others = ", ".join(f"'{name}'" for name in task.others)  # names as the settings allow them
+    others = ", ".join(f"'{name}'" for name in task.others)  # names that the settings allow need no quoting
     return entries.where(f"datacentre IS NULL OR datacentre NOT IN ({others})")
 
 
 def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
-    """The files that a backfill shows. Raises BackfillDamaged, UsageError for what is no backfill of this join."""
+    """The files that a backfill shows. Raises BackfillDamaged; UsageError if it is no backfill of this join."""
     places, disk = BackfillPaths(directory.absolute()), UrlDisk()
     job = read_job(disk, places.job)
     if job is None or job.join != join:
@@ -280,16 +272,16 @@ def _read_to(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
 
 
 def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[InputFile]) -> DataFrame:
-    """Names of foreign logs all of which are read: of what cannot be read in others nothing can be said."""
+    """Names of foreign logs that are read completely; an unreadable part of another log proves nothing."""
     named = _named(read, "foreign")
     left = {(datacentre, log_name(path)) for datacentre, path in _named(files, "foreign") - named}
     opened = {(datacentre, log_name(path)) for datacentre, path in named} - left
     return spark.createDataFrame(sorted(opened), "datacentre string, log string")
 
 
-# -- of which hours files are ------------------------------------------------------------------------------------
+# -- hours of files -----------------------------------------------------------------------------------------------
 class FoundHours(NamedTuple):
-    """Hours of files, and of what is new in those that have grown."""
+    """Hours of files, and of the new parts of grown ones."""
 
     spans: dict[Name, Span]
     fresh: dict[Name, Span]
@@ -298,7 +290,7 @@ class FoundHours(NamedTuple):
 def look_into(
     spark: SparkSession, task: VerifyTask, days: Days, files: Sequence[InputFile], notes: ReadNotes
 ) -> FoundHours:
-    """Of files that are read for nothing else."""
+    """Finds the hours of files that are read for no other purpose."""
     sources = task.sources
     foreign, written = _named(files, "foreign"), _named(files, "output")
     if foreign:
@@ -314,7 +306,7 @@ def look_into(
 
 
 def hours_read(totals: RowTotals, days: Days, read: Sequence[InputFile], notes: ReadNotes) -> FoundHours:
-    """Of files that were read for a verification."""
+    """Hours of the files that were read for a verification."""
     return _found(notes, totals.ends, days, read)
 
 
@@ -335,7 +327,7 @@ def _found(notes: ReadNotes, ends: Iterable[FileEnds], days: Days, read: Iterabl
 
 
 def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes: ReadNotes) -> None:
-    """Reads new primary logs for nothing but what verified days lacked."""
+    """Reads new primary logs only for the primary events that verified days lacked."""
     new = _named(days.changed("primary"), "primary")
     nothing = assembled((), part_bits(0))
     sources = task.sources
@@ -345,7 +337,7 @@ def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes:
     ).count()  # fmt: skip
 
 
-# -- of what was verified ----------------------------------------------------------------------------------------
+# -- verified data ------------------------------------------------------------------------------------------------
 def registry_prints(spark: SparkSession, task: VerifyTask, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
     """Number and hash of the ids of each piece, in an export."""
     entries = registry_of_join(spark, task, _window(min(pieces)[0], max(pieces)[1]))
@@ -356,7 +348,7 @@ def registry_prints(spark: SparkSession, task: VerifyTask, pieces: Sequence[Hour
 
 
 def prints(entries: Iterable[IdsOfHour], pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
-    """The same, of ids that were counted by hour."""
+    """Like ``registry_prints``, from ids that were counted by hour."""
     found = dict.fromkeys(pieces, (0, 0))
     starts = {hour: piece for piece in pieces for hour in range(*piece)}
     for hour, count, print_ in entries:
@@ -367,8 +359,8 @@ def prints(entries: Iterable[IdsOfHour], pieces: Sequence[Hours]) -> dict[Hours,
 
 
 def absent_keys(rows: DataFrame, lines: int, pieces: Sequence[Hours]) -> dict[Hours, bytes | None]:
-    """Of each piece the hashes of keys that have no primary event; None where they are too many. ``lines``: of how
-    many lines they are at most."""
+    """For each piece the hashes of keys without a primary event; ``None`` means too many. ``lines``: the maximum
+    number of their lines."""
     if not lines:
         return dict.fromkeys(pieces, b"")
     kept = rows.where(f"role = {LINE} AND judged AND kind = 'unmatched' AND key IS NOT NULL").where(within(pieces))

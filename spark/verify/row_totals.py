@@ -1,4 +1,4 @@
-"""What is counted of all narrow rows beside findings: one aggregate, for each one is planned and reads them all."""
+"""Totals over all narrow rows, besides findings: a single aggregate, as each one is planned and reads all rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from photon.spark.ledger_check import Cell, CountedGroup, CountedHour, folded
 from photon.spark.verify.classify import REOPENED, UNMATCHED
 from photon.spark.verify.narrow_rows import ENTRY, LINE, TORN, UNNAMED
 
-OutputFiles = Mapping[tuple[str, str], int]
-"""(datacentre, file) -> from where on it is new."""
+OutputFiles = Mapping[tuple[str, str], int]  # (datacentre, file) -> offset at which its new part begins
 
 
 class FileEnds(NamedTuple):
-    """First and last hour of an output file, whether no line lacks one; first and last hour of what is new in it."""
+    """First and last hour of an output file, and whether every line has one; first and last hour of its new part."""
 
     datacentre: str
     file: str
@@ -41,18 +40,15 @@ class IdsOfHour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowTotals:
-    cells: dict[Cell, CountedHour]
-    """What the ledger is compared with. A set of pairs counts once, as there."""
+    cells: dict[Cell, CountedHour]  # Counts to compare with the ledger. A set of pairs counts once, as there.
     ends: list[FileEnds]
-    entries: list[IdsOfHour]
-    """One hour may come several times."""
+    entries: list[IdsOfHour]  # an hour may occur several times
     torn: int
-    unmatched: int
-    """Lines of the range without a primary event."""
+    unmatched: int  # lines of the range without a primary event
 
 
 def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
-    """``rows``: NARROW of everything, which Spark keeps."""
+    """``rows``: NARROW of everything, cached by Spark."""
     counted = sql.expr("judged AND hour IS NOT NULL AND (pairs IS NULL OR pair = pairs)")
     backfilled = sql.expr(f"file LIKE '%/{HOUR_PREFIX}%' OR file LIKE '%/{SLOT_PREFIX}%'")
     names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled", "unnamed"]
@@ -83,12 +79,12 @@ def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
 
 
 def print_of_id() -> Column:
-    """That an id was cleared since changes nothing; that it was given up does."""
+    """Unchanged if an id was cleared since; changed if it was given up."""
     return sql.xxhash64("digest", "token", "kind", "event_time_ns", (col("state") == REOPENED).cast("int"))
 
 
 def with_since(lines: DataFrame, since: OutputFiles) -> DataFrame:
-    """With ``since``; null where all or nothing of a file is new."""
+    """Adds ``since``; null if all or nothing of a file is new."""
     if not since:
         return lines.withColumn("since", sql.lit(None).cast("bigint"))
     rows = [(*name, at) for name, at in since.items()]

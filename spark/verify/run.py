@@ -87,8 +87,7 @@ from photon.spark.verify.verdict import InputFile, Verdict
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EXAMPLES_MAX = 5
-"""Examples of each class."""
+EXAMPLES_MAX = 5  # examples of each class
 EVIDENCE_CHARS_MAX = 600
 
 
@@ -105,10 +104,10 @@ def run(
     say: Callable[[str], None],
     publish: Callable[[Path], None] = lambda report: None,
 ) -> VerifyOutcome:
-    """Verifies and writes the report. ``publish`` puts it elsewhere before any day of it is closed.
+    """Verifies and writes the report. ``publish`` copies it elsewhere before any day of it is closed.
 
-    What the next run needs to know is kept where the task says, else next to the report's directory, for all reports
-    there. Raises ReportRefused, OSError, and what ``publish``, reading the sources and Spark raise.
+    State for the next run is kept where the task says, else next to the report's directory, for all reports there.
+    Raises ReportRefused, OSError, and errors from ``publish``, from reading the sources and from Spark.
     """
     outcome: list[VerifyOutcome] = []
     kept = task.kept = task.kept or kept_below(directory.parent, task.sources.join.join)
@@ -130,8 +129,8 @@ def run(
 
 
 def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
-    """Removes what is known of the keys of logs that are gone, or that are read otherwise now; after a full run all,
-    for an adapter may have changed unnoticed."""
+    """Removes key indexes of logs that are gone or are read differently now; after a full run all of them, as an
+    adapter may have changed unnoticed."""
     for directory in kept.glob("keys-*"):
         if directory != task.keys:
             shutil.rmtree(directory, ignore_errors=True)
@@ -142,7 +141,7 @@ def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
 
 
 class _Night:
-    """One run: verifies what is new, and some hours of what is not."""
+    """One run: verifies new data, and some hours of old data."""
 
     def __init__(
         self,
@@ -168,7 +167,7 @@ class _Night:
         self.days = days
         self.nights = nights
         self.verified: list[Hours] = []
-        """What was looked at as a whole."""
+        """Hours that were looked at as a whole."""
 
     def build(self, building: Path) -> VerifyOutcome:
         """Fills a report's directory."""
@@ -176,7 +175,7 @@ class _Night:
         pieces = pieces_of(self._task.from_hour, self._task.to_hour)
         good = self._good(pieces)
         while self.verified and (again := self._verify(good, problems)):
-            # What was found while it was read says that more is not as it was: all of it at once.
+            # Reading showed that more has changed: verify all of it at once.
             good = [each for each in good if each.hours not in again]
             self.verified = [at for at in pieces if at not in {each.hours for each in good}]
         if not self.verified:
@@ -196,7 +195,7 @@ class _Night:
         return VerifyOutcome(said, figures)
 
     def _cover(self, pieces: Sequence[Hours], good: Sequence[Piece]) -> None:
-        """Says how much was judged, and which days are closed by it."""
+        """Computes how much was judged, and which days that closes."""
         task, figures, names = self._task, self._figures, self._figures.datacentres
         events = coverage.events_of(pieces, self._lines, names)
         for piece in good:
@@ -223,7 +222,7 @@ class _Night:
         self.nights.add(coverage.judged_nights(looked, self.nights, self.verified, open_days, blind=bool(gone)))
 
     def _good(self, pieces: Sequence[Hours]) -> list[Piece]:
-        """Pieces that need not be verified again, as far as that can be said before; all others are to be."""
+        """Pieces that need not be verified again, as far as known in advance; all others are verified."""
         spark, task, days = self._spark, self._task, self.days
         good: list[Piece] = []
         registry: Mapping[Hours, tuple[int, int]] = {}
@@ -233,7 +232,7 @@ class _Night:
         self._registry = registry
         todo = [at for at in pieces if at not in {each.hours for each in good}]
         ahead = days.unknown() if days.pieces else []
-        if todo:  # most of what is new is read for them in any case
+        if todo:  # most new data is read for them anyway
             ahead = [each for each in ahead if is_old(each, window_of(task, todo))]
         if ahead:
             self._learn(look_into(spark, task, days, ahead, self._notes), ahead)
@@ -255,7 +254,7 @@ class _Night:
         days.read.update(name for name, (_, _, whole) in hours_of_logs(noted).items() if whole)
 
     def _verify(self, good: Sequence[Piece], problems: Path) -> set[Hours]:
-        """Verifies, and writes what comes of it, unless some of what was thought good must be verified too."""
+        """Verifies and writes the findings, unless some pieces thought good must be verified too."""
         task, days, figures, todo = self._task, self.days, self._figures, self.verified
         sampled = min(good, key=lambda each: (each.looked_ns, each.begin), default=None)
         sample = [] if sampled is None else [sampled.sample()]
@@ -320,14 +319,14 @@ class _Night:
         absent = absent_keys(found.rows, found.totals.unmatched, todo)
         for at, counts in counts_by_piece(todo, new).items():
             if any(hour in odd for hour in range(*at)) or any(span.touches(at) for span in spans):
-                continue  # it is looked at again
+                continue  # the next run looks at it again
             piece = Piece(begin=at[0], end=at[1], absent=absent[at], registry=registry[at], counts=counts,
                           looked_ns=time.time_ns())  # fmt: skip
             days.keep([piece])
 
     def _trouble(self, datacentre: str, name: str, why: str) -> FileTrouble:
         work = self._works.get((datacentre, name))
-        if work is None:  # of a backfill
+        if work is None:  # a backfill's file
             return FileTrouble(datacentre, slot_of(name), name, name, why)
         more = ".gz" if work.compressed else ""
         first, last = (None if each is None else each // HOUR_NS for each in (work.first_ns, work.last_ns))
@@ -340,7 +339,7 @@ class _Night:
         return f"{directory}/{note.log}"
 
     def _tell_causes(self, unnamed: Mapping[tuple[str, str], UnnamedLines] | None = None) -> Attributed:
-        """``unnamed``: of files that were read, as ``Verification.unnamed``; none where nothing was verified."""
+        """``unnamed``: of files that were read, as ``Verification.unnamed``; none if nothing was verified."""
         evidence, read = self._evidence, {(each.datacentre, each.path) for each in self._read.values()}
         evidence.unnamed = [
             UnnamedFile(*name, self._works[name].path, (unnamed or {}).get(name, UnnamedLines()),
@@ -356,7 +355,7 @@ class _Night:
         return attributed
 
     def _bytes_read(self) -> Counter[tuple[str, str]]:
-        """By side and datacentre; of output and of the registry's export what was planned."""
+        """Bytes by side and datacentre; for output and the registry's export the planned number."""
         found: Counter[tuple[str, str]] = Counter()
         for note in self._notes.all():
             found[note.what, note.datacentre] += note.bytes
@@ -368,7 +367,7 @@ class _Night:
 
 
 def _slots_of(task: VerifyTask, works: Mapping[tuple[str, str], RangeWork]) -> dict[str, Counter[str]]:
-    """Datacentre -> slot that can be read -> number of its files."""
+    """Datacentre -> readable slot -> number of its files."""
     found = {source.datacentre: Counter[str]() for source in task.sources.outputs}
     for source in task.sources.outputs:
         states = outputs.place_of(source).states(UrlDisk())
@@ -393,8 +392,8 @@ def _figures(task: VerifyTask, files: Sequence[InputFile]) -> Figures:
 
 
 def _overdue(task: VerifyTask, files: Sequence[InputFile]) -> list[str]:
-    """Says what has waited for longer than the join's patience: events in retry stores, and unread ends of logs that
-    nobody has written to since. Of a compressed log only whether its dispatcher has begun it is known."""
+    """Reports what has waited for longer than the join's patience: events in retry stores, and unread ends of logs
+    without a recent write. For a compressed log it is only known whether its dispatcher has begun it."""
     if task.waited_before_ns is None:
         return []
     since = hour_text(task.waited_before_ns // HOUR_NS)
@@ -443,12 +442,9 @@ def _adapter(spec: AdapterSpec) -> Adapter:
 # -- inputs ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    files: list[InputFile]
-    """Every file that there is, as it is now."""
-    places: dict[Name, Path | LogPath]
-    """Paths of the files whose growth is looked at."""
-    works: dict[tuple[str, str], RangeWork]
-    """(datacentre, name) -> an output file, be it named or not."""
+    files: list[InputFile]  # every existing file in its current state
+    places: dict[Name, Path | LogPath]  # paths of the files whose growth is examined
+    works: dict[tuple[str, str], RangeWork]  # (datacentre, name) -> an output file, listed in a manifest or not
 
 
 def _input_files(task: VerifyTask, note: Callable[[str], None]) -> _Inputs:
@@ -488,7 +484,7 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> _Inputs:
 
 
 def _tail(path: Path | LogPath, end: int) -> str:
-    """Empty of what does not stand there as it is read."""
+    """Digest of the file's tail; empty if the file no longer has these bytes."""
     if path.name.endswith(COMPRESSED_SUFFIXES) or is_final(path):
         return ""
     try:
@@ -506,7 +502,7 @@ def _output_file(work: outputs.RangeWork) -> InputFile:
                      mtime_ns=None if path is None else path.stat().st_mtime_ns, first=first, last=last)  # fmt: skip
 
 
-# -- what came out -----------------------------------------------------------------------------------------------
+# -- results ------------------------------------------------------------------------------------------------------
 def _write_problems(problems: DataFrame, directory: Path) -> None:
     from pyspark.sql import functions as sql
 
@@ -522,7 +518,7 @@ def _examples(problems: DataFrame) -> list[ExampleFinding]:
 
     order = Window.partitionBy("class").orderBy("hour", "datacentre", "digest")
     few = problems.withColumn("place", sql.row_number().over(order)).where(f"place <= {EXAMPLES_MAX}")
-    rows = sorted(few.collect(), key=lambda row: (row["class"], row["place"]))  # so few that Spark need not
+    rows = sorted(few.collect(), key=lambda row: (row["class"], row["place"]))  # too few to need Spark
     return [_example(row.asDict()) for row in rows]
 
 

@@ -1,12 +1,12 @@
 """The report's directory: built under another name and renamed, so that a directory of that name is whole.
 
-verdict.json        what came out, for programs (Verdict)
+verdict.json        the result, for programs (Verdict)
 summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
 problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by day
-inputs.jsonl        every file that there was: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
+inputs.jsonl        every existing file: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
 report.html         for people
 
-Below a URL there is a report when its verdict is there: it comes last, and goes first where another one replaces it.
+Below a URL a report exists once its verdict does: it is written last, and removed first when a report is replaced.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from photon.spark.verify.figures import EXITS, Figures, hour_text
 SUMMARY_NAME, INPUTS_NAME, PAGE_NAME = "summary.json", "inputs.jsonl", "report.html"
 SUMMARY = "summary"
 TAIL_BYTES = 4096
+# Prefixes of all names in a report, including its repair's journals
 OWN = (VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME, PROBLEMS, SUMMARY, "recover-")
-"""So the names begin of all that stands in a report, its repair's journals too."""
 PARTIAL, BEFORE = ".partial", ".before"
 
 
@@ -43,50 +43,40 @@ class ReportRefused(PhotonError):
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True):
-    what: str
-    """foreign, primary, output or registry."""
+    what: str  # foreign, primary, output or registry
     datacentre: str
     path: str
     bytes: int
     mtime_ns: int | None = None
-    identity: str = ""
-    """Of a raw log, by which it is known when it is renamed."""
+    identity: str = ""  # of a raw log: identifies it after a rename
     first: int | None = None
-    last: int | None = None
-    """First and last hour of its events, where that is known without reading it."""
+    last: int | None = None  # first and last hour of its events, if known without reading it
+    # Digest of its last bytes (TAIL_BYTES), which identifies it after it has grown; only for plain files
     tail: str = ""
-    """Digest of its last bytes (of TAIL_BYTES), by which it is known when it has grown; of plain files."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=VERSION):
     """The content of ``verdict.json``."""
 
-    deployment: str
-    """Fingerprint of the deployment that was verified."""
+    deployment: str  # fingerprint of the verified deployment
     join: str
-    exported_ns: int
-    """Wall clock before the registry's export began; 0: there was none."""
+    exported_ns: int  # wall clock before the registry's export began; 0: there was none
     made_at: str
     begin: str
     end: str
-    verdict: str
-    """right, problems or not-judged."""
+    verdict: str  # right, problems or not-judged
     exit: int
     problems: int
-    counts: dict[str, int]
-    """All findings by class, acknowledged ones too."""
-    acknowledged: dict[str, int]
-    """Those among them that are no problem, as somebody has accepted them."""
+    counts: dict[str, int]  # all findings by class, acknowledged ones too
+    acknowledged: dict[str, int]  # findings among them that are no problem, as somebody has accepted them
+    # Unexplained differences between the dispatchers' ledgers and the counts; included in problems
     ledger_unexplained: int
-    """Counts of the dispatchers' ledgers that differ from what was counted, and nothing explains it; in problems."""
-    inputs: list[dict[str, Any]]
-    """Totals of what was read; every file is in inputs.jsonl."""
+    inputs: list[dict[str, Any]]  # totals of the inputs; every file is in inputs.jsonl
     reused: list[str]
     notes: list[str]
+    # Events, judged, pending and files of each datacentre, next to the usual number of events
     coverage: list[dict[str, Any]]
-    """Events, judged, pending and files of each datacentre, next to the usual number of events."""
-    unjudged: list[str]
-    """Why it is not judged; empty where it is."""
+    unjudged: list[str]  # why it is not judged; empty if it is
     unlooked: list[str]
     causes: list[Cause] = []
 
@@ -121,11 +111,11 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
 
 
 def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> None:
-    """``build`` is given the directory to fill. A report that stood there before is replaced when the new one is
-    whole. Raises ReportRefused, OSError, and what ``build`` raises."""
+    """``build`` receives the directory to fill. An existing report is replaced once the new one is whole. Raises
+    ReportRefused, OSError, and errors from ``build``."""
     building = directory.with_name(directory.name + PARTIAL)
     before = directory.with_name(directory.name + BEFORE)
-    if not directory.exists() and before.exists():  # cut short between the two renames
+    if not directory.exists() and before.exists():  # interrupted between the two renames
         disk.rename(before, directory)
     if directory.exists() and not (directory / VERDICT_NAME).exists() and any(directory.iterdir()):
         raise ReportRefused(f"{directory}: holds something that is no report; name another directory")
@@ -146,7 +136,7 @@ def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> 
 
 
 def check_below(to: ObjectPath) -> list[str]:
-    """Keys of the report that is there, whole or not, its verdict first. Raises ReportRefused, ObjectsUnavailable."""
+    """Keys of the existing report, whole or not, its verdict first. Raises ReportRefused, ObjectsUnavailable."""
     with told(to):
         found = below(to)
     for name in found:
@@ -156,7 +146,7 @@ def check_below(to: ObjectPath) -> list[str]:
 
 
 def put_below(directory: Path, to: ObjectPath) -> None:
-    """A whole report in place of the one that is there. Raises ReportRefused, ObjectsUnavailable, OSError."""
+    """Replaces the existing report with a whole one. Raises ReportRefused, ObjectsUnavailable, OSError."""
     old = check_below(to)
     with told(to):
         for key in old:
@@ -177,7 +167,7 @@ def write_json(disk: Disk, path: Path, value: object) -> None:
 def fingerprint(settings: Settings, key: bytes) -> str:
     """32 hex digits over the joins, the key, and which datacentre reads and writes where.
 
-    Processes may come and go, ids may be resharded: a report stays good. With another one of these it does not.
+    Processes may come and go, ids may be resharded: a report stays valid. If any of these changes, it does not.
     """
     joins = {name: msgspec.to_builtins(join, enc_hook=float) for name, join in sorted(settings.join.items())}
     places = {
