@@ -21,25 +21,25 @@ from photon.computing.topology import KeyOf, Topology
 from photon.computing.topology import Limits as Limits
 from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
 
-SEQUENCER_BITS = 40  # the id of a weak production has the sequencer of its owner above this many bits
+SEQUENCER_BITS = 40  # ids of weak productions have their owner's sequencer above this many bits
 
 
 class Counts(NamedTuple):
-    """Since the engine was made."""
+    """Counters since the engine was made."""
 
     records: int = 0
-    repeated: int = 0  # dropped: they had been taken before
+    repeated: int = 0  # dropped, as they had been taken before
     late: int = 0  # records before their computation's watermark
     timers: int = 0
     past: int = 0  # timers that were set in the past
     produced: int = 0
-    dropped: int = 0  # for computations that were taken out
-    aside: int = 0  # records and timers that are put aside, now
+    dropped: int = 0  # sent to computations that were removed
+    aside: int = 0  # records and timers set aside now
 
 
 class Engine:
-    """The owner of one interval of keys. Not for several threads. After any exception but that of ``change`` it must
-    not be used any more: another is made on the same store."""
+    """The owner of one interval of keys. Not thread-safe. Unusable after any exception except one from ``change``:
+    make another engine on the same store."""
 
     def __init__(
         self,
@@ -51,10 +51,9 @@ class Engine:
         limits: Limits | None = None,
         guards: Guards = Unguarded,
     ) -> None:
-        """Acquires the store. ``limits``: instead of the topology's. Raises TopologyError, Retired,
-        ComputingError."""
+        """Acquires the store. ``limits`` replaces the topology's. Raises TopologyError, Retired, ComputingError."""
         topology.checked()
-        self.held = ""  # why the last ``take`` was held back, for people; empty: it was not
+        self.held = ""  # why the last ``take`` was held back, for people; empty if it was not
         self._store, self._given, self._guards = store, limits, guards
         self._limits = limits = limits or topology.limits
         self._interval = store.interval
@@ -66,7 +65,7 @@ class Engine:
         self._changed = self._moved = self._more = False
         self._to_ack: dict[tuple[str, str], list[int]] = {}
         """Sender and owner of a message -> ids of weak productions."""
-        self._weak: dict[int, tuple[str, Item]] = {}  # id -> target, item: not acknowledged; they have no numbers yet
+        self._weak: dict[int, tuple[str, Item]] = {}  # id -> target, item: unacknowledged; they have no numbers yet
         self._weak_fresh: dict[str, list[Item]] = {}
         self._weak_last = self._sequencer << SEQUENCER_BITS
         self._weak_since_ns = 0
@@ -83,12 +82,11 @@ class Engine:
 
     @property
     def version(self) -> int:
-        """Of its topology."""
         return self._topology.version
 
     @property
     def committed(self) -> int:
-        """The last number of a production that is in the store."""
+        """The last number of a production in the store."""
         return self._number
 
     @property
@@ -97,27 +95,27 @@ class Engine:
         return self._topology.published
 
     def shown(self, sender: str, directory: str) -> int:
-        """The last number of ``sender`` that is known to be published in this directory; -1 means none."""
+        """The last number of ``sender`` known to be published in this directory; -1 means none."""
         return self._standing.shown.get(sender, {}).get(directory, -1)
 
     @property
     def inherits(self) -> bool:
-        """Whether what was sent before a split or a merge is not all delivered."""
+        """True if messages from before a split or a merge are not all delivered."""
         return bool(self._standing.inherited)
 
     # -- input
     def position(self, source: str) -> bytes | None:
-        """Where to read on; what was taken since the last commit counts. None: from the begin."""
+        """The position to read on from, including input taken since the last commit. ``None`` means the beginning."""
         return self._standing.sources.get(source)
 
     def has_ended(self, source: str) -> bool:
-        """Whether it was said that nothing more comes of it."""
+        """True if the source has declared its end."""
         own = self._standing.heard.get(self.id, {})
         return source in own and own[source].exact_ns == ENDED_NS
 
     def take(self, batch: Input, now_ns: int) -> bool:
-        """Runs the computations for it. False: held back (skew, outbox or what was put aside is at its limit; see
-        ``held``): offer it again later. A repetition is dropped, and is True."""
+        """Runs the computations on the batch. False: held back (skew, outbox or records set aside are at their limit;
+        see ``held``): offer it again later. A repetition is dropped, and returns True."""
         if batch.source not in self._topology.sources:
             raise ComputingError(f"the topology {self._topology.name} has no source {batch.source!r}")
         if batch.begin != self.position(batch.source):
@@ -139,13 +137,13 @@ class Engine:
         return True
 
     def leave(self, source: str) -> None:
-        """This owner reads nothing of a source that is not shared: its watermark is not waited for."""
+        """This owner reads nothing of an unshared source: do not wait for its watermark."""
         self._changed |= self._standing.sources.pop(source, None) is not None
         self._hear(source, ENDED)
 
     def receive(self, message: Message, now_ns: int) -> bool:
-        """The same for a message of another owner. False: it is not for here, of a newer topology, or what comes
-        first is still missing: the sender will send it again."""
+        """Like ``take``, for a message of another owner. False: it is not for this owner, has a newer topology, or an
+        earlier message is still missing: the sender will send it again."""
         if message.target != self.id or message.topology > self._topology.version:
             return False
         if not self._parents_ended(message):
@@ -158,9 +156,9 @@ class Engine:
     def _receive(self, message: Message, now_ns: int) -> None:
         standing, sender = self._standing, message.sender
         taken = standing.taken(sender, self._interval)
-        newest = message.upto >= least(taken)  # else it is late, and so are its watermarks
+        newest = message.upto >= least(taken)  # otherwise it is late, and so are its watermarks
         if message.weak and message.upto < standing.seen_from.get(sender, 0):
-            return  # late, and doubled: what it tells has come since with a number
+            return  # a late duplicate: its items have since come with numbers
         to_ack = self._to_ack.setdefault((sender, message.owner), [])
         seen = standing.seen.get(sender, {})
         weak = message.weak
@@ -191,14 +189,15 @@ class Engine:
         self._run(now_ns)
 
     def advance(self, now_ns: int) -> bool:
-        """Calls timers of the wall clock, and what is left of others. True: there is more to do, after a commit."""
+        """Calls wall-clock timers, and handles the remains of other intervals. True: there is more to do, after a
+        commit."""
         if not self._caught_up(now_ns):
             return False
         self._run(now_ns)
         return self._more
 
     def retry(self, now_ns: int) -> None:
-        """Tries again what was put aside."""
+        """Tries the set-aside records and timers again."""
         if not self._caught_up(now_ns):
             return
         for stage in self._stages:
@@ -213,22 +212,22 @@ class Engine:
     # -- commit
     @property
     def has_acknowledgements(self) -> bool:
-        """True if others have acknowledged what the store still keeps for them, and nothing is left to take in."""
+        """True if others have acknowledged data that the store still keeps for them, and no input is pending."""
         return self._outbox.done and not self._weak
 
     @property
     def moved(self) -> bool:
-        """Whether watermarks that others are told of have moved since the last commit."""
+        """True if watermarks that are sent to others have moved since the last commit."""
         return self._moved
 
     def ready(self, now_ns: int) -> bool:
-        """Whether to commit now: something changed, and no weak production waits for its acknowledgement; but who has
-        others to acknowledge waits for nobody, as two would wait for each other."""
+        """True if it is time to commit: something changed, and no weak production waits for its acknowledgement. An
+        owner that has others to acknowledge waits for nobody, as two owners would wait for each other."""
         waits = self._weak and not self._to_ack and abs(now_ns - self._weak_since_ns) < self._limits.straggler_ns
         return self._changed and not waits
 
     def commit(self) -> None:
-        """All that was taken since the last one becomes durable. Raises Fenced, Retired, OSError."""
+        """Makes everything taken since the last commit durable. Raises Fenced, Retired, OSError."""
         standing = self._standing
         for target, item in self._weak.values():
             standing.number += 1
@@ -254,7 +253,7 @@ class Engine:
 
     # -- output
     def outgoing(self) -> list[Message]:
-        """Committed productions, and watermarks that moved: for each target one message at a time, again after
+        """Committed productions, and watermarks that moved: one message at a time for each target, repeated after
         ``resend``. Targets: ids of intervals, and PUBLISH + stream."""
         out = self._outbox.messages(
             self.id,
@@ -270,8 +269,8 @@ class Engine:
         return out
 
     def weak(self) -> list[Message]:
-        """Weak productions: to be sent before the commit, each once. What is not acknowledged by then is sent again
-        after it, like strong ones."""
+        """Weak productions: to be sent once before the commit. Unacknowledged ones are sent again after it, like
+        strong ones."""
         most, standing = self._limits.message_items, self._standing
         out = []
         for target, items in self._weak_fresh.items():
@@ -283,7 +282,7 @@ class Engine:
         return out
 
     def acks(self) -> list[Ack]:
-        """For messages whose content is committed now."""
+        """Acknowledgements of messages whose content is now committed."""
         if self._changed:
             return []
         out = [
@@ -299,7 +298,7 @@ class Engine:
         self._outbox.acknowledged(ack)
 
     def awaits(self, target: str) -> bool:
-        """Whether something that it was sent after a commit was not acknowledged, so that ``resend`` may be due."""
+        """True if a message sent to the target after a commit is unacknowledged, so that ``resend`` may be due."""
         return self._outbox.awaits(target)
 
     def resend(self, target: str) -> None:
@@ -308,15 +307,15 @@ class Engine:
 
     # -- changes while it runs
     def change(self, topology: Topology) -> None:
-        """Parts were added or taken out. Commits before. Raises TopologyError: then nothing was changed."""
+        """Adds or removes parts. Commits first. Raises TopologyError and then changes nothing."""
         topology.checked()
         if self._changed:
             self.commit()
         self._set(topology, self._intervals)
 
     def rewire(self, intervals: Intervals) -> None:
-        """Intervals of other owners were split or merged. Commits before, and after: a message to a new interval
-        must not leave before what was for the old one is addressed to it."""
+        """Adapts to splits or merges of other owners' intervals. Commits before, and after: a message to a new
+        interval must not leave before messages for the old one are addressed to it."""
         if self._changed:
             self.commit()
         self._intervals = intervals
@@ -324,16 +323,16 @@ class Engine:
         if self._outbox.rewire(intervals):
             self.commit()
 
-    # -- what it says
+    # -- reports
     def faults(self) -> list[Fault]:
-        """Since it was asked last."""
+        """Faults since the last call."""
         found = [fault for stage in self._stages for fault in stage.faults]
         for stage in self._stages:
             stage.faults.clear()
         return found
 
     def watermarks(self) -> dict[str, Watermark]:
-        """Of each computation: all its input before that has been processed."""
+        """The watermark of each computation: all its input before that has been processed."""
         return {stage.name: Watermark(stage.low_ns, stage.low_ns, stage.waiting) for stage in self._stages}
 
     def counts(self) -> Counts:
@@ -355,7 +354,7 @@ class Engine:
         for stream in self._outbox.unpublished() - topology.published.keys():
             raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
         if self._stages:
-            self._note_shown()  # where it was published up to now
+            self._note_shown()  # the directories used so far
         self._topology, self._intervals, self._limits = topology, intervals, limits
         self._sends = topology.sends
         self._stages = [
@@ -399,7 +398,8 @@ class Engine:
         return ""
 
     def _caught_up(self, now_ns: int) -> bool:
-        """After a merge one's parents may have sent each other what has not come yet: that is taken first."""
+        """True if nothing from this interval's parents is missing: after a merge, their messages to each other come
+        first."""
         box, ended = self._outbox, self._standing.ended
         if not self._standing.inherited or not box.has(self.id):
             return True
@@ -420,7 +420,7 @@ class Engine:
             self._changed = self._moved = True
 
     def _run(self, now_ns: int) -> None:
-        """All that there is to do, producers before consumers."""
+        """Runs all pending work, producers before consumers."""
         limits = self._limits
         self._more = False
         for stage in self._stages:
@@ -453,7 +453,7 @@ class Engine:
             if stage.part.outputs and not stage.behind:
                 aside, exact_ns = sum(stage.aside.values()), self._low(stage, exact=True)[0]
                 if aside and exact_ns < ENDED_NS:
-                    exact_ns = NEVER_NS  # what was put aside may come yet, whatever its time: it stays where it is
+                    exact_ns = NEVER_NS  # set-aside records may come with any time: it stays where it is
                 mark = Watermark(min(exact_ns, stage.low_ns), stage.low_ns, expected + aside)
                 for stream in stage.part.outputs:
                     self._hear(stream, mark)
@@ -466,7 +466,7 @@ class Engine:
         return low_ns, waiting
 
     def _senders(self, stream: str) -> Collection[str]:
-        """Who may send records of a stream."""
+        """The possible senders of a stream's records."""
         source = self._topology.sources.get(stream)
         if source is not None and source.shared:
             return (self.id,)
@@ -491,7 +491,7 @@ class Engine:
     def _route_to(
         self, stage: Stage, key_of: KeyOf, taken: Sequence[Taken], *, keep_own: bool, weak: bool = False
     ) -> None:
-        """``keep_own``: what is another's is dropped, who reads it as well."""
+        """``keep_own``: drop records for other owners, which read the same input."""
         keys = stage.keys_of(key_of, [record for record, _ in taken])
         groups = self._groups.setdefault(stage.name, {})
         whole, interval = self._whole, self._interval
@@ -528,30 +528,30 @@ class Engine:
                 self._standing.shown.setdefault(sender, {})[directory] = number
 
     def _note_committed(self) -> None:
-        """What messages may say from now on."""
+        """Updates the data that messages may contain from now on."""
         self._number = self._standing.number
         self._marks = dict(self._standing.heard.get(self.id, {}))
 
     def _targets(self, *, others: bool) -> list[str]:
-        """``others``: owners of other intervals as well."""
+        """``others``: include owners of other intervals."""
         named = [each.id for each in self._intervals.all if each.id != self.id] if others else []
         return named + [PUBLISH + stream for stream in self._topology.published]
 
     def _marks_for(self, target: str) -> dict[str, Watermark]:
         if self._outbox.has(target, self._standing.inherited):
-            return {}  # productions of before the split or merge are on their way still, under another name
+            return {}  # productions from before the split or merge are still on their way, under another name
         if target.startswith(PUBLISH):
             stream = target.removeprefix(PUBLISH)
             return {stream: self._marks[stream]} if stream in self._marks else {}
         return self._marks
 
     def _last_of(self, sender: str, left: Inherited) -> list[Message]:
-        """Of an interval that was split or merged: what was not delivered, and then its end."""
+        """The remaining messages of an interval that was split or merged: undelivered items, and then its end."""
         ended, box = self._standing.ended, self._outbox
         if sender not in ended and ended.issuperset(left.parents) and not box.has(self.id, (sender,)):
             self._standing.end(sender, ())
             self._changed = self._moved = True
-        targets, end = self._targets(others=True), left.last + 1  # a topology of later may send them something
+        targets, end = self._targets(others=True), left.last + 1  # a later topology may send them something
         if sender in ended and all(box.has_acked(sender, target, end) for target in targets):
             del self._standing.inherited[sender]
             self._standing.shown.pop(sender, None)
@@ -570,7 +570,7 @@ class Engine:
         )
 
     def _evict(self) -> None:
-        """Rows without timers leave the cache first, then those whose timers are far: what is needed next stays."""
+        """Evicts rows without timers first, then those with the latest timers: rows needed soon stay."""
         size = sum(stage.cached for stage in self._stages)
         if size <= self._limits.cache_bytes:
             return

@@ -1,4 +1,4 @@
-"""What goes wrong with computations."""
+"""Errors of computations."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from photon.config.errors import PhotonError, UsageError
 
 
 class TopologyError(UsageError):
-    """The graph of computations cannot be run."""
+    """The graph of computations cannot run."""
 
 
 class ComputingError(PhotonError):
-    """The engine or its store cannot go on."""
+    """The engine or its store cannot continue."""
 
 
 class Fenced(ComputingError):
-    """Another owner has taken this interval of keys: nothing was written, and this one must end."""
+    """Another owner has taken this interval of keys: nothing was written, and this owner must end."""
 
 
 class Retired(ComputingError):

@@ -1,4 +1,4 @@
-"""How user code is called: watched, and what it raised is said in one line."""
+"""Calls user code under a watchdog, and reports its exceptions in one line."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from photon.computing.model import Computation, Misused
 
 
 def failed() -> tuple[type[BaseException], ...]:
-    """The exceptions of user code that end its call only: all of them, ``sys.exit()`` too. A KeyboardInterrupt is
-    passed on where Ctrl-C raises it; ``photon compute`` handles that signal itself."""
+    """The exceptions of user code that end only the call: all of them, including ``sys.exit()``. A KeyboardInterrupt
+    passes through if Ctrl-C raises it; ``photon compute`` handles that signal itself."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return (Exception, Hung, SystemExit, GeneratorExit)
     return (BaseException,)
 
 
 class Guard(Protocol):
-    """Ends a call that does not come back by raising ``Hung`` in it (``photon.adapters.containment``)."""
+    """Ends a call that does not return by raising ``Hung`` in it (``photon.adapters.containment``)."""
 
-    count: int  # moves on with each call
+    count: int  # increases with each call
 
     def __enter__(self) -> object: ...
 
@@ -33,7 +33,7 @@ Guards = Callable[[Computation], Guard]
 
 
 class Unguarded:
-    """For tests, and for the brave."""
+    """Calls user code without a time limit, for tests."""
 
     def __init__(self, computation: Computation) -> None:
         self.count = 0
@@ -44,7 +44,7 @@ class Unguarded:
 
 
 def reason_of(error: BaseException, computation: Computation, guard: Guard) -> str:
-    """One line: what went wrong, and the innermost line of the computation's own package."""
+    """One line: the error, and the innermost line of the computation's own package."""
     if isinstance(error, Hung):
         return f"it did not come back within {computation.time_limit_s:g} s{getattr(guard, 'where', '')}"
     home = type(computation).__module__.partition(".")[0]

@@ -1,7 +1,6 @@
-"""Rows of an HBase table whose cells have versions that are given by us, as HBase's timestamps: a cell has what was
-written with the highest one, whatever was written last. So a write may be repeated, and may come late: it is as if it
-had come in its turn.
-"""
+"""Rows of an HBase table whose cells have versions assigned by us, as HBase's timestamps: a cell has the value
+written with the highest version, regardless of the order of writes. So a write may be repeated, and may come late,
+with the same result as in its turn."""
 
 from __future__ import annotations
 
@@ -17,14 +16,13 @@ from photon.eventstore.hbase.api import HBaseUnavailable
 from photon.eventstore.hbase.servers import Servers
 
 FAMILY = b"c"
-THREADS = 3
-"""Of a process, for each server: a connection has one of the server's threads to itself, of which there are 16."""
-CALL_SECONDS_MAX = 60.0  # a call, with its repetitions, is given up after this long: a region may be moving
+THREADS = 3  # Threads per process and server: a connection occupies one of the server's 16 threads.
+CALL_SECONDS_MAX = 60.0  # seconds for a call with its repetitions: a region may be moving
 GET_ROWS = 500
 SCAN_ROWS = 1000
-SCAN_WHOLE_ROWS = 100  # at a time, where they are read with all that they hold
+SCAN_WHOLE_ROWS = 100  # at a time, when whole rows are read
 PUT_BYTES = 1 << 20
-PUT_ROWS = 500  # of one call
+PUT_ROWS = 500  # per call
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,13 +33,13 @@ class Cell(NamedTuple):
     version: int
 
 
-Cells = dict[bytes, Cell]  # column -> what it has
+Cells = dict[bytes, Cell]  # column -> its value
 Values = Mapping[bytes, bytes]
-Put = tuple[bytes, Values]  # row, and what some of its columns have from now on
+Put = tuple[bytes, Values]  # row, and new values of some of its columns
 
 
 class VersionedRows:
-    """Thread-safe. Nothing is opened yet. Errors are ComputingError, of one line."""
+    """Thread-safe. Opens nothing yet. Errors are ComputingError, of one line."""
 
     def __init__(
         self,
@@ -57,7 +55,7 @@ class VersionedRows:
         self._pool = ThreadPoolExecutor(THREADS * len(addresses), thread_name_prefix="computing-hbase")
 
     def create(self) -> bool:
-        """Makes the table; False: it is there already."""
+        """Creates the table; False if it exists already."""
         try:
             return self.servers.create(self._table, [(FAMILY, 1)])
         except UsageError:
@@ -66,7 +64,7 @@ class VersionedRows:
             raise ComputingError(str(error)) from None
 
     def get(self, rows: Sequence[bytes]) -> list[Cells]:
-        """One for each; empty where there is nothing."""
+        """One result for each row; empty if the row does not exist."""
         columns = [self._types.TColumn(family=FAMILY)]
 
         def some(batch: Sequence[bytes]) -> list[Cells]:
@@ -77,7 +75,7 @@ class VersionedRows:
         return [cells for found in self._each(some, batches) for cells in found]
 
     def scan(self, prefix: bytes, columns: Sequence[bytes] | None = None) -> Iterator[tuple[bytes, Cells]]:
-        """Rows that begin so, and of them these columns, or all; in their order. Each page is a call of its own."""
+        """Rows with this prefix in order, with these columns or all. Each page is a separate call."""
         begin, end, count = prefix, _behind(prefix), SCAN_ROWS if columns else SCAN_WHOLE_ROWS
         types = self._types
         wanted = [types.TColumn(family=FAMILY, qualifier=each) for each in columns or (None,)]
@@ -91,7 +89,7 @@ class VersionedRows:
             begin = found[-1].row + b"\0"
 
     def put(self, puts: Sequence[Put], version: int) -> None:
-        """All are durable when it returns; in no particular order."""
+        """Everything is durable when this returns; in no particular order."""
 
         def some(batch: Sequence[Any]) -> None:
             self._read(lambda c: c.putMultiple(self._table, batch), "write")
@@ -99,9 +97,9 @@ class VersionedRows:
         self._each(some, list(self._batches(puts, version)))
 
     def replace(self, row: bytes, column: bytes, expected: bytes | None, values: Values, version: int) -> bool:
-        """One mutation, done only where ``column`` has ``expected`` (None: nothing). False: it has not, and nothing
-        was written. What ``values`` give the column must be unlike all that it ever had: that is how a lost answer
-        is told from another's success."""
+        """One atomic mutation, done only if ``column`` has the value ``expected`` (``None``: no value). False: it has
+        another, and nothing was written. The column's new value must differ from all its earlier ones: that
+        distinguishes a lost answer from another writer's success."""
         put, began = self._put(row, values, version), self.clock.monotonic()
         while True:
             try:
@@ -110,7 +108,7 @@ class VersionedRows:
             except HBaseUnavailable as error:  # nothing was sent
                 if self.servers.given_up(began):
                     raise ComputingError(str(error)) from None
-            except Exception as error:  # a time-out, a broken connection, a region that moves: it may be done
+            except Exception as error:  # a time-out, a broken connection, a moving region: the mutation may be done
                 if self.servers.given_up(began):
                     raise ComputingError(f"HBase at {self.servers.where} does not answer: {error}") from None
             [cells] = self.get([row])
@@ -121,7 +119,7 @@ class VersionedRows:
                 return False
 
     def delete(self, rows: Sequence[tuple[bytes, int]]) -> None:
-        """What these rows have up to a version."""
+        """Deletes these rows' cells up to a version."""
         deletes = [self._types.TDelete(row=row, timestamp=version) for row, version in rows]
         if deletes:
             self._read(lambda c: c.deleteMultiple(self._table, deletes), "write")
@@ -155,7 +153,7 @@ class VersionedRows:
             yield batch
 
     def _each(self, work: Callable[[T], R], batches: Sequence[T]) -> list[R]:
-        """Several at a time, over as many connections."""
+        """Runs several batches at a time, over as many connections."""
         if len(batches) < 2:
             return [work(each) for each in batches]
         return list(self._pool.map(work, batches))
@@ -174,5 +172,5 @@ def _cells(result: Any) -> Cells:
 
 
 def _behind(prefix: bytes) -> bytes:
-    """The first row that does not begin so. A prefix here ends in a byte that is not 255."""
+    """The first row after those with this prefix, whose last byte must not be 255."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

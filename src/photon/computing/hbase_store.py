@@ -1,10 +1,12 @@
-"""A store in HBase, where processes on several machines have the intervals of one topology: one row for each key.
+"""A store in HBase, so that processes on several machines can own the intervals of one topology: one row for each
+key.
 
-HBase changes one row at a time, conditionally; a commit is of many. So it has one moment, a mutation of the
-interval's own row that compares what that row had: sequencer and version. Key rows are written after it:
+HBase changes one row at a time, conditionally; a commit changes many. So a commit takes effect at one moment, a
+mutation of the interval's own row that compares its previous content: sequencer and version. Key rows are written
+after it:
 
     TOPOLOGY 0 INTERVAL 0 i          c:head (JSON), c:s0, c:s1, … standing, c:r0, … redo: all rows of the last commit
-    TOPOLOGY 0 INTERVAL 0 r NUMBER   c:r, what of the redo is beyond REDO_PARTS
+    TOPOLOGY 0 INTERVAL 0 r NUMBER   c:r, the redo beyond REDO_PARTS
     TOPOLOGY 0 INTERVAL 0 k COMPUTATION 0 KEY       c:m (msgpack, as ``_RowMeta``), c:0, c:1, … data
     TOPOLOGY 0 INTERVAL 0 o SENDER 0 TARGET 0 LAST  c:m (as ``_ChunkMeta``), c:0, … productions on their way
 
@@ -12,11 +14,11 @@ Steps of a commit, and a crash after each:
 
     1. redo beyond REDO_PARTS      nothing has happened
     2. the interval's row, if it has the head that this owner wrote last: THE MOMENT
-    3. the rows of the redo        whoever acquires the interval next does this before anything else
+    3. the rows of the redo        the interval's next owner does this before anything else
     4. it returns; the next one begins
 
-Every version is one more than the last, and all that is written has it as HBase's timestamp, so a row has what the
-highest commit gave it, whatever is written last. Hence the rules:
+Every version is one more than the last and is HBase's timestamp of all its writes, so a row has the value of the
+highest commit, regardless of the order of writes. Hence the rules:
 
 - **Nothing is written twice, and nothing halfway.** Step 3 may be repeated by anybody at any time: it writes what was
   committed, at the version it was committed with.
@@ -54,14 +56,13 @@ from photon.config.decoding import DECODE_ERRORS
 from photon.config.errors import UsageError
 from photon.config.versioned_file import decoded
 
-PART_BYTES = 1 << 20  # of one cell: HBase refuses more than 10 MiB
+PART_BYTES = 1 << 20  # per cell: HBase refuses more than 10 MiB
 REDO_PARTS = 8  # in the interval's own row
 ROW_BYTES_MAX = 64 << 20
 KEY_BYTES_MAX = 1_000  # longer ones are hashed
 GRACE_S = 3600.0  # HBase's own clients try a call for 20 minutes at most
 SWEEP_ROWS = 500
-SWEEP_S = 20.0
-"""Who ends waits for so long until what was removed has gone: it may be a run that takes no longer each time."""
+SWEEP_S = 20.0  # An ending owner waits this long for removed rows to expire, as a run may never take longer.
 _HEAD, _META = b"head", b"m"
 _LAST, _PART = struct.Struct(">Q"), struct.Struct(">I")
 _GONE: Mapping[bytes, bytes] = {_META: b"", b"0": b""}
@@ -76,12 +77,12 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computi
     sequencer: int = 0
     version: int = 1  # of this row: one more with each change
     owner: str = ""
-    token: str = ""  # unlike that of any other owner
+    token: str = ""  # unique to this owner
     successors: tuple[str, ...] = ()
     committed: int = 0  # the version of the last commit
     standing: int = 0  # parts of that commit's standing
     redo: int = 0  # parts of its redo
-    removed: int = 0  # what was removed up to this version goes once it is GRACE_S after
+    removed: int = 0  # rows removed up to this version are deleted GRACE_S after
     since_ns: int = 0  # this time
 
 
@@ -102,11 +103,11 @@ class _ChunkMeta(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Timers:
-    """When the next timers of keys are, in order."""
+    """The next timers of keys, in order."""
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
-        self._heap: list[Due] = []  # some are out of date
+        self._heap: list[Due] = []  # may contain outdated entries
 
     def put(self, key: str, time_ns: int | None) -> None:
         if time_ns == self._times.get(key):
@@ -133,12 +134,13 @@ class _Timers:
 
 @dataclass(slots=True)
 class _Index:
-    """What is known of all rows without reading them."""
+    """The index of all rows, so that they need not be read."""
 
-    timers: dict[tuple[str, bool], _Timers] = field(default_factory=dict)  # by computation and wall
+    # By computation and whether on the wall clock
+    timers: dict[tuple[str, bool], _Timers] = field(default_factory=dict)
     aside: dict[tuple[str, str], int] = field(default_factory=dict)
+    # Sender and target -> the last numbers of its chunks, in order.
     lasts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Sender and target -> the last numbers of its chunks, in order."""
 
     def put(self, computation: str, key: str, event_ns: int | None, wall_ns: int | None, aside: int) -> None:
         for wall, at in ((False, event_ns), (True, wall_ns)):
@@ -157,13 +159,13 @@ class HBaseStore:
     """Of one interval of a topology. Raises ComputingError, UsageError."""
 
     def __init__(self, rows: VersionedRows, topology: str, interval: Interval) -> None:
-        """Nothing but the interval's own row is made."""
+        """Creates only the interval's own row."""
         if "\0" in topology or "\0" in interval.id:
             raise UsageError(f"the topology {topology!r}: its name must not hold a zero byte")
         self.interval = interval
         self._rows = rows
         self._base = prefix_of(topology, interval.id)
-        self._head: _Head | None = None  # that this store wrote last, as the owner
+        self._head: _Head | None = None  # the last one that this store wrote, as the owner
         self._known: _Index | None = None
         self._sweeping: threading.Thread | None = None
         new = _Head(interval=interval.id, low=interval.low, high=interval.high)
@@ -212,7 +214,7 @@ class HBaseStore:
         own = {b"s%d" % n: part for n, part in _numbered(standing)}
         own |= {b"r%d" % n: part for n, part in _numbered(redo)[:REDO_PARTS]}
         self._own(head, new, own)
-        self._head = None  # nothing more is committed by this owner unless the rows are there
+        self._head = None  # this owner commits nothing more unless the rows are written
         self._rows.put(puts, version)
         self._head = new
         self._note(commit)
@@ -261,7 +263,7 @@ class HBaseStore:
         found += [each.get(b"r") for each in self._rows.get(names)]
         parts = [each for each in found if each is not None]
         if any(each.version > head.committed for each in parts):
-            return  # whoever did it went on to the next one
+            return  # a later owner did it and went on to the next commit
         if len(parts) < head.redo or any(each.version < head.committed for each in parts):
             raise self._damaged("the last commit is not there in full")
         if parts:
@@ -295,7 +297,7 @@ class HBaseStore:
         return sorted(found, key=lambda chunk: (chunk.sender, chunk.last))
 
     def close(self) -> None:
-        """The rows are not its own."""
+        """The rows belong to the caller."""
         if self._sweeping is not None:
             self._sweeping.join(SWEEP_S)
 
@@ -332,7 +334,7 @@ class HBaseStore:
 
     # -- what is written
     def _puts(self, commit: Commit) -> list[Put]:
-        """Of a commit's rows. Raises ComputingError for one that HBase would not take."""
+        """Writes for a commit's rows. Raises ComputingError for a row that HBase would refuse."""
         puts: dict[bytes, Mapping[bytes, bytes]] = {}
         for row in commit.rows:
             puts[self._key_row(row.computation, row.key)] = self._row_values(row)
@@ -373,12 +375,12 @@ class HBaseStore:
 
     # -- what is read
     def _meta(self, cells: Cells, decoder: msgspec.msgpack.Decoder[D]) -> D | None:
-        """None: it was removed."""
+        """``None`` means that it was removed."""
         data = cells[_META].value if _META in cells else b""
         return self._decoded(data, decoder) if data else None
 
     def _joined(self, cells: Cells, prefix: bytes, count: int, version: int) -> bytes:
-        """Parts that are older are left from a longer one."""
+        """Older parts are left over from a longer value."""
         parts = [cells.get(b"%s%d" % (prefix, n)) for n in range(count)]
         data = [each.value for each in parts if each is not None and each.version == version]
         if len(data) < count:
@@ -394,13 +396,14 @@ class HBaseStore:
     def _damaged(self, what: str) -> ComputingError:
         return ComputingError(f"what HBase has of the interval {self.interval.id} is damaged: {what}")
 
-    # -- what was removed
+    # -- removed rows
     def _sweep_sometimes(self, head: _Head) -> _Head:
-        """With what is to be removed next. It stands in the interval's row, as no process may run for so long."""
+        """Sweeps if due, and returns the head with the next removal mark. The mark is in the interval's row, as no
+        process may run for that long."""
         now_ns = self._rows.clock.now_ns()
         if 0 <= now_ns - head.since_ns < GRACE_S * NS_PER_S:
             return head
-        if head.removed and now_ns > head.since_ns:  # else the clock was ahead
+        if head.removed and now_ns > head.since_ns:  # otherwise the clock was ahead
             self._sweeping = threading.Thread(target=self._sweep_quietly, args=(head.removed,), daemon=True)
             self._sweeping.start()
         return msgspec.structs.replace(head, removed=head.version, since_ns=now_ns)
@@ -408,11 +411,11 @@ class HBaseStore:
     def _sweep_quietly(self, upto: int) -> None:
         try:
             self.sweep(upto)
-        except ComputingError:  # another time
+        except ComputingError:  # tried again later
             return
 
     def sweep(self, upto: int) -> None:
-        """Deletes what was removed up to a version."""
+        """Deletes rows that were removed up to a version."""
         for kind in (b"k", b"o"):
             gone: list[tuple[bytes, int]] = []
             for row, cells in self._rows.scan(self._base + kind, [_META]):
@@ -429,7 +432,7 @@ _ROW, _CHUNK = msgspec.msgpack.Decoder(_RowMeta), msgspec.msgpack.Decoder(_Chunk
 
 
 def prefix_of(topology: str, interval: str) -> bytes:
-    """Of all its rows."""
+    """The prefix of all rows of the interval."""
     return b"%s\0%s\0" % (topology.encode(), interval.encode())
 
 

@@ -1,8 +1,8 @@
 """Published output as a source of an engine: of all datacentres of a deployment, or of a directory.
 
-Each event is published in one datacentre, so the stream is all of them, and its watermark the least of those that are
-expected: one that is silent holds it back, and is named. A position is what was read of each, one line of JSON, which
-the engine commits with what it made of the records::
+Each event is published in one datacentre, so the stream is the union of all, and its watermark the lowest of the
+expected ones: a silent datacentre holds it back, and is named. A position is the cursor of each place, one line of
+JSON, which the engine commits with the results of the records::
 
     {"photon_input":1,"sources":{"east":{"photon_cursor":1,"slots":{…}},"west":{…}}}
 """
@@ -32,7 +32,7 @@ BLOCK_BYTES = 256 << 10
 
 
 class RecordUnreadable(PhotonError):
-    """A published line that is no output record."""
+    """A published line is not an output record."""
 
 
 class _Position(msgspec.Struct, frozen=True, tag_field="photon_input", tag=1):
@@ -52,7 +52,7 @@ class _Feed:
         self._said = said or WatermarkTail(disk, place.state, kinds).moved
 
     def look(self) -> None:
-        """Takes up what the watermark of all that was read has become. Raises OSError."""
+        """Updates the watermark of the records read so far. Raises OSError."""
         if (pair := self._said(self.cursor)) is None:
             return
         exact_ns, percentile_ns = (NEVER_NS if each is None else each for each in (pair.exact_ns, pair.percentile_ns))
@@ -63,7 +63,7 @@ class _Feed:
 
 
 class Injector:
-    """Reads all of a source. One thread at a time."""
+    """Reads all places of a source. One thread at a time."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Injector:
         position: bytes | None,
         said: Mapping[str, Said] = MappingProxyType({}),
     ) -> None:
-        """``places``: all that are expected, by name; ``position``: None for the beginning; ``said``: watermarks that
-        are not journaled in the place. Raises UsageError where the position is of other places, OtherOutput where it
-        is of another output in their place."""
+        """``places``: all expected ones, by name; ``position``: None for the beginning; ``said``: watermarks that the
+        place does not journal. Raises UsageError if the position belongs to other places, OtherOutput if a place now
+        has another output."""
         known = _decoded(position)
         if gone := known.keys() - places.keys():
             raise UsageError(
@@ -102,11 +102,11 @@ class Injector:
                 ) from None
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:
-        """All that is published now and was not read yet, and then the watermark, where it has moved. Of several
-        places that which is furthest behind comes first, so that little has to be kept of the others. ``upto``: a
-        position, nothing beyond it is read.
+        """Everything published now and not yet read, and then the watermark, if it has moved. Of several places the
+        one furthest behind comes first, so that few records of the others must be kept. ``upto``: a position, beyond
+        which nothing is read.
 
-        Raises RecordUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError; then it has come to its end.
+        Raises RecordUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError; unusable after that.
         """
         last = None if upto is None else _decoded(upto)
         rounds = {
@@ -129,24 +129,24 @@ class Injector:
             yield self._input([])
 
     def reads(self, places: Mapping[str, OutputPlace], kinds: Sequence[str]) -> bool:
-        """Whether it is these."""
+        """True if it reads these places and kinds."""
         return self._reads == (dict(places), tuple(kinds))
 
     def complete(self) -> Input:
-        """Nothing comes any more: all that was read is all there is."""
+        """Declares the end: no record comes after those already read."""
         self._complete = True
         return self._input([])
 
     def mark(self) -> Watermark:
-        """The watermark of what was read."""
+        """The watermark of the records read so far."""
         if self._complete:
             return Watermark(ENDED_NS, ENDED_NS)
         marks = [feed.mark for feed in self._feeds]
         exact_ns, percentile_ns = (min(each) for each in zip(*(mark[:2] for mark in marks), strict=True))
-        return Watermark(exact_ns, percentile_ns, max(mark.waiting for mark in marks))  # each reads every event
+        return Watermark(exact_ns, percentile_ns, max(mark.waiting for mark in marks))  # each mark covers every event
 
     def held_by(self, *, exact: bool) -> list[str]:
-        """Who keeps the watermark from moving on, for people."""
+        """Names the places that hold the watermark back, for people."""
         if self._complete:
             return []
         times = {feed.name: feed.mark.exact_ns if exact else feed.mark.percentile_ns for feed in self._feeds}
@@ -179,7 +179,7 @@ class Injector:
 
 
 def furthest(positions: Iterable[bytes | None]) -> bytes:
-    """The position behind all that one of them is behind."""
+    """The least position that is behind all of these."""
     found: dict[str, dict[OutputLog, Position]] = {}
     outputs: dict[str, str] = {}
     for position in positions:
@@ -192,7 +192,7 @@ def furthest(positions: Iterable[bytes | None]) -> bytes:
 
 
 def position_of(cursors: Mapping[str, Cursor]) -> bytes:
-    """``cursors``: what was read of each place, by name."""
+    """``cursors``: the cursor of each place, by name."""
     return msgspec.json.encode(_Position({name: msgspec.Raw(cursors[name].encode()) for name in sorted(cursors)}))
 
 

@@ -1,7 +1,7 @@
-"""Intervals of keys: who owns which (MillWheel 7.1). Pure.
+"""Intervals of keys and their owners (MillWheel 7.1). Pure.
 
 A key has a hash of 32 bits; an interval is a range of hashes, for all computations of a topology. Its id stands for
-the range for ever: a split or a merge makes intervals of new ids.
+the range permanently: a split or a merge makes intervals with new ids.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Interval:
 
 
 class Intervals:
-    """All of a topology: they cover each hash once. Raises ComputingError when they do not."""
+    """All intervals of a topology: they cover each hash once. Raises ComputingError if they do not."""
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
         self.all = tuple(sorted(intervals))
@@ -65,7 +65,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A split of one, or a merge of two."""
+    """A split of one interval, or a merge of two."""
 
     old: tuple[str, ...]
     new: tuple[Interval, ...]
@@ -75,8 +75,8 @@ class Move:
 
 
 def split_of(intervals: Intervals, name: str, at: int | None, free: int) -> Move:
-    """``at``: the first hash of the second half, by default that in the middle; ``free``: from this number on names
-    were never used. Raises UsageError."""
+    """``at``: the first hash of the second half, by default the middle; ``free``: the first number not yet used in a
+    name. Raises UsageError."""
     old = intervals.named(name)
     at = (old.low + old.high) // 2 if at is None else at
     if not old.low < at < old.high:
@@ -96,8 +96,8 @@ def merge_of(intervals: Intervals, one: str, other: str, free: int) -> Move:
 
 
 def toward(intervals: Intervals, count: int, free: int) -> Move | None:
-    """The next step to so many intervals: the longest is split, or the two neighbours are merged that are the
-    shortest together. None: there are so many."""
+    """The next step toward ``count`` intervals: splits the longest, or merges the two neighbours that are shortest
+    together. ``None`` means that the number is reached."""
     if len(intervals.all) < count:
         longest = max(intervals.all, key=lambda each: each.high - each.low)
         return split_of(intervals, longest.id, None, free)
@@ -108,6 +108,6 @@ def toward(intervals: Intervals, count: int, free: int) -> Move | None:
 
 
 def even(count: int, prefix: str = "i") -> Intervals:
-    """``count`` intervals of one length, named ``i0``, ``i1``, …"""
+    """``count`` intervals of equal length, named ``i0``, ``i1``, …"""
     edges = [HASHES * n // count for n in range(count + 1)]
     return Intervals(Interval(low, high, f"{prefix}{n}") for n, (low, high) in enumerate(pairwise(edges)))

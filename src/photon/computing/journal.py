@@ -1,7 +1,8 @@
-"""What a running topology says of itself: the watermarks of what it publishes, and the status of its processes.
+"""The state that a running topology publishes: the watermarks of its published streams, and the status of its
+processes.
 
-The watermark of a published stream is that of the owner who is furthest behind; ``photon read --with-watermark`` and
-other topologies find it where they find a pipeline's (``photon.outputs.watermarks``).
+The watermark of a published stream is that of the owner furthest behind; ``photon read --with-watermark`` and other
+topologies find it in the same place as a pipeline's (``photon.outputs.watermarks``).
 """
 
 from __future__ import annotations
@@ -30,35 +31,35 @@ COUNTED = ("records", "repeated", "late", "timers", "produced", "published")
 
 
 class Status(msgspec.Struct, kw_only=True, tag_field="photon_computation", tag=1):
-    """Of the owner of an interval: ``INTERVAL.status.json``, once a second. Not durable."""
+    """Status of an interval's owner: ``INTERVAL.status.json``, once a second. Not durable."""
 
     topology: str
     interval: str
     pid: int
     at_ns: int
-    ended: bool = False  # with ``--once``: all is done
+    ended: bool = False  # with ``--once``: all work is done
     counts: dict[str, int] = {}
     records_per_s: float = 0.0
     published_records: int = 0
     watermarks: dict[str, Watermark] = {}  # of each computation
-    published: dict[str, Watermark] = {}  # of what is shown of each published stream
-    sources: dict[str, Watermark] = {}  # of what of each was read
-    exact: bool = False  # whether any computation follows the exact one
-    held_by: dict[str, list[str]] = {}  # source -> who keeps its watermark from moving on
+    published: dict[str, Watermark] = {}  # of the visible part of each published stream
+    sources: dict[str, Watermark] = {}  # of the part read of each source
+    exact: bool = False  # True if any computation follows the exact watermark
+    held_by: dict[str, list[str]] = {}  # source -> places that hold its watermark back
     held: str = ""  # why input is not taken now
     faults: list[str] = []
     topology_version: int = 0
 
 
 def read_status(disk: Disk, state: Path) -> list[Status]:
-    """Of all owners. Raises OSError."""
+    """Status of all owners. Raises OSError."""
     found = []
     for name in disk.names(state):
         if name.endswith(STATUS_SUFFIX):
             try:
                 found.append(decoded(disk.read(state / name), Status))
             except DECODE_ERRORS:
-                continue  # of another release
+                continue  # written by another release
     return found
 
 
@@ -70,7 +71,7 @@ def write_status(disk: Disk, state: Path, status: Status) -> None:
 
 
 def put_status(into: Readings, found: Iterable[Status]) -> None:
-    """As metrics."""
+    """Adds the status as metrics."""
     for each in found:
         labels = {"topology": each.topology, "interval": each.interval}
         counts = {**each.counts, "published": each.published_records}
@@ -89,14 +90,14 @@ class PublishedWatermark:
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._place = OutputPlace.of_join(directory)
-        self._journal: Journal | None = None  # is made with the first pair
+        self._journal: Journal | None = None  # created with the first pair
         self._last = Pair(0, None, None, 0, end_of(()))
-        self._late: Counter[str] = Counter()  # slot -> how many of its records are told as late
+        self._late: Counter[str] = Counter()  # slot -> number of its records reported as late
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
-        """``marks``: of all owners, each of what it had published by then. The end of time is that of a run only, and
-        not said: of who has come to it nothing is known, as a later run reads on where it was. Raises
-        PublishedDamaged, OSError."""
+        """``marks``: of all owners, each for the records it had published by then. The end of time is not journaled,
+        as it applies to one run only: a later run reads on, so nothing is known beyond it. Raises PublishedDamaged,
+        OSError."""
         marks = list(marks)
         exact_ns, percentile_ns = (
             None if NEVER_NS in each or ENDED_NS in each else min(each)
@@ -125,7 +126,7 @@ class PublishedWatermark:
         self._journal.add(self._last)
 
     def _found_late(self) -> Iterator[Late]:
-        """All of each slot."""
+        """All late records of each slot."""
         for state in self._place.states(self._disk):
             if self._disk.exists(path := state / LATE_NAME):
                 yield from (each for each in decode(self._disk.read(path)) if isinstance(each, Late))
@@ -140,7 +141,7 @@ def _later(known_ns: int | None, said_ns: int | None) -> int | None:
 
 
 def streams_said(found: Iterable[Status], intervals: Iterable[str]) -> Mapping[str, list[Watermark]]:
-    """Stream -> the watermarks of all owners, where all of them have said one."""
+    """Stream -> the watermarks of all owners, for streams on which every owner has reported."""
     by_interval = {each.interval: each.published for each in found}
     expected = list(intervals)
     streams = {stream for marks in by_interval.values() for stream in marks}

@@ -1,8 +1,8 @@
 """Messages between the owners of intervals, in this process or in others of this machine.
 
-Anything may be lost: a sender repeats what is not acknowledged. So nothing waits for anybody: what cannot be taken
-at once (nobody listens, a queue is full) is dropped. Between processes: Unix sockets ``DIRECTORY/INTERVAL.sock``,
-frames of a length (4 bytes), a kind (M, A) and msgpack.
+Anything may be lost: a sender repeats unacknowledged messages. So nothing waits for anybody: a frame that cannot be
+delivered at once (nobody listens, a queue is full) is dropped. Between processes: Unix sockets
+``DIRECTORY/INTERVAL.sock``, frames of a length (4 bytes), a kind (M, A) and msgpack.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from photon.config.errors import PhotonError, UsageError
 
 Frame = Message | Ack
 FRAME_BYTES_MAX = 64 << 20
-QUEUE_MAX = 64  # frames on their way to one interval
+QUEUE_MAX = 64  # frames queued for one interval
 TIMEOUT_S = 2.0
 RETRY_S = 0.1
 _HEAD = struct.Struct("!IB")
@@ -31,11 +31,11 @@ _MESSAGE, _ACK = ord("M"), ord("A")
 
 
 class Links:
-    """Of one process."""
+    """The links of one process."""
 
     def __init__(self, directory: Path, here: Collection[str], everywhere: Collection[str]) -> None:
-        """``here``: the intervals that this process owns. Raises UsageError where another process listens for one."""
-        self.arrived = threading.Event()  # set when something has come
+        """``here``: the intervals that this process owns. Raises UsageError if another process listens for one."""
+        self.arrived = threading.Event()  # set when a frame has come
         self._directory = directory
         self._inboxes = {each: queue.Queue[Frame](QUEUE_MAX) for each in here}
         self._out: dict[str, queue.Queue[bytes | None]] = {}
@@ -58,13 +58,13 @@ class Links:
             self._out[interval].put_nowait(_HEAD.pack(len(body), kind) + body)
 
     def received(self, interval: str) -> Iterator[Frame]:
-        """What has come for it."""
+        """The frames received for the interval."""
         inbox = self._inboxes[interval]
         for _ in range(inbox.qsize()):
             yield inbox.get_nowait()
 
     def rewire(self, everywhere: Collection[str]) -> None:
-        """Others are no more."""
+        """Drops connections to intervals that no longer exist."""
         for interval in self._out.keys() - set(everywhere):
             waiting = self._out.pop(interval)
             while True:
@@ -75,11 +75,11 @@ class Links:
                     waiting.get_nowait()
 
     def close(self) -> None:
-        """Another process may listen then."""
+        """Closes all sockets; another process may listen then."""
         self._closed = True
         for each in self._listening:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)  # else who waits in it holds it open
+                each.shutdown(socket.SHUT_RDWR)  # otherwise a thread waiting in it keeps it open
             each.close()
 
     def _put(self, interval: str, frame: Frame) -> None:
@@ -90,7 +90,7 @@ class Links:
     # -- between processes
     @contextlib.contextmanager
     def _address(self, interval: str) -> Iterator[str]:
-        """Short wherever the directory lies: an address has 108 bytes."""
+        """A short address for any directory: addresses are limited to 108 bytes."""
         directory = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield f"/proc/self/fd/{directory}/{interval}.sock"
@@ -98,7 +98,7 @@ class Links:
             os.close(directory)
 
     def _listen(self, interval: str) -> None:
-        """The owner holds the interval's lock, so what stands there is of a process that was killed."""
+        """The owner holds the interval's lock, so an existing socket is from a process that was killed."""
         (self._directory / f"{interval}.sock").unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.fchmod(listening.fileno(), 0o600)
@@ -116,7 +116,7 @@ class Links:
         while not self._closed:
             try:
                 connection, _ = listening.accept()
-            except OSError:  # closed; or it is short of descriptors: those who wait are heard later
+            except OSError:  # closed, or short of descriptors: waiting connections are accepted later
                 time.sleep(RETRY_S)
                 continue
             threading.Thread(target=self._hear, args=(connection, interval), daemon=True).start()
@@ -140,7 +140,7 @@ class Links:
                     with self._address(interval) as address:
                         connection.connect(address)
                 connection.sendall(data)
-            except OSError:  # it comes again
+            except OSError:  # the sender repeats it
                 if connection is not None:
                     connection.close()
                 connection = None

@@ -1,10 +1,10 @@
-"""Splits and merges of intervals, by hand (MillWheel 7.1).
+"""Splits and merges of intervals, started by an operator (MillWheel 7.1).
 
-The old owners are fenced first; their rows and what they know are put into new stores; then the old stores are
+The old owners are fenced first; their rows and their knowledge are put into new stores; then the old stores are
 retired, in a transaction that compares the sequencer of the fence. That is the moment of change: before it nothing
-has happened, and an owner that comes back meanwhile makes it fail; after it nobody can own the old interval. A merge
-has two such moments: the new store must not be opened before both. One that was broken off is made again: until then
-one of the old ones may be retired and the other not.
+has happened, and an owner that returns meanwhile makes it fail; after it nobody can own the old interval. A merge has
+two such moments: the new store must not be opened before both. An interrupted merge is repeated: until then one of
+the old stores may be retired and the other not.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from photon.computing.wire import Watermark
 
 ROWS_AT_ONCE = 5_000
 OWNER = "moving"
-NewStore = Callable[[Interval], Store]  # a store that is empty, even if something was left of it before
+NewStore = Callable[[Interval], Store]  # makes an empty store, even if an earlier attempt left data
 
 
 def split(old: Store, at: int, ids: tuple[str, str], new_store: NewStore) -> tuple[Interval, Interval]:
     """``at``: the first hash of the second half; ``ids``: of the halves, never used before. Raises ComputingError,
-    Fenced: nothing was changed."""
+    Fenced; then nothing was changed."""
     interval = old.interval
     if not interval.low < at < interval.high:
         raise ComputingError(f"{at:#010x} does not split the interval {interval.id}")
@@ -46,15 +46,15 @@ def split(old: Store, at: int, ids: tuple[str, str], new_store: NewStore) -> tup
 
 
 def merge(olds: tuple[Store, Store], new_id: str, new_store: NewStore, topology: Topology) -> Interval:
-    """Two neighbours become one. Both must have read shared sources up to the same position. One that was broken off
-    may be made again with the same id. Raises ComputingError, Fenced: the new interval must not be used."""
+    """Merges two neighbours. Both must have read shared sources up to the same position. An interrupted merge may be
+    repeated with the same id. Raises ComputingError, Fenced; then the new interval must not be used."""
     low, high = sorted(olds, key=lambda store: store.interval)
     if low.interval.high != high.interval.low:
         raise ComputingError(f"the intervals {low.interval.id} and {high.interval.id} are no neighbours")
     interval = Interval(low.interval.low, high.interval.high, new_id)
     retired = [old.successors() for old in (low, high)]
     if retired == [(new_id,), (new_id,)]:
-        return interval  # it was done before
+        return interval  # already done
     for old, successors in zip((low, high), retired, strict=True):
         if successors not in ((), (new_id,)):
             raise Retired(old.interval.id, successors)
@@ -80,7 +80,8 @@ def _known(store: Store) -> Standing:
 
 
 def _halved(old: Store, half: Interval, *, first: bool, successors: tuple[str, ...]) -> Standing:
-    """What the old owner knew. Its watermarks are each half's; what it had sent is the first half's to deliver."""
+    """The old owner's knowledge. Both halves get its watermarks; the first half delivers its unacknowledged
+    messages."""
     known, name = _known(old), old.interval.id
     known.cursors = {sender: _within(pieces, half) for sender, pieces in known.cursors.items()}
     known.floors = {name: _within(pieces, half) for name, pieces in known.floors.items()}
@@ -98,7 +99,7 @@ def _is_of(row: Row, half: Interval, first: Interval) -> bool:
 
 
 def _of_both(low: Store, high: Store) -> Iterator[Row]:
-    """Each has its own keys, but for the records without one."""
+    """Rows of both: the keys are distinct, except for records without a key."""
     nowhere: dict[str, Row] = {}
     for row in (row for old in (low, high) for row in old.scan()):
         if row.key != NOWHERE:
@@ -133,7 +134,7 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     merged.heard = {
         sender: _least(one.heard.get(sender, {}), other.heard.get(sender, {})) for sender in one.heard | other.heard
     }
-    merged.heard[names[0]] = other.heard.get(names[0], {})  # what one had sent to the other may be on its way still
+    merged.heard[names[0]] = other.heard.get(names[0], {})  # messages from one to the other may still be on their way
     merged.heard[names[1]] = one.heard.get(names[1], {})
     merged.heard[interval.id] = _least(*own)
     merged.ended = (one.ended & other.ended) - set(names)
@@ -158,7 +159,7 @@ def _within(pieces: Iterable[tuple[int, int, int]], half: Interval) -> standings
 
 
 def _least(one: dict[str, Watermark], other: dict[str, Watermark]) -> dict[str, Watermark]:
-    """Of what only one has heard nothing is known."""
+    """A watermark that only one side has heard is unknown."""
     return {
         stream: Watermark(
             min(one[stream].exact_ns, other[stream].exact_ns),

@@ -1,9 +1,9 @@
 """Productions on their way to other owners and to publishers, until they are acknowledged.
 
-A message holds all that its target has not acknowledged, from the oldest on: one at a time is on its way to a target,
-and any may be lost, doubled or delayed. Numbers of one sender grow; watermarks that move get a number too, so that an
-acknowledgement says whether they arrived. A sender whose interval was split or merged lives on in the outbox of a
-successor, until all that it had sent is delivered, and says then that it sends no more.
+A message holds everything that its target has not acknowledged, from the oldest on. One message at a time is on its
+way to a target, and any may be lost, duplicated or delayed. The numbers of one sender grow; moved watermarks get a
+number too, so that an acknowledgement tells whether they arrived. A sender whose interval was split or merged lives
+on in the outbox of a successor until all its messages are delivered, and then announces its end.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Outbox:
 
     # -- commit
     def changes(self) -> tuple[list[Chunk], list[tuple[str, str, int]]]:
-        """What the commit adds, and what it removes: (sender, target, upto)."""
+        """The commit's additions, and its removals: (sender, target, upto)."""
         added = [Chunk(*way, items[-1].number, _encode(items)) for way, items in self._fresh.items() if items]
         return added, [(*way, upto) for way, upto in self._done.items()]
 
@@ -63,7 +63,7 @@ class Outbox:
         return tuple(self._ways.get((sender, target), ()))
 
     def has(self, target: str, senders: Collection[str] | None = None) -> bool:
-        """Whether something for a target was not acknowledged, of these senders."""
+        """True if something from these senders to the target is unacknowledged."""
         return any(
             items and (senders is None or sender in senders)
             for (sender, name), items in self._ways.items()
@@ -71,7 +71,7 @@ class Outbox:
         )
 
     def unpublished(self) -> set[str]:
-        """Streams of which something was not acknowledged by a publisher."""
+        """Streams with items that a publisher has not acknowledged."""
         ways = [target for (_, target), items in self._ways.items() if items]
         return {target.removeprefix(PUBLISH) for target in ways if target.startswith(PUBLISH)}
 
@@ -87,8 +87,8 @@ class Outbox:
         successors: tuple[str, ...] = (),
         parents: tuple[str, ...] = (),
     ) -> list[Message]:
-        """Of one sender. ``number``: its last committed one; ``tick``: that of its last watermarks or of its end, for
-        targets that have not acknowledged it."""
+        """Messages of one sender. ``number``: its last committed one; ``tick``: the number of its last watermarks or
+        of its end, for targets that have not acknowledged it."""
         out: list[Message] = []
         named = (target for name, target in self._ways if name == sender)
         for target in dict.fromkeys((*targets, *named)):
@@ -105,7 +105,7 @@ class Outbox:
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
-        """The first of them that fit into a message, and whether they are all."""
+        """The first items, as many as fit into a message, and whether these are all."""
         out: list[Item] = []
         size = 0
         for item in items:
@@ -138,7 +138,7 @@ class Outbox:
         return found
 
     def awaits(self, target: str) -> bool:
-        """Whether a message to it is on its way."""
+        """True if a message to the target is on its way."""
         return any(name == target for _, name in self._in_flight)
 
     def has_acked(self, sender: str, target: str, number: int) -> bool:
@@ -148,9 +148,10 @@ class Outbox:
         for way in [way for way in self._in_flight if way[1] == target]:
             del self._in_flight[way]
 
-    # -- intervals of others that changed
+    # -- changed intervals of others
     def rewire(self, intervals: Intervals) -> bool:
-        """What is for intervals that are no more goes to those that have its keys. Whether there was any."""
+        """Readdresses items for intervals that no longer exist to the owners of their keys. True if there were
+        any."""
         old = [way for way in self._ways if not way[1].startswith(PUBLISH) and way[1] not in intervals.by_id]
         moved: dict[Way, list[Item]] = {}
         for way in old:

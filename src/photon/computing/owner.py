@@ -1,4 +1,5 @@
-"""The loop around an engine: reads, commits, then publishes, sends and acknowledges. A step is some 0.1 s at most."""
+"""The loop around an engine: reads, commits, then publishes, sends and acknowledges. A step takes at most some 0.1
+s."""
 
 from __future__ import annotations
 
@@ -19,15 +20,14 @@ from photon.config.disk import Disk
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.watermarks import pairs_of, read_journal
 
-TURN_S = 0.05
-"""So long input is taken before what was made of it is committed: it bounds both latency and the work of a commit."""
+TURN_S = 0.05  # Seconds of input between commits: bounds both latency and the work of a commit.
 RESEND_S = 2.0
-PARENTS_S = 0.2  # after this long a published stream is asked again whether those that come first have ended
-FAULTS_MAX = 100  # of those that are remembered, and told in full
+PARENTS_S = 0.2  # interval at which a published stream is asked again whether its predecessors have ended
+FAULTS_MAX = 100  # faults that are remembered, and reported in full
 
 
 class _Source:
-    """An injector, and what the engine did not take yet."""
+    """An injector, and its input that the engine has not taken yet."""
 
     def __init__(self, injector: Injector, *, ended: bool = False) -> None:
         self.injector = injector
@@ -36,7 +36,7 @@ class _Source:
         self._held: Input | None = None
 
     def next(self, upto: bytes | None) -> Input | None:
-        """None: nothing more is there now, or up to this position."""
+        """``None`` means that there is no more now, or up to this position."""
         if self._held is not None:
             held, self._held = self._held, None
             return held
@@ -56,7 +56,7 @@ class _Source:
 
 
 class Owner:
-    """Of one interval of keys. One thread at a time."""
+    """The owner of one interval of keys. One thread at a time."""
 
     def __init__(
         self,
@@ -73,19 +73,19 @@ class Owner:
         once: bool = False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``publish``: stream -> directory; ``state``, ``where``: see Publisher; ``once``: what is there now is
-        all that comes, and where that was said before, what was there then; ``tell``: hears one line for each fault
-        of a computation."""
+        """``publish``: stream -> directory; ``state``, ``where``: see Publisher; ``once``: stop at the data that is
+        present now, or was present when an earlier run with it began; ``tell``: receives one line for each fault of a
+        computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
         self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
-        self.upto: Mapping[str, bytes] = {}  # source -> not beyond this position
+        self.upto: Mapping[str, bytes] = {}  # source -> read no further than this position
         self._disk, self._clock, self._links, self._tell = disk, clock, links, tell
         self._state, self._where = state, where
         self._names: Mapping[str, str] = engine.published
         self._publishers: dict[tuple[str, Path, str], Publisher] = {}
         self._sent: dict[str, float] = {}
-        """Target -> when it was sent something that it has not acknowledged, monotonic seconds."""
-        self.published: dict[str, Watermark] = {}  # stream -> the watermark of all of it that readers are shown
+        """Target -> when an item that it has not acknowledged was sent, monotonic seconds."""
+        self.published: dict[str, Watermark] = {}  # stream -> the watermark of its visible part
         self.published_records = 0
         self.faults: list[str] = []
         self._told_ns: dict[str, int] = {}
@@ -99,8 +99,8 @@ class Owner:
         return [each.injector for each in self._sources]
 
     def step(self) -> bool:
-        """Whether there was anything to do. Raises what ends an injector, a publisher or an engine: PhotonError,
-        OSError; then this process must end."""
+        """True if there was anything to do. Raises the errors that end an injector, a publisher or an engine:
+        PhotonError, OSError; then this process must end."""
         now_ns = self._clock.now_ns()
         busy = self._hear(now_ns)
         busy |= self._read(now_ns)
@@ -110,26 +110,27 @@ class Owner:
             self.engine.commit()
             busy = True
         self._acknowledge()
-        self._repeat()  # so that what is not acknowledged is among what was sent: see ``ended``
+        self._repeat()  # so that unacknowledged items are among the sent ones: see ``ended``
         busy |= self._send(self.engine.outgoing())
         self._look()
         return busy
 
     def drain(self) -> None:
-        """Commits and publishes what was taken. Raises as ``step``."""
+        """Commits and publishes the input taken so far. Raises as ``step``."""
         now_ns = self._clock.now_ns()
         if self.engine.ready(now_ns):
             self.engine.commit()
         self._acknowledge()
         while self._send(self.engine.outgoing()):
             pass
-        if self.engine.has_acknowledgements:  # the next start knows what must be published, and sends none of it
+        # The next start knows which items must be published, and sends none of them
+        if self.engine.has_acknowledgements:
             self.engine.commit()
         self._look()
 
     @property
     def ended(self) -> bool:
-        """With ``once``: all that was there has been processed."""
+        """True with ``once`` when all present data has been processed."""
         if not all(each.ended and not each.holds for each in self._sources):
             return False
         return all(mark.exact_ns == ENDED_NS for mark in self.engine.watermarks().values()) and not self._sent
@@ -141,7 +142,8 @@ class Owner:
 
     # -- changes while it runs
     def change(self, topology: Topology, injectors: Sequence[Injector], publish: Mapping[str, Path]) -> None:
-        """Those of ``injectors`` that it has go on. Raises TopologyError: nothing was changed."""
+        """Switches to another topology; injectors that it already has continue. Raises TopologyError and then changes
+        nothing."""
         self.drain()
         if self.engine.inherits:
             raise TopologyError("what was sent before a split or a merge is on its way still")
@@ -166,15 +168,15 @@ class Owner:
         ]
 
     def rewire(self, intervals: Intervals) -> None:
-        """Intervals of other owners were split or merged."""
+        """Adapts to splits or merges of other owners' intervals."""
         self.engine.rewire(intervals)
         for target in self._sent.keys() - intervals.by_id.keys():
             if not target.startswith(PUBLISH):
                 del self._sent[target]
 
-    # -- in
+    # -- input
     def _read(self, now_ns: int) -> bool:
-        """Once watermarks have moved by what was heard, one batch: others wait for them."""
+        """Reads one batch once watermarks have moved by received messages: others wait for them."""
         until, busy = self._clock.monotonic() + (0.0 if self.engine.moved else TURN_S), False
         for source in self._sources:
             while not source.ended or source.holds:
@@ -196,14 +198,14 @@ class Owner:
         for each in self._links.received(self.interval):
             if isinstance(each, Ack):
                 self.engine.acknowledged(each)
-                if not self.engine.awaits(each.target):  # else one that was lost would never be sent again
+                if not self.engine.awaits(each.target):  # otherwise a lost one would never be sent again
                     self._sent.pop(each.target, None)
             else:
-                self.engine.receive(each, now_ns)  # one that cannot be taken yet comes again
+                self.engine.receive(each, now_ns)  # messages that cannot be taken yet come again
             busy = True
         return busy
 
-    # -- out
+    # -- output
     def _acknowledge(self) -> None:
         for ack in self.engine.acks():
             self._links.send(ack.to, ack)
@@ -218,7 +220,7 @@ class Owner:
         return bool(messages)
 
     def _show(self, message: Message, stream: str) -> None:
-        if stream in self._publish:  # else it was taken out, and nothing of it is left
+        if stream in self._publish:  # otherwise it was removed, and nothing of it is left
             if not all(self._has_ended(stream, parent) for parent in message.parents):
                 self._sent.setdefault(message.target, self._clock.monotonic() - RESEND_S + PARENTS_S)
                 return
@@ -231,7 +233,8 @@ class Owner:
         self.engine.acknowledged(Ack(message.sender, message.target, message.upto))
 
     def _said_ns(self, stream: str) -> int:
-        """Nothing before it should come any more: as this owner has said, or as readers were told before it began."""
+        """No record before it should come any more: as this owner has declared, or as readers were told before it
+        began."""
         if stream not in self._told_ns:
             state = self._publish[stream] / EMBEDDED_STATE
             told = [pair.exact_ns for pair in pairs_of(read_journal(self._disk, state)) if pair.exact_ns is not None]
@@ -240,14 +243,14 @@ class Owner:
         return max(self._told_ns[stream], NEVER_NS if said_ns == ENDED_NS else said_ns)
 
     def _has_ended(self, stream: str, sender: str) -> bool:
-        """What it published comes before what those publish that have its keys."""
+        """True if the sender has ended: its output comes before that of the owners who take over its keys."""
         place = (self._publish[stream], sender)
         if place not in self._ended and has_ended(self._disk, *place):
             self._ended.add(place)
         return place in self._ended
 
     def _publisher(self, stream: str, sender: str) -> Publisher:
-        """Made before anything of it is committed: who has opened nothing has nothing to publish to its end."""
+        """Created before any of its items is committed: a sender that never opened a stream has nothing to end."""
         place = (stream, self._publish[stream], sender)
         if place not in self._publishers:
             committed = self.engine.committed if sender == self.interval else None

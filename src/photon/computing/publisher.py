@@ -1,15 +1,15 @@
-"""Published streams: productions as files in the form of a slot's output, so that whoever reads Photon reads them.
+"""Published streams: productions as files in the form of a slot's output, so that any reader of Photon can read them.
 
 ``DIRECTORY`` is then an output like that of ``photon join``: ``joined/SLOT-<number>.jsonl``, published lengths in
-``.photon/slots/SLOT/durable.json``, a slot for each sender. A line is a record as joined ones are, with the value as
-``foreign`` and without ``primary``::
+``.photon/slots/SLOT/durable.json``, a slot for each sender. A line is a record in the form of joined ones, with the
+value as ``foreign`` and without ``primary``::
 
     {"event_id":"i0:17","key":"acme","event_time_ns":…,"foreign":{…},"source":{"file":"i0","offset":17}}
 
-Exactly once. A sender numbers what it has committed, and sends it again, the same, until it is acknowledged. Here
-lines are appended and synced, their length is published with the number of the last one, and only then they are
-acknowledged (``photon.outputs.log.writer``). What comes again up to that number is dropped. So there is no state but
-the files. One process at a time: it holds a lock.
+Exactly once. A sender numbers its committed items, and repeats them unchanged until they are acknowledged. Here lines
+are appended and synced, their length is published with the number of the last one, and only then are they
+acknowledged (``photon.outputs.log.writer``). Repeated items up to that number are dropped. So the files are the only
+state. One process at a time: it holds a lock.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from photon.outputs.output_places import EMBEDDED_STATE, SLOTS_DIRECTORY
 
 KIND = "joined"
 STATE_NAME = "state"  # in the slot's directory: the id of the state that publishes there
-ENDED_NAME = "ended"  # is there once the sender publishes nothing more: its interval was split or merged
+ENDED_NAME = "ended"  # exists once the sender publishes nothing more: its interval was split or merged
+# In the slot's directory: the number of its records behind its watermark (``watermarks.Late``).
 LATE_NAME = "late.json"
-"""In the slot's directory: how many of its records came after its watermark had passed them (``watermarks.Late``)."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def has_ended(disk: Disk, directory: Path, sender: str) -> bool:
-    """Whether it publishes nothing more in this stream; who never opened it does not either."""
+    """True if this sender has ended, or never published to the stream."""
     state = _state(directory, sender)
     return not disk.exists(state / STATE_NAME) or disk.exists(state / ENDED_NAME)
 
@@ -64,11 +64,11 @@ class Publisher:
         shown: int = -1,
         roll_bytes: int = ROLL_BYTES,
     ) -> None:
-        """``state``, ``where``: the id and the place of what the sender keeps; ``committed``: the last number that it
-        had given when it started, None where that is not known; ``shown``: the last one that it knows to be published
-        here. Refuses files of another state, and files that are newer or older than the state: records would be
-        published twice or never. Nothing is cut before. Raises NotOfThisState for that, UsageError where another
-        process has it, PublishedDamaged, OSError."""
+        """``state``, ``where``: the id and the place of the sender's state; ``committed``: its last number when it
+        started, ``None`` if unknown; ``shown``: the last number that it knows to be published here. Refuses files of
+        another state, and files that are newer or older than the state: records would be published twice or never.
+        Nothing is cut before that check. Raises NotOfThisState for that, UsageError if another process holds the
+        lock, PublishedDamaged, OSError."""
         if _NAME.fullmatch(sender) is None:
             raise UsageError(f"{sender}: no name for files; letters, digits, _ . and - make one")
         self._disk, self._directory, self._sender = disk, directory, sender
@@ -79,10 +79,11 @@ class Publisher:
         if held is None:
             raise UsageError(f"{self._state}: another process publishes there; stop it, or publish elsewhere")
         self._lock = held
-        drawn = sha256(f"{state} {directory}".encode()).hexdigest()  # the same for all senders, who may start at once
+        # The same for all senders, which may start at once
+        drawn = sha256(f"{state} {directory}".encode()).hexdigest()
         identify(disk, directory / EMBEDDED_STATE, drawn[: 2 * ID_BYTES], sender)
         self._late: tuple[int, int, int] | None = None
-        """How many are late, the oldest, and up to which number they are counted."""
+        """The number of late records, the oldest, and the number up to which they are counted."""
         try:
             self._log = LogWriter(disk, directory, self._state, sender, [KIND], roll_bytes=roll_bytes)
             self._log.load()
@@ -110,8 +111,9 @@ class Publisher:
             self._disk.replace(path, f"{state}\n".encode())
 
     def publish(self, items: Iterable[Item], exact_ns: int = NEVER_NS) -> int:
-        """Takes what was not taken yet; when it returns, readers are shown it, and the sender may forget it. How many
-        records these are. ``exact_ns``: what is before it is late. Raises OSError; then the process must end."""
+        """Publishes items not taken before; when it returns, readers see them, and the sender may forget them.
+        Returns the number of these records. ``exact_ns``: earlier records are late. Raises OSError; then the process
+        must end."""
         new = [item for item in items if item.number > self.taken]
         if not new:
             return 0
@@ -123,7 +125,7 @@ class Publisher:
         return len(new)
 
     def _count(self, late: Sequence[Item]) -> None:
-        """Before they are shown: what comes again after a crash is counted once."""
+        """Counts before they are shown: items repeated after a crash are counted once."""
         path = self._state / LATE_NAME
         if self._late is None:
             known = orjson.loads(self._disk.read(path)) if self._disk.exists(path) else {}
@@ -139,7 +141,7 @@ class Publisher:
         self._disk.replace(path, orjson.dumps({**found, "oldest_ns": oldest_ns, "upto": new[-1].number}) + b"\n")
 
     def end(self) -> None:
-        """Its sender sends nothing more, and all was taken: those that have its keys now may publish here."""
+        """The sender sends nothing more, and everything was taken: the new owners of its keys may publish here."""
         self._disk.replace(self._state / ENDED_NAME, b"")
 
     def _line(self, item: Item) -> bytes:
@@ -156,7 +158,7 @@ class Publisher:
         )
 
     def close(self) -> None:
-        """Closes the open file, and lets others publish."""
+        """Closes the open file and releases the lock."""
         self._log.close()
         self._unlock()
 

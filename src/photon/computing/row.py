@@ -1,4 +1,4 @@
-"""One key's row: state, timers, and what was put aside, as msgpack: [version, state, timers, wall timers, …]."""
+"""One key's row: state, timers, and records set aside, as msgpack: [version, state, timers, wall timers, …]."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from photon.computing.model import Record
 from photon.config.versioned_file import decoded
 
 Moment = tuple[int, str]
+# A record for one consumer, and its original value as msgpack: user code may change the record's.
 Taken = tuple[Record, bytes]
-"""A record for one consumer, and its value as it came, as msgpack: user code may change the record's."""
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):
-    """A record that was put aside. ``value``: msgpack."""
+    """A record that was set aside. ``value``: msgpack."""
 
     stream: str
     time_ns: int
@@ -28,10 +28,10 @@ class Body(msgspec.Struct, array_like=True, tag_field="version", tag=1):
     state: dict[Any, Any]
     events: list[Moment]  # timers on the watermark: (time, tag)
     walls: list[Moment]  # timers on the wall clock
-    blocked: str = ""  # why nothing is done for this key; empty: it is not blocked
+    blocked: str = ""  # why the key is blocked; empty if it is not
     kept: list[Kept] = []  # records that came while it was blocked, in order
-    chunks: int = 0  # this many rows more have what was kept after it: see ``chunk``
-    held_ns: int = 0  # watermark of the key when it was blocked: what is kept runs under it
+    chunks: int = 0  # number of further rows with records kept later: see ``chunk``
+    held_ns: int = 0  # the key's watermark when it was blocked: kept records run under it
 
 
 EMPTY = msgspec.msgpack.encode(Body({}, [], []))
@@ -48,12 +48,12 @@ def decode(data: bytes, where: str) -> Body:
 
 
 def chunk(computation: str, number: int) -> str:
-    """Under this name a row has what was put aside of a key at once: to add to it costs what is added."""
+    """Name of a row with records that were set aside together: adding to a key costs only the addition."""
     return f"{computation}/{number}"
 
 
 def computation_of(name: str) -> str:
-    """Of a row, also of a chunk."""
+    """The computation of a row, or of a chunk."""
     return name.partition("/")[0]
 
 
@@ -66,5 +66,5 @@ def taken_of(records: Iterable[Record]) -> list[Taken]:
 
 
 def fresh(taken: Iterable[Taken]) -> list[Taken]:
-    """With values of their own, as they came."""
+    """Records with fresh copies of their original values."""
     return [(Record(value_of(value), record.time_ns, record.stream), value) for record, value in taken]

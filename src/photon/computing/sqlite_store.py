@@ -14,7 +14,7 @@ from photon.config.versioned_file import other_version
 
 APPLICATION_ID = 0x50484F43  # "PHOC"
 VERSION = 1
-BUSY_S = 30.0  # a reader that copies the file is waited for this long
+BUSY_S = 30.0  # seconds to wait for a reader that copies the file
 KEYS_AT_ONCE = 500
 WAL_BYTES = 64 << 20
 
@@ -33,7 +33,8 @@ _ROW = "computation, key, data, event_ns, wall_ns, aside"
 
 
 class SqliteStore:
-    """``path``: made if it is not there, for ``interval``; None: of the file. Raises ComputingError, OSError."""
+    """``path`` is created for ``interval`` if it does not exist; with None the file's interval is used. Raises
+    ComputingError, OSError."""
 
     def __init__(self, path: Path, interval: Interval | None = None) -> None:
         self._path = path

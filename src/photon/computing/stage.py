@@ -1,8 +1,8 @@
 """One computation over an interval of keys: user code, serial per key, whose effect on a key is whole or nothing.
 
-Rows that changed since the last commit are *dirty*; they stand over those of the store. What user code does to a key
-in one go becomes a dirty row at its end; if it fails, nothing has become of it, its records are run one by one, and
-from the first that fails again they are put aside in the key's row.
+Rows that changed since the last commit are *dirty*; they override the store's. The effect of one call of user code on
+a key becomes a dirty row at its end. If it fails, it has no effect, its records are run one by one, and from the
+first that fails again they are set aside in the key's row.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from photon.computing.store import Due, Row, Store
 from photon.computing.topology import KeyOf, Part
 from photon.computing.wire import ENDED_NS, NEVER_NS
 
-NOWHERE = ""  # the key under which records are put aside for which there is no key
+NOWHERE = ""  # the key under which records without a key are set aside
 LAST = (ENDED_NS, "")
 _decode, _encode = rows.decode, rows.encode
 
 
 class Fault(NamedTuple):
-    """Of a computation and key. What came for it was put aside, and so is what comes, until it is tried again."""
+    """A fault of a computation and key. The key's input is set aside, now and later, until it is tried again."""
 
     computation: str
     key: str
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
 
 
 class Tally:
-    """What happened, for metrics."""
+    """Counters for metrics."""
 
     __slots__ = ("late", "past", "records", "timers")
 
@@ -52,7 +52,7 @@ class Tally:
 
 
 def cost(row: Row) -> int:
-    """Of a cached one, bytes of memory."""
+    """Memory of a cached row in bytes."""
     return 300 + len(row.key) + len(row.data or b"")
 
 
@@ -68,36 +68,36 @@ class Stage:
     ) -> None:
         self.part = part
         self.name = part.name
-        self.low_ns = NEVER_NS  # its watermark, as of the timers that were called
-        self.floors: Pieces = ()  # of some keys it is at least so: no key's goes back by a merge
-        self._held_ns: int | None = None  # watermark of the key under repair, until its records have run
+        self.low_ns = NEVER_NS  # its watermark, up to which timers were called
+        self.floors: Pieces = ()  # minimum watermark of some keys: a merge must not set any key back
+        self._held_ns: int | None = None  # watermark of the key being retried, until its records have run
         self.waiting = 0
         self.behind = True
-        """There may be keys with timers before its watermark: what it produces has not come so far. At first it is
-        not known."""
+        """True if keys may have timers before its watermark, so that not all its productions up to there have come.
+        Unknown at first."""
         self.dirty: dict[str, Row] = {}
         self.cache: dict[str, Row] = {}
         self.cached = 0  # bytes of memory
         self.made: list[Production] = []
         self.faults: list[Fault] = []
         self.tally = Tally()
-        self.aside: dict[str, int] = {}  # key -> how many
+        self.aside: dict[str, int] = {}  # key -> number
         for name, key, count in store.aside():
             if rows.computation_of(name) == part.name:
                 self.aside[key] = self.aside.get(key, 0) + count
-        self.chunks: dict[tuple[str, str], Row] = {}  # of what was put aside, and changed since the last commit
+        self.chunks: dict[tuple[str, str], Row] = {}  # of records set aside, changed since the last commit
         self._store = store
         self._guard = guard
         self._state_bytes = state_bytes
         self._timers_of_key = timers_of_key
         self._context = Context(frozenset(part.outputs), frozenset(published))
         self._heaps: tuple[list[Due], list[Due]] = ([], [])
-        """Timers that dirty rows have, of the watermark and of the wall clock; some are out of date."""
-        self._stored_ns = [NEVER_NS, NEVER_NS]  # before it no committed row has a timer
+        """Timers in dirty rows, of the watermark and of the wall clock; may contain outdated ones."""
+        self._stored_ns = [NEVER_NS, NEVER_NS]  # no committed row has a timer before it
 
     # -- records
     def keys_of(self, key_of: KeyOf, records: Sequence[Record]) -> list[str]:
-        """NOWHERE for those that have none."""
+        """NOWHERE for records that have none."""
         keys: list[str] = []
         guard = self._guard
         while len(keys) < len(records):
@@ -118,7 +118,7 @@ class Stage:
         return keys
 
     def run(self, groups: dict[str, list[Taken]], now_ns: int) -> None:
-        """Records by key, those of a key in order."""
+        """Runs records by key, those of a key in order."""
         self._context.now_ns = now_ns
         for key, records in groups.items():
             low_ns = self._low_of(key)
@@ -130,8 +130,8 @@ class Stage:
 
     # -- timers
     def due(self, until_ns: int, wall: bool, most: int) -> tuple[list[str], int]:
-        """Keys with timers up to this time, the earliest first, and up to which time they are all: with more than
-        ``most`` keys it is earlier."""
+        """Keys with timers up to this time, the earliest first, and the time up to which they are complete: earlier
+        with more than ``most`` keys."""
         if until_ns < self._stored_ns[wall] and not self._heaps[wall]:
             return [], until_ns
         found = self._found(until_ns, wall, most + 1)
@@ -160,7 +160,7 @@ class Stage:
         return sorted((*found, *fresh))
 
     def fire(self, keys: Sequence[str], low_ns: int, waiting: int, now_ns: int) -> None:
-        """The watermark is this now: calls the timers of these keys up to it."""
+        """Sets the watermark and calls the timers of these keys up to it."""
         self.low_ns, self.waiting = low_ns, waiting
         if self.floors and max(floor_ns for _, _, floor_ns in self.floors) <= low_ns < ENDED_NS:
             self.floors = ()
@@ -180,7 +180,7 @@ class Stage:
             first = self._store.due(self.name, wall, ENDED_NS, 1)
             self._stored_ns[wall] = max(until_ns + 1, first[0].time_ns if first else ENDED_NS)
 
-    # -- what was put aside
+    # -- records set aside
     def retry(self, key: str, now_ns: int) -> None:
         """Continues where the key was blocked: its timers that were due there, its records under the watermark of
         that time, and then its timers up to the watermark."""
@@ -188,7 +188,7 @@ class Stage:
         if row is None or row.data is None:
             return
         body = self._body(row)
-        held_ns = min(body.held_ns, self._low_of(key))  # earlier than the key's where the end of time was taken back
+        held_ns = min(body.held_ns, self._low_of(key))  # earlier than the key's if the end of time was taken back
         body.blocked, body.held_ns = "", 0
         records = self._taken_back(key, body)
         self._keep(key, body)
@@ -201,7 +201,7 @@ class Stage:
 
     @property
     def keyless(self) -> int:
-        """The number of records put aside for want of a key: any key may lack them."""
+        """The number of records set aside for want of a key: they may belong to any key."""
         return self.aside.get(NOWHERE, 1) - 1
 
     def nowhere(self) -> list[Taken]:
@@ -214,7 +214,7 @@ class Stage:
         return records
 
     def _taken_back(self, key: str, body: Body) -> list[Taken]:
-        """What was put aside; nothing is any more."""
+        """Returns the set-aside records and clears them."""
         self.aside.pop(key, None)
         kept = body.kept
         for n in range(body.chunks):
@@ -228,7 +228,7 @@ class Stage:
 
     # -- commit
     def committed(self) -> None:
-        """The dirty rows are in the store."""
+        """Call when the dirty rows are in the store."""
         for row in self.dirty.values():
             self.forget(row.key)
             self.cache[row.key] = row
@@ -241,7 +241,7 @@ class Stage:
         self._heaps = ([], [])
 
     def forget(self, key: str) -> int:
-        """Takes a row out of the cache. Returns how many bytes it had."""
+        """Evicts a row from the cache. Returns its size in bytes."""
         row = self.cache.pop(key, None)
         size = 0 if row is None else cost(row)
         self.cached -= size
@@ -294,7 +294,7 @@ class Stage:
             self._block(key, (), self._reason(again))
 
     def _run(self, key: str, records: Sequence[Taken], until_ns: int, wall_ns: int, most: int = 0) -> None:
-        """The whole of it, or it raises and nothing has changed."""
+        """Runs all of it, or raises and changes nothing."""
         row = self.dirty.get(key) or self.cache.get(key)
         data = rows.EMPTY if row is None or row.data is None else row.data
         body = _decode(data, self.name)
@@ -337,17 +337,17 @@ class Stage:
         return max(self.low_ns, number_of(self.floors, hash_of(key))) if self.floors else self.low_ns
 
     def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
-        """Timers up to a time, in order; those too that they set. Returns how many."""
+        """Calls timers up to a time, in order, including those that they set. Returns the number."""
         context, guard, process = self._context, self._guard, self.part.computation.process_timer
         called, limit, first_ns = 0, len(timers) + self._timers_of_key, NEVER_NS
         while due := sorted(each for each in timers if each[0] <= until_ns):
             for each, following in zip_longest(due, due[1:], fillvalue=LAST):
                 if each not in timers:
-                    continue  # cancelled by one before
+                    continue  # cancelled by an earlier one
                 if called >= limit:
                     if until_ns == ENDED_NS or each[0] <= first_ns:
                         raise Misused(f"{called} timers were called at once: it sets its own timers in the past")
-                    self.behind = True  # a long way, but it comes on
+                    self.behind = True  # time may be far behind, but advances
                     return called
                 first_ns = each[0] if called == 0 else first_ns
                 del timers[each]
@@ -359,7 +359,7 @@ class Stage:
                 if called == most:
                     return called
                 if any(new < following for new in takewhile(partial(ne, last), reversed(timers))):
-                    break  # it set one that comes before
+                    break  # it set an earlier one
         return called
 
     def _keep(

@@ -1,4 +1,4 @@
-"""What an owner knows but for its rows: positions, cursors, and watermarks. Committed with each batch."""
+"""An owner's state besides its rows: positions, cursors, and watermarks. Committed with each batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from photon.computing.intervals import Interval
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 from photon.config.versioned_file import decoded
 
+# (low, high, number): the value for keys with these hashes; of a cursor, the last number taken of productions.
 Pieces = tuple[tuple[int, int, int], ...]
-"""(low, high, number): what holds for keys with these hashes; of a cursor, what was taken of productions."""
 NOTHING = Watermark()
 ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
 
 
 class Inherited(msgspec.Struct, array_like=True, frozen=True):
-    """Of an interval that was split or merged."""
+    """The rest of an interval that was split or merged."""
 
     last: int  # its last number
     successors: tuple[str, ...]
@@ -26,22 +26,24 @@ class Inherited(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
-    number: int = 0  # the last one that was given to a production, or to watermarks that moved
-    sources: dict[str, bytes] = {}  # source -> position behind what was taken
+    number: int = 0  # the last number given to a production, or to watermarks that moved
+    sources: dict[str, bytes] = {}  # source -> position after the input taken
+    # Sender -> the last number taken of it. Kept after it has ended, as its messages may be late.
     cursors: dict[str, Pieces] = {}
-    """Sender -> what was taken of it. Kept when it has ended, as its messages may be late."""
     heard: dict[str, dict[str, Watermark]] = {}  # sender, oneself too -> stream -> its watermark
     ended: set[str] = set()  # senders that send no more
-    lows: dict[str, tuple[int, int]] = {}  # computation -> its watermark, and how many records may come before it
+    # Computation -> its watermark, and the number of records before it that may still come
+    lows: dict[str, tuple[int, int]] = {}
     inherited: dict[str, Inherited] = {}  # senders whose productions are still to be delivered from here
+    # Sender -> id of a weak production that was taken and may be repeated -> the sender's number when it was sent.
     seen: dict[str, dict[int, int]] = {}
-    """Sender -> id of a weak production that was taken and may come again -> the sender's number when it was sent."""
+    # Sender -> weak messages sent at a lower number are ignored: their ids are forgotten.
     seen_from: dict[str, int] = {}
-    """Sender -> weak messages that left at a lower number are not looked at: their ids are forgotten."""
     parents: tuple[str, ...] = ()  # the intervals that were split or merged into this one
     before: dict[str, int] = {}  # computation -> its watermark before the end of time was reached
+    # Computation -> (low, high, watermark): before a merge, keys with these hashes were ahead, and keep that
+    # watermark.
     floors: dict[str, Pieces] = {}
-    """Computation -> (low, high, watermark): that of keys with these hashes was ahead before a merge, and stays."""
 
     shown: dict[str, dict[str, int]] = {}  # sender -> directory -> last item that its publisher has acknowledged
 
@@ -52,14 +54,14 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         return self.cursors.get(sender) or ((interval.low, interval.high, 0),)
 
     def take(self, sender: str, interval: Interval, upto: int) -> None:
-        """All that ``sender`` has for this interval up to this number was taken."""
+        """Records that everything from ``sender`` for this interval up to this number was taken."""
         pieces = [(low, high, max(number, upto)) for low, high, number in self.taken(sender, interval)]
         if len({number for _, _, number in pieces}) == 1:
             pieces = [(interval.low, interval.high, pieces[0][2])]
         self.cursors[sender] = tuple(pieces)
 
     def hear(self, sender: str, stream: str, watermark: Watermark) -> bool:
-        """Whether it moved. It never goes back; ``waiting`` is that of the newest."""
+        """True if it moved. It never goes back; ``waiting`` is that of the newest."""
         known = self.heard.setdefault(sender, {})
         before = known.get(stream, NOTHING)
         now = Watermark(
@@ -71,8 +73,9 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         return now != before
 
     def see(self, sender: str, number: int, ids: Iterable[int]) -> None:
-        """Weak productions were taken. Those that left before ``number`` was committed do not come again once all
-        up to ``number`` was taken: what was not acknowledged before that commit has a number below it."""
+        """Records weak productions that were taken. Those sent before ``number`` was committed are not repeated once
+        everything up to ``number`` was taken: productions unacknowledged before that commit have a number below
+        it."""
         seen = self.seen.setdefault(sender, {})
         if seen and number <= least(self.cursors.get(sender, ((0, 0, 0),))):
             for each in [each for each, then in seen.items() if then < number]:
@@ -82,12 +85,12 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether anything is at the end of time."""
+        """True if anything is at the end of time."""
         heard = (mark.exact_ns for marks in self.heard.values() for mark in marks.values())
         return ENDED_NS in heard or any(low_ns == ENDED_NS for low_ns, _ in self.lows.values())
 
     def reached(self, computation: str) -> int:
-        """Its watermark; at the end of time the one before that."""
+        """The computation's watermark; at the end of time, the one before that."""
         low_ns, _ = self.lows.get(computation, (NEVER_NS, 0))
         return low_ns if low_ns < ENDED_NS else self.before.get(computation, NEVER_NS)
 
@@ -97,7 +100,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         return tuple((low, high, max(floor_ns, own_ns)) for low, high, floor_ns in pieces)
 
     def reopen(self) -> None:
-        """More comes after the end of time: watermarks are where they were before it, and who sends says its own."""
+        """Undoes the end of time: watermarks return to their values before it, and senders announce their own."""
         self.lows = {
             name: (self.reached(name), 0 if low_ns == ENDED_NS else waiting)
             for name, (low_ns, waiting) in self.lows.items()
@@ -105,7 +108,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
         self.heard = {sender: {} for sender in self.heard}
 
     def end(self, sender: str, successors: Iterable[str]) -> None:
-        """It sends no more; those that have its keys are waited for from now on."""
+        """The sender has ended; the new owners of its keys are waited for from now on."""
         self.ended.add(sender)
         self.seen.pop(sender, None)
         self.heard.pop(sender, None)
@@ -114,8 +117,8 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
                 self.heard.setdefault(each, {})
 
     def low(self, stream: str, senders: Collection[str], exact: bool) -> tuple[int, int]:
-        """The least watermark of a stream over all who may send it (MillWheel 4.5: expected, not only heard), and how
-        many records before it may still come."""
+        """The lowest watermark of a stream over all possible senders (MillWheel 4.5: expected, not only heard), and
+        the number of records before it that may still come."""
         low_ns, waiting = ENDED_NS, 0
         for sender in senders:
             mark = self.heard.get(sender, {}).get(stream, NOTHING)
@@ -125,7 +128,7 @@ class Standing(msgspec.Struct, array_like=True, tag_field="version", tag=1):
 
 
 def number_of(pieces: Pieces, hashed: int) -> int:
-    """What holds for this hash."""
+    """The value for this hash."""
     return next((number for low, high, number in pieces if low <= hashed < high), 0)
 
 

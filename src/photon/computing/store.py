@@ -1,8 +1,8 @@
-"""What the owner of an interval keeps: the contract of stores, and one in memory.
+"""The persistent state of an interval's owner: the contract of stores, and one in memory.
 
-A store belongs to one interval of keys. Whoever acquires it gets a *sequencer*, higher than all before; each commit
-compares it in its own transaction, so that an owner that was replaced and does not know it writes nothing
-(MillWheel 6.2). All of a commit is there or nothing.
+A store belongs to one interval of keys. Acquiring it returns a *sequencer*, higher than all before; each commit
+compares it in its own transaction, so that an owner that was replaced unknowingly writes nothing (MillWheel 6.2). A
+commit is atomic.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from photon.computing.intervals import Interval
 
 
 class Row(NamedTuple):
-    """Of one computation and key. ``data``: see ``row``; None: it is removed. The times are those of its next timers,
-    ``aside`` how many records and timers wait for a computation to be mended."""
+    """The row of one computation and key. ``data``: see ``row``; ``None`` means removed. The times are those of its
+    next timers; ``aside`` is the number of records and timers that wait until the computation is fixed."""
 
     computation: str
     key: str
@@ -45,42 +45,42 @@ class Due(NamedTuple):
 class Commit:
     rows: Sequence[Row] = ()
     added: Sequence[Chunk] = ()
-    done: Sequence[tuple[str, str, int]] = ()  # (sender, target, upto): these chunks were acknowledged
-    standing: bytes = b""  # positions, cursors, watermarks: the engine's, as a whole
+    done: Sequence[tuple[str, str, int]] = ()  # (sender, target, upto): acknowledged chunks
+    standing: bytes = b""  # positions, cursors, watermarks: the engine's state as a whole
 
 
 class Store(Protocol):
-    """Errors of the disk or network are raised as OSError or ComputingError; then nothing was written, or all."""
+    """Errors of the disk or network are raised as OSError or ComputingError; then all was written, or nothing."""
 
     interval: Interval
 
     def successors(self) -> tuple[str, ...]:
-        """Not empty: it is retired."""
+        """The intervals that replaced a retired one; otherwise empty."""
         ...
 
     def acquire(self, owner: str, *, revive: bool = False) -> int:
-        """The sequencer of a new owner; those before are fenced. ``owner``: for people. ``revive``: one that is
-        retired is in use again. Raises Retired."""
+        """The sequencer of a new owner; earlier owners are fenced. ``owner``: for people. ``revive``: return a
+        retired store to use. Raises Retired."""
         ...
 
     def standing(self) -> bytes:
-        """Empty: nothing was committed yet."""
+        """Empty if nothing was committed yet."""
         ...
 
     def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
-        """Those that there are."""
+        """The existing rows among these keys."""
         ...
 
     def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
-        """Keys whose next timer is not after ``until_ns``, by time, not more than ``limit``."""
+        """At most ``limit`` keys whose next timer is not after ``until_ns``, by time."""
         ...
 
     def chunks(self) -> Iterable[Chunk]:
-        """Not acknowledged, by sender and number."""
+        """Unacknowledged chunks, by sender and number."""
         ...
 
     def aside(self) -> Iterable[tuple[str, str, int]]:
-        """(computation, key, how many) where something was put aside."""
+        """(computation, key, number) for keys with records or timers set aside."""
         ...
 
     def scan(self) -> Iterator[Row]:
@@ -88,11 +88,11 @@ class Store(Protocol):
         ...
 
     def commit(self, sequencer: int, commit: Commit) -> None:
-        """Durable when it returns. Raises Fenced, Retired: nothing was written."""
+        """Durable when it returns. Raises Fenced, Retired; then nothing was written."""
         ...
 
     def retire(self, sequencer: int, successors: tuple[str, ...]) -> None:
-        """Nobody acquires it or commits to it any more. Raises Fenced."""
+        """Prevents any further acquisition or commit. Raises Fenced."""
         ...
 
     def close(self) -> None: ...
@@ -100,7 +100,7 @@ class Store(Protocol):
 
 @dataclass
 class MemoryStore:
-    """For tests: lives as long as it is referred to, however many engines open it."""
+    """For tests: lives as long as it is referenced, across any number of engines."""
 
     interval: Interval
     sequencer: int = 0

@@ -1,12 +1,12 @@
-"""``intervals.json`` in a state: which keys each owner has, which move of keys is under way, the topology's version.
+"""``intervals.json`` in a state: the keys of each owner, the current move of keys, the topology's version.
 
-All processes of a topology look at it once a second, and follow: it is how they are asked to change. As JSON::
+All processes of a topology check it once a second and follow its changes. As JSON::
 
     {"photon_computing":1,"topology":"spend","intervals":[[0,4294967296,"i0"]],"id":"…","free":1,
      "version":2,"shape":"…","move":[["i0"],[[0,2147483648,"i1"],[2147483648,4294967296,"i2"]]]}
 
-A move is written down before it begins, so one that was broken off is done again at the next start. ``version`` grows
-with each change of the topology, whose ``shape`` says which one: an owner takes nothing from who has a newer one.
+A move is written here before it begins, so an interrupted one is repeated at the next start. ``version`` grows with
+each change of the topology, which ``shape`` identifies: an owner accepts nothing from owners with a newer version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from photon.config.errors import UsageError
 from photon.config.versioned_file import decoded
 
 NAME = "intervals.json"
-SPARK_NAME = "spark.json"  # in its place, in a state on Spark (``photon.spark.computing``)
+SPARK_NAME = "spark.json"  # replaces it in a state on Spark (``photon.spark.computing``)
 LOCK_NAME = "intervals.lock"
 Closing = Literal["", "closing", "reopening"]
 _Ranges = tuple[tuple[int, int, str], ...]
@@ -51,31 +51,32 @@ class _File(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="photon_c
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What stands there."""
+    """The content of the table."""
 
     topology: str
     intervals: Intervals
-    id: str  # of the state, for what it publishes
-    free: int  # from this number on names of intervals were never used
-    version: int  # of the topology that all are to run, as is ``shape``
+    id: str  # the state's id, for published streams
+    free: int  # the first number not yet used in a name of an interval
+    version: int  # the version of the topology that all should run, identified by ``shape``
     shape: str
-    move: Move | None  # what is under way
-    refused: str  # why the last move was not made; empty: it was
+    move: Move | None  # the move under way
+    refused: str  # why the last move was not made; empty if it was
+    # ``closing``: a run with ``--once`` has begun; ``reopening``: all of it is done, and watermarks go back.
     closing: Closing
-    """``closing``: a run with ``--once`` has begun; ``reopening``: all of it is done, and watermarks go back."""
-    ends: Mapping[str, bytes]  # of a run with ``--once``: source -> up to which position all owners read
+    ends: Mapping[str, bytes]  # of a run with ``--once``: source -> position up to which all owners read
 
 
 class Table:
-    """Of the state of one topology; any process may change it. Raises UsageError where it is unreadable, or another
-    topology's."""
+    """The state of one topology; any process may change it. Raises UsageError if it is unreadable, or belongs to
+    another topology."""
 
     def __init__(self, disk: Disk, state: Path, topology: str | None = None) -> None:
-        """``topology``: None: whichever it is."""
+        """``topology``: ``None`` accepts any."""
         self._disk, self._state, self._path, self._topology = disk, state, state / NAME, topology
 
     def make(self, processes: int, agree: Callable[[bytes], bytes] | None = None) -> None:
-        """A new one, unless there is one. ``agree``: of several machines, the first one's."""
+        """Creates the table unless it exists. ``agree``: returns the first machine's proposal, if there are
+        several."""
         self._disk.make_dir(self._state)
         with self._changing():
             if not self._path.exists():
@@ -94,8 +95,8 @@ class Table:
         )  # fmt: skip
 
     def begin(self, move: Move) -> None:
-        """Raises UsageError where another one is under way, or was since the intervals were looked at: then its names
-        may be those of others."""
+        """Raises UsageError if another move is under way, or was since the intervals were read: its names may be
+        taken."""
         with self._changing():
             known, free = self._read(), self.look().free
             if known.move is not None:
@@ -106,7 +107,7 @@ class Table:
             self._write(replace(known, move=(move.old, _ranges(move.new)), refused="", free=free))
 
     def settle(self, move: Move, refused: str = "") -> None:
-        """It was made, or not."""
+        """Ends a move, made or refused."""
         with self._changing():
             now = self.look().intervals
             ranges = _ranges((now if refused else now.after(move)).all)
@@ -118,8 +119,8 @@ class Table:
             self._write(replace(self._read(), closing=closing, ends=said))
 
     def adopt(self, shape: str, *, again: bool = False) -> int:
-        """Makes the topology of this shape the one that all are to run, and returns its version: a new one where the
-        shape is another, or with ``again``, as code that is another has the same shape."""
+        """Makes the topology of this shape the current one for all, and returns its version: a new one if the shape
+        differs, or with ``again``, as different code may have the same shape."""
         with self._changing():
             known = self._read()
             if known.shape != shape or again:
@@ -145,7 +146,7 @@ class Table:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Alone; a change takes a moment, so others wait."""
+        """Locks the table; a change is quick, so others wait."""
         descriptor = os.open(self._state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -23,13 +23,13 @@ from photon.computing.topology import Topology
 from photon.computing.wire import PUBLISH, Ack, Input, Watermark
 
 INPUT = "input"
+# A record, or the watermark that follows: nanoseconds, all records before it have come
 Step = Record | int | Watermark
-"""A record, or the watermark that follows: nanoseconds, all records before it have come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of it."""
+    """The results of a run."""
 
     produced: Mapping[str, Sequence[Record]]
     states: Mapping[tuple[str, str], Any]  # by computation and key
@@ -37,7 +37,7 @@ class Ran:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """By key, where there is one computation."""
+        """State by key, if there is one computation."""
         return {key: state for (_, key), state in self.states.items()}
 
     def __getitem__(self, stream: str) -> Sequence[Record]:
@@ -53,8 +53,8 @@ def run(
     key: str | Callable[[Record], str] = "key",
     now_ns: int = 0,
 ) -> Ran:
-    """All records, then the watermarks one after the other. ``key``: of a record, or the field of its value.
-    ``now_ns``: the wall clock, all the while."""
+    """Runs all records, then the watermarks in turn. ``key``: of a record, or the field of its value. ``now_ns``: the
+    wall clock for the whole run."""
     return run_steps(computation, [*records, *watermarks], outputs=outputs, key=key, now_ns=now_ns)
 
 
@@ -66,7 +66,7 @@ def run_steps(
     key: str | Callable[[Record], str] = "key",
     now_ns: int = 0,
 ) -> Ran:
-    """The same, with watermarks between records."""
+    """Like ``run``, with watermarks between records."""
     field = key if isinstance(key, str) else ""
     key_of: Callable[[Record], str] = (lambda record: str(record.value[field])) if isinstance(key, str) else key
     topology = Topology("test")
@@ -75,7 +75,7 @@ def run_steps(
 
 
 def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, now_ns: int = 0) -> Ran:
-    """``inputs``: by source, one after the other. All that is produced to any stream is in what is returned."""
+    """``inputs``: by source, run in turn. The result has the productions of every stream."""
     published = topology.published
     topology.published = {stream: "" for part in topology.parts.values() for stream in part.outputs}
     intervals = even(1)

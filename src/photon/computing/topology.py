@@ -18,8 +18,8 @@ PERCENTILE = "99%"
 @dataclass(frozen=True, slots=True)
 class Source:
     """A stream from outside. ``shared``: the owner of each interval reads all of it and keeps its own keys; otherwise
-    that of the first reads it and sends each record to who has its key, and the others say so (``Engine.leave``).
-    ``options`` are for whoever injects it."""
+    the owner of the first interval reads it and sends each record to its key's owner, and the others declare that
+    (``Engine.leave``). ``options`` are for the injector."""
 
     stream: str
     shared: bool = True
@@ -39,22 +39,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of what can grow, for each process. Raises TopologyError."""
+    """Limits on growth, for each process. Raises TopologyError."""
 
-    cache_bytes: int = 256 << 20  # rows that are kept in memory; those with the latest timers leave first
-    state_bytes: int = 1 << 20  # of one key, encoded; a key whose state is larger is put aside
-    outbox_bytes: int = 256 << 20  # productions that were not acknowledged: above it no input is taken
+    cache_bytes: int = 256 << 20  # rows cached in memory; those with the latest timers leave first
+    state_bytes: int = 1 << 20  # encoded size per key; a key with larger state is set aside
+    outbox_bytes: int = 256 << 20  # unacknowledged productions: above it no input is taken
     message_items: int = 10_000
     message_bytes: int = 4 << 20
     timers_at_once: int = 20_000  # keys of a computation whose timers are called between two commits
+    # Timers of one key that are called between two commits, beyond those set before; more that do not come later than
+    # their predecessor are a fault.
     timers_of_key: int = 10_000
-    """Timers of one key that are called between two commits, beyond those that were set before; so many that do not
-    come later than the one before are a fault."""
-    aside: int = 100_000  # records and timers put aside: above it no input is taken
+    aside: int = 100_000  # records and timers set aside: above it no input is taken
+    # Input this far ahead of the watermark is held back while another source is behind it.
     skew_ns: int | None = None
-    """Input that is so far ahead of the watermark is held back, as long as another source is behind it."""
-    straggler_ns: int = SECOND_NS
-    """Weak productions that were not acknowledged for so long are made durable like strong ones."""
+    straggler_ns: int = SECOND_NS  # weak productions unacknowledged for this long are made durable like strong ones
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -65,26 +64,26 @@ class Limits:
 
 
 class Topology:
-    """Built up by calls, then ``checked``; parts may be added and taken out while it runs: ``Engine.change``."""
+    """Built by calls, then ``checked``; parts may be added and removed while it runs: ``Engine.change``."""
 
     def __init__(self, name: str, version: int = 0, limits: Limits = Limits()) -> None:
-        """``version``: higher for each change of a topology whose intervals have several owners. Who has an older one
-        takes nothing from who has a newer one. ``photon compute`` counts it."""
+        """``version``: higher for each change of a topology whose intervals have several owners. An owner with an
+        older version accepts nothing from one with a newer version. ``photon compute`` counts it."""
         self.name = name
         self.version = version
         self.limits = limits
         self.sources: dict[str, Source] = {}
         self.parts: dict[str, Part] = {}
-        self.published: dict[str, str] = {}  # stream -> where to; see ``publish``
+        self.published: dict[str, str] = {}  # stream -> directory; see ``publish``
 
     def source(self, stream: str, *, shared: bool = True, **options: Any) -> str:
-        """A stream from outside; returns its name. See ``Source``."""
+        """Adds a stream from outside; returns its name. See ``Source``."""
         self._new(stream)
         self.sources[stream] = Source(stream, shared, options)
         return stream
 
     def joined(self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined") -> str:
-        """What all datacentres of a deployment publish, as a stream; ``deployment``: its settings file."""
+        """The output of all datacentres of a deployment as a stream; ``deployment``: its settings file."""
         return self.source(stream, deployment=deployment, kinds=tuple(kinds))
 
     def add(
@@ -94,7 +93,7 @@ class Topology:
         outputs: Iterable[str] = (),
         watermark: str = PERCENTILE,
     ) -> None:
-        """``inputs``: stream -> the key of each of its records, a str that is not empty. ``watermark``: which of the
+        """``inputs``: stream -> function that returns a record's key, a non-empty str. ``watermark``: which of the
         sources' watermarks moves its timers, EXACT or PERCENTILE. Raises TopologyError."""
         name = name_of(computation)
         if "/" in name:
@@ -111,21 +110,20 @@ class Topology:
         self.parts[name] = Part(name, computation, dict(inputs), outputs, watermark == EXACT)
 
     def remove(self, name: str) -> None:
-        """Takes a computation out; its state stays in the store, for the day it is added again. Raises
-        TopologyError."""
+        """Removes a computation; its state stays in the store in case it is added again. Raises TopologyError."""
         if name not in self.parts:
             raise TopologyError(f"there is no computation {name!r} to take out: there are {', '.join(self.parts)}")
         del self.parts[name]
 
     def publish(self, stream: str, directory: str) -> None:
-        """Files that ``photon read`` and Spark read exactly once."""
+        """Writes the stream to files that ``photon read`` and Spark read exactly once."""
         if stream in self.published:
             raise TopologyError(f"the stream {stream!r} is published twice")
         self.published[stream] = directory
 
     def checked(self) -> tuple[Part, ...]:
-        """Its parts, producers before consumers. Raises TopologyError: an unknown stream, a cycle, weak productions
-        for a computation that would count them twice."""
+        """Its parts, producers before consumers. Raises TopologyError: an unknown stream, a cycle, or weak
+        productions for a computation that would count them twice."""
         producer = {stream: part.name for part in self.parts.values() for stream in part.outputs}
         known = producer.keys() | self.sources.keys()
         for part in self.parts.values():
@@ -159,14 +157,14 @@ class Topology:
 
     @property
     def shape(self) -> str:
-        """A digest of what goes where, not of code: equal where owners may send one another what they produce."""
+        """A digest of the streams between computations, not of code: if equal, owners may exchange productions."""
         parts = sorted((each.name, sorted(each.inputs), each.outputs, each.exact) for each in self.parts.values())
         sources = sorted((each.stream, each.shared, sorted(each.options.items())) for each in self.sources.values())
         return sha256(repr((parts, sources, sorted(self.published.items()))).encode()).hexdigest()[:16]
 
     @property
     def sends(self) -> bool:
-        """Whether an owner has anything for owners of other intervals."""
+        """True if an owner may have messages for owners of other intervals."""
         own = {name for name, source in self.sources.items() if source.shared}
         return any(stream not in own for part in self.parts.values() for stream in part.inputs)
 

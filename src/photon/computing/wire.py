@@ -1,6 +1,7 @@
-"""What goes in and out of an engine: input with its position, messages between owners of intervals, acknowledgements.
+"""The data that enters and leaves an engine: input with its position, messages between owners of intervals,
+acknowledgements.
 
-Formats: msgpack of arrays; a message names its version.
+Formats: msgpack of arrays; a message has a version.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from photon.computing.errors import ComputingError
 from photon.computing.model import Record
 from photon.config.versioned_file import decoded
 
-NEVER_NS = -(1 << 63)  # a watermark that is not known yet
-ENDED_NS = (1 << 63) - 1  # a watermark of who sends no more
-PUBLISH = "publish:"  # the target of a published stream is called so, and the stream's name
+NEVER_NS = -(1 << 63)  # unknown watermark
+ENDED_NS = (1 << 63) - 1  # watermark of a sender that has ended
+PUBLISH = "publish:"  # prefix of the target of a published stream, before the stream's name
 
 
 class Watermark(NamedTuple):
-    """Of a stream. ``waiting``: so many records before ``percentile_ns`` may still come."""
+    """A stream's watermark. ``waiting``: the number of records before ``percentile_ns`` that may still come."""
 
     exact_ns: int = NEVER_NS
     percentile_ns: int = NEVER_NS
@@ -28,9 +29,9 @@ class Watermark(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Records of a source, in order. ``begin``: the position that the engine must stand at (None: it has none yet),
-    or it is a repetition and dropped; ``end``: the one behind them. Positions are opaque. ``watermark``: of the
-    source, sampled *before* the records were read up to ``end``."""
+    """Records of a source, in order. ``begin``: the engine's position must be this (None: it has none yet), otherwise
+    it is a repetition and dropped; ``end``: the position after the records. Positions are opaque. ``watermark``: of
+    the source, sampled *before* the records were read up to ``end``."""
 
     source: str
     begin: bytes | None
@@ -40,44 +41,44 @@ class Input(NamedTuple):
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
-    """A production on its way to one consumer. ``value``: msgpack. Numbers of one sender grow."""
+    """A production on its way to one consumer. ``value``: msgpack. The numbers of one sender grow."""
 
     number: int
-    consumer: str  # a computation; of what is published the empty string
+    consumer: str  # a computation; empty for published items
     key: str
     time_ns: int
     value: bytes
     stream: str
-    id: int = 0  # of a weak production, unlike all others of its sender: it may have come before, without a number
+    id: int = 0  # of a weak production, unique to its sender: it may have come before, without a number
 
     def decoded(self) -> Any:
         return msgspec.msgpack.decode(self.value)
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, tag_field="version", tag=1):
-    """All that ``sender`` has for ``target`` up to the number ``upto`` and that was not acknowledged: it is whole by
-    itself, so it may be lost, doubled and delayed."""
+    """Everything unacknowledged that ``sender`` has for ``target`` up to the number ``upto``: complete by itself, so
+    it may be lost, duplicated and delayed."""
 
     sender: str
     target: str  # an interval's id, or PUBLISH and a stream
     upto: int
     items: tuple[Item, ...]
-    watermarks: Mapping[str, Watermark] = {}  # of the sender's streams; true for who has all items
+    watermarks: Mapping[str, Watermark] = {}  # of the sender's streams; valid for a receiver with all items
+    # Ids of the items of a message that left before the commit; ``upto`` is the sender's last committed number then,
+    # and not acknowledged.
     weak: tuple[int, ...] = ()
-    """Ids of the items of a message that left before the commit of what it tells; ``upto`` is the sender's last
-    committed number then, and not acknowledged."""
-    successors: tuple[str, ...] = ()  # the sender sends no more under this name: these have its keys
+    successors: tuple[str, ...] = ()  # the sender has ended under this name: these have its keys
+    # Nothing of this message is taken before these senders have ended: their messages come first.
     parents: tuple[str, ...] = ()
-    """Nothing of this message is taken before these senders have ended: what they sent comes first."""
-    topology: int = 0  # the version of the sender's
-    owner: str = ""  # the interval whose owner sends it, where the sender's was split or merged; empty: the sender's
+    topology: int = 0  # the version of the sender's topology
+    owner: str = ""  # the interval whose owner sends it, if the sender's was split or merged; empty: the sender's
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
 
 
 class Ack(msgspec.Struct, array_like=True, frozen=True):
-    """``target`` has committed all that ``sender`` had for it up to ``upto``, and weak productions with these ids."""
+    """``target`` has committed everything from ``sender`` up to ``upto``, and weak productions with these ids."""
 
     sender: str
     target: str

@@ -1,10 +1,10 @@
-"""Zeitgeist, the example of the MillWheel paper: which queries are clicked more, or less, than they should be.
+"""Zeitgeist, the example of the MillWheel paper: finds queries that are clicked more, or less, than expected.
 
-Seconds are counted for each query over the joined output of all datacentres, and compared with a model of what was to
-be expected. A spike is seen in what is there; a dip is seen in what is *not* there, so it needs the watermark: only
-when nothing of a second is still to come, its zero means something.
+Clicks are counted per second and query over the joined output of all datacentres, and compared with a model of the
+expected number. A spike shows in the records that are present; a dip shows in *missing* records, so it needs the
+watermark: a second's zero means something only when no record of that second can still come.
 
-Run it where the deployment runs, and look at it::
+Run it where the deployment runs, and look at the result::
 
     PHOTON_CONFIG=photon.toml photon compute run zeitgeist.py
     python zeitgeist.py out/windows out/anomalies zeitgeist.html
@@ -23,20 +23,20 @@ from typing import Any
 from photon.computing import Computation, Context, Record, Timer, Topology
 
 SECOND = 1_000_000_000
-QUIET = 30  # this many seconds without a click, and a query is no longer counted until it is clicked again
-LEARNT = 10  # seconds after which the model of a query may be believed
-FORGETS = 0.1  # how much a second counts in the model against all before it
+QUIET = 30  # after this many seconds without a click, a query is not counted until it is clicked again
+LEARNT = 10  # seconds after which the model of a query is trusted
+FORGETS = 0.1  # weight of a second in the model against all seconds before it
 SIGMAS = 4.0
 
 
 class Counter(Computation):
-    """Keyed by query: clicks in each second, also where there are none."""
+    """Keyed by query: clicks in each second, including seconds without any."""
 
     def process_record(self, ctx: Context, record: Record) -> None:
         end = (record.time_ns // SECOND + 1) * SECOND
         if ctx.is_late(
             end
-        ):  # its second was counted: its event was not promised in time, or the percentile left it out
+        ):  # its second was counted: its event was not promised in time, or the percentile ignored it
             ctx.produce("corrections", {"query": ctx.key, "second": end // SECOND - 1}, time_ns=record.time_ns)
             return
         counts = ctx.state.setdefault("counts", {})
@@ -53,7 +53,7 @@ class Counter(Computation):
 
 
 class Detector(Computation):
-    """Keyed by query: seconds that are not as expected."""
+    """Keyed by query: seconds with unexpected counts."""
 
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.state.setdefault("counts", {})[str(record.time_ns)] = record.value["count"]
@@ -70,7 +70,7 @@ class Detector(Computation):
 
 
 def judge(model: Mapping[str, float] | None, count: int) -> tuple[dict[str, float], str]:
-    """The model after one more second, and what that second was: "spike", "dip" or ""."""
+    """The model after one more second, and that second's class: "spike", "dip" or ""."""
     if model is None:
         return {"mean": float(count), "seconds": 1}, ""
     mean, seconds = model["mean"], model["seconds"] + 1
@@ -78,12 +78,12 @@ def judge(model: Mapping[str, float] | None, count: int) -> tuple[dict[str, floa
     kind = ""
     if seconds > LEARNT:
         kind = "spike" if count > mean + spread else "dip" if count < mean - spread else ""
-    believed = min(max(count, mean - spread), mean + spread)  # an anomaly is not the new normal at once
+    believed = min(max(count, mean - spread), mean + spread)  # an anomaly does not become the new normal at once
     return {"mean": round(mean + FORGETS * (believed - mean), 6), "seconds": seconds}, kind
 
 
 def made(config: str | None = None, out: str = "out", watermark: str = "exact") -> Topology:
-    """``config``: the deployment file; ``out``: where the streams are published."""
+    """``config``: the deployment file; ``out``: the directory for published streams."""
     found = Topology("zeitgeist")
     joined = found.joined(config or os.environ.get("PHOTON_CONFIG", "photon.toml"))
     found.add(
