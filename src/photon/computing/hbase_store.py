@@ -62,7 +62,7 @@ ROW_BYTES_MAX = 64 << 20
 KEY_BYTES_MAX = 1_000  # longer ones are hashed
 GRACE_S = 3600.0  # HBase's own clients try a call for 20 minutes at most
 SWEEP_ROWS = 500
-SWEEP_S = 20.0  # An ending owner waits this long for removed rows to expire, as a run may never take longer.
+SWEEP_S = 20.0  # wait of ``close`` for a sweep under way: every run may be short, and none would finish one
 _HEAD, _META = b"head", b"m"
 _LAST, _PART = struct.Struct(">Q"), struct.Struct(">I")
 _GONE: Mapping[bytes, bytes] = {_META: b"", b"0": b""}
@@ -297,7 +297,7 @@ class HBaseStore:
         return sorted(found, key=lambda chunk: (chunk.sender, chunk.last))
 
     def close(self) -> None:
-        """The rows belong to the caller."""
+        """Waits for a sweep under way. The rows stay open: they belong to the caller."""
         if self._sweeping is not None:
             self._sweeping.join(SWEEP_S)
 

@@ -1,4 +1,4 @@
-"""Reading what joiners have published: which files there are, how far each may be read, and what a line says."""
+"""Reads the published output of joiners: which files exist, how far each may be read, and the contents of a line."""
 
 from photon.outputs.cursor import Cursor, CursorUnreadable, OutputLog, Position
 from photon.outputs.log.format import retired_bytes

@@ -1,4 +1,4 @@
-"""Output records as Arrow columns, named as in ``records.py``; what Parquet files of ours hold."""
+"""Output records as Arrow columns, named as in ``records.py``; the content of our Parquet files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEFT_OUT = ("offset", "line", "torn")
 
 
 class LineUnreadable(PhotonError):
-    """A line that is no output record."""
+    """A line is not an output record."""
 
 
 def table_of(records: OutputRecords) -> Any:

@@ -1,4 +1,4 @@
-"""How far the verifier has cleared a slot's output: what is before that is never written again by anybody."""
+"""How far the verifier has cleared a slot's output: nobody ever writes records before that point again."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CLEARED_NAME = "verifier/cleared.json"
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
+    # Plain name -> bytes whose lines the verifier is done with. Final files are cleared, and not listed.
     files: Mapping[str, int] = field(default_factory=dict)
-    """Plain name -> bytes whose lines the verifier is done with. Final files are cleared, and not among them."""
+    # Plain name -> lines that the verifier objects to: not everything before the length in ``files`` is cleared.
     trouble: Mapping[str, int] = field(default_factory=dict)
-    """Plain name -> lines of it that the verifier objects to: not all before the length in ``files`` is cleared."""
 
     def bounds(self, files: Sequence[OutputFile]) -> dict[str, int]:
-        """For each file that is not final: how far it may be read by who reads only what is cleared."""
+        """For each file that is not final: the length that a reader of cleared lines only may read."""
         return {
             file.name: 0 if file.name in self.trouble else self.files.get(file.name, 0)
             for file in files

@@ -15,15 +15,14 @@ from photon.outputs.log.format import gzip_name
 
 COMPRESSED_CHUNK_BYTES = 256 << 10
 SKIP_BYTES = 1 << 20
+# A compressed file is unchanged if its length and its last compressed bytes are, which include checksums.
 END_BYTES = 64
-"""A compressed file is the same as long as its length and its last compressed bytes are, checksums among them."""
-_GZIP = 31
-"""zlib's window bits for a gzip stream."""
+_GZIP = 31  # zlib's window bits for a gzip stream
 
 
 @dataclass(slots=True, eq=False)
 class OutputMissing(PhotonError):
-    """Published output is not there, or not whole."""
+    """Published output is missing or incomplete."""
 
     path: Path
     why: str
@@ -33,44 +32,44 @@ class OutputMissing(PhotonError):
 
 
 class FileContent:
-    """Reads one file on from an offset. Keeps no file open; a compressed one it unpacks once."""
+    """Reads one file onward from an offset. Keeps no file open; unpacks a compressed one once."""
 
     def __init__(self, disk: Disk, path: Path, at: int) -> None:
-        """``path``: of the plain one; ``at``: uncompressed bytes."""
+        """``path``: of the plain file; ``at``: uncompressed bytes."""
         self._disk = disk
         self._plain = path
         self._final = path.with_name(gzip_name(path.name))
-        self._only_final = isinstance(path, ObjectPath)  # a look at what is not there would be billed
+        self._only_final = isinstance(path, ObjectPath)  # a request for a missing object would be billed
         self.at = at
         self._unpacking: _Unpacking | None = None
 
     @property
     def unpacked(self) -> bool:
-        """Whether going on costs nothing, while a new reader would unpack from the beginning."""
+        """True if reading on costs nothing, while a new reader would unpack from the beginning."""
         return self._unpacking is not None
 
     def read(self, length: int) -> bytes:
-        """The next ``length`` bytes; fewer where the file ends. Raises OutputMissing, OSError."""
+        """The next ``length`` bytes; fewer at the end of the file. Raises OutputMissing, OSError."""
         data = self._read(length)
         self.at += len(data)
         return data
 
     def give_back(self, data: bytes) -> None:
-        """The end of what was read last is to be read once more."""
+        """Returns the end of the last bytes read, to be read once more."""
         self.at -= len(data)
         if self._unpacking is not None:
             self._unpacking.give_back(data)
 
     def check(self) -> None:
-        """All of a file was read: raises OutputMissing if it is compressed and its checksum says it is damaged."""
+        """Call when all of a file was read: raises OutputMissing if it is compressed and its checksum is wrong."""
         if self._unpacking is not None:
             more = self._read(1, whole=True)  # the checksum follows the last byte
             if self._unpacking is not None:
                 self._unpacking.give_back(more)
 
     def _read(self, length: int, *, whole: bool = False) -> bytes:
-        # The compressed file is there before the plain one goes. After a power cut the plain one is back, and people
-        # compress files again: by turns until one of the two is there, at its place.
+        # The compressed file exists before the plain one goes. After a power cut the plain one is back, and people
+        # compress files again: alternate until one of the two is found.
         for _ in range(6):
             try:
                 if self._unpacking is not None:
@@ -108,8 +107,8 @@ class _Unpacking:
         self._given_back = data + self._given_back
 
     def read(self, length: int, *, whole: bool = False) -> bytes:
-        """Fewer bytes at the end, and before damage, which the next call raises. ``whole``: the file must end there
-        too."""
+        """Returns fewer bytes at the end, and before damage, which the next call raises. ``whole``: the file must end
+        there too."""
         parts = [self._given_back[:length]]
         self._given_back = self._given_back[length:]
         length -= len(parts[0])
@@ -127,7 +126,7 @@ class _Unpacking:
     def _part(self, length: int) -> bytes:
         """The next bytes; empty at the end."""
         while True:
-            if self._member.eof:  # people may compress again with tools that write several members
+            if self._member.eof:  # people may recompress with tools that write several members
                 self._packed = self._member.unused_data or self._chunk()
                 if not self._packed:
                     return b""
@@ -146,7 +145,7 @@ class _Unpacking:
                 return part
 
     def _before_damage(self, length: int) -> bytes:
-        """The bytes that can be unpacked before zlib meets an error; empty if it stands there already."""
+        """The bytes that can be unpacked before zlib meets an error; empty if it is there already."""
 
         def unpacked(size: int) -> tuple[bytes, zlib._Decompress] | None:
             member = self._member.copy()
@@ -158,7 +157,7 @@ class _Unpacking:
         packed = self._packed
         good = bisect_left(range(1, len(packed)), True, key=lambda size: unpacked(size) is None)
         found = unpacked(good)
-        assert found is not None  # it had an error with more
+        assert found is not None  # it failed with more bytes
         part, self._member = found
         self._packed = self._member.unconsumed_tail + packed[good:]
         return part

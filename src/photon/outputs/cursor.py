@@ -1,11 +1,11 @@
-"""How far a reader has come: for each slot and kind, the number of a file and an offset in it.
+"""A reader's position: for each slot and kind, the number of a file and an offset in it.
 
 As a line of JSON::
 
     {"photon_cursor":1,"slots":{"east-1":{"joined":[3,73400320]}},"output":"5d0a3c91f2b7e846"}
 
 ``photon_cursor`` is the version of the form, ``output`` the identity of the output, where it has one. Offsets are
-uncompressed bytes, and stand at the end of a line. What is not named is read from its beginning.
+uncompressed bytes, at the end of a line. Logs that are not named are read from the beginning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOCK_SUFFIX = ".lock"
 
 
 class Position(NamedTuple):
-    """Everything before it was read."""
+    """Everything before this position was read."""
 
     number: int  # the file's number, as in its name
     offset: int  # uncompressed bytes; it is the end of a line
@@ -51,7 +51,7 @@ class CursorUnreadable(UsageError):
 
 
 class OtherOutput(UsageError):
-    """A cursor is of another output: records would be left out, or read twice."""
+    """A cursor belongs to another output: records would be skipped, or read twice."""
 
     exit_code = 3
 
@@ -62,13 +62,13 @@ class OtherOutput(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A reader's position in all logs of an output. Empty: the beginning."""
+    """A reader's position in all logs of an output. An empty cursor is the beginning."""
 
     positions: Mapping[OutputLog, Position] = field(default_factory=dict)
     output: str = field(default="", compare=False)  # the output's identity; empty: it has none, or nothing was read
 
     def moved(self, place: OutputLog, to: Position, output: str = "") -> Cursor:
-        """The cursor after one log was read on to ``to``. ``output``: the identity of the output it was read in."""
+        """The cursor after one log was read up to ``to``. ``output``: the identity of that log's output."""
         return Cursor({**self.positions, place: to}, output or self.output)
 
     def within(self, output: str, where: object) -> Cursor:
@@ -109,7 +109,7 @@ class CursorFile:
     """``FILE``, one line of JSON, replaced durably; ``FILE.lock`` next to it is locked while it is used."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
-        """Locks it. Raises UsageError where another process has it, or its directory cannot be written."""
+        """Locks the file. Raises UsageError if another process holds the lock, or its directory is not writable."""
         self._disk = disk
         self.path = path
         if path.is_dir():
@@ -123,7 +123,7 @@ class CursorFile:
         self._lock = held
 
     def load(self) -> Cursor | None:
-        """None: nothing was saved yet. Raises CursorUnreadable, OSError."""
+        """``None`` means that nothing was saved yet. Raises CursorUnreadable, OSError."""
         if not self._disk.exists(self.path):
             return None
         return Cursor.decode(self._disk.read(self.path), str(self.path))

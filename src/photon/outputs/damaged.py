@@ -1,7 +1,7 @@
-"""Marks damaged ranges of a slot's published files, so that every reader passes over them (docs/output.md).
+"""Marks damaged ranges of a slot's published files, so that every reader skips them (docs/output.md).
 
 A range is marked once its events were given back: from then on its lines must not be read, even if a copy of the file
-is put back, because the same events are joined again. ``published`` has the format, and knows which bytes are left.
+is put back, because the same events are joined again. ``published`` has the format, and knows the remaining bytes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from photon.outputs.published import GONE, OutputFile, SlotListing, SlotOutput, 
 READ_BYTES = 64 << 10
 FILL_BYTES = 1 << 20
 TOLD_MAX = 10_000
+# Why a line without its newline is no output record of a kind; ``None`` if it is one.
 NoRecord = Callable[[bytes, str], str | None]
-"""Why a line without its newline is no output record of a kind; ``None`` if it is one."""
 
 log = get_logger(__name__)
 
@@ -30,11 +30,11 @@ log = get_logger(__name__)
 def mark_damaged(
     disk: Disk, state: Path, output: Path, places: Sequence[tuple[str, int]], at: str, no_record: NoRecord
 ) -> list[DamagedRange | str]:
-    """Marks what cannot be read at these places, (plain name, offset), durably. Again: no change.
+    """Marks the unreadable ranges at these places, (plain name, offset), durably. A repetition changes nothing.
 
-    Returns for each place the range that covers it, or one line that says why nothing is marked there. Where a line
-    ends that is no record, that line is the range; else all that was published from the offset on. ``state``: the
-    slot's state directory; ``output``: the directory of its files. Raises PublishedDamaged, OSError.
+    Returns for each place the range that covers it, or one line that says why nothing is marked there. If the offset
+    is at a line that is no record, that line is the range; otherwise everything published from the offset on.
+    ``state``: the slot's state directory; ``output``: the directory of its files. Raises PublishedDamaged, OSError.
     """
     slot = SlotListing(disk, state).look()
     files = {file.name: file for file in slot.files}
@@ -54,7 +54,7 @@ def mark_damaged(
 
 
 def add_damaged(disk: Disk, state: Path, slot: str, ranges: Sequence[DamagedRange]) -> None:
-    """Marks ranges that are known to be damaged, durably: in a copy, too, whose file may be whole.
+    """Marks ranges that are known to be damaged, durably; also in a copy, whose file may be whole.
 
     Raises PublishedDamaged, OSError.
     """
@@ -86,7 +86,7 @@ def _damage(
 
 
 def _merged(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
-    """In order of file and place; those that meet are one, with the reason of the first."""
+    """In order of file and place; adjacent and overlapping ranges are merged, with the reason of the first."""
     found: list[DamagedRange] = []
     for each in sorted(ranges, key=lambda each: (each.file, each.start)):
         if found and found[-1].file == each.file and each.start <= found[-1].end:
@@ -98,7 +98,7 @@ def _merged(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
 
 @lru_cache(maxsize=TOLD_MAX)
 def tell_skipped(slot: str, damaged: DamagedRange) -> None:
-    """Says that this process passes over a range, once."""
+    """Logs once per process that a range is skipped."""
     log.warning(
         "a damaged range of the output is skipped: its events were given back and are joined again",
         slot=slot, file=damaged.file, begin=damaged.start, end=damaged.end, why=damaged.why, marked=damaged.at,
@@ -106,9 +106,9 @@ def tell_skipped(slot: str, damaged: DamagedRange) -> None:
 
 
 def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRange]:
-    """Yields what every reader stops at: published ranges that are gone or cut short, and are not marked.
+    """Yields unmarked published ranges that are gone or cut short, at which every reader stops.
 
-    A compressed file is unpacked only if its last bytes tell another length than was published. ``output``: the
+    A compressed file is unpacked only if the length in its trailer differs from the published one. ``output``: the
     directory of the slot's files. Raises OSError.
     """
     for file in slot.files:
@@ -141,12 +141,12 @@ def _readable_to(disk: Disk, path: Path, file: OutputFile, at: int, end: int) ->
 
 
 def _unpacked_size(disk: Disk, final: Path) -> int:
-    """The length that a gzip file of one member tells at its end, modulo 2^32."""
+    """The length in the trailer of a gzip file of one member, modulo 2^32."""
     return int.from_bytes(disk.read(final, max(disk.size(final) - 4, 0), 4), "little")
 
 
 def filler(size: int) -> Iterator[bytes]:
-    """Yields ``size`` newlines, which keep the place of a damaged range where a file is copied by its offsets."""
+    """Yields ``size`` newlines, which replace a damaged range when a file is copied by its offsets."""
     while size:
         part = min(size, FILL_BYTES)
         yield b"\n" * part
@@ -154,7 +154,7 @@ def filler(size: int) -> Iterator[bytes]:
 
 
 class FilledContent:
-    """As FileContent, with newlines in place of damaged ranges: offsets stay where a file is copied."""
+    """Like FileContent, with newlines in place of damaged ranges, so that copies keep their offsets."""
 
     def __init__(self, disk: Disk, path: Path, at: int, damaged: Sequence[DamagedRange]) -> None:
         """``path``: of the plain file; ``at``: uncompressed bytes; ``damaged``: the ranges of this file, in order."""
@@ -163,7 +163,8 @@ class FilledContent:
         self.at = at
 
     def read(self, length: int) -> bytes:
-        """Returns the next ``length`` bytes; fewer where the file ends, and before what the next call raises.
+        """Returns the next ``length`` bytes; fewer at the end of the file, and before an error that the next call
+        raises.
 
         Raises OutputMissing, OSError.
         """

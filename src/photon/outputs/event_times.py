@@ -15,19 +15,19 @@ class EventTimes:
         self._rest = b""
 
     def span(self) -> tuple[int | None, int | None]:
-        """First and last; (None, None) where a line has no event time, so that nothing can be said of all."""
+        """First and last; (None, None) if a line has no event time, as no range covers all lines then."""
         whole = self._lines and self._timed == self._lines and not self._rest
         return (self._first, self._last) if whole else (None, None)
 
     def add(self, data: bytes) -> None:
-        """What follows the last line end is looked at with the next piece."""
+        """Bytes after the last line end are handled with the next piece."""
         lines = self._rest + data
         end = lines.rfind(b"\n") + 1
         lines, self._rest = lines[:end], lines[end:]
         times = []
         at = lines.find(_MEMBER)
         while at >= 0:
-            # The first one in a line is the line's own: what stands before it are texts, whose quotes are escaped.
+            # The first match in a line is the line's own: only texts precede it, and their quotes are escaped.
             begin = at + len(_MEMBER)
             stop = lines.find(b",", begin, begin + _DIGITS_MAX + 1)
             if stop > 0 and (number := lines[begin:stop]).removeprefix(b"-").isdigit():

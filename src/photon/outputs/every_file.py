@@ -1,4 +1,4 @@
-"""Every file that stands in an output, whether anything names it or not, and the whole lines that it still holds.
+"""Finds every file in an output, listed in a manifest or not, and its remaining whole lines.
 
 Readers trust lengths and checksums. A search for a record must not: ``zcat`` reads a file that no manifest names as
 well as the others, and a wrong checksum says nothing about a single line.
@@ -18,16 +18,16 @@ from photon.outputs.published import GONE
 from photon.outputs.ranges import BLOCK_BYTES, Lines
 
 _GZIP = 31
-CHECKSUM_WRONG = "checksum wrong"  # as ``trouble``; every line was given all the same
+CHECKSUM_WRONG = "checksum wrong"  # a ``trouble``; all lines were returned nevertheless
 _CHECKS = {"incorrect data check": 4, "incorrect length check": 0}
-# zlib's words for a wrong trailer -> bytes of the trailer that follow the place where zlib stops
+# zlib's words for a wrong trailer -> bytes of the trailer after the place where zlib stops
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
     kind: str  # joined, filtered, unmatched, rejected or late: its directory
     name: str  # plain name relative to the output, as ``OutputFile.name``
-    path: Path  # the file itself: its plain form where both stand there
+    path: Path  # the file itself: the plain form if both exist
     bytes: int  # on disk
 
 
@@ -49,9 +49,9 @@ def _below(disk: Disk, output: Path, directory: str, kind: str) -> Iterator[Foun
             yield from _below(disk, output, f"{directory}/{name}", kind)
             continue
         plain = name.removesuffix(FINAL_SUFFIX).removesuffix(PLAIN_SUFFIX) + PLAIN_SUFFIX
-        if name == plain or plain not in names:  # of a file that is being compressed, the plain form counts
+        if name == plain or plain not in names:  # while a file is being compressed, the plain form counts
             path = output / directory / name
-            with suppress(FileNotFoundError):  # it was compressed, or taken away, since it was listed
+            with suppress(FileNotFoundError):  # it was compressed or removed since the listing
                 yield FoundFile(kind, f"{directory}/{plain}", path, disk.size(path))
 
 

@@ -1,8 +1,8 @@
 """The identity of an output: its writer gives it once, and the cursors of its readers carry it.
 
 Slots and files have the same names in every output of ``photon join``. Without an identity, a cursor of one output
-would pass for a cursor of another, and records would be left out. An output below a URL has the identity of the
-output it was copied from. A deployment's output has none: its slots have names of their own.
+would pass for a cursor of another, and records would be skipped. An output below a URL has the identity of the output
+it was copied from. A deployment's output has none: its slots have names of their own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class _Identity(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 def identity_of(disk: Disk, state: Path) -> str:
-    """The identity of the output with this state directory; an empty one means that it has none. Raises
-    IdentityDamaged, OSError."""
+    """The identity of the output with this state directory; empty if it has none. Raises IdentityDamaged, OSError."""
     found = read_versioned(disk, state / IDENTITY_NAME, _Identity, IdentityDamaged)
     return "" if found is None else found.id
 

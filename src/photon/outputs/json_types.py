@@ -1,4 +1,5 @@
-"""Types of columns for JSON values: found from values, widened, and what of a value fits one.
+"""Types of columns for JSON values: inferred from values, widened, and the split of a value into a fitting part and a
+rest.
 
 A type is plain data, as a program, a TOML file and a sink's manifest write it: a name, a dict of fields (a struct),
 or a list of one type::
@@ -6,12 +7,12 @@ or a list of one type::
     {"amount": "float", "user": {"id": "int"}, "tags": ["text"]}
 
 Names: bool, int (64 bit), float, text, json (the value's JSON text), time (UTC, microseconds; of ISO 8601 text),
-time(s), time(ms), time(us), time(ns) (of numbers since 1970), decimal(P,S). What is found is bool, int, float, text
+time(s), time(ms), time(us), time(ns) (of numbers since 1970), decimal(P,S). Inferred types are bool, int, float, text
 or json; the others are given. Pure.
 
-What does not fit is never lost. ``fitter`` splits a value into what goes into the column and the rest of it, so that
-the rest laid over the column's value is the value again; null and absent are one here. Of a list with one
-element that does not fit the rest is the whole list; the column has null there.
+No data is lost. ``fitter`` splits a value into a part for the column and a rest, so that the rest merged into the
+column's value is the original value; null and absent are the same here. If an element of a list does not fit, the
+rest is the whole list, and the column has null there.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ from photon.config.errors import UsageError
 
 ColumnType: TypeAlias = "str | dict[str, ColumnType] | list[ColumnType]"
 Fields: TypeAlias = "dict[str, ColumnType]"
+# A value that is not None -> (for the column, the rest); ``NOTHING``: no rest
 Fitter: TypeAlias = "Callable[[Any], tuple[Any, Any]]"
-"""A value that is not None -> (for the column, the rest); ``NOTHING``: no rest."""
 
 
 class _Nothing:
-    """No rest: None would be a value."""
+    """No rest: ``None`` would be a value."""
 
 
 NOTHING: Any = _Nothing()
-NULL = "null"  # nothing but null was seen: no column yet
-FIELDS_MAX = 512  # Of one struct. An object with more has data for keys: it is one column of JSON text.
+NULL = "null"  # only null was seen: no column yet
+FIELDS_MAX = 512  # of one struct; an object with more uses its keys as data and is one column of JSON text
+# A column has the type of at least this share of a sample's values: one ``"n/a"`` does not turn a thousand numbers
+# into text.
 USUAL = 0.95
-"""A column has the type that so many of a sample's values have: one ``"n/a"`` makes no text of a thousand numbers."""
 DEPTH_MAX = 12  # deeper values are JSON text
 DECIMAL_DIGITS_MAX = 38
 NAMES = (
@@ -66,7 +68,7 @@ _FOUND = {bool: "bool", float: "float", str: "text"}
 _NS = {"time(s)": 10**9, "time(ms)": 10**6, "time(us)": 10**3, "time(ns)": 1}
 
 
-# -- found -----------------------------------------------------------------------------------------------------------
+# -- inferred --------------------------------------------------------------------------------------------------------
 def type_of(value: Any, depth: int = 0) -> ColumnType:
     """The type of a JSON value; ``NULL`` of null."""
     if value is None:
@@ -104,7 +106,8 @@ def widened(one: ColumnType, other: ColumnType) -> ColumnType:
 
 
 def type_of_sample(values: Sequence[Any], depth: int = 0) -> ColumnType:
-    """The type of many values: what ``USUAL`` of them are, at each place; the others will not fit. Else json."""
+    """The type of many values: at each place the type of a share of ``USUAL``, which the others will not fit;
+    otherwise json."""
     by_kind: dict[str, list[Any]] = {}
     for each in values:
         if each is not None:
@@ -139,8 +142,8 @@ def _kind_of(value: Any) -> str:
 
 
 def settled(kind: ColumnType) -> ColumnType | None:
-    """What columns are made of it; None: nothing yet. A struct needs a field, a list an element. Of fields whose
-    names differ in case alone only the first: databases take them for one."""
+    """The type for columns; ``None`` means none yet. A struct needs a field, a list an element. Of fields whose names
+    differ only in case, the first is kept: databases treat them as one."""
     if isinstance(kind, dict):
         seen: set[str] = set()
         fields: Fields = {}
@@ -157,7 +160,7 @@ def settled(kind: ColumnType) -> ColumnType | None:
 
 
 def extended(kind: ColumnType, seen: ColumnType) -> ColumnType:
-    """``kind`` with those fields of ``seen``, settled, that it does not have. What it has stays as it is."""
+    """``kind`` plus the settled fields of ``seen`` that it lacks. Existing fields stay unchanged."""
     if isinstance(kind, dict) and isinstance(seen, dict):
         fields = {name: extended(each, seen[name]) if name in seen else each for name, each in kind.items()}
         taken = {name.casefold() for name in fields}
@@ -184,20 +187,22 @@ def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def changed(kind: ColumnType, seen: ColumnType, path: str = "") -> Iterator[tuple[str, ColumnType, ColumnType]]:
-    """(dotted path, type, seen) where ``seen``, found of what did not fit, is not of the type. ``[]``: elements."""
+    """(dotted path, type, seen) where ``seen``, inferred from values that did not fit, differs from the type. ``[]``:
+    elements."""
     if isinstance(kind, dict) and isinstance(seen, dict):
         for name, each in seen.items():
             if name in kind:
                 yield from changed(kind[name], each, f"{path}.{name}" if path else name)
     elif isinstance(kind, list) and isinstance(seen, list):
         yield from changed(kind[0], seen[0], f"{path}[]")
-    elif seen != NULL and not ("[]" in path and kind == widened(kind, seen)):  # of lists all elements were seen
+    # Of lists all elements were seen, fitting ones too
+    elif seen != NULL and not ("[]" in path and kind == widened(kind, seen)):
         yield path, kind, seen
 
 
 # -- given -----------------------------------------------------------------------------------------------------------
 def given_fields(schema: Mapping[str, Any], where: str = "schema") -> Fields:
-    """Fields as a person has written them: nested, or at the first level with dots. Raises UsageError."""
+    """Fields as written by a person: nested, or at the first level with dots. Raises UsageError."""
     fields: Fields = {}
     for name, kind in schema.items():
         *above, last = name.split(".")
@@ -228,15 +233,15 @@ def _given(kind: Any, where: str) -> ColumnType:
 
 
 def decimal_digits(kind: str) -> tuple[int, int] | None:
-    """(precision, scale) of a decimal type; None: it is none."""
+    """(precision, scale) of a decimal type; ``None`` for other types."""
     found = _DECIMAL.fullmatch(kind)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 # -- fitted ----------------------------------------------------------------------------------------------------------
 def fitter(kind: ColumnType, *, reads: bool = False) -> Fitter:
-    """Splits values for columns of a type. ``reads``: text is read as the type (``"12.50"`` as a float), and a value
-    is written as text, which only a given type allows."""
+    """Splits values for columns of a type. ``reads``: text is parsed as the type (``"12.50"`` as a float), and a
+    value is written as text, which only a given type allows."""
     if isinstance(kind, dict):
         return struct_fitter({name: (each, reads) for name, each in kind.items()})
     if isinstance(kind, list):
@@ -250,11 +255,11 @@ def fitter(kind: ColumnType, *, reads: bool = False) -> Fitter:
     return fit
 
 
-_PLAIN = {"text": str, "bool": bool, "float": float}  # what needs no fitting
+_PLAIN = {"text": str, "bool": bool, "float": float}  # types that need no fitting
 
 
 def struct_fitter(kinds: Mapping[str, tuple[ColumnType, bool]]) -> Fitter:
-    """As ``fitter``, where ``reads`` is each field's own."""
+    """Like ``fitter``, with ``reads`` for each field."""
     fields = {name: (_PLAIN.get(str(kind)), fitter(kind, reads=reads)) for name, (kind, reads) in kinds.items()}
 
     def fit(value: Any) -> tuple[Any, Any]:
@@ -293,7 +298,7 @@ def _list_fitter(element: Fitter) -> Fitter:
 
 
 def _makers(kind: str, *, reads: bool) -> Callable[[Any], Any]:
-    """A value -> the column's, or None where it does not fit."""
+    """A value -> the column's, or ``None`` if it does not fit."""
     if kind.startswith("time("):
         return lambda value: _number_time(value, _NS[kind])
     if (digits := decimal_digits(kind)) is not None:
@@ -304,7 +309,7 @@ def _makers(kind: str, *, reads: bool) -> Callable[[Any], Any]:
 
 
 def json_text(value: Any) -> str:
-    """As JSON, without spaces; whole numbers of any size as they are."""
+    """JSON without spaces; whole numbers of any size unchanged."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -380,7 +385,7 @@ def _number_time(value: Any, unit_ns: int) -> int | None:
 
 
 def _number(value: Any) -> Decimal | None:
-    """Of a number, or of text in plain digits; None: it is neither."""
+    """The value of a number, or of text in plain digits; ``None`` for anything else."""
     if type(value) not in (int, float, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A topic of Kafka as ``topic_relay`` reads it: by partitions and offsets that are its own, in no consumer group."""
+"""A Kafka topic for ``topic_relay``: read by partition and own offsets, without a consumer group."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from photon.outputs.topic_relay import Ends, Message, TopicUnreachable
 
 ANSWER_S = 5.0
 MESSAGES = 10_000
-FETCH_KIB = 16 << 10  # of what was fetched and not read yet, at most
+FETCH_KIB = 16 << 10  # of fetched messages that were not read yet, at most
 
 
 class KafkaTopic:
-    """Raises as ``Topic``, also at its making; ExtraMissing."""
+    """Raises as ``Topic``, also from its constructor; ExtraMissing."""
 
     def __init__(self, address: TopicAddress, settings: Mapping[str, str]) -> None:
-        """``settings``: of librdkafka, beside the address."""
+        """``settings``: of librdkafka, besides the address."""
         self._kafka = needed("confluent_kafka", "kafka")
         self._admin_api = needed("confluent_kafka.admin", "kafka")
         self.name = address.topic
@@ -41,14 +41,14 @@ class KafkaTopic:
         return TopicUnreachable(f"{self._where}: {kafka}")
 
     def ends(self) -> dict[int, Ends]:
-        """As ``Topic``."""
+        """See ``Topic``."""
         levels, spec = self._kafka.IsolationLevel, self._admin_api.OffsetSpec
         try:
             topic = self._admin.list_topics(self.name, ANSWER_S).topics[self.name]
             if topic.error is not None:
                 raise self._kafka.KafkaException(topic.error)
             places = [self._kafka.TopicPartition(self.name, each) for each in topic.partitions]
-            # Oldest first: what goes meanwhile is noticed the next time
+            # Oldest first: messages deleted meanwhile are noticed the next time
             first = self._asked(places, spec.earliest(), levels.READ_UNCOMMITTED)
             end = self._asked(places, spec.latest(), levels.READ_COMMITTED)
         except (self._kafka.KafkaException, TimeoutError) as error:
@@ -59,12 +59,12 @@ class KafkaTopic:
         asked = dict.fromkeys(places, what)
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
         found = {place.partition: answer.result(ANSWER_S).offset for place, answer in answers.items()}
-        if min(found.values(), default=0) < 0:  # its broker has begun and does not know it yet
+        if min(found.values(), default=0) < 0:  # its broker has just started and does not know it yet
             raise TimeoutError
         return found
 
     def seek(self, positions: Mapping[int, int]) -> None:
-        """As ``Topic``."""
+        """See ``Topic``."""
         try:
             self._consumer.assign([
                 self._kafka.TopicPartition(self.name, partition, offset) for partition, offset in positions.items()
@@ -73,7 +73,7 @@ class KafkaTopic:
             raise self._unreachable(error) from None
 
     def read(self, wait_s: float) -> list[Message]:
-        """As ``Topic``."""
+        """See ``Topic``."""
         try:
             messages = self._consumer.consume(MESSAGES, wait_s)
         except self._kafka.KafkaException as error:
@@ -85,7 +85,7 @@ class KafkaTopic:
                 found.append(Message(each.partition(), each.offset(), each.offset() + 1, each.value()))
             elif failed.name() == "_PARTITION_EOF":
                 found.append(Message(each.partition(), each.offset(), each.offset(), None))
-            elif failed.name() != "_AUTO_OFFSET_RESET":  # out of range: ``ends`` says why
+            elif failed.name() != "_AUTO_OFFSET_RESET":  # out of range: ``ends`` has the reason
                 raise TopicUnreachable(f"{self._where}: {failed.str()}")
         return found
 

@@ -1,8 +1,8 @@
-"""Output below a URL, as ``photon sink objects`` puts it there, read as the output itself: the same slots, files,
-offsets and cursors.
+"""Output that ``photon sink objects`` copied below a URL, read like the original: the same slots, files, offsets and
+cursors.
 
-What its manifest names is published. The name of a part says how much of a file it holds
-(``joined/east-1-000003.upto-52144.jsonl.gz``): a later manifest names a longer one, or the whole file, in its place.
+The files in its manifest are published. A part's name says how much of a file it holds
+(``joined/east-1-000003.upto-52144.jsonl.gz``): a later manifest replaces it by a longer one, or by the whole file.
 """
 
 from __future__ import annotations
@@ -30,27 +30,21 @@ from photon.outputs.published import Listing, OutputFile, PublishedDamaged, Slot
 
 MANIFEST = "manifest.jsonl"
 PART = ".upto-"
-LOOK_S = 2.0
-"""The manifest is looked at so often at most: a request is billed."""
-LOOKS = 8
-"""Attempts to read one that is written meanwhile."""
+LOOK_S = 2.0  # minimum time between reads of the manifest: a request is billed
+LOOKS = 8  # attempts to read a manifest that is being replaced
 _NAME = re.compile(rf"[a-z]+/[^/]+-[0-9]{{1,18}}(?:{re.escape(PART)}[0-9]{{1,18}})?{re.escape(FINAL_SUFFIX)}")
 
 
 class MirroredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of the manifest."""
 
-    file: str
-    """The object, below the prefix."""
+    file: str  # the object, below the prefix
     bytes: int
     uncompressed_bytes: int
-    first_ns: int | None
-    """First and last event time of its records, where they are known."""
+    first_ns: int | None  # first and last event time of its records, if known
     last_ns: int | None
-    closed: bool = False
-    """Of a part: its file has no more."""
-    retired: bool = False
-    """As ``SlotOutput.retired``; of a slot of which nothing is left one part without bytes says so."""
+    closed: bool = False  # of a part: its file has no more bytes
+    retired: bool = False  # As ``SlotOutput.retired``; a slot without files is marked by one part without bytes.
 
     output: str = ""  # the identity of the output
     damaged: tuple[DamagedRange, ...] = ()
@@ -73,7 +67,7 @@ _LINES = msgspec.json.Decoder(MirroredFile)
 
 
 def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
-    """By their names. Raises PublishedDamaged."""
+    """The files by name. Raises PublishedDamaged."""
     try:
         lines = _LINES.decode_lines(data)
     except DECODE_ERRORS as bad:
@@ -85,26 +79,26 @@ def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
 
 
 def manifest_bytes(files: Iterable[MirroredFile]) -> bytes:
-    """What ``manifest_of`` reads."""
+    """The inverse of ``manifest_of``."""
     return b"".join(msgspec.json.encode(each) + b"\n" for each in sorted(files, key=lambda each: each.file))
 
 
 def current_manifest(where: ObjectPath, meta: Meta | None = None) -> tuple[Meta, bytes]:
-    """As it is now. ``meta``: as it was a moment ago. Raises FileNotFoundError, OSError."""
+    """The current manifest. ``meta``: from a moment ago. Raises FileNotFoundError, OSError."""
     objects, left = bucket_of(where).objects, LOOKS
     while True:
         left -= 1
-        meta = meta or objects.head(where.key)  # with its version, which listings do not tell
+        meta = meta or objects.head(where.key)  # including its version, which listings lack
         try:
             return meta, objects.read(meta, 0, meta.size) if meta.size else b""
         except OSError as error:
-            if error.errno != errno.ESTALE or not left:  # else: the next one was written meanwhile
+            if error.errno != errno.ESTALE or not left:  # otherwise the next one was written meanwhile
                 raise
             meta = None
 
 
 def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
-    """What a manifest says is published."""
+    """The published slots according to a manifest."""
     files: dict[str, dict[str, OutputFile]] = {}
     retired = set()
     for each in manifest:
@@ -119,19 +113,19 @@ def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
 
 
 class _Read(NamedTuple):
-    """A manifest, which is not read again as long as the object is the same."""
+    """A manifest, cached as long as the object is unchanged."""
 
     meta: Meta
     slots: Mapping[str, SlotOutput]
     output: str
 
 
-_read: OrderedDict[ObjectPath, _Read] = OrderedDict()  # of this process, the newest last
+_read: OrderedDict[ObjectPath, _Read] = OrderedDict()  # the cache of this process, the newest last
 READ_MAX = 64
 
 
 def _read_now(where: ObjectPath) -> _Read:
-    """One request, two where it has changed."""
+    """One request, or two if it has changed."""
     meta = bucket_of(where).objects.head(where.key)
     known = _read.pop(where, None)
     if known is None or known.meta != meta:
@@ -147,14 +141,14 @@ def _read_now(where: ObjectPath) -> _Read:
 
 @dataclass(frozen=True, slots=True)
 class MirroredPlace(OutputPlace):
-    """``output``: the URL; ``state``: it too. One caller at a time."""
+    """``output``: the URL; ``state``: the same. One caller at a time."""
 
     monotonic: Callable[[], float] = field(default=time.monotonic, compare=False)
-    _looked: list[tuple[float, _Read]] = field(default_factory=list, compare=False)  # the last look, and when
+    _looked: list[tuple[float, _Read]] = field(default_factory=list, compare=False)  # the last read, and when
 
     @classmethod
     def at(cls, url: ObjectPath) -> MirroredPlace:
-        """Raises UsageError where there is none, OSError."""
+        """Raises UsageError if there is no output, OSError."""
         place = cls(url, url)
         try:
             place.look_up()
@@ -163,14 +157,14 @@ class MirroredPlace(OutputPlace):
         return place
 
     def identity(self, disk: Disk) -> str:
-        """Returns the identity of the output put there, empty before there is one.
+        """Returns the identity of the output there, empty before there is one.
 
         Raises PublishedDamaged, OSError.
         """
         return self._look().output
 
     def look_up(self) -> Mapping[str, SlotOutput]:
-        """By slot. Raises PublishedDamaged, OSError."""
+        """The slots by name. Raises PublishedDamaged, OSError."""
         return self._look().slots
 
     def _look(self) -> _Read:
@@ -180,7 +174,7 @@ class MirroredPlace(OutputPlace):
         return self._looked[0][1]
 
     def states(self, disk: Disk) -> list[Path]:
-        """One for each slot; nothing stands there."""
+        """One for each slot; the paths do not exist."""
         return [self.state / slot for slot in self.look_up()]
 
     def is_slot(self, state: Path) -> bool:
@@ -205,9 +199,9 @@ class _Slot:
         return replace(found, files=tuple(files))
 
     def forget(self, kind: str, below: int) -> None:
-        """The manifest is held whole."""
+        """Does nothing: the manifest is kept whole."""
 
 
 def place_at(output: Path) -> OutputPlace:
-    """The output of ``photon join`` in a directory, or what was mirrored below a URL. Raises UsageError, OSError."""
+    """The output of ``photon join`` in a directory, or mirrored output below a URL. Raises UsageError, OSError."""
     return MirroredPlace.at(output) if isinstance(output, ObjectPath) else OutputPlace.of_join(output)

@@ -1,4 +1,4 @@
-"""Which bytes come next: from what is published and where a reader stands. No I/O here."""
+"""Decides which bytes to read next, from the published lengths and a reader's position. No I/O here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from photon.outputs.published import OutputFile, SlotOutput
 
 @dataclass(slots=True, eq=False)
 class CursorLost(PhotonError):
-    """A cursor stands where nothing is published."""
+    """Nothing is published at a cursor's position."""
 
     place: OutputLog
     at: Position
@@ -33,17 +33,16 @@ class NextRead:
     file: OutputFile
     start: int
     end: int
-    damaged: DamagedRange | None = None  # the range is passed over: it can no longer be read
+    damaged: DamagedRange | None = None  # the range is skipped: it is unreadable
 
 
 def next_read(
     place: OutputLog, files: Sequence[OutputFile], at: Position | None, bounds: Mapping[str, int] | None = None
 ) -> NextRead | None:
-    """What to read next of one log; None: nothing yet.
+    """The next read of one log; ``None`` means nothing yet.
 
-    ``files``: those of the log, in order, at least from the one on in which ``at`` stands. ``at`` None: the log's
-    beginning. ``bounds``: file -> not beyond this byte, though more is published; a file it lacks is not bounded.
-    Raises CursorLost.
+    ``files``: those of the log, in order, at least from the one at ``at``. ``at`` ``None`` means the log's beginning.
+    ``bounds``: file -> maximum byte, even if more is published; other files are not bounded. Raises CursorLost.
     """
     index = 0
     if at is not None:
@@ -59,7 +58,7 @@ def next_read(
                 return NextRead(file, start, min(stop, end))
             damaged = next(each for each in file.damaged if each.start <= start < each.end)
             return NextRead(file, start, min(damaged.end, end), damaged)
-        # Its successor is read when this one can have no more: a length that is not closed may be an old one.
+        # Its successor is read once this one cannot grow: a length that is not closed may be outdated.
         if not file.closed or start < file.length:
             return None
     return None
@@ -73,15 +72,15 @@ def _check(place: OutputLog, files: Sequence[OutputFile], index: int, at: Positi
 
 
 def behind_all(files: Sequence[OutputFile], at: Position | None) -> bool:
-    """Whether a reader has read all of these files: of a retired slot it may have read more than was sealed."""
+    """True if a reader has read all of these files: of a retired slot it may have read more than was sealed."""
     return not files or (at is not None and at >= (files[-1].number, files[-1].length))
 
 
 def end_of(published: Iterable[SlotOutput]) -> Cursor:
-    """The cursor after all that is published."""
+    """The cursor after everything published."""
     ends: dict[OutputLog, Position] = {}
     for slot in published:
         for file in slot.files:
-            if file.length:  # in order of their numbers, so the last one stays
+            if file.length:  # in order of their numbers, so the last one wins
                 ends[OutputLog(slot.slot, file.kind)] = Position(file.number, file.length)
     return Cursor(ends)

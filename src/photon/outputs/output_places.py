@@ -1,4 +1,4 @@
-"""Directories of a pipeline's output, of all that publishes in it (slots of joiners, dispatchers), and of copies.
+"""Directories of a pipeline's output, of its publishers (slots of joiners, dispatchers), and of copies.
 
 A datacentre keeps copies of other datacentres' output below its state: ``copies/DATACENTRE/SLOT/``, in the form of a
 slot's state directory (``photon.outputs.published``), with the files themselves in ``output/`` in it.
@@ -22,10 +22,10 @@ from photon.outputs.next_read import end_of
 from photon.outputs.published import Listing, SlotListing, SlotOutput, slot_states
 
 COPIES_NAME = "copies"
+# Written when its slot is retired, before the copy is used for clearing or reading: the copy no longer changes.
 SEALED_NAME = "sealed.json"
-"""Written when its slot is retired, before anything is cleared or read by it: the copy changes no more."""
 SLOTS_DIRECTORY = "slots"
-EXPORTS_DIRECTORY = "exports"  # dispatchers publish here what they write themselves, in the same form as slots
+EXPORTS_DIRECTORY = "exports"  # dispatchers publish their own records here, in the same form as slots
 EMBEDDED_STATE = ".photon"
 BACKFILL_MANIFEST = "manifest.json"
 
@@ -36,7 +36,7 @@ def kept_directory(state: Path, datacentre: str, slot: str) -> Path:
 
 
 def is_kept(disk: Disk, directory: Path) -> bool:
-    """Whether the directory holds a copy."""
+    """True if the directory holds a copy."""
     return disk.exists(directory / COPY_NAME)
 
 
@@ -46,10 +46,9 @@ class OutputPlace:
 
     output: Path  # holds joined/, unmatched/, filtered/, rejected/ and late/
     state: Path  # holds slots/ and exports/
+    # Directories in which other datacentres keep copies of its slots: sealed ones are read if the slot's own is gone.
     copies: tuple[Path, ...] = ()
-    """Where other datacentres keep the copies of its slots: sealed ones are read where the slot's own is gone."""
-    live: bool = False
-    """Copies are read before they are sealed, too: the slots' own directories are on another machine."""
+    live: bool = False  # Read copies even before they are sealed: the slots' own directories are on another machine.
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:
@@ -68,7 +67,7 @@ class OutputPlace:
         raise UsageError(f"{output}: no output of photon join; a deployment's is named with --config FILE")
 
     def states(self, disk: Disk) -> list[Path]:
-        """State directories of all that publish, slots first."""
+        """State directories of all publishers, slots first."""
         own = slot_states(disk, self.state / SLOTS_DIRECTORY)
         names = {state.name for state in own}
         for directory in self.copies:
@@ -79,31 +78,31 @@ class OutputPlace:
         return [*own, *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
 
     def is_slot(self, state: Path) -> bool:
-        """Whether ``state`` is a joiner's. Dispatchers register nothing, so nothing of theirs is cleared."""
+        """True if ``state`` is a joiner's. Dispatchers register nothing, so nothing of theirs is cleared."""
         return state.parent == self.state / SLOTS_DIRECTORY
 
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
-        """What all of them have published. Raises PublishedDamaged, OSError."""
+        """The published files of all of them. Raises PublishedDamaged, OSError."""
         return tuple(self.listing(disk, state, kinds).look() for state in self.states(disk))
 
     def identity(self, disk: Disk) -> str:
-        """Its identity, empty where it has none (``photon.outputs.identity``). Raises IdentityDamaged, OSError."""
+        """Its identity, empty if it has none (``photon.outputs.identity``). Raises IdentityDamaged, OSError."""
         return identity_of(disk, self.state)
 
     def end(self, disk: Disk, kinds: Collection[str] | None = None) -> Cursor:
-        """The cursor after all that is published now. Raises PublishedDamaged, IdentityDamaged, OSError."""
+        """The cursor after everything published now. Raises PublishedDamaged, IdentityDamaged, OSError."""
         return end_of(self.published(disk, kinds)).within(self.identity(disk), self.output)
 
     def listing(self, disk: Disk, state: Path, kinds: Collection[str] | None) -> Listing:
-        """Of the one whose state directory this is."""
+        """The listing for this state directory."""
         return SlotListing(disk, state, kinds)
 
 
 class PublishedEnd:
-    """The end of what a pipeline's slots have published, asked for again and again."""
+    """The end of the published output of a pipeline's slots, for repeated queries."""
 
     def __init__(self, disk: Disk, slots: Path) -> None:
-        """``slots``: the directory with their state directories."""
+        """``slots``: the directory of their state directories."""
         self._disk, self._slots = disk, slots
         self._listings: dict[Path, SlotListing] = {}
 

@@ -1,9 +1,9 @@
-"""What a slot has published: its output files, and how far each of them may be read.
+"""A slot's published output: its files, and how far each of them may be read.
 
-It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files: length
-that is durable and witnessed) and ``manifest.jsonl`` (final files, plain or compressed). Bytes below a published
-length stay, except by a retirement (docs/output.md). A retired slot also has ``retired.json``, which then
-alone says what is still to be read, and where it stands (protocol rule 14). ``damaged.json`` names the ranges of
+It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files:
+durable and witnessed length) and ``manifest.jsonl`` (final files, plain or compressed). Bytes below a published
+length stay, except by a retirement (docs/output.md). A retired slot also has ``retired.json``, which then alone says
+which files are still to be read, and where they are (protocol rule 14). ``damaged.json`` names the ranges of
 published bytes that are lost and whose events were given back: no reader reads them, or waits for them.
 """
 
@@ -34,31 +34,25 @@ from photon.outputs.log.format import (
     number_of,
 )
 
-GONE = "is gone"  # why a published file cannot be read: it is not there
+GONE = "is gone"  # why a published file cannot be read: it does not exist
 _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    name: str
-    """Plain name relative to the output root, ``joined/SLOT-000003.jsonl``; a compressed one keeps it here."""
-    length: int
-    """Uncompressed bytes that may be read: whole lines."""
-    closed: bool
-    """It never grows beyond ``length``."""
-    final: bool
-    """It is listed in the manifest: in that of a slot once all its ids are cleared."""
+    name: str  # plain name relative to the output root, ``joined/SLOT-000003.jsonl``, even of a compressed file
+    length: int  # uncompressed bytes that may be read: whole lines
+    closed: bool  # it never grows beyond ``length``
+    final: bool  # it is listed in the manifest: for a slot, once all its ids are cleared
     first_ns: int | None = None
-    last_ns: int | None = None
-    """First and last event time of its records, where the manifest tells them."""
-    stored: str = ""
-    """The name under which it stands, where that is another one."""
+    last_ns: int | None = None  # first and last event time of its records, if the manifest has them
+    stored: str = ""  # the name of the stored file, if different
     damaged: tuple[DamagedRange, ...] = ()  # in order, none within another; the file may be missing
-    compressed: bool = False  # it was stored as ``.jsonl.gz``; if a plain one is there too, the plain one counts
+    compressed: bool = False  # stored as ``.jsonl.gz``; if a plain one exists too, the plain one counts
 
     @property
     def path(self) -> str:
-        """Of its plain form, relative to the output."""
+        """The path of its plain form, relative to the output."""
         return self.stored or self.name
 
     @property
@@ -68,12 +62,12 @@ class OutputFile:
 
     @property
     def number(self) -> int:
-        """Files of a kind are written one after the other."""
+        """Files of a kind are written one after another."""
         return number_of(self.name)
 
     def readable(self, at: int) -> tuple[int, int]:
-        """Returns begin and end of the first bytes from ``at`` on that are not damaged; both are ``length`` if there
-        are none."""
+        """Returns begin and end of the first undamaged bytes from ``at`` on; both are ``length`` if there are
+        none."""
         return readable(self.damaged, at, self.length)
 
 
@@ -83,10 +77,8 @@ class SlotOutput:
 
     slot: str
     files: tuple[OutputFile, ...]
-    retired: bool = False
-    """Nothing but ``files`` is to be read of it any more, wherever a reader stands."""
-    output: Path | None = None
-    """Where its files stand, if not in the pipeline's output: a copy."""
+    retired: bool = False  # only ``files`` may still be read, whatever the reader's position
+    output: Path | None = None  # the directory of its files, if not the pipeline's output: a copy
 
     def of(self, kind: str) -> tuple[OutputFile, ...]:
         """The files of a kind, in the order in which they were written."""
@@ -95,7 +87,7 @@ class SlotOutput:
 
 @dataclass(slots=True, eq=False)
 class PublishedDamaged(PhotonError):
-    """What a slot published cannot be read."""
+    """A slot's published output is unreadable."""
 
     path: Path
     why: str
@@ -105,8 +97,8 @@ class PublishedDamaged(PhotonError):
 
 
 def readable(damaged: Iterable[DamagedRange], at: int, end: int) -> tuple[int, int]:
-    """Returns begin and end of the first bytes from ``at`` on, before ``end``, that none of the ranges of their file
-    holds; both are ``end`` if there are none."""
+    """Returns begin and end of the first bytes from ``at`` on, before ``end``, outside all damaged ranges of their
+    file; both are ``end`` if there are none."""
     stop = end
     for each in damaged:
         if each.start > at:
@@ -117,12 +109,12 @@ def readable(damaged: Iterable[DamagedRange], at: int, end: int) -> tuple[int, i
 
 
 def covering(damaged: Iterable[DamagedRange], name: str, offset: int) -> DamagedRange | None:
-    """Returns the range that holds this byte of a file; ``None`` if none does."""
+    """Returns the range that contains this byte of a file, or ``None``."""
     return next((each for each in damaged if each.file == name and each.start <= offset < each.end), None)
 
 
 def read_slot(disk: Disk, state: Path) -> SlotOutput:
-    """What the slot in this state directory has published; no files where it has published nothing yet.
+    """The published files of the slot in this state directory; none if it has published nothing yet.
 
     Raises PublishedDamaged, OSError.
     """
@@ -146,7 +138,7 @@ def read_damaged(disk: Disk, state: Path) -> tuple[DamagedRange, ...]:
 
 
 class Listing(Protocol):
-    """What one slot has published, looked at again and again."""
+    """The published files of one slot, for repeated queries."""
 
     def look(self) -> SlotOutput:
         """Raises PublishedDamaged, OSError. If a file is reported, so are all files of its kind that were written
@@ -154,15 +146,15 @@ class Listing(Protocol):
         ...
 
     def forget(self, kind: str, below: int) -> None:
-        """Final files of a kind with lower numbers are not told of any more."""
+        """Stops reporting final files of a kind with lower numbers."""
         ...
 
 
 class SlotListing:
-    """What one slot has published, looked at again and again: of the manifest only what came since is read."""
+    """The published files of one slot, for repeated queries: reads only the new part of the manifest."""
 
     def __init__(self, disk: Disk, state: Path, kinds: Collection[str] | None = None) -> None:
-        """``kinds``: only files of these; None: of all."""
+        """``kinds``: only files of these; ``None`` means all."""
         self._disk = disk
         self._state = state
         self._manifest = state / MANIFEST_NAME
@@ -171,7 +163,7 @@ class SlotListing:
         self._kinds = kinds
         self._output = state / OUTPUT_NAME if disk.exists(state / COPY_NAME) else None
         self._final: dict[str, OutputFile] = {}
-        self._read_to = 0  # of the manifest: bytes, and lines
+        self._read_to = 0  # position in the manifest: bytes, and lines
         self._lines = 0
 
     def look(self) -> SlotOutput:
@@ -181,7 +173,7 @@ class SlotListing:
         """
         found = self._look()
         damaged: dict[str, tuple[DamagedRange, ...]] = {}
-        for each in read_damaged(self._disk, self._state):  # after the lengths: it says nothing beyond them
+        for each in read_damaged(self._disk, self._state):  # after the lengths, as it never goes beyond them
             damaged[each.file] = (*damaged.get(each.file, ()), each)
         if not damaged:
             return found
@@ -195,8 +187,8 @@ class SlotListing:
         self._read_manifest()
         while True:
             durable = self._durable()
-            # A file leaves durable.json after it was listed, and may be followed by others at once. Only if nothing
-            # was listed around the look at durable.json, no file has slipped through between the two.
+            # A file leaves durable.json after it was listed, and others may follow it at once. Only if nothing was
+            # listed while durable.json was read, no file was missed between the two.
             if not self._read_manifest():
                 break
         if durable is None:
@@ -209,7 +201,7 @@ class SlotListing:
         return SlotOutput(durable.slot, ordered(files), output=self._output)
 
     def forget(self, kind: str, below: int) -> None:
-        """Final files of a kind with lower numbers are not told of any more."""
+        """Stops reporting final files of a kind with lower numbers."""
         for name in [file.name for file in self._final.values() if file.kind == kind and file.number < below]:
             del self._final[name]
 
@@ -222,10 +214,10 @@ class SlotListing:
         return read_versioned(self._disk, self._growing, Durable, PublishedDamaged)
 
     def _read_manifest(self) -> bool:
-        """Takes up what was listed since; False: nothing. A last line that is torn was never relied on."""
+        """Reads new entries; False if there are none. A torn last line was never relied on."""
         path = self._manifest
         size = self._disk.size(path) if self._disk.exists(path) else 0
-        if size < self._read_to:  # its end was lost with the power, and the files are growing ones again
+        if size < self._read_to:  # its end was lost in a power failure, and the files are growing ones again
             self._final.clear()
             self._read_to = self._lines = 0
         if size <= self._read_to:

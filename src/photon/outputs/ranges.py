@@ -1,7 +1,7 @@
-"""Output divided into ranges of bytes, for readers that work at the same time (Spark's executors, the verifier).
+"""Output divided into ranges of bytes, for parallel readers (Spark's executors, the verifier).
 
-A range begins and ends at any byte; the lines of a range are those that begin in it. So ranges can be planned
-without a look into the files, and each line is in exactly one of them.
+A range begins and ends at any byte; the lines of a range are those that begin in it. So ranges can be planned without
+reading the files, and each line is in exactly one of them.
 """
 
 from __future__ import annotations
@@ -19,24 +19,21 @@ from photon.outputs.published import OutputFile, SlotOutput
 
 SPLIT_BYTES = 64 << 20
 BLOCK_BYTES = 1 << 20
-NOWHERE = Position(0, 0)
-"""Before the first file."""
+NOWHERE = Position(0, 0)  # before the first file
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
     slot: str
     file: OutputFile
-    path: Path
-    """Path of the plain file; a compressed one has ``.gz`` behind it."""
+    path: Path  # path of the plain file; a compressed one has ``.gz`` appended
     start: int
-    end: int
-    """Uncompressed bytes; never beyond ``file.length``."""
+    end: int  # uncompressed bytes; never beyond ``file.length``
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Whole lines, and where the first of them begins."""
+    """Whole lines, and the offset of the first of them."""
 
     offset: int
     data: bytes
@@ -51,11 +48,11 @@ def plan(
     until: Cursor | None = None,
     split_bytes: int = SPLIT_BYTES,
 ) -> list[FileRange]:
-    """All that is published, in ranges of about ``split_bytes``. Compressed files are not split: unpacking begins at
+    """Everything published, in ranges of about ``split_bytes``. Compressed files are not split: unpacking begins at
     0. Damaged ranges are left out, with one line in the log for each.
 
     ``since`` and ``until``: from one cursor to another (``end_of`` makes one), the same ranges' lines each time.
-    Raises CursorLost for a cursor that stands where nothing is published.
+    Raises CursorLost for a cursor at which nothing is published.
     """
     found: list[FileRange] = []
     slots = list(published)
@@ -117,7 +114,7 @@ def _lacking(part: FileRange, at: int, end: int, limit: int) -> str:
 
 
 def _line_end(data: bytes, wanted: int) -> int:
-    """How much of ``data`` are whole lines that begin before ``wanted``."""
+    """The size of the whole lines in ``data`` that begin before ``wanted``."""
     end = data.rfind(b"\n") + 1
     if end <= wanted:
         return end

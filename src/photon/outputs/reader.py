@@ -1,7 +1,7 @@
-"""Reads what is published of a pipeline, as it grows: blocks of whole lines, with a cursor to go on from.
+"""Reads the published output of a pipeline as it grows: blocks of whole lines, with a cursor for resuming.
 
-Each log (one kind of one slot) is read in order; logs take turns. Memory: one block, and for each log what unpacking
-a final file needs.
+Each log (one kind of one slot) is read in order; logs take turns. Memory: one block, and for each log the memory for
+unpacking a final file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import Listing, OutputFile, SlotOutput
 
 BLOCK_BYTES = 1 << 20
-TURN_BYTES = 16 << 20
-"""How much of one log is read before the others have their turn."""
+TURN_BYTES = 16 << 20  # bytes of one log that are read before the others have their turn
 LINE_BYTES_MAX = 1 << 30
 
 
@@ -31,14 +30,12 @@ class OutputBlock:
     """Whole lines of one file."""
 
     place: OutputLog
-    name: str
-    """Path of the plain file, relative to the output."""
+    name: str  # path of the plain file, relative to the output
     number: int
-    start: int
-    """Uncompressed bytes."""
+    start: int  # uncompressed bytes
     data: bytes
     output: str = ""  # the identity of the output
-    damaged: DamagedRange | None = None  # there is no data: this range was passed over, up to ``start``
+    damaged: DamagedRange | None = None  # there is no data: this range, up to ``start``, was skipped
     length: int = 0  # published bytes of the file
 
     def end(self, size: int | None = None) -> Position:
@@ -66,7 +63,7 @@ class Reader:
         cleared_only: bool = False,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
-        """``cleared_only``: nothing beyond what the verifier has cleared, which holds across retirement too."""
+        """``cleared_only``: read only lines that the verifier has cleared, even across retirement."""
         self._disk = disk
         self._place = place
         self._kinds = tuple(dict.fromkeys(kinds))
@@ -77,25 +74,26 @@ class Reader:
         self._begin = cursor or Cursor()
         self._logs = {at: _Log(position) for at, position in self._begin.positions.items()}
         self.held_back: dict[str, int] = {}
-        """With ``cleared_only``: files that are not read on, and how many of their lines the verifier objects to."""
+        """With ``cleared_only``: files on which reading stopped, and the number of lines that the verifier objects
+        to."""
 
     def end(self) -> Cursor:
-        """Behind all that is published now, of all kinds. Raises PublishedDamaged, OSError."""
+        """The cursor after everything published now, of all kinds. Raises PublishedDamaged, OSError."""
         return self._place.end(self._disk)
 
     def check(self) -> None:
-        """Raises OtherOutput where the cursor that it began with is of another output."""
+        """Raises OtherOutput if the initial cursor belongs to another output."""
         if not self._begin.output or not self._output:
             self._output = self._place.identity(self._disk)
             self._begin = self._begin.within(self._output, self._place.output)
 
     def read(self, upto: Cursor | None = None) -> Iterator[OutputBlock]:
-        """All that is published at this moment and was not read yet; with ``upto`` nothing beyond it.
+        """Everything published at this moment and not yet read; with ``upto``, nothing beyond it.
 
-        What was yielded counts as read; a block without data stands after a damaged range, which is skipped with one
-        line in the log. The caller keeps the cursor for going on later:
-        ``cursor = cursor.moved(block.place, block.end(), block.output)``. Raises OtherOutput, CursorLost,
-        OutputMissing, PublishedDamaged, OSError; then this reader has come to its end.
+        Yielded blocks count as read; a block without data follows a damaged range, which is skipped with one line in
+        the log. The caller keeps the cursor for resuming: ``cursor = cursor.moved(block.place, block.end(),
+        block.output)``. Raises OtherOutput, CursorLost, OutputMissing, PublishedDamaged, OSError; unusable after
+        that.
         """
         self.check()
         slots = self._look()
@@ -108,12 +106,12 @@ class Reader:
                         progress = True
                         yield block
 
-    # -- what there is -----------------------------------------------------------------------------------------
+    # -- published files ------------------------------------------------------------------------------------------
     def _look(self) -> list[tuple[SlotOutput, Clearing | None]]:
         found: list[tuple[SlotOutput, Clearing | None]] = []
         self.held_back = {}
         for state in self._place.states(self._disk):
-            # First what is cleared: it is never more than what is published when that is looked at afterwards.
+            # First the cleared lengths: they never exceed the published lengths, which are read afterwards.
             clearing = read_clearing(self._disk, state) if self._cleared_only and self._place.is_slot(state) else None
             listing = self._listings.get(state) or self._place.listing(self._disk, state, self._kinds)
             self._listings[state] = listing
@@ -140,7 +138,7 @@ class Reader:
         if slot.retired and behind_all(files, log.at):
             return
         bounds = None
-        if clearing is not None and not slot.retired:  # what was sealed is cleared before anything is reopened
+        if clearing is not None and not slot.retired:  # sealed lines are cleared before anything is reopened
             bounds = clearing.bounds(files)
             ahead = [file for file in files if log.at is None or (file.number, file.length) > log.at]
             self.held_back.update(clearing.trouble_in(ahead))
@@ -151,7 +149,7 @@ class Reader:
             if not files:
                 return
         if log.content is not None and not log.content.unpacked:
-            log.content = None  # what stands before is looked at again: a dispatcher may have lost its memory of it
+            log.content = None  # earlier content is checked again: a dispatcher may have lost its memory of it
         left = TURN_BYTES
         while left > 0 and (step := self._next(place, files, log.at, bounds, slot.output)) is not None:
             if step.damaged is not None:
@@ -187,14 +185,14 @@ class Reader:
         try:
             return next_read(place, files, at, bounds)
         except CursorLost:
-            # A power cut may take back that it was published, never the bytes: the next start publishes them again.
+            # A power failure may undo the publishing, never the bytes: the next start publishes them again.
             path = (output or self._place.output) / name_of(place.kind, place.slot, at.number if at else 0)
             if at is not None and self._disk.exists(path) and self._disk.size(path) >= at.offset:
                 return None
             raise
 
     def _content(self, path: Path, place: OutputLog, step: NextRead, at: Position | None) -> FileContent:
-        """Begins at ``step.start``; a cursor within the file must stand at the end of a line."""
+        """Begins at ``step.start``; a cursor within the file must be at the end of a line."""
         if step.start == 0 or at is None or any(each.end == step.start for each in step.file.damaged):
             return FileContent(self._disk, path, step.start)
         content = FileContent(self._disk, path, step.start - 1)
@@ -203,7 +201,7 @@ class Reader:
         return content
 
     def _archived(self, path: Path, place: OutputLog, step: NextRead) -> OutputMissing | None:
-        """The error for a finished file that is missing: it says how to go on after it."""
+        """The error for a missing finished file: it says how to continue after it."""
         final = path.with_name(gzip_name(path.name))
         if not step.file.closed or any(self._disk.exists(each) for each in (path, final)):
             return None
@@ -213,18 +211,18 @@ class Reader:
         return OutputMissing(final if step.file.compressed else path, f"{why}; the cursor {after} stands after it")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
-        """A block of whole lines; ``content`` stands at its begin, and afterwards at its end."""
+        """A block of whole lines; moves ``content`` from its beginning to its end."""
         wanted = min(self._block_bytes, step.end - step.start)
         data = content.read(wanted)
         while (end := data.rfind(b"\n") + 1) == 0:
             if len(data) < wanted:
-                content.read(1)  # says what is damaged there
+                content.read(1)  # raises the error for the damage there
                 raise OutputMissing(path, f"has {content.at} bytes, but {step.file.length} were published")
             if content.at >= step.end or wanted >= LINE_BYTES_MAX:
                 raise OutputMissing(path, f"no line ends from byte {step.start} to byte {content.at}")
             more = min(wanted, step.end - content.at)
             data, wanted = data + content.read(more), wanted + more
         if content.at == step.file.length and end == len(data) and not step.file.damaged:
-            content.check()  # before the file's last lines go out: the cursor stays within a damaged file
+            content.check()  # before the file's last lines are returned: the cursor stays within a damaged file
         content.give_back(data[end:])
         return data[:end]

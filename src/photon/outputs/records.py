@@ -1,4 +1,4 @@
-"""What output lines say, as columns with one row a line."""
+"""The contents of output lines, as columns with one row per line."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import msgspec
 
 @dataclass(slots=True)
 class OutputRecords:
-    """Columns of one length. None: the line has no such member."""
+    """Columns of equal length. ``None`` means the line has no such member."""
 
-    offset: list[int] = field(default_factory=list)  # where the line begins, uncompressed bytes
+    offset: list[int] = field(default_factory=list)  # the line's first byte, in uncompressed bytes
     event_id: list[bytes | None] = field(default_factory=list)
     key: list[bytes | None] = field(default_factory=list)
     event_time_ns: list[int | None] = field(default_factory=list)
+    # The payload's JSON text as in the line; if the payload is not UTF-8, a JSON string with its base64.
     foreign: list[bytes | None] = field(default_factory=list)
-    """The payload's JSON text as it stands in the line; of a payload that is not UTF-8 a JSON string, its base64."""
     primary: list[bytes | None] = field(default_factory=list)
     reason: list[str | None] = field(default_factory=list)
+    # The original record, of lines that are no join, without redacted parts; None if it is withheld, too.
     record: list[bytes | None] = field(default_factory=list)
-    """The original record, of lines that are no join, without what is redacted; None too where it is withheld."""
     source_file: list[str | None] = field(default_factory=list)
     source_offset: list[int | None] = field(default_factory=list)
     primary_file: list[str | None] = field(default_factory=list)
     primary_offset: list[int | None] = field(default_factory=list)
+    # Of an event with a record for each primary event of its key: this record's number, from 1 on.
     pair: list[int | None] = field(default_factory=list)
-    """Of an event with a record for each primary event of its key: which one this is, from 1 on."""
+    # The number of such records. Rows where both are equal, or both missing, are one per event.
     pairs: list[int | None] = field(default_factory=list)
-    """How many it has. So the rows where both are the same, or neither is there, are one an event."""
     written_at: list[str | None] = field(default_factory=list)  # joined_at or decided_at
     token: list[str | None] = field(default_factory=list)
     line: list[bytes | None] = field(default_factory=list)  # the bytes of a line that is no output record, else None
-    torn: list[str | None] = field(default_factory=list)  # why it is none; then all that it says is None
+    torn: list[str | None] = field(default_factory=list)  # why it is no record; then all other members are None
 
 
 _ABSENT = msgspec.Raw()
@@ -73,7 +73,7 @@ _SAYS_NOTHING = (None,) * (len(fields(OutputRecords)) - len(("offset", "line", "
 
 
 def decode(block: bytes, offset: int = 0) -> OutputRecords:
-    """The rows of whole lines that begin at ``offset``. A bad line is a row, with ``torn``."""
+    """The rows of whole lines that begin at ``offset``. A bad line is a row with ``torn``."""
     rows: list[tuple[Any, ...]] = []
     for line in _lines(block):
         try:
@@ -94,7 +94,7 @@ def _lines(block: bytes) -> Iterator[bytes]:
 
 
 def _row(offset: int, line: _Line) -> tuple[Any, ...]:
-    """In the order of the columns."""
+    """A row in the order of the columns."""
     found = line.primary_source
     joined = line.reason is None  # an unmatched event among the joined ones has no primary record, not one of null
     return (

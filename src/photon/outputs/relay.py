@@ -18,7 +18,7 @@ KIND = "joined"
 
 
 class Relay(Copier):
-    """Of one output into one directory."""
+    """Copies one output into one directory."""
 
     def __init__(self, disk: Disk, place: OutputPlace, directory: Path, name: str) -> None:
         """Raises CursorUnreadable, and as Copier."""
@@ -33,7 +33,7 @@ class Relay(Copier):
             at, to = self._cursor.positions.get(block.place), block.end()
             start = at.offset if at is not None and at.number == block.number else 0
             self._cursor = self._cursor.moved(block.place, to, block.output)
-            # A log of blank lines alone would have no identity.
+            # A log with only blank lines would have no identity.
             blank = not block.data and start == 0 and to.offset == block.length
             made = Block(block.place.slot, Path(block.name).name, start, to.offset, block.data)
             yield [] if blank else [made]

@@ -1,4 +1,4 @@
-"""Passes on what a reader finds, as it comes, and keeps the cursor in step with what was passed on."""
+"""Passes a reader's blocks on as they come, and keeps the cursor in step with the output."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from photon.outputs.reader import OutputBlock, Reader
 
 class Sink(Protocol):
     def write(self, data: bytes) -> int:
-        """How many bytes went out: fewer than all when told to stop meanwhile. Raises BrokenPipeError, OSError."""
+        """Number of bytes written: fewer than all if told to stop meanwhile. Raises BrokenPipeError, OSError."""
         ...
 
     def flush(self) -> None:
-        """All that was written is as durable as it gets there."""
+        """Makes everything written as durable as the sink can."""
         ...
 
 
@@ -25,7 +25,7 @@ class StopSignal(Protocol):
     def asked(self) -> bool: ...
 
     def wait(self, seconds: float) -> None:
-        """Returns early when asked to stop. Raises BrokenPipeError when nobody reads the sink any more."""
+        """Returns early when asked to stop. Raises BrokenPipeError once nobody reads the sink."""
         ...
 
 
@@ -33,11 +33,11 @@ class StopSignal(Protocol):
 class StreamTerms:
     """Limits of a stream. Times in seconds."""
 
-    follow: bool = False  # go on when all is read
-    limit: int | None = None  # end after this many lines
+    follow: bool = False  # continue after the current end
+    limit: int | None = None  # maximum number of lines
     with_cursor: bool = False  # a line with the cursor first, and after each block of lines
     poll_s: float = 0.2
-    save_s: float = 1.0  # the cursor is saved this often while lines come, and whenever there are no more
+    save_s: float = 1.0  # save the cursor this often while lines come, and whenever there are no more
 
 
 class Stream:
@@ -55,9 +55,9 @@ class Stream:
         tell: Callable[[dict[str, int]], None] = lambda held_back: None,
         watermark: Callable[[Cursor], bytes] = lambda cursor: b"",
     ) -> None:
-        """``reader`` begins at ``cursor``. ``save`` keeps a cursor durably; ``render`` makes something else of the
-        lines; ``tell`` hears of files that are not read on, each once. ``watermark``: a line for who has read up to a
-        cursor, when there is a new one."""
+        """``reader`` begins at ``cursor``. ``save`` stores a cursor durably; ``render`` converts the lines; ``tell``
+        receives each file on which reading stopped, once. ``watermark``: a line for a reader at a cursor, if there is
+        a new one."""
         self._reader = reader
         self.cursor = cursor
         self._sink = sink
@@ -71,12 +71,12 @@ class Stream:
         self._told: set[str] = set()
         self._saved = cursor
         self._saved_at = monotonic()
-        self.lines = 0  # passed on so far; counted only where there is a limit
+        self.lines = 0  # passed on so far; counted only with a limit
 
     def run(self) -> None:
-        """Until all is passed on, or the limit is reached, or asked to stop.
+        """Runs until everything is passed on, the limit is reached, or a stop is requested.
 
-        The saved cursor never stands beyond what the sink has. Raises BrokenPipeError (nothing more is saved then),
+        The saved cursor is never beyond the sink's data. Raises BrokenPipeError (nothing more is saved then),
         CursorLost, OutputMissing, PublishedDamaged, OSError.
         """
         if self._terms.with_cursor:
@@ -86,14 +86,14 @@ class Stream:
                 self._save()
                 self._stop.wait(self._terms.poll_s)
         except BrokenPipeError:
-            raise  # what stood in the pipe is lost: better to pass it on again
+            raise  # the pipe's content is lost: better to repeat it
         except Exception:
             self._save()
             raise
         self._save()
 
     def _pass_on(self) -> bool:
-        """All there is now; False: that was all that is wanted."""
+        """Passes on everything present; False once the limit is reached."""
         for block in self._reader.read():
             whole = self._block(block)
             if not whole or self.lines == self._terms.limit or self._stop.asked:
@@ -109,7 +109,7 @@ class Stream:
         return self.lines != self._terms.limit
 
     def _block(self, block: OutputBlock) -> bool:
-        """False: not all of the block went out."""
+        """False if the block was only partly written."""
         size = len(block.data)
         if self._terms.limit is not None:
             size = self._within(block.data, self._terms.limit)
@@ -123,14 +123,14 @@ class Stream:
         if written == len(out):
             self.cursor = after
             return size == len(block.data)
-        if self._render is None:  # a line that is cut off is passed on again
+        if self._render is None:  # a line that is cut off is repeated
             whole = out.rfind(b"\n", 0, min(written, size)) + 1
             if whole:
                 self.cursor = self.cursor.moved(part.place, part.end(whole), block.output)
         return False
 
     def _within(self, data: bytes, limit: int) -> int:
-        """How many bytes of these lines are within the limit; counts them."""
+        """The number of bytes of these lines within the limit; counts them."""
         count = data.count(b"\n")
         if self.lines + count <= limit:
             self.lines += count

@@ -1,12 +1,12 @@
 """A topic's partitions as logs: a line for each message, in files that begin at fixed offsets of the partition.
 
 ``DIRECTORY/TOPIC-PARTITION-BEGIN.log`` holds the messages of one partition from offset BEGIN on, up to the next
-multiple of ``FILE_OFFSETS``, which begins the next file. So a line's file and byte are a function of partition and
-offset alone, and the same bytes come again whatever is killed. All that follows logs, looks events up, verifies,
-explains or replays reads these files, and never the broker.
+multiple of ``FILE_OFFSETS``, which begins the next file. So a line's file and byte depend only on partition and
+offset, and the same bytes come again after any crash. All components that follow logs, look events up, verify,
+explain or replay read these files, never the broker.
 
-How far each partition was copied is kept here, in ``DIRECTORY/.TOPIC.offsets``; Kafka's consumer groups, and with
-them rebalances, have no part in it.
+The position in each partition is kept here, in ``DIRECTORY/.TOPIC.offsets``; Kafka's consumer groups, and so
+rebalances, are not involved.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ WAIT_S = 0.05
 
 
 class OffsetsGone(PhotonError):
-    """Messages that were not copied are in the topic no more, or never will be."""
+    """Messages that were not copied are no longer in the topic, or never will be."""
 
 
 class TopicUnreachable(PhotonError):
-    """No broker answers just now."""
+    """No broker answers at the moment."""
 
 
 class Ends(NamedTuple):
-    """Of a partition, as the broker says."""
+    """The ends of a partition, according to the broker."""
 
-    first: int  # offset of the oldest message that is still there
-    end: int  # offset behind the newest one that is committed
+    first: int  # offset of the oldest existing message
+    end: int  # offset after the newest committed one
 
 
 class Message(NamedTuple):
-    """One message, or (``value`` None) none: nothing is there up to ``next``, or a tombstone."""
+    """One message, or (``value`` is ``None``) none: there is nothing before ``next``, or a tombstone."""
 
     partition: int
     offset: int
@@ -52,30 +52,30 @@ class Message(NamedTuple):
 
 
 class Topic(Protocol):
-    """What is asked of a broker's client. All raise TopicUnreachable."""
+    """The operations needed of a broker's client. All raise TopicUnreachable."""
 
     name: str
-    cluster: str  # its id: offsets of another cluster are others
+    cluster: str  # its id: offsets are valid in one cluster only
 
     def ends(self) -> dict[int, Ends]:
         """Of all partitions, now."""
         ...
 
     def seek(self, positions: Mapping[int, int]) -> None:
-        """These partitions are read, from these offsets on."""
+        """Selects the partitions to read, from these offsets on."""
         ...
 
     def read(self, wait_s: float) -> Sequence[Message]:
-        """What has come, committed messages only, each partition's in order; waits for the first one."""
+        """Messages that have come, only committed ones, each partition's in order; waits for the first one."""
         ...
 
     def close(self) -> None: ...
 
 
 class _Place(msgspec.Struct):
-    begin: int  # offset with which the file begins
+    begin: int  # the file's first offset
     bytes: int  # of the file
-    next: int  # offset of the first message that was not copied
+    next: int  # offset of the first message not copied
 
 
 class _Kept(msgspec.Struct, tag_field="photon_topic", tag=1):
@@ -85,15 +85,15 @@ class _Kept(msgspec.Struct, tag_field="photon_topic", tag=1):
 
 
 def line_of(value: bytes) -> bytes:
-    """A message as a line. Line ends within it are blanks: to JSON they are the same."""
+    """A message as a line. Line ends within it become blanks: to JSON they are the same."""
     return value.rstrip(b"\r\n").replace(b"\n", b" ") + b"\n"
 
 
 class TopicRelay(Copier):
-    """Of one topic into one directory, which nothing else fills."""
+    """Copies one topic into one directory, to which nothing else writes."""
 
     def __init__(self, disk: Disk, topic: Topic, directory: Path, *, accept_lost: bool = False) -> None:
-        """``accept_lost``: goes on behind messages that are gone. Raises PhotonError, and as Copier."""
+        """``accept_lost``: continue after messages that are gone. Raises PhotonError, and as Copier."""
         super().__init__(disk, directory, topic.name, "offsets")
         self._topic = topic
         self._accept_lost = accept_lost
@@ -127,19 +127,20 @@ class TopicRelay(Copier):
             try:
                 messages = self._topic.read(WAIT_S)
             except TopicUnreachable:
-                self._reading.clear()  # what it had taken and not given is read again
+                self._reading.clear()  # messages taken but not returned are read again
                 raise
             yield self._blocks(messages)
             behind = any(self._places[each].next < end.end for each, end in ends.items())
-            if behind and not messages and self._topic.ends() != ends:  # what is not there any more is not waited for
+            # Do not wait for messages that no longer exist
+            if behind and not messages and self._topic.ends() != ends:
                 ends = self._look()
 
     def _look(self) -> dict[int, Ends]:
-        """Where all partitions end now; new ones are read, too."""
+        """The current ends of all partitions; new ones are read, too."""
         ends, begun = self._topic.ends(), bool(self._places)
         for partition, there in ends.items():
             place = self._places.get(partition)
-            if place is None:  # one that was added since began at 0, whatever is gone of it by now
+            if place is None:  # a later partition began at 0, even if messages of it are gone by now
                 begin = 0 if begun else there.first
                 place = self._places[partition] = _Place(begin, 0, begin)
             self._check(partition, place, there)
@@ -186,7 +187,7 @@ class TopicRelay(Copier):
         return blocks
 
     def behind(self) -> int:
-        """As in Copier, by the size of what was copied."""
+        """As in Copier, by the size of the copied messages."""
         left = sum(max(end.end - self._places[each].next, 0) for each, end in self._ends.items())
         return left * self.bytes // self.events if self.events else left
 

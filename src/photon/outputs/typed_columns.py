@@ -5,15 +5,15 @@ Columns, in this order; times are UTC:
 ======================================  ==================================================================
 kind, event_id, key                     text
 event_time                              timestamp, microseconds; ``event_time_ns`` int64, as in the record
-foreign, primary                        structs as found or given; flattened ``foreign_amount``, ``primary_user_id``
-what else a record has                  as found
+foreign, primary                        structs, inferred or given; flattened ``foreign_amount``, ``primary_user_id``
+other members of a record               inferred
 reason, record, token                   text
 source, primary_source                  struct {file text, offset int64}; flattened ``source_file``
 joined_at, decided_at                   timestamp, microseconds
 _rest                                   JSON text: the members that do not fit their columns, or have none
 ======================================  ==================================================================
 
-``_rest`` laid over the columns is the record again (see ``json_types``).
+``_rest`` merged into the columns gives the original record (see ``json_types``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from photon.outputs.json_types import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SAMPLE_BYTES = 4 << 20  # of lines: types are found of this many
+SAMPLE_BYTES = 4 << 20  # of lines from which types are inferred
 REST = "_rest"
 SHOWN_CHARS = 60
 SEPARATOR = "_"
@@ -71,22 +71,22 @@ class LineTypes:
     """The types of an output's columns, and the record batches that are made with them. Not thread-safe."""
 
     def __init__(self, payloads: Fields | None = None, *, given: bool = False, flat: bool = False) -> None:
-        """``payloads``: types of ``foreign``, ``primary`` and what else a line has; None: to be found by ``learn``.
-        ``given``: by a person; then text is read as the type, and no column is added."""
+        """``payloads``: types of ``foreign``, ``primary`` and the other members of a line; ``None`` means that
+        ``learn`` infers them. ``given``: by a person; then text is parsed as the type, and no column is added."""
         self.given, self.flat = given, flat
         self.payloads: Fields = {}
-        self._seen: ColumnType = {}  # found of what did not fit since the last ``grow``
-        self._unfit: dict[str, str] = {}  # dotted path of a given type -> what to say of values that did not fit it
+        self._seen: ColumnType = {}  # inferred from values that did not fit since the last ``grow``
+        self._unfit: dict[str, str] = {}  # dotted path of a given type -> message about values that did not fit it
         self._unfit_told = 0
         self.rest = 0  # records so far with something in ``_rest``
         self.known = given or payloads is not None  # False: before ``learn``
-        self.kept = self.known  # for whoever keeps the types: whether they are kept as they are
+        self.kept = self.known  # for a caller that stores the types: whether it has the current ones
         self._set(payloads or {})
 
     @classmethod
     def of_schema(cls, schema: Mapping[str, Any] | None, *, flat: bool = False) -> LineTypes:
-        """``schema`` as a person writes it: ``{"foreign.amount": "float"}``, or nested. None: to be found. Raises
-        UsageError."""
+        """``schema`` as a person writes it: ``{"foreign.amount": "float"}``, or nested. ``None`` means to infer it.
+        Raises UsageError."""
         return cls(flat=flat) if schema is None else cls(given_fields(schema), given=True, flat=flat)
 
     def _set(self, payloads: Fields) -> None:
@@ -98,7 +98,7 @@ class LineTypes:
         self._schema: pa.Schema | None = None
 
     def _without_clashes(self, payloads: Fields) -> Fields:
-        """Leaves out what would have a flat name that another column has; what was there before stays."""
+        """Leaves out fields whose flat name another column has; existing fields stay."""
         taken = {SEPARATOR.join(path) for path, _ in leaves(_FIXED)} | {"kind", "event_time", REST}
         order = [path for path, _ in leaves(self.payloads)]
         every = dict(leaves(payloads))
@@ -111,14 +111,14 @@ class LineTypes:
 
     # -- types -------------------------------------------------------------------------------------------------
     def learn(self, lines: Iterable[bytes]) -> None:
-        """Finds types of a sample. Raises LineUnreadable."""
+        """Infers types from a sample. Raises LineUnreadable."""
         members = [_parsed(line)[0] for line in lines]
         new = settled(type_of_sample([{name: each[name] for name in each if name not in _FIXED} for each in members]))
         self._set(new if isinstance(new, dict) else {})
         self.known = True
 
     def grow(self) -> list[tuple[str, ColumnType]]:
-        """Adds columns for what was seen and has none: (dotted path, type) of each. What has one keeps its type."""
+        """Adds columns for values without one: (dotted path, type) of each. Existing columns keep their type."""
         seen, self._seen = settled(self._seen), {}
         if self.given or not isinstance(seen, dict):
             return []
@@ -130,7 +130,7 @@ class LineTypes:
         return [(".".join(path), kind) for path, kind in leaves(self.payloads) if before.get(path) != kind]
 
     def misfits(self) -> list[tuple[str, ColumnType, ColumnType]]:
-        """(dotted path, the column's type, what was seen) of columns whose values did not all fit, since ``grow``."""
+        """(dotted path, the column's type, type seen) of columns whose values did not all fit, since ``grow``."""
         return list(changed(self.payloads, self._seen)) if isinstance(self._seen, dict) else []
 
     def unfit(self) -> list[str]:
@@ -208,7 +208,7 @@ def _only(fields: Fields, kept: set[tuple[str, ...]], path: tuple[str, ...] = ()
 
 
 def _parsed(line: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The members of a line, and as they stand those that no parser takes (1e400)."""
+    """The members of a line, and the raw text of those that no parser takes (1e400)."""
     try:
         return _LINE.decode(line), {}
     except UNREADABLE:

@@ -1,15 +1,15 @@
 """Watermarks of a pipeline's output: up to which event time it is complete, and where.
 
-A *pair* is a time and a cursor: every record with an event time before it that this pipeline will ever publish stands
+A *pair* is a time and a cursor: every record with an event time before it that this pipeline will ever publish is
 before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; later ones have no lesser times and
-cursors. Any of them is true by itself, so old ones may be left out. As a line of JSON::
+cursors. Each of them is true by itself, so old ones may be left out. As a line of JSON::
 
     {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
 
-``exact_ns`` is such a time. Of the records that come, few are older than ``percentile_ns``; ``waiting``: so many
-events before that are not published yet; ``held_by``: what keeps ``exact_ns`` from moving on, for people. A record
-that breaks a promise is *late*: it stands behind the cursor of a pair whose ``exact_ns`` is newer. What of a file was
-found to be late is a line of its own::
+``exact_ns`` is such a time. Few of the future records are older than ``percentile_ns``; ``waiting`` is the number of
+unpublished events before that; ``held_by`` says what holds ``exact_ns`` back, for people. A record that breaks a
+promise is *late*: it is behind the cursor of a pair whose ``exact_ns`` is newer. Late records of a file have a line
+of their own::
 
     {"photon_late":1,"file":"joined/east-1-000003.jsonl","end":73400320,"records":3,"oldest_ns":…}
 
@@ -34,8 +34,8 @@ from photon.outputs.cursor import Cursor
 
 JOURNAL = Path("verifier") / "watermarks.jsonl"  # in a pipeline's state directory
 STEP_NS = NS_PER_S // 10  # times of pairs are multiples of it, so that events before them can be counted
-LINES_MAX = 8192  # Of the journal: then it is written again with fewer. Also of the pairs that a reader holds.
-BYTES_MAX = 16 << 20  # of the journal, as well: each pair has the cursor of all slots
+LINES_MAX = 8192  # of the journal, which is then rewritten with fewer; also of the pairs that a reader holds
+BYTES_MAX = 16 << 20  # of the journal, too: each pair has the cursor of all slots
 NEWEST_KEPT, OLDER_KEPT = 2048, 2048
 
 
@@ -57,12 +57,12 @@ class _LateLine(msgspec.Struct, frozen=True, tag_field="photon_late", tag=1):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    at_ns: int  # wall clock: when it was found to be so
+    at_ns: int  # wall clock when the pair was determined
     exact_ns: int | None  # None means nothing is known
     percentile_ns: int | None
+    # Events before ``percentile_ns`` that were read and are not published: those without a verdict, and one for each
+    # slot that has some to show.
     waiting: int
-    """Events before ``percentile_ns`` that were read and are not published: without a verdict, and one for each slot
-    that has some to show."""
     cursor: Cursor
     held_by: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ class Pair:
         return msgspec.json.encode(line)
 
     def is_before(self, cursor: Cursor, kinds: Collection[str]) -> bool:
-        """Whether a reader of these kinds that stands at ``cursor`` has read all that stands before this pair's."""
+        """True if a reader of these kinds at ``cursor`` has read everything before this pair's cursor."""
         own = cursor.positions
         return all(at <= own.get(log, (0, 0)) for log, at in self.cursor.positions.items() if log.kind in kinds)
 
@@ -94,7 +94,7 @@ Entry = Pair | Late
 
 
 def decode(data: bytes) -> Iterator[Entry]:
-    """The entries of whole lines. One that is torn says nothing: the others are true."""
+    """The entries of whole lines. A torn line is ignored: the others are true without it."""
     for line in data.split(b"\n"):
         with suppress(*DECODE_ERRORS, PhotonError):
             yield _decoded(line)
@@ -110,7 +110,7 @@ def _decoded(line: bytes) -> Entry:
 
 
 def read_journal(disk: Disk, state: Path) -> list[Entry]:
-    """Of the pipeline with this state directory, oldest first. Raises OSError."""
+    """The entries for the pipeline with this state directory, oldest first. Raises OSError."""
     path = state / JOURNAL
     if not disk.exists(path):
         return []
@@ -123,17 +123,17 @@ def pairs_of(entries: Iterable[Entry]) -> list[Pair]:
 
 
 def late_in(entries: Iterable[Entry]) -> int:
-    """How many records broke a promise."""
+    """The number of records that broke a promise."""
     return sum(each.records for each in entries if isinstance(each, Late))
 
 
 def newest_before(pairs: Sequence[Pair], cursor: Cursor, kinds: Collection[str]) -> Pair | None:
-    """The newest pair that holds for a reader of these kinds at this cursor; None: none does."""
+    """The newest pair that holds for a reader of these kinds at this cursor, or ``None``."""
     return next((pair for pair in reversed(pairs) if pair.is_before(cursor, kinds)), None)
 
 
 class PairsHeard:
-    """Pairs of a pipeline as they are heard of, for a reader who goes on, of these kinds."""
+    """Receives the pairs of a pipeline, for a moving reader of these kinds."""
 
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = kinds
@@ -146,23 +146,24 @@ class PairsHeard:
             self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))
 
     def moved(self, cursor: Cursor) -> Pair | None:
-        """The newest pair that holds for a reader at ``cursor``, if its times are later than those said before."""
+        """The newest pair that holds for a reader at ``cursor``, if its times are later than those returned
+        before."""
         found = newest_before(self._pairs, cursor, self._kinds)
         if found is None:
             return None
         del self._pairs[: self._pairs.index(found)]
         times = (found.exact_ns, found.percentile_ns)
         if not any(_is_later(now, said) for now, said in zip(times, self._said, strict=True)):
-            return None  # or an older pair: the one that was said is no longer among those that are left
+            return None  # or an older pair: the one returned last is no longer among the remaining ones
         self._said = times
         return found
 
 
 class WatermarkTail(PairsHeard):
-    """Those of a journal. Only what came since is read."""
+    """The pairs of a journal. Reads only new entries."""
 
     def __init__(self, disk: Disk, state: Path, kinds: Collection[str]) -> None:
-        """``state``: of the pipeline."""
+        """``state``: the pipeline's."""
         super().__init__(kinds)
         self._disk, self._path = disk, state / JOURNAL
         self._read_to = 0
@@ -170,7 +171,7 @@ class WatermarkTail(PairsHeard):
     def moved(self, cursor: Cursor) -> Pair | None:
         """See PairsHeard. Raises OSError."""
         size = self._disk.size(self._path) if self._disk.exists(self._path) else 0
-        if size < self._read_to:  # written again, with fewer lines
+        if size < self._read_to:  # rewritten with fewer lines
             self._read_to, self._pairs = 0, []
         if size > self._read_to:
             data = self._disk.read(self._path, self._read_to, size - self._read_to)
@@ -185,8 +186,8 @@ def _is_later(now_ns: int | None, said_ns: int | None) -> bool:
 
 
 def thinned(entries: Sequence[Entry], newest: int, older: int) -> list[Entry]:
-    """Fewer of them: of the pairs the ``newest``, and of those before some that are evenly apart, not more than
-    ``older``; late records are put together by file."""
+    """A thinned list: the ``newest`` pairs, and at most ``older`` earlier ones, evenly spaced; late records are
+    merged by file."""
     pairs = pairs_of(entries)
     late: dict[str, Late] = {}
     for each in entries:
@@ -214,7 +215,7 @@ class Journal:
         self._lines = 0
 
     def begin(self) -> list[Entry]:
-        """What is kept of it. It is read and written again, here and whenever it has become long."""
+        """The remaining entries. The journal is read and rewritten here, and whenever it has become long."""
         kept, data = _fewer(read_journal(self._disk, self._state))
         self.close()
         self._disk.replace(self._state / JOURNAL, data)
@@ -237,8 +238,8 @@ class Journal:
 
 
 def _fewer(entries: Sequence[Entry]) -> tuple[list[Entry], bytes]:
-    """Those that are kept, and their lines: at most half the bytes of the journal, so that it is not written again
-    with the next pair; at least the newest two pairs."""
+    """The entries to keep, and their lines: at most half the bytes of the journal, so that the next pair does not
+    trigger another rewrite; at least the newest two pairs."""
     newest, older = NEWEST_KEPT, OLDER_KEPT
     while True:
         kept = thinned(entries, newest, older)

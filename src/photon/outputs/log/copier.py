@@ -1,11 +1,11 @@
-"""Copies published logs into a directory, file by file and byte by byte; there they are logs of the next join.
+"""Copies published logs into a directory, file by file and byte by byte; the copies are logs of the next join.
 
-What holds, whenever the process is killed or the power is cut:
+Invariants, whenever the process is killed or the power fails:
 
-1. A copy is a byte prefix of its source, and has nothing that its source has not published.
-2. ``DIRECTORY/.NAME.SUFFIX`` tells a place only once all before it is durable there, the names of files included.
-3. A start reads on from that place. What the files hold beyond it is compared with what comes, and replaced if it is
-   something else. A file that lacks bytes before it is refused.
+1. A copy is a byte prefix of its source, and has only bytes that its source has published.
+2. ``DIRECTORY/.NAME.SUFFIX`` names a place only once everything before it is durable there, including file names.
+3. A start reads on from that place. Bytes of the files beyond it are compared with the source, and replaced if they
+   differ. A file that lacks bytes before it is refused.
 4. A damaged range is skipped by the reader, which reports it; blank lines take its place, so that offsets stay.
 
 Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
@@ -24,12 +24,12 @@ from photon.config.errors import PhotonError
 from photon.outputs.cursor import CursorFile
 from photon.outputs.damaged import filler
 
-WHOLE_NAME = ".whole"  # in the directory: all that was published by then stands there, Unix time in nanoseconds
-SAID_NS = NS_PER_S  # between two times that it is said
+WHOLE_NAME = ".whole"  # in the directory: everything published up to this Unix time in nanoseconds is there
+SAID_NS = NS_PER_S  # minimum time between two updates of that file
 
 
 class RelayedLogLost(PhotonError):
-    """A log that is being written is not what it was."""
+    """A log that is being written differs from its copied part."""
 
     def __init__(self, path: Path, copied: int, found: int) -> None:
         super().__init__(
@@ -39,9 +39,9 @@ class RelayedLogLost(PhotonError):
 
 
 class Block(NamedTuple):
-    """Whole lines of a file; without data a damaged range."""
+    """Whole lines of a file; without data, a damaged range."""
 
-    log: str  # the files of a log are written one after the other
+    log: str  # the files of a log are written one after another
     name: str
     start: int
     end: int
@@ -52,33 +52,34 @@ class Copier(ABC):
     """Copies one source into one directory. One thread at a time, and one process: it locks that small file."""
 
     def __init__(self, disk: Disk, directory: Path, name: str, suffix: str) -> None:
-        """``name``: of the source, unique in the directory. Raises UsageError where another process copies it there,
+        """``name``: of the source, unique in the directory. Raises UsageError if another process copies it there,
         OSError."""
         self._disk, self._directory, self.name = disk, directory, name
         disk.make_dir(directory)
         self._kept = CursorFile(disk, directory / f".{name}.{suffix}")
-        self._logs: dict[str, tuple[Path, AppendFile]] = {}  # of each log the newest file
-        self._place: Callable[[], bytes] | None = None  # behind all that was copied; ``None`` means nothing was
+        self._logs: dict[str, tuple[Path, AppendFile]] = {}  # the newest file of each log
+        # The position after everything copied; ``None`` means nothing was
+        self._place: Callable[[], bytes] | None = None
         self._saved = b""
         self._said_ns = 0
         self.bytes = self.events = 0  # copied since the start
 
     @abstractmethod
     def _read(self) -> Iterator[Sequence[Block]]:
-        """Yields all that is published now and was not yielded yet."""
+        """Yields everything published now and not yielded yet."""
 
     @abstractmethod
     def _read_to(self) -> Callable[[], bytes]:
-        """Encodes the place behind all that was yielded, later, too."""
+        """Returns a function that encodes the position after everything yielded, even later."""
 
     @abstractmethod
     def behind(self) -> int:
-        """Bytes that are published and not copied. Raises PublishedDamaged, OSError."""
+        """Published bytes that are not copied. Raises PublishedDamaged, OSError."""
 
     def step(self) -> Iterator[int]:
-        """Copies all that is published now; yields the bytes of each block after it was copied.
+        """Copies everything published now; yields the bytes of each block after copying it.
 
-        Raises RelayedLogLost, OSError, and what reading does; after any but TopicUnreachable it has come to its end.
+        Raises RelayedLogLost, OSError, and errors of reading; unusable after any error except TopicUnreachable.
         """
         for blocks in self._read():
             for block in blocks:
@@ -90,8 +91,8 @@ class Copier(ABC):
             yield size
 
     def pass_on(self, now_ns: int | None = None) -> None:
-        """Copies all that is published now, durably. ``now_ns``: also says up to when all stands there, once a
-        second; only if nothing else is copied into the directory. Raises as ``step``."""
+        """Copies everything published now, durably. ``now_ns``: also records, once a second, the time up to which
+        everything is there; only if nothing else is copied into the directory. Raises as ``step``."""
         for _ in self.step():
             pass
         self.save()
@@ -100,7 +101,7 @@ class Copier(ABC):
             self._said_ns = now_ns
 
     def save(self) -> None:
-        """Makes durable what was copied, and then how far that is. Raises RelayedLogLost, OSError."""
+        """Makes the copied bytes durable, and then the position. Raises RelayedLogLost, OSError."""
         if self._place is None or (place := self._place()) == self._saved:
             return
         for path, file in self._logs.values():
@@ -122,7 +123,7 @@ class Copier(ABC):
                 file.write(part)
             return
         there = file.size - block.start
-        if there > 0:  # an earlier process wrote it, and had not saved how far it was
+        if there > 0:  # written by an earlier process that had not saved its position
             written = self._disk.read(path, block.start, min(there, len(block.data)))
             if written != block.data[: len(written)]:
                 file.close()
@@ -137,7 +138,7 @@ class Copier(ABC):
             if (there := self._size(path)) < block.start:
                 raise RelayedLogLost(path, block.start, there)
             if there > block.start:
-                self._disk.rewrite(path, block.start)  # it may stand in the cache only
+                self._disk.rewrite(path, block.start)  # it may be only in the cache
             if newest is not None:
                 self._sync(*newest)
                 newest[1].close()
@@ -145,7 +146,7 @@ class Copier(ABC):
         return newest
 
     def _sync(self, path: Path, file: AppendFile) -> None:
-        """What went into a file that is not there any more counts as not copied."""
+        """Syncs a file; bytes of a file that no longer exists count as not copied."""
         if (there := self._size(path)) != file.size:
             raise RelayedLogLost(path, file.size, there)
         file.sync()
@@ -155,7 +156,7 @@ class Copier(ABC):
 
 
 def whole_ns(directory: Path) -> int:
-    """Up to when all that was published by then stands in the directory. Before anything was copied: 0."""
+    """The time up to which everything published is in the directory; 0 before anything was copied."""
     try:
         return int((directory / WHOLE_NAME).read_bytes())
     except (FileNotFoundError, ValueError):

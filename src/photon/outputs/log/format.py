@@ -1,6 +1,6 @@
 """Names of a published log's files, and the small files next to them: declared once, for writers and readers.
 
-The verifier shares them with the joiner, and nothing else.
+The verifier shares them with the joiner, and no other code.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import msgspec
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
 RETIRED_NAME = "retired.json"
-COPY_NAME = "copy.json"
-"""Of a copy; the files themselves stand in OUTPUT_NAME in the same directory."""
+COPY_NAME = "copy.json"  # in a copy; the files themselves are in OUTPUT_NAME in the same directory
 OUTPUT_NAME = "output"
 DAMAGED_NAME = "damaged.json"
 PLAIN_SUFFIX = ".jsonl"
@@ -22,22 +21,23 @@ FINAL_SUFFIX = ".jsonl.gz"
 
 
 class Durable(msgspec.Struct, tag_field="version", tag=1):
-    """``durable.json``: what readers, verifier and clears may rely on."""
+    """``durable.json``: the lengths that readers, verifier and clears may rely on."""
 
     slot: str
-    files: dict[str, int]  # file relative to the output root -> its length in bytes that is durable and witnessed
-    rolled: list[str] = []  # those of them that will not grow any more
-    # Durable lengths, for the slot itself, where they differ from ``files``; ``closed`` is to ``rolled`` as they are.
+    files: dict[str, int]  # file relative to the output root -> its durable and witnessed length in bytes
+    rolled: list[str] = []  # those files that no longer grow
+    # Durable lengths, for the slot itself, if they differ from ``files``; ``closed`` relates to them as ``rolled``
+    # does to ``files``.
     durable: dict[str, int] | None = None
     closed: list[str] | None = None
-    # Files that are shown further than the copy has them -> the copy's length: no more may be cleared (rule 14).
+    # Files that readers see beyond their copied part -> the copy's length: no more may be cleared (rule 14).
     clearable: dict[str, int] | None = None
-    # How far the redo log was durable then: a segment and its bytes. One that ends before that is an older one.
+    # How far the redo log was durable then: a segment and its bytes. A log that ends before that is an older one.
     log: tuple[int, int] | None = None  # None means there is no log
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="version", tag=1):
-    """A line of ``manifest.jsonl``: a final file. In a copy it has the lengths only."""
+    """A line of ``manifest.jsonl``: a final file. In a copy it has only the lengths."""
 
     file: str  # relative to the output root: ``joined/SLOT-000003.jsonl``, or that with ``.gz`` if it is compressed
     uncompressed_bytes: int
@@ -49,7 +49,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
 
     @property
     def name(self) -> str:
-        """The plain name, also of a compressed file."""
+        """The plain name, even of a compressed file."""
         return self.file.removesuffix(".gz")
 
     @property
@@ -66,42 +66,43 @@ class Retired(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 class DamagedRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Published bytes that are lost for good: their events were given back."""
+    """Published bytes that are permanently lost: their events were given back."""
 
     file: str  # plain name, as ``OutputFile.name``
     start: int  # uncompressed bytes
     end: int
     why: str
-    at: str  # when it was marked: UTC, as ISO 8601
+    at: str  # when it was marked: UTC, ISO 8601
 
 
 class Damaged(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``damaged.json``: published bytes that no reader reads, or waits for."""
+    """``damaged.json``: published bytes that no reader reads or waits for."""
 
     slot: str
     ranges: tuple[DamagedRange, ...]
 
 
 class Cleared(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``cleared.json``: how far the verifier is."""
+    """``cleared.json``: the verifier's progress."""
 
-    files: dict[str, int]  # file -> all ids of its first this many bytes are cleared (or counted in ``trouble``)
-    # File -> lines that could not be read, or whose token does not own their id: it must not become final.
+    files: dict[str, int]  # file -> number of its first bytes whose ids are all cleared (or counted in ``trouble``)
+    # File -> lines that are unreadable, or whose token does not own their id: it must not become final.
     trouble: dict[str, int] = {}
 
 
 class Redone(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``redone.json``: which incarnations of a slot have left nothing in its redo log (rule 13, the paper's 3.3.3).
+    """``redone.json``: the incarnations of a slot that have left nothing in its redo log (rule 13, the paper's
+    3.3.3).
 
-    The lock's holder writes it once every batch of its predecessors, ids that were carried over included, has left
-    the log by rule 4: dropped, or in synced output. Whoever has read all of ``files`` and finds an id still owned by
-    one of these incarnations may give the id up: nobody holds its record any more. Nothing is written under a token
-    of theirs after that, so a later place would only be read later.
+    The lock's holder writes it once every batch of its predecessors, including ids that were carried over, has left
+    the log by rule 4: dropped, or in synced output. A reader of all of ``files`` that finds an id still owned by one
+    of these incarnations may give the id up: nobody holds its record any more. Nothing is written under their tokens
+    after that, so a later place would only be read later.
     """
 
     slot: str
     upto: int  # the newest of these incarnations
-    files: dict[str, int]  # output file that was not final yet, relative to the output root -> its durable bytes
+    files: dict[str, int]  # output file not yet final, relative to the output root -> its durable bytes
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ def name_of(kind: str, slot: str, number: int) -> str:
 
 
 def gzip_name(name: str) -> str:
-    """The name of a file's compressed form; ``name``: of its plain one, with its directory or without."""
+    """The name of a file's compressed form; ``name``: of its plain one, with or without its directory."""
     return name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX
 
 
@@ -134,17 +135,17 @@ def number_of(name: str) -> int:
 
 # -- contents --------------------------------------------------------------------------------------------------------
 def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str], upto: int = -1) -> bytes:
-    """The content of ``durable.json`` for those who publish and are no slot of a joiner. ``upto``: the number of the
-    last row that is published; -1 if there is none."""
+    """The content of ``durable.json`` for publishers other than a joiner's slots. ``upto``: the number of the last
+    published row; -1 if there is none."""
     return msgspec.json.encode(Durable(slot, files, sorted(rolled), log=(0, upto) if upto >= 0 else None))
 
 
 def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
     """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
 
-    ``files``: of a sealed copy, plain name -> uncompressed length, all kinds, final files too; readers go on in them
-    at their old offsets. None: there is no copy; nothing of the slot is read any more, wherever a reader stands.
-    ``output``: the directory below which the copy's files stand; None: the pipeline's own output.
+    ``files``: of a sealed copy, plain name -> uncompressed length, all kinds, final files too; readers continue in
+    them at their old offsets. ``None`` means that there is no copy: nothing of the slot is read any more, whatever
+    the reader's position. ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
     """
     return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
 

@@ -15,7 +15,7 @@ from photon.outputs.log.format import MANIFEST_NAME, ManifestEntry
 
 
 class Manifest:
-    """For the one process that writes it."""
+    """For the single process that writes it."""
 
     def __init__(self, disk: Disk, state: Path) -> None:
         self._disk, self._path = disk, state / MANIFEST_NAME
@@ -26,7 +26,7 @@ class Manifest:
         """Reads it. A torn last line was never relied on, and is cut. Raises ``damaged``, OSError."""
         if not self._disk.exists(self._path):
             return
-        # As read it may stand in the cache only, and files are removed, or not looked into, because of it.
+        # The data just read may be only in the cache, while files are removed, or not opened, because of it.
         self._disk.rewrite(self._path, 0)
         self._disk.sync_dir(self._path.parent)
         data = self._disk.read(self._path)
@@ -41,7 +41,7 @@ class Manifest:
             self._disk.truncate(self._path, whole)
 
     def add(self, *entries: ManifestEntry) -> None:
-        """Lists files, durably; those that are listed already stay as they are. Raises OSError."""
+        """Lists files, durably; listed ones stay unchanged. Raises OSError."""
         new = [entry for entry in entries if entry.name not in self.entries]
         if not new:
             return

@@ -1,17 +1,17 @@
 """Writes a published log: lines are appended and synced, and then their length is published.
 
 A slot's files are ``<root>/<kind>/<slot>-<6 digits>.jsonl``; ``durable.json`` in its state directory says how far
-each may be read. What holds, whenever the process is killed or the power is cut:
+each may be read. Invariants, whenever the process is killed or the power fails:
 
 1. published <= durable <= appended: files and their names are synced before ``durable.json`` is replaced.
 2. A published prefix never changes, and its length never falls.
 3. A file is whole and synced before its successor exists (``roll``).
-4. A start cuts only what was not published and will be written again (``recover``). What else stands there belongs
-   to a state that was lost, and readers may have seen it: it stays, and the log goes on in another file.
-5. If ``durable.json`` is missing, or older than the state of who writes, the start is refused (``expect``).
+4. A start cuts only unpublished lines that will be written again (``recover``). Other lines belong to a lost state,
+   and readers may have seen them: they stay, and the log continues in another file.
+5. If ``durable.json`` is missing, or older than the writer's state, the start is refused (``expect``).
 
-A joiner's slot writes by it, too, but starts in its own way (``photon.joiner.slot``): it has a redo log, by which it
-knows what will be written again, and readers are shown no more than the registry has witnessed.
+A joiner's slot also writes through it, but starts in its own way (``photon.joiner.slot``): its redo log tells which
+lines will be written again, and readers see no more than the registry has witnessed.
 
 ``tests/simulation/log`` attacks each of them.
 """
@@ -35,13 +35,13 @@ LOOK_BYTES = 1 << 16
 
 
 class NotOfThisState(UsageError):
-    """Published files and the state of who publishes them do not belong together."""
+    """Published files and the state of their publisher do not belong together."""
 
     exit_code = 3
 
 
 class LogWriter:
-    """The files of one slot. One thread at a time; the caller sees to it that no other process writes them."""
+    """The files of one slot. One thread at a time; the caller ensures that no other process writes them."""
 
     def __init__(
         self,
@@ -54,45 +54,45 @@ class LogWriter:
         roll_bytes: int = ROLL_BYTES,
         roll_after_s: float = math.inf,
     ) -> None:
-        """``load`` comes first."""
+        """Call ``load`` first."""
         self.disk, self.root, self.state, self.slot, self.kinds = disk, root, state, slot, tuple(kinds)
         self._roll_bytes, self._roll_after_s = roll_bytes, roll_after_s
         self.lengths: dict[str, int] = {}
-        """Name of a file -> how many of its bytes are durable."""
+        """Name of a file -> its durable bytes."""
         self.rolled: set[str] = set()
         """Those of them that never grow again."""
         self.published: dict[str, int] = {}
-        """Name of a file -> how many of its bytes readers are shown."""
+        """Name of a file -> the bytes that readers see."""
         self.log: tuple[int, int] | None = None
-        """How far the log goes from which these lines come; of numbered rows: 0 and the newest one's number."""
+        """The end of the log from which these lines come; with numbered rows: 0 and the newest one's number."""
         self.current = dict.fromkeys(self.kinds, 1)
-        """Kind -> the number of the file that is written to."""
+        """Kind -> the number of the current file."""
         self._files: dict[str, AppendFile] = {}
-        self._opened_at: dict[str, float] = {}  # when the open file got its first lines, of this process
+        self._opened_at: dict[str, float] = {}  # when the open file got its first lines from this process
         self._unsynced: set[str] = set()  # kinds whose open file has bytes, or a name, that are not durable
 
     @property
     def upto(self) -> int:
-        """The number of the newest row that is published, for those who number their rows; -1 if there is none."""
+        """The number of the newest published row, for writers with numbered rows; -1 if there is none."""
         return -1 if self.log is None else self.log[1]
 
     def path(self, kind: str) -> Path:
-        """Returns the path of the file that is written to."""
+        """Returns the path of the current file."""
         return self.root / self._current(kind)
 
     def end(self, kind: str) -> int:
-        """Returns how many bytes that file has."""
+        """Returns the size of that file."""
         return self._files[kind].size if kind in self._files else self._size(self._current(kind))
 
     def on_disk(self, kind: str, suffix: str = PLAIN_SUFFIX) -> list[int]:
-        """Returns the numbers of the files that are there, in order."""
+        """Returns the numbers of the existing files, in order."""
         return numbers_of(self.disk.names(self.root / kind), self.slot, suffix)
 
     # -- at start ----------------------------------------------------------------------------------------------
     def load(self) -> None:
-        """Reads ``durable.json``; no file changes. Raises PublishedDamaged, OSError."""
+        """Reads ``durable.json``; changes no file. Raises PublishedDamaged, OSError."""
         if self.disk.exists(self.state / DURABLE_NAME):
-            # It may stand in the cache only, and the sender forgets its rows because of it.
+            # It may be only in the cache, while the sender forgets its rows because of it.
             self.disk.rewrite(self.state / DURABLE_NAME, 0)
             self.disk.sync_dir(self.state)
         self._read(PublishedDamaged)
@@ -111,9 +111,10 @@ class LogWriter:
         self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
     def expect(self, upto: int, where: str) -> None:
-        """Call it before ``recover``. ``upto``: the number of the last row that ``where`` knows to be published.
+        """Call before ``recover``. ``upto``: the number of the last row that ``where`` knows to be published.
 
-        Raises NotOfThisState if readers are shown less."""
+        Raises NotOfThisState if readers see less.
+        """
         if self.upto >= upto:
             return
         kept = f"ends with record {self.upto}" if self.upto >= 0 else f"has nothing ({DURABLE_NAME})"
@@ -123,11 +124,10 @@ class LogWriter:
         )
 
     def recover(self, kind: str, again: Collection[bytes] | None = None) -> bool:
-        """Cuts what is not published. ``again``: the lines that will be written again; ``None`` means all that are
-        there.
+        """Cuts unpublished lines. ``again``: the lines that will be written again; ``None`` means all existing ones.
 
-        Returns whether the log goes on where it ended; if not, it goes on in a new file, and what stands there is
-        shown to its last whole line. Raises PublishedDamaged where published bytes are missing, OSError.
+        Returns True if the log continues where it ended; otherwise it continues in a new file, and the old one is
+        shown to its last whole line. Raises PublishedDamaged if published bytes are missing, OSError.
         """
         number = self._newest_published(kind)
         newest = self._named(kind, number)
@@ -144,20 +144,20 @@ class LogWriter:
         return True
 
     def skip(self, kind: str) -> None:
-        """Goes on in a new file: the one that is there is damaged."""
+        """Continues in a new file: the existing one is damaged."""
         self.current[kind] = max([self.current[kind], *self._written(kind)]) + 1
         self.rolled.update(name for name in self.lengths if name.startswith(f"{kind}/"))
 
     def forget_gone(self) -> list[str]:
-        """Returns the published files that somebody removed: readers are not told of them any more. The newest of a
-        kind stays, as no number may be used again."""
+        """Returns the published files that somebody removed, and no longer lists them. The newest of a kind stays, as
+        no number may be used again."""
         newest = {self._named(kind, self._newest_published(kind)) for kind in self.kinds}
         gone = [name for name in self.lengths if name not in newest and not self.disk.exists(self.root / name)]
         self.forget(gone)
         return gone
 
     def forget(self, names: Collection[str]) -> None:
-        """``durable.json`` names them no more, from the next publishing on."""
+        """Drops them from ``durable.json`` at the next publishing."""
         for name in names:
             self.lengths.pop(name, None)
             self.rolled.discard(name)
@@ -173,7 +173,7 @@ class LogWriter:
             name = self._named(kind, number)
             whole, length = self._whole(self.root / name), self.lengths.get(name, 0)
             if whole > length:
-                self.disk.rewrite(self.root / name, length)  # it may stand in the cache only
+                self.disk.rewrite(self.root / name, length)  # it may be only in the cache
                 self.lengths[name] = whole
         self.disk.sync_dir(self.root / kind)
         self.skip(kind)
@@ -193,12 +193,12 @@ class LogWriter:
         return max((number_of(name) for name in self.published if name.startswith(f"{kind}/")), default=0)
 
     def _written(self, kind: str) -> list[int]:
-        """Numbers of the files that hold anything."""
+        """Numbers of the files that are not empty."""
         return [number for number in self.on_disk(kind) if self._size(self._named(kind, number))]
 
     # -- writing -----------------------------------------------------------------------------------------------
     def append(self, kind: str, lines: bytes, now: float = 0.0) -> None:
-        """Whole lines. ``now``: monotonic seconds. Raises OSError: then the process must end."""
+        """Appends whole lines. ``now``: monotonic seconds. Raises OSError: then the process must end."""
         if kind not in self._files:
             self.disk.make_dir(self.root / kind)
             self._files[kind] = self.disk.append(self.path(kind))
@@ -207,9 +207,10 @@ class LogWriter:
         self._unsynced.add(kind)
 
     def sync(self) -> bool:
-        """Makes durable what was appended, and shows it to nobody. Returns whether there was anything.
+        """Makes appended lines durable without showing them. Returns True if there were any.
 
-        Raises OSError: then the process must end."""
+        Raises OSError: then the process must end.
+        """
         grown = sorted(self._unsynced)
         for kind in grown:
             file, name = self._files[kind], self._current(kind)
@@ -221,16 +222,17 @@ class LogWriter:
         return bool(grown)
 
     def roll(self, now: float | None = None) -> list[str]:
-        """Closes for ever the files that are due; ``None``: all that hold anything. Returns their kinds.
+        """Permanently closes the files that are due; ``None`` means all that are not empty. Returns their kinds.
 
-        Raises OSError, as ``sync``."""
+        Raises OSError, as ``sync``.
+        """
         due = [kind for kind, file in self._files.items() if file.size and (now is None or self._is_due(kind, now))]
         for kind in due:
             self.go_on(kind, self.current[kind] + 1)
         return due
 
     def go_on(self, kind: str, number: int) -> None:
-        """Closes the file of a kind for ever, and goes on in another one. Raises OSError, as ``sync``."""
+        """Permanently closes the file of a kind, and continues in another one. Raises OSError, as ``sync``."""
         self.sync()
         if kind in self._files:
             self._files.pop(kind).close()
@@ -245,7 +247,7 @@ class LogWriter:
         )
 
     def publish(self, upto: int | None = None, *, now: float | None = 0.0) -> None:
-        """Makes durable what was appended, closes the files that are due (``roll``), and shows readers all of it, if
+        """Makes appended lines durable, closes the files that are due (``roll``), and shows readers everything, if
         there is anything new. ``upto``: the number of its last row. Raises OSError, as ``sync``."""
         grown = self.sync()
         self.log = self.log if upto is None else (0, upto)
@@ -253,7 +255,7 @@ class LogWriter:
             self.show()
 
     def show(self) -> None:
-        """Tells readers what is durable. Raises OSError: then the process must end."""
+        """Shows readers the durable lines. Raises OSError: then the process must end."""
         if not self.published:
             self.disk.make_dir(self.state)
         durable = self._shown()
