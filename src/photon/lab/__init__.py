@@ -1,1 +1,1 @@
-"""What proves a deployment, and no production process imports: demo, chaos, the proxy between regions."""
+"""Tools that prove a deployment and that no production process imports: demo, chaos, the proxy between regions."""

@@ -1,4 +1,4 @@
-"""How long events take, while they come: follows the outputs of every datacentre until each verdict is seen."""
+"""Measures how long events take, live: follows the outputs of every datacentre until each verdict is seen."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from pathlib import Path
 
 import orjson
 
-READ_MAX = 8 << 20
-"""Bytes of one file that are read at once."""
-RECENT = 5_000
-"""Percentiles are shown over so many of the latest events."""
+READ_MAX = 8 << 20  # bytes read from one file at once
+RECENT = 5_000  # number of latest events in the displayed percentiles
 KINDS = ("joined", "unmatched")
 
 
 class NewLines:
-    """Of outputs that grow: each line once, whatever is rolled and compressed meanwhile."""
+    """Reads growing outputs: each line once, even if files are rolled and compressed meanwhile."""
 
     def __init__(self) -> None:
-        self._read: dict[tuple[Path, str], int] = {}  # bytes of each file, uncompressed
+        self._read: dict[tuple[Path, str], int] = {}  # uncompressed bytes read of each file
 
     def of(self, directory: Path) -> Iterator[list[bytes]]:
-        """What was written below ``joined/`` or another kind of output since, some lines at a time."""
+        """New lines below ``joined/`` or another kind of output, some lines at a time."""
         for name in sorted({path.name.removesuffix(".gz") for path in directory.glob("*.jsonl*")}):
             while name.endswith(".jsonl"):
                 at = self._read.get((directory, name), 0)
@@ -73,7 +71,7 @@ class Latencies:
 
 
 def percentiles(values: Iterable[float]) -> tuple[float, float, float]:
-    """p50, p90, p99; zeros of too few values."""
+    """p50, p90, p99; zeros if there are too few values."""
     listed = sorted(values)
     if len(listed) < 2:
         return (0.0, 0.0, 0.0)
@@ -85,14 +83,13 @@ def percentiles(values: Iterable[float]) -> tuple[float, float, float]:
 class Verdict:
     """One line of an output. Times are wall times, nanoseconds."""
 
-    written_ns: int
-    """When all that it needs was in the logs of one datacentre."""
+    written_ns: int  # when everything needed was in the logs of one datacentre
     seen_ns: int
     joined: bool
 
 
 class Follower:
-    """Reads what is new in the outputs and notes when each event was first seen."""
+    """Reads new lines of the outputs and notes when each event was first seen."""
 
     def __init__(
         self,
@@ -101,7 +98,7 @@ class Follower:
         now_ns: Callable[[], int],
     ) -> None:
         """``outputs``: datacentre -> its output directory. ``complete_ns(event, primary's key)``: when it was
-        written; None: not by us."""
+        written; ``None`` if not by us."""
         self._outputs = outputs
         self._complete_ns = complete_ns
         self._now_ns = now_ns
@@ -111,7 +108,7 @@ class Follower:
         self.lines: dict[str, dict[str, int]] = {name: dict.fromkeys((*KINDS, "rejected"), 0) for name in outputs}
         """datacentre -> output -> lines"""
         self.twice = 0
-        """Lines of events that had one."""
+        """Lines of events that already had one."""
 
     @property
     def events(self) -> int:

@@ -1,4 +1,4 @@
-"""A deployment seen from outside while something happens to it: dispatchers, the leader, the verifiers' alarms."""
+"""Observes a deployment from outside during a run: dispatchers, the leader, the verifiers' alarms."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from photon.fleet.polling import Gatherer, Heard
 from photon.fleet.processes import Process, processes
 from photon.verifier.status import status_of
 
-SHARD = "1"
-"""The group whose leader counts as the registry's."""
+SHARD = "1"  # the group whose leader counts as the registry's
 
 
 class Onlooker:
-    """Asks those that the file names. On one event loop; ``close`` it."""
+    """Queries the processes named in the deployment file. On one event loop; ``close`` it."""
 
     def __init__(self, settings: Settings, tls: Tls | None, timeout: float) -> None:
         """``timeout``: seconds, for each answer."""
@@ -29,7 +28,7 @@ class Onlooker:
         self._gatherer = Gatherer(tls, timeout, details=False)
 
     async def dispatcher(self, datacentre: str) -> Heard | None:
-        """Of the dispatchers of a datacentre, which count together, the first that answers."""
+        """The first answer of a datacentre's dispatchers, which count together."""
         for each in self._dispatchers:
             if each.datacentre == datacentre and (heard := await self._gatherer.ask(each)).up:
                 return heard
@@ -51,7 +50,7 @@ def lag_bytes(heard: Heard) -> int:
 
 
 def alarms_in(settings: Settings, base: Path) -> list[str]:
-    """One line for each alarm that stands in any slot. ``base``: directory of the deployment file."""
+    """One line for each active alarm of any slot. ``base``: directory of the deployment file."""
     found = []
     for name in settings.datacentre:
         for slot in status_of(RealDisk(), pipeline_of(settings, base, name)[1]).slots:

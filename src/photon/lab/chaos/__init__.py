@@ -1,1 +1,2 @@
-"""Faults as a product: done to a running deployment by a plan, healed, and everything verified afterwards."""
+"""Fault injection as a product: faults are applied to a running deployment by a plan and healed; then all is
+verified."""

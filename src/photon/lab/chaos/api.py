@@ -1,4 +1,4 @@
-"""What may be done to a deployment, and what a thing must offer to have it done to it."""
+"""The faults for a deployment, and the interface that a target must offer."""
 
 from __future__ import annotations
 
@@ -10,62 +10,48 @@ from typing import Protocol
 from photon.config.errors import PhotonError, UsageError
 from photon.lab.wan.links import Change, DirectionNow
 
-LEADER = "leader"
-"""As a target: the replica that leads the registry's first shard when the fault begins."""
+LEADER = "leader"  # As a target: the leader of the registry's first shard when the fault begins.
 
 
 class Do(enum.StrEnum):
     """The faults. Each ends by itself after its time, or when it is healed."""
 
-    KILL = "kill"
-    """kill -9; with a time: down for that long, else restarted at once by its supervisor."""
-    PAUSE = "pause"
-    """SIGSTOP, later SIGCONT."""
-    CUT = "cut"
-    """Between two regions, or one and all others: bytes are dropped, connections reset or refused."""
-    LOSS = "loss"
-    """Connections between two regions are reset again and again, as where packets are lost for long."""
-    DELAY = "delay"
-    """More time one way between two regions."""
-    DISK = "disk"
-    """The file system of a process's state is full."""
-    CLOCK = "clock"
-    """A process starts again with a wrong wall clock."""
+    KILL = "kill"  # kill -9; with a time: down for that long, else restarted at once by its supervisor
+    PAUSE = "pause"  # SIGSTOP, later SIGCONT.
+    CUT = "cut"  # between two regions, or one and all others: bytes are dropped, connections reset or refused
+    LOSS = "loss"  # connections between two regions are reset repeatedly, as with long packet loss
+    DELAY = "delay"  # additional one-way delay between two regions
+    DISK = "disk"  # the file system of a process's state is full
+    CLOCK = "clock"  # a process restarts with a wrong wall clock
+    # The end of a datacentre's newest event log is missing for a while, as after a crash of its writer's machine.
     TRUNCATE = "truncate"
-    """The end of a datacentre's newest event log is missing for a while, as after a crash of its writer's machine."""
-    AWAY = "away"
-    """A whole datacentre ends with kill -9 and nothing arrives there; with its state, or without."""
-    RESTART = "restart"
-    """Processes are ended gracefully and started again, one after the other: a rolling upgrade."""
-    RESHARD = "reshard"
-    """The registry's number of shards is changed, which is no fault but meets all others."""
+    AWAY = "away"  # A whole datacentre ends with kill -9 and receives nothing; its state is kept or lost.
+    RESTART = "restart"  # Processes are ended gracefully and restarted, one after another: a rolling upgrade.
+    RESHARD = "reshard"  # The registry's number of shards is changed: not a fault, but it meets all others.
 
 
 NEEDS_TWO_REGIONS = frozenset({Do.LOSS, Do.DELAY})
-INSTANT = frozenset({Do.RESTART, Do.RESHARD})
-"""Take the time that they need; ``for`` has no meaning with them."""
+INSTANT = frozenset({Do.RESTART, Do.RESHARD})  # take the time that they need; ``for`` has no meaning with them
 
 
 class ChaosFailed(PhotonError):
-    """A fault cannot be done or healed, or the run cannot go on. One line."""
+    """A fault cannot be applied or healed, or the run cannot continue. One line."""
 
 
 class WrongScenario(UsageError):
-    """A scenario file, or a target that there is not. One line: what, where."""
+    """A scenario file is wrong, or names a target that does not exist. One line: the error and its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    at_s: float
-    """Seconds from the run's beginning."""
-    for_s: float
-    """0: what happens is over at once."""
+    at_s: float  # seconds from the start of the run
+    for_s: float  # 0: the fault is over at once
     do: Do
+    # Names of processes, of a datacentre (away, truncate) or of regions (cut, loss, delay); none for reshard
     target: tuple[str, ...]
-    """Names of processes, of a datacentre (away, truncate) or of regions (cut, loss, delay); none: reshard."""
+    # ``fault``, ``both`` of a cut; ``delay`` in seconds, one way; ``skew`` in seconds; ``state`` of away; ``shards``
+    # of reshard
     options: Mapping[str, str | float | bool] = field(default_factory=dict)
-    """``fault``, ``both`` of a cut; ``delay`` in seconds, one way; ``skew`` in seconds; ``state`` of away; ``shards``
-    of reshard."""
 
     @property
     def end_s(self) -> float:
@@ -80,13 +66,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ProcessNow:
-    up: bool
-    """Whether its supervisor finds it healthy."""
+    up: bool  # True if its supervisor finds it healthy
     pid: int | None
     detail: str = ""
     restarts: int = 0
-    skewed: bool = False
-    """It was given a wrong wall clock."""
+    skewed: bool = False  # it was given a wrong wall clock
 
 
 class Target(Protocol):
@@ -107,35 +91,36 @@ class Target(Protocol):
         """kill -9; ``hold``: they stay down until ``release``."""
 
     async def release(self, names: Sequence[str]) -> None:
-        """Those that are held down start again."""
+        """Starts processes that are held down."""
 
     async def pause(self, names: Sequence[str]) -> None:
-        """They stand still."""
+        """Stops processes with SIGSTOP."""
 
     async def resume(self, names: Sequence[str]) -> None:
-        """They go on."""
+        """Continues paused processes."""
 
     async def restart(self, name: str) -> None:
-        """It is ended gracefully and started again."""
+        """Ends it gracefully and starts it again."""
 
     async def directions(self) -> Sequence[DirectionNow]:
-        """How bytes travel between regions now; none where no proxy stands between them."""
+        """The state of each direction between regions; none without a proxy between them."""
 
     async def change(self, changes: Sequence[Change]) -> None:
-        """Changes how they travel."""
+        """Changes directions."""
 
     async def fill(self, name: str) -> None:
-        """Takes all room of the file system that holds a process's state."""
+        """Takes all free space of the file system that holds a process's state."""
 
     async def empty(self, name: str) -> None:
-        """Gives it back."""
+        """Frees the space again."""
 
     async def skew(self, name: str, seconds: float | None) -> None:
-        """Starts a process again with a wall clock that is wrong by so much; None: with a right one."""
+        """Restarts a process with a wall clock that is wrong by ``seconds``; ``None`` means with a right one."""
 
     async def wipe(self, datacentre: str) -> None:
-        """Deletes what the dispatcher and the event store of a datacentre that is down know. Slots stay: they alone
-        may hold what nobody else has."""
+        """Deletes the state of the dispatcher and the event store of a datacentre that is down. Slots stay: they may
+        hold records that exist nowhere else."""
 
     async def photon(self, arguments: Sequence[str]) -> str:
-        """Runs ``photon ARGUMENTS --config FILE`` where the deployment file is; its standard output."""
+        """Runs ``photon ARGUMENTS --config FILE`` on a machine with the deployment file; returns its standard
+        output."""

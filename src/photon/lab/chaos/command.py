@@ -1,4 +1,4 @@
-"""What ``photon chaos`` does: a run over a deployment of its own or one that is there, one fault by hand, heal."""
+"""The commands of ``photon chaos``: a run over its own or an existing deployment, one fault by hand, heal."""
 
 from __future__ import annotations
 
@@ -34,23 +34,20 @@ from photon.supervision.run_directory import run_directory
 
 T = TypeVar("T")
 RANDOM_EVERY_S, RANDOM_LONGEST_S, RANDOM_SECONDS, RANDOM_RATE = 15.0, 10.0, 180.0, 50
-DISK_REPLICA = "r5"
-"""Whose directory is a small file system where random faults may fill one."""
+DISK_REPLICA = "r5"  # the replica whose directory is a small file system if random faults may fill one
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
     config: Path
     run: Path | None = None
-    project: str | None = None
-    """The docker-compose project; None: processes under photon up."""
+    project: str | None = None  # the docker-compose project; None: processes under photon up
     compose: Path = Path("docker-compose.yml")
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    scenario: str | None
-    """None: random faults."""
+    scenario: str | None  # None: random faults
     seed: int | None
     minutes: float | None
     rate: int | None
@@ -65,7 +62,7 @@ class Wishes:
 
 
 def planned(wishes: Wishes) -> tuple[Scenario, list[Step], int]:
-    """The plan, with nothing started. Raises UsageError."""
+    """Makes the plan without starting anything. Raises UsageError."""
     scenario, seed = _scenario(wishes), _seed(wishes)
     with tempfile.TemporaryDirectory(prefix="photon-chaos-") as made:
         if wishes.config is not None:
@@ -83,7 +80,7 @@ def planned(wishes: Wishes) -> tuple[Scenario, list[Step], int]:
 
 
 def carry_out(wishes: Wishes, say: Callable[[str], None]) -> tuple[Report, Path]:
-    """Runs it; the report, and the directory where all is kept. Raises PhotonError, OSError."""
+    """Runs the plan; returns the report, and the directory with all files. Raises PhotonError, OSError."""
     scenario, seed = _scenario(wishes), _seed(wishes)
     say(f"scenario {scenario.name}, seed {seed}")
     directory = (wishes.directory or Path(tempfile.mkdtemp(prefix="photon-chaos-"))).absolute()
@@ -116,13 +113,14 @@ def as_json(report: Report) -> dict[str, object]:
 def one_fault(
     where: Where, do: str, targets: Sequence[str], lasts: float | None, options: Mapping[str, object]
 ) -> str:
-    """One fault by hand; what was done. Without ``lasts`` it stays until ``heal_all``. Raises PhotonError."""
+    """Applies one fault by hand; returns a description. Without ``lasts`` it stays until ``heal_all``. Raises
+    PhotonError."""
     kind = Do(do)
     if kind is Do.CLOCK and lasts is None:
         raise WrongScenario("clock: say --for; afterwards the process starts again with a right clock")
     if kind is Do.LOSS and lasts is None:
         raise WrongScenario("loss: say --for; connections are reset again and again as long as this command runs")
-    # A kill without a time is over at once; all others stay until they are healed.
+    # A kill without a time is over at once; all other faults stay until they are healed.
     step = by_hand(kind, targets, 0.0 if kind in INSTANT else lasts or (0.0 if kind is Do.KILL else 1.0), **options)
 
     async def done(target: Target, topology: Topology, watch: Watching) -> str:
@@ -144,7 +142,7 @@ def one_fault(
 
 
 def heal_all(where: Where) -> list[str]:
-    """Takes back what faults by hand, or a run that was killed, have left; what was done. Raises PhotonError."""
+    """Reverts faults left by hand, or by a run that was killed; returns a description. Raises PhotonError."""
 
     settings = load_settings(where.config, environment=os.environ)
 
@@ -222,7 +220,7 @@ def _seed(wishes: Wishes) -> int:
 
 
 def _disks(scenario: Scenario) -> tuple[str, ...]:
-    """Replicas that need a small file system. Raises ChaosFailed where none can be made."""
+    """Replicas that need a small file system. Raises ChaosFailed if none can be made."""
     named = {name.removeprefix("registry ") for step in scenario.steps if step.do is Do.DISK for name in step.target}
     if named and not disks.can_mount():
         raise ChaosFailed("disk: needs root, to mount a small file system")

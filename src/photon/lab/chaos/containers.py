@@ -1,4 +1,4 @@
-"""A deployment in containers as a target: docker, and docker-compose for what needs the network of a region."""
+"""A deployment in containers as a target: docker, and docker-compose for commands in a region's network."""
 
 from __future__ import annotations
 
@@ -21,22 +21,17 @@ SERVICE = "com.docker.compose.service"
 NUMBER = "com.docker.compose.container-number"
 ONE_OFF = "com.docker.compose.oneoff"
 GENERATOR = "generator"
-FILE = "/etc/photon/photon.toml"
-"""The deployment file inside the containers."""
+FILE = "/etc/photon/photon.toml"  # the deployment file inside the containers
 DOCKER_S = 60.0
 RUN_S = 300.0
 STOP_S = 25
 REPLICA = "registry-"
-KILLED = 137
-"""The exit code of a container that ended with kill -9."""
-ENDED = "ended"
-"""One that somebody has stopped, or never started, is no part of the deployment now."""
-NOUNS = {*KINDS.keys() - {*COMMON}, "hbase"}
-"""Kinds of services that belong to a datacentre: noun-datacentre."""
+KILLED = 137  # the exit code of a container that ended with kill -9
+ENDED = "ended"  # state of a container that somebody has stopped, or never started: no part of the deployment now
+NOUNS = {*KINDS.keys() - {*COMMON}, "hbase"}  # kinds of services that belong to a datacentre: noun-datacentre
 
 
-Runner = Callable[[Sequence[str], float], Awaitable[Done]]
-"""As ``run_command``."""
+Runner = Callable[[Sequence[str], float], Awaitable[Done]]  # like ``run_command``
 
 
 class ContainersTarget:
@@ -52,13 +47,13 @@ class ContainersTarget:
 
     @property
     def able(self) -> frozenset[Do]:
-        """Clocks and disks are the machine's; logs are the generator's."""
+        """Without clocks and disks, which belong to the machine, and logs, which belong to the generator."""
         able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
         return frozenset(able | ({Do.CUT, Do.LOSS, Do.DELAY} if self._settings.wan is not None else set()))
 
     @property
     def fillable(self) -> Sequence[str]:
-        """None: volumes lie on the machine's own disk."""
+        """No process: volumes are on the machine's own disk."""
         return ()
 
     async def topology(self) -> Topology:
@@ -81,7 +76,7 @@ class ContainersTarget:
         return {name: _now(each) for name, each in await self._containers()}
 
     async def kill(self, names: Sequence[str], *, hold: bool) -> None:
-        """docker kill: the engine leaves down what was killed by hand; so it is started where it is not held."""
+        """docker kill. Docker does not restart a container killed by hand, so it is started here unless held."""
         ids = await self._ids(names)
         await self._docker("kill", "--signal", "KILL", *ids)
         if not hold:
@@ -115,7 +110,7 @@ class ContainersTarget:
         ]  # fmt: skip
 
     async def change(self, changes: Sequence[Change]) -> None:
-        """One command each; the command lifts faults of both ways at once."""
+        """One command for each change; the command lifts faults in both directions at once."""
         healed = set[frozenset[str]]()
         for each in changes:
             pair = [each.source, each.destination]
@@ -151,7 +146,8 @@ class ContainersTarget:
         await self.operator(datacentre, ["sh", "-c", f"rm -rf {state}/{STATE_NAME}* {state}/eventstore"])
 
     async def photon(self, arguments: Sequence[str]) -> str:
-        """In a container of the operator of the datacentre that they name, else of the first one that works."""
+        """Runs in an operator's container of the datacentre named in the arguments, else in the first one that
+        works."""
         named = [arguments[n + 1] for n, each in enumerate(arguments[:-1]) if each == "--datacentre"]
         last = ChaosFailed("there is no datacentre")
         for datacentre in named or list(self._settings.datacentre):
@@ -162,7 +158,7 @@ class ContainersTarget:
         raise last
 
     async def operator(self, datacentre: str, command: Sequence[str], codes: Sequence[int] = (0,)) -> str:
-        """Runs a command in a container of a datacentre's operator; its standard output."""
+        """Runs a command in a container of a datacentre's operator; returns its standard output."""
         service = f"operator-{datacentre}"
         done = await self._run((*self._compose, "run", "--rm", "--no-deps", "-T", service, *command), RUN_S)
         if done.code not in codes:
@@ -170,7 +166,7 @@ class ContainersTarget:
         return done.out
 
     async def service(self, action: str, name: str) -> None:
-        """stop or start of one that is no part of the deployment."""
+        """Stops or starts a service that is no part of the deployment."""
         done = await self._docker("ps", "-aq", *self._filters(), "--filter", f"label={SERVICE}={name}")
         if done.split():
             more = ("--time", str(STOP_S)) if action == "stop" else ()
@@ -195,7 +191,7 @@ class ContainersTarget:
         return ("--filter", f"label={PROJECT}={self._project}", "--filter", f"label={ONE_OFF}=False")
 
     async def _containers(self) -> list[tuple[str, dict[str, Any]]]:
-        """(name, what docker inspect says), of services that are to run."""
+        """(name, output of docker inspect) of services that should run."""
         ids = (await self._docker("ps", "-aq", *self._filters())).split()
         if not ids:
             raise ChaosFailed(
@@ -225,7 +221,7 @@ def _name(container: Mapping[str, Any]) -> str:
 
 
 def _is_kept(name: str, container: Mapping[str, Any]) -> bool:
-    """Whether it is a lasting process of Photon: not one that runs once, and not the generator."""
+    """True for a lasting process of Photon: neither a one-off one nor the generator."""
     policy = container["HostConfig"]["RestartPolicy"]["Name"]
     return policy not in ("", "no") and name != GENERATOR
 
@@ -241,7 +237,7 @@ def _now(container: Mapping[str, Any]) -> ProcessNow:
 
 
 def _inner(pid: int, proc: Path = Path("/proc")) -> int:
-    """The process that a container's init runs; the init itself where that cannot be seen."""
+    """The process that a container's init runs; the init itself if that is not visible."""
     try:
         return int((proc / str(pid) / "task" / str(pid) / "children").read_text().split()[0])
     except (OSError, IndexError, ValueError):

@@ -11,11 +11,9 @@ from pathlib import Path
 from photon.lab.chaos.api import ChaosFailed
 
 FILLER = ".photon-chaos-filler"
-FREE_MAX = 1 << 30
-"""A file system with more room than this is not filled: others may need it."""
+FREE_MAX = 1 << 30  # A file system with more free space than this is not filled: others may need it.
 SMALL = "96m"
-SOURCE = "photon-chaos"
-"""What the kernel's list of file systems says of one of ours."""
+SOURCE = "photon-chaos"  # our name in the kernel's list of file systems
 MOUNTS = Path("/proc/mounts")
 BLOCK = 64 << 10
 MOUNT_S = 10.0
@@ -26,7 +24,7 @@ def can_mount() -> bool:
 
 
 def mount_small(directory: Path) -> None:
-    """Makes a directory a small file system of its own. Raises ChaosFailed."""
+    """Mounts a small file system on a directory. Raises ChaosFailed."""
     directory.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL},mode=0700", SOURCE, str(directory)]
     try:
@@ -39,7 +37,7 @@ def mount_small(directory: Path) -> None:
 
 
 def mounted_below(directory: Path, mounts: Path = MOUNTS) -> list[Path]:
-    """Small file systems that ``mount_small`` has made there."""
+    """Small file systems there that ``mount_small`` has made."""
     try:
         lines = [line.split(" ") for line in mounts.read_text().splitlines()]
     except OSError:
@@ -49,18 +47,18 @@ def mounted_below(directory: Path, mounts: Path = MOUNTS) -> list[Path]:
 
 
 def _unescaped(path: str) -> str:
-    """Blanks and the like stand as octal numbers in the kernel's list."""
+    """The kernel's list has blanks and similar characters as octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
 
 
 def unmount(directory: Path) -> None:
-    """Also while it is in use. What cannot be unmounted is left: the machine forgets it."""
+    """Also while it is in use. If it cannot be unmounted it stays until the machine restarts."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(["umount", "--lazy", str(directory)], capture_output=True, timeout=MOUNT_S, check=False)
 
 
 def is_small(directory: Path) -> bool:
-    """Whether all room of its file system may be taken."""
+    """True if all space of its file system may be taken."""
     try:
         found = os.statvfs(directory)
     except OSError:
@@ -69,7 +67,7 @@ def is_small(directory: Path) -> bool:
 
 
 def fill(directory: Path) -> None:
-    """Takes all the room that is left. Raises ChaosFailed where that is more than FREE_MAX."""
+    """Takes all free space. Raises ChaosFailed if that is more than FREE_MAX."""
     if not is_small(directory):
         raise ChaosFailed(
             f"{directory}: its file system has more than {FREE_MAX >> 20} MiB free, which others may need; give it a "

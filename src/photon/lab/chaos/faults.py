@@ -1,4 +1,4 @@
-"""Does one fault to a target and takes it back; remembers what is not healed yet."""
+"""Applies faults to a target and reverts them; remembers unhealed ones."""
 
 from __future__ import annotations
 
@@ -11,35 +11,32 @@ from photon.lab.chaos.api import LEADER, ChaosFailed, Do, Step, Target
 from photon.lab.chaos.topology import Topology
 from photon.lab.wan.links import DELAY_S_MAX, Change, Fault
 
-LOSS_EVERY_S = 0.7
-"""Between two resets of all connections of a link."""
+LOSS_EVERY_S = 0.7  # seconds between two resets of all connections of a link
 LOSS_S = 0.15
 ELECTED_S = 30.0
 UP_S = 120.0
 POLL_S = 0.2
-HEAL_TRIES = 60
-"""Of one part of healing; the proxy itself may be one of those that are coming back."""
+HEAL_TRIES = 60  # of one part of healing; the proxy itself may still be coming back
 HEAL_WAIT_S = 0.5
-SAME_S = 1e-6
-"""Delays that differ by less are the same."""
+SAME_S = 1e-6  # delays that differ by less are equal
 
 
 class Logs(Protocol):
     def hold(self, datacentre: str) -> None:
-        """Nothing arrives there until ``flow``."""
+        """Holds back everything for a datacentre until ``flow``."""
 
     def flow(self, datacentre: str) -> None:
-        """Lets what was held back arrive."""
+        """Releases everything held back."""
 
     def truncate(self, datacentre: str) -> str:
-        """Cuts the end off the newest log, and holds it; what was done, for people."""
+        """Cuts the end off the newest log, and keeps it; returns a description for people."""
 
     def restore(self, datacentre: str) -> None:
-        """Puts it back."""
+        """Restores the end."""
 
 
 class Faults:
-    """Begins and ends steps. Each kind of fault has its undoing in ``_undo`` as long as it lasts."""
+    """Begins and ends steps. Each active fault has its reversal in ``_undo``."""
 
     def __init__(
         self, target: Target, topology: Topology, leader: Callable[[], Awaitable[str | None]], logs: Logs | None
@@ -52,8 +49,8 @@ class Faults:
         self._pulses: dict[int, asyncio.Task[None]] = {}
 
     async def begin(self, number: int, step: Step) -> str:
-        """Does it; what it was done to, for the history. Raises ChaosFailed: then what was done of it is taken back,
-        so that it does not last beyond its time; where that fails too, ``heal`` tries again."""
+        """Applies a step; returns its targets for the history. Raises ChaosFailed after reverting a partly applied
+        fault, so that it does not last beyond its time; if reverting fails too, ``heal`` tries again."""
         try:
             return await self._begin(number, step)
         except (ChaosFailed, TimeoutError):
@@ -93,7 +90,7 @@ class Faults:
         return ", ".join(names)
 
     async def end(self, number: int) -> None:
-        """Takes it back. Raises ChaosFailed; it is tried again by ``heal``."""
+        """Reverts a step. Raises ChaosFailed; ``heal`` tries again."""
         if (pulse := self._pulses.pop(number, None)) is not None:
             pulse.cancel()
             await asyncio.gather(pulse, return_exceptions=True)
@@ -104,7 +101,7 @@ class Faults:
         self._undo.pop(number, None)
 
     async def heal(self) -> list[str]:
-        """Takes back all that is left, with patience; what could not be."""
+        """Reverts everything left, with patience; returns the faults that remain."""
         problems = []
         for number in list(self._undo):
             for attempt in range(HEAL_TRIES):
@@ -158,7 +155,7 @@ class Faults:
         if self._logs is not None:
             logs = self._logs
             flow = lambda: _soon(lambda: logs.flow(datacentre))  # noqa: E731
-            # With its state gone, what arrives while it is away is left out too.
+            # If its state is gone, events that arrive while it is away are skipped too.
             undo.insert(len(undo) if lost else 0, flow)
             logs.hold(datacentre)
         await self._target.kill(names, hold=True)
@@ -200,7 +197,7 @@ class Faults:
 
     async def _pulse(self, wanted: Sequence[Change], back: Sequence[Change]) -> None:
         while True:
-            with contextlib.suppress(ChaosFailed):  # the proxy may be away
+            with contextlib.suppress(ChaosFailed):  # the proxy may be down
                 await self._target.change(wanted)
                 await asyncio.sleep(LOSS_S)
                 await self._target.change(back)
@@ -218,8 +215,8 @@ async def _soon(what: Callable[[], None]) -> None:
 
 
 async def heal(target: Target, names: Iterable[str], round_trip_s: float | None) -> list[str]:
-    """What was done, a line each. ``names``: processes whose disk may be filled; ``round_trip_s``: what lies between
-    the regions where nothing is wrong, None: no proxy does. Raises ChaosFailed; it may be repeated."""
+    """Describes the reversals, a line each. ``names``: processes whose disk may be filled; ``round_trip_s``: the
+    normal round trip between regions, ``None`` without a proxy. Raises ChaosFailed; it may be repeated."""
     said = []
     processes = await target.processes()
     if paused := [name for name, now in processes.items() if now.detail == "paused"]:
@@ -229,7 +226,7 @@ async def heal(target: Target, names: Iterable[str], round_trip_s: float | None)
     if held := [name for name, now in processes.items() if now.detail == "held" and name not in skewed]:
         await target.release(held)
         said.append(f"start again: {', '.join(held)}")
-    for name in skewed:  # also starts one that is held
+    for name in skewed:  # also starts a held process
         await target.skew(name, None)
     if skewed:
         said.append(f"start again with the right clock: {', '.join(skewed)}")

@@ -1,6 +1,6 @@
-"""The history of a run: one line of JSON for each thing that was done or seen, appended as it happens.
+"""The history of a run: one line of JSON for each action or observation, appended as it happens.
 
-The first line says what it is and its version; times are seconds from the run's beginning.
+The first line has its type and version; times are seconds from the start of the run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LINE_MAX = 1 << 20
 
 
 class History:
-    """Appends. Use it as a context manager."""
+    """Appends to the history. Use it as a context manager."""
 
     def __init__(self, path: Path, **about: Any) -> None:
-        """A new file, whose first line holds ``about``. Raises ChaosFailed where there is one already."""
+        """Creates a file, whose first line holds ``about``. Raises ChaosFailed if it exists already."""
         try:
             self._file: BinaryIO = open(path, "xb", buffering=0)  # noqa: SIM115
         except OSError as error:
@@ -47,7 +47,7 @@ class History:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """All lines, the first too; a torn last line is left out. Raises ChaosFailed."""
+    """All lines, including the first; a torn last line is left out. Raises ChaosFailed."""
     with open(path, "rb") as file:
         first = True
         while line := file.readline(LINE_MAX):

@@ -24,25 +24,24 @@ from photon.supervision.detached import ask_patiently
 
 FAKETIME = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1",
             "/usr/local/lib/faketime/libfaketimeMT.so.1")  # fmt: skip
-SKEW = "FAKETIME"
-"""libfaketime's variable."""
+SKEW = "FAKETIME"  # libfaketime's variable
 GONE_S = 15.0
 COMMAND_S = 300.0
 POLL_S = 0.05
 
 
 def libfaketime() -> Path | None:
-    """The path of libfaketime; None: it is not installed."""
+    """The path of libfaketime; ``None`` means it is not installed."""
     return next((Path(found) for pattern in FAKETIME for found in sorted(glob.glob(pattern))), None)
 
 
 class ProcessesTarget:
-    """Make it on the event loop it is used on; ``close`` it."""
+    """Create it on the event loop that uses it; ``close`` it."""
 
     def __init__(
         self, file: Path, settings: Settings, run: Path, topology: Topology, *, own_logs: bool, library: Path | None
     ) -> None:
-        """``own_logs``: the logs are written by this run; ``library``: libfaketime."""
+        """``own_logs``: this run writes the logs; ``library``: libfaketime."""
         self._file = file
         self._base = file.parent
         self._settings = settings
@@ -55,7 +54,7 @@ class ProcessesTarget:
 
     @property
     def able(self) -> frozenset[Do]:
-        """The faults that are possible now; a disk may become small when it is mounted."""
+        """The faults that are possible now; a disk may become small by mounting."""
         able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
         if self._wan is not None:
             able |= {Do.CUT, Do.LOSS, Do.DELAY}
@@ -69,7 +68,7 @@ class ProcessesTarget:
 
     @property
     def fillable(self) -> Sequence[str]:
-        """Those whose state is on a small file system."""
+        """Processes whose state is on a small file system."""
         return [name for name in self._topology.processes if disks.is_small(self._directory(name))]
 
     async def processes(self) -> Mapping[str, ProcessNow]:
@@ -113,7 +112,7 @@ class ProcessesTarget:
             raise ChaosFailed(str(error)) from None
 
     async def fill(self, name: str) -> None:
-        """Its replica's directory, or the state of its datacentre."""
+        """Fills its replica's directory, or the state of its datacentre."""
         await asyncio.to_thread(disks.fill, self._directory(name))
 
     async def empty(self, name: str) -> None:
@@ -126,13 +125,13 @@ class ProcessesTarget:
             return
         if self._library is None:
             raise ChaosFailed("libfaketime is missing; apt-get install faketime")
-        # Monotonic clocks stay right, as they do on a machine whose wall clock is wrong.
+        # Monotonic clocks stay right, as on a machine whose wall clock is wrong.
         environment = {"LD_PRELOAD": str(self._library), SKEW: f"{seconds:+g}"}
         environment |= dict.fromkeys(("FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"), "1")
         await self._ask("restart", [name], environment=environment)
 
     async def wipe(self, datacentre: str) -> None:
-        """The dispatcher's and the event store's; refused while one of them lives."""
+        """Wipes the state of the dispatcher and the event store; refuses while one of them lives."""
         pipeline = self._settings.datacentre[datacentre]
         nouns = ("dispatcher", "eventstore")
         for name, now in (await self.processes()).items():
@@ -166,7 +165,7 @@ class ProcessesTarget:
 
 
 def _lives(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """True if the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run found: the verdict, and its figures."""
+"""The result of a run: the verdict, and its figures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from photon.lab.latency import Verdict
 
 WITHIN_S = (1.0, 10.0, 60.0)
 NS_PER_MS = 1e6
-SETTLE_SHARE = 0.25
-"""This first share of a process's life, in which caches fill and modules load, is left out."""
-LIVED_LEAST_S = 300.0
-"""A shorter life tells nothing."""
+SETTLE_SHARE = 0.25  # share at the start of a process's life that is left out, as caches fill and modules load
+LIVED_LEAST_S = 300.0  # a shorter life proves nothing
+# Growth is more than this share above the beginning, and more than this many bytes or files.
 GROWTH_SHARE, GROWTH_MEMORY, GROWTH_FILES = 0.25, 24 << 20, 20
-"""More than this share above the beginning, and by more than this many bytes or files, is growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +42,25 @@ class Seen:
 class Back:
     datacentre: str
     away_s: float
-    seconds: float | None
-    """Seconds from its return to the head of its logs; None: it was never seen there."""
-    read: int
-    """Events that it read meanwhile."""
-    wasted: int
-    """Joins that it did for nothing meanwhile."""
+    seconds: float | None  # seconds from its return to the head of its logs; None: it never got there
+    read: int  # events that it read meanwhile
+    wasted: int  # joins that it wasted meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From the write of an event (and of its primary event) to the moment its line can be read in an output."""
+    """From the write of an event (and of its primary event) to the moment its line is readable in an output."""
 
     overall: Spread
-    during: Spread
-    """Latencies of events written while a fault lasted."""
+    during: Spread  # latencies of events written during a fault
     unmatched: Spread
+    # "1", "10", "60" seconds -> share of all events with a primary event that had their line by then
     within: Mapping[str, float]
-    """"1", "10", "60" seconds -> share of all events with a primary event that had their line by then."""
-    outstanding: int
-    """Events without a line."""
+    outstanding: int  # events without a line
 
 
 def spread(milliseconds: Sequence[float]) -> Spread:
-    """Zeros of none."""
+    """The distribution; zeros if there are no values."""
     if not milliseconds:
         return Spread(0, 0.0, 0.0, 0.0)
     if len(milliseconds) == 1:
@@ -77,7 +70,7 @@ def spread(milliseconds: Sequence[float]) -> Spread:
 
 
 def latency(verdicts: Sequence[Verdict], faults_ns: Sequence[tuple[int, int]], outstanding: int) -> Latency:
-    """``faults_ns``: begin and end of each; ``outstanding``: events without a line."""
+    """``faults_ns``: begin and end of each; ``outstanding``: number of events without a line."""
     joined = [((each.seen_ns - each.written_ns) / NS_PER_MS, each.written_ns) for each in verdicts if each.joined]
     unmatched = [(each.seen_ns - each.written_ns) / NS_PER_MS for each in verdicts if not each.joined]
     during = [ms for ms, at in joined if any(begin <= at <= end for begin, end in faults_ns)]
@@ -89,8 +82,8 @@ def latency(verdicts: Sequence[Verdict], faults_ns: Sequence[tuple[int, int]], o
 
 
 def back(datacentre: str, left_s: float, returned_s: float, seen: Sequence[Seen], near_bytes: int) -> Back:
-    """``seen`` in order of time; it is back at the head of its logs with less than ``near_bytes`` unread, once it has
-    read anything again."""
+    """``seen`` in order of time; the datacentre is back at the head of its logs with less than ``near_bytes`` unread,
+    once it has read anything again."""
     before = [each for each in seen if each.at_s <= returned_s]
     read, wasted = (before[-1].read, before[-1].wasted) if before else (0, 0)
     for each in seen:
@@ -106,8 +99,7 @@ def back(datacentre: str, left_s: float, returned_s: float, seen: Sequence[Seen]
 @dataclass(frozen=True, slots=True)
 class Sample:
     at_s: float
-    memory: int
-    """Resident bytes."""
+    memory: int  # resident bytes
     files: int
 
 
@@ -121,13 +113,12 @@ class Use:
     memory_after: int
     files_before: int
     files_after: int
-    judged: bool
-    """Whether it lived long enough for a judgement."""
+    judged: bool  # True if it lived long enough to be judged.
     growing: bool
 
 
 def read_process(pid: int, at_s: float, proc: Path = Path("/proc")) -> Sample | None:
-    """None where it is gone, or may not be looked at."""
+    """``None`` if it is gone, or may not be inspected."""
     try:
         pages = int((proc / str(pid) / "statm").read_text().split()[1])
         files = len(os.listdir(proc / str(pid) / "fd"))
@@ -137,7 +128,7 @@ def read_process(pid: int, at_s: float, proc: Path = Path("/proc")) -> Sample | 
 
 
 def uses(lives: Mapping[tuple[str, int], Sequence[Sample]]) -> list[Use]:
-    """Of each process its longest life. ``lives``: (name, pid) -> samples in order. Pure."""
+    """The longest life of each process. ``lives``: (name, pid) -> samples in order. Pure."""
     longest: dict[str, Sequence[Sample]] = {}
     for (name, _), samples in lives.items():
         if len(samples) > len(longest.get(name, ())):
@@ -163,34 +154,28 @@ def _grown(before: int, after: int, least: int) -> bool:
 
 @dataclass(slots=True)
 class Report:
-    """One run. ``problems`` empty: every event exactly once, everything healed and settled."""
+    """One run. Without ``problems``: every event exactly once, everything healed and settled."""
 
     scenario: str
     seed: int
     faults: int = 0
     problems: list[str] = field(default_factory=list)
-    events: int = 0
-    """Foreign events that must have one verdict."""
-    seconds: float = 0.0
-    """Seconds from the first line to the settled end."""
-    settle_s: float = 0.0
-    """Seconds from the last line and the last heal until all was settled."""
+    events: int = 0  # foreign events that must have one verdict
+    seconds: float = 0.0  # seconds from the first line to the settled end
+    settle_s: float = 0.0  # seconds from the last line and the last heal until everything was settled
     latency: Latency = field(default_factory=lambda: Latency(NOTHING, NOTHING, NOTHING, {}, 0))
     backs: list[Back] = field(default_factory=list)
-    wasted: int = 0
-    """Joins for nothing, in all."""
+    wasted: int = 0  # total of wasted joins
     uses: list[Use] = field(default_factory=list)
     restarts: int = 0
     load_before: float = 0.0
-    load_after: float = 0.0
-    """Load average of the machine over a minute."""
+    load_after: float = 0.0  # load average of the machine over a minute
     history: str = ""
-    verified: str = ""
-    """How it was verified."""
+    verified: str = ""  # how it was verified
 
     @property
     def good(self) -> bool:
-        """Nothing lost, doubled, invented or wrong."""
+        """True if nothing was lost, duplicated, invented or wrong."""
         return not self.problems
 
     @property

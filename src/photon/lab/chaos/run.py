@@ -1,4 +1,4 @@
-"""A run: traffic, faults by plan, heal, wait until all is settled, verify, figures."""
+"""A run: traffic, faults by plan, heal, wait until everything is settled, verify, compute figures."""
 
 from __future__ import annotations
 
@@ -27,18 +27,15 @@ from photon.lab.demo.feed import Logs
 from photon.lab.demo.generator import Disorder, Generator, Truth
 from photon.lab.latency import Follower
 
-SETTLE_S = 300.0
-"""After the last line and the heal: until each event must have its verdict."""
+SETTLE_S = 300.0  # maximum time after the last line and the heal until each event must have its verdict
 UP_S = 180.0
 POLL_S = 0.5
 QUERIES_PER_CLICK = 2
+# With a slow stream, single events would each get a batch of their own, and the cost per batch would dominate.
 EVENTS_A_STEP = 4
-"""Of a slow stream: what comes alone would go through in batches of its own, of which processes live mostly."""
-NEAR_S = 2.0
-"""A datacentre is at the head of its logs with less than so much of the traffic unread."""
+NEAR_S = 2.0  # A datacentre is at the head of its logs with less than this much traffic, in seconds, unread.
 EVENT_BYTES = 140
-UNDONE = "a fault could not be done: "
-"""Begins a problem of the run, which is none of what came out."""
+UNDONE = "a fault could not be done: "  # prefix of a problem of the run itself, not of its results
 HISTORY_NAME, REPORT_NAME = "history.jsonl", "report.json"
 
 
@@ -46,32 +43,30 @@ HISTORY_NAME, REPORT_NAME = "history.jsonl", "report.json"
 class Options:
     scenario: Scenario
     seed: int
-    directory: Path
-    """The directory of history and report."""
-    rate: int
-    """Foreign events a second; 0: none of our own, what is there is used."""
+    directory: Path  # the directory of history and report
+    rate: int  # foreign events a second; 0: use the existing traffic
     disorder: Disorder = field(default_factory=lambda: Disorder(late_by=1.0, query_delay=0.4))
 
 
 class Around(Protocol):
     @property
     def name(self) -> str:
-        """The deployment, for the history."""
+        """The deployment's name for the history."""
 
     def places(self) -> Mapping[str, Place]:
-        """Where each datacentre reads and writes; empty where that is not at hand."""
+        """Input and output of each datacentre; empty if inaccessible."""
 
     def watch(self, follower: Follower | None) -> Watching:
-        """Looks at it."""
+        """Observes the deployment."""
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
-        """(problems, with what it was verified), once all is settled; ``directory`` for reports."""
+        """(problems, description of the verification), once everything is settled; ``directory`` for reports."""
 
 
 def plan(
     scenario: Scenario, seed: int, topology: Topology, able: frozenset[Do], fillable: Sequence[str] = ()
 ) -> list[Step]:
-    """What happens when: the scenario's own faults, and random ones where it wants them. Raises WrongScenario."""
+    """The schedule: the scenario's own faults, and random ones if it wants them. Raises WrongScenario."""
     scenario.checked(topology, able)
     steps = list(scenario.steps)
     if scenario.every_s is not None:
@@ -82,8 +77,8 @@ def plan(
 
 
 def partial(steps: Sequence[Step]) -> frozenset[str]:
-    """Datacentres whose ledgers cannot agree with the truth after this: what is skipped is not read, what was
-    truncated is read twice."""
+    """Datacentres whose ledgers cannot agree with the truth after this: skipped events are not read, truncated ones
+    are read twice."""
     return frozenset(
         step.target[0] for step in steps if step.do is Do.TRUNCATE or step.options.get("state") == "lost"
     )
@@ -92,8 +87,8 @@ def partial(steps: Sequence[Step]) -> frozenset[str]:
 def ledgers_against_truth(
     ledgers: Mapping[str, Mapping[str, int]], truth: Truth, partial: frozenset[str]
 ) -> list[str]:
-    """``partial``: datacentres that left something out or read it twice by what the run did; theirs must balance, and
-    where there is one the sums tell nothing."""
+    """``partial``: datacentres that skipped events or read them twice because of the run; their ledgers must balance,
+    but with any of them the sums prove nothing."""
     if not partial:
         return ledger_problems(ledgers, truth)
     problems = [f"the ledger of {name} does not balance: {dict(ledger)}" for name, ledger in ledgers.items()
@@ -105,7 +100,7 @@ def ledgers_against_truth(
 
 
 class Run:
-    """Make it on the event loop it is used on."""
+    """Create it on the event loop that uses it."""
 
     def __init__(
         self,
@@ -116,8 +111,8 @@ class Run:
         say: Callable[[str], None],
         traffic: Callable[[Mapping[str, Logs]], Traffic] | None = None,
     ) -> None:
-        """``traffic``: made when the run begins, from the logs of each datacentre; None: by the options. Its
-        generator's truth may already hold what was written into them before."""
+        """``traffic``: called when the run begins, with the logs of each datacentre; ``None`` means by the options.
+        Its generator's truth may already include events written into them before."""
         self._options = options
         self._around = around
         self._target = target
@@ -127,11 +122,11 @@ class Run:
         self._steps = plan(options.scenario, options.seed, topology, target.able, target.fillable)
         self._partial = partial(self._steps)
         self.report = Report(options.scenario.name, options.seed, faults=len(self._steps))
-        self._spans: dict[int, tuple[int, int]] = {}  # of a step, wall times
+        self._spans: dict[int, tuple[int, int]] = {}  # wall times of a step
         self._returns: list[tuple[str, float, float]] = []  # datacentre, left, returned
 
     async def run(self) -> Report:
-        """To its end; the history and the report are written as files too. Raises PhotonError, OSError."""
+        """Runs to the end; also writes the history and the report as files. Raises PhotonError, OSError."""
         options = self._options
         options.directory.mkdir(parents=True, exist_ok=True)
         self.report.load_before = os.getloadavg()[0]
@@ -152,7 +147,7 @@ class Run:
             if self._traffic is not None:
                 outputs = {name: place.output for name, place in self._around.places().items()}
                 self._follower = Follower(outputs, self._traffic.complete_ns, time.time_ns)
-                await asyncio.to_thread(self._follower.follow)  # what earlier runs have left
+                await asyncio.to_thread(self._follower.follow)  # left by earlier runs
             self._watch = self._around.watch(self._follower)
             self._watch.start()
             try:
@@ -167,7 +162,7 @@ class Run:
 
     def _by_options(self, logs: Mapping[str, Logs]) -> Traffic:
         options = self._options
-        # What is left out is left out with its malformed lines, which each datacentre rejects for itself.
+        # Skipped lines include malformed ones, which each datacentre rejects for itself.
         malformed = 0.0 if self._partial else options.disorder.malformed
         generator = Generator(
             options.seed,
@@ -232,7 +227,7 @@ class Run:
             self._spans[number] = (begun_ns, time.time_ns())
 
     async def _end(self, number: int, faults: Faults) -> None:
-        """The proxy, or a reader that is asked, may be away for a moment itself."""
+        """The proxy, or a reader that is asked, may itself be down for a moment."""
         deadline = time.monotonic() + UP_S
         while True:
             try:
@@ -257,7 +252,7 @@ class Run:
             await asyncio.sleep(POLL_S)
 
     async def _unsettled(self) -> str:
-        """Why it is not over, in one line; empty: it is."""
+        """Why the run is not over, in one line; empty if it is."""
         traffic, follower = self._traffic, self._follower
         known = {*self._topology.processes, "wan"}
         found = await self._target.processes()
@@ -289,7 +284,7 @@ class Run:
         if self._traffic is not None:
             truth = self._traffic.generator.truth
             outputs = [place.output for place in self._around.places().values()]
-            # By a program that shares nothing with those that made them.
+            # The verification shares no code with the writers.
             problems += (await asyncio.to_thread(check, outputs, truth)).problems
             problems += ledgers_against_truth(self._watch.ledgers(), truth, self._partial)
             verified = [*verified, "outputs and ledgers against the generator's truth"]

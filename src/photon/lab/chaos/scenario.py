@@ -1,17 +1,8 @@
-"""Scenarios: files that say what happens when; and those that come with Photon, by name.
+"""Scenarios: files with a schedule of faults; and those that come with Photon, by name.
 
-```toml
-version = 1
-about = "one line"
-seconds = 40
-rate = 100
+```toml version = 1 about = "one line" seconds = 40 rate = 100
 
-[[fault]]
-at = "5s"
-for = "10s"
-do = "pause"
-target = ["joiner east-1"]
-```
+[[fault]] at = "5s" for = "10s" do = "pause" target = ["joiner east-1"] ```
 """
 
 from __future__ import annotations
@@ -42,8 +33,7 @@ class _Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fault: Literal["drop", "reset", "refuse"] | None = None
     both: bool | None = None
     delay: str | float | None = None
-    skew: float | None = None
-    """Seconds, also below 0."""
+    skew: float | None = None  # seconds, may be negative
     state: Literal["kept", "lost"] | None = None
     shards: int | None = None
 
@@ -58,29 +48,25 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     seconds: float
     rate: int = 100
-    majority: bool = True
-    """False: it may take a majority of the replicas away, or all pipelines."""
+    majority: bool = True  # False: it may take down a majority of the replicas, or all pipelines
     fault: list[_Fault] = []
     random: _Random | None = None
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What a file says, checked as far as it can be without a deployment."""
+    """The contents of a file, checked as far as possible without a deployment."""
 
     name: str
     about: str
-    seconds: float
-    """How long lines are written, in seconds."""
-    rate: int
-    """Foreign events a second."""
+    seconds: float  # seconds for which lines are written
+    rate: int  # foreign events a second
     majority: bool
     steps: tuple[Step, ...]
-    every_s: float | None = None
-    """A random fault so often; None: only those that are named."""
+    every_s: float | None = None  # interval of random faults; None: only the named ones
     longest_s: float = 25.0
 
     def checked(self, topology: Topology, able: frozenset[Do]) -> None:
-        """Raises WrongScenario where it names what there is not, asks for what cannot be done, or for too much."""
+        """Raises WrongScenario if it names a missing target, an impossible fault, or too many faults."""
         for step in self.steps:
             try:
                 topology.check(step)
@@ -109,7 +95,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Scenario:
-    """One that comes with Photon, or a file. Raises WrongScenario."""
+    """Loads a scenario that comes with Photon, or a file. Raises WrongScenario."""
     path = DIRECTORY / f"{name}{SUFFIX}" if name in names() else Path(name)
     try:
         data = path.read_bytes()
@@ -186,7 +172,7 @@ def _step(fault: _Fault, where: str, file: _File) -> Step:
 
 
 def by_hand(do: Do, target: Sequence[str], for_s: float, **options: Any) -> Step:
-    """One fault for a command line. Raises WrongScenario as a file would."""
+    """One fault for a command line. Raises WrongScenario as for a file."""
     given = {key: value for key, value in options.items() if value is not None}
     fault = _Fault(do, 0.0, for_s, list(target), **given)
     return _step(fault, f"photon chaos fault {do}", _File(1, "", for_s, 1))

@@ -18,22 +18,18 @@ REPLICAS = {"r1": "east", "r2": "east", "r3": "west", "r4": "west", "r5": "centr
 ROUND_TRIP_S = 0.1
 UP_S = 240.0
 DOWN_S = 60.0
+# Full after minutes of traffic, so that a soak can distinguish a growing process from a filling cache.
 CACHE = "16MiB"
-"""It is full after minutes of traffic, so that a soak can tell a process that grows from a cache that fills."""
-TRIES = 3
-"""Somebody else may take a port between the moment it is drawn and the start."""
+TRIES = 3  # another process may take a port between drawing it and the start
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    joiners: int = 2
-    """Joiners in each datacentre."""
-    caches: int = 0
-    """Cache nodes in each datacentre."""
+    joiners: int = 2  # joiners in each datacentre
+    caches: int = 0  # cache nodes in each datacentre
     round_trip_s: float = ROUND_TRIP_S
     unmatched_after_s: float = 6.0
-    disks: tuple[str, ...] = ()
-    """Replicas whose directory is a small file system of its own."""
+    disks: tuple[str, ...] = ()  # replicas whose directory is a small file system of its own
     replicas: dict[str, str] = field(default_factory=lambda: dict(REPLICAS))
 
 
@@ -62,7 +58,7 @@ def running(directory: Path, wanted: Wanted, say: Callable[[str], None]) -> Iter
 
 
 def made(directory: Path, wanted: Wanted) -> Site:
-    """A deployment in a new directory, of which nothing runs. Raises PhotonError."""
+    """A deployment in a new directory, not started. Raises PhotonError."""
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory}: is not empty; name a new directory")
     directory.mkdir(parents=True, exist_ok=True)
@@ -80,7 +76,7 @@ def made(directory: Path, wanted: Wanted) -> Site:
 
 @contextlib.contextmanager
 def up(site: Site, say: Callable[[str], None]) -> Iterator[None]:
-    """Runs it until the context ends. Raises PhotonError."""
+    """Runs the deployment until the context ends. Raises PhotonError."""
     with contextlib.ExitStack() as stack:
         stack.callback(stop_detached, site.run, DOWN_S)
         arguments = ["up", str(site.file), "--run", str(site.run), "--unhealthy-after", "30", "--background"]

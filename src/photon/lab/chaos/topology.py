@@ -1,4 +1,4 @@
-"""Where the parts of a deployment are, as far as faults need it. Pure."""
+"""The locations of a deployment's parts, as far as faults need them. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from photon.fleet.processes import stages
 from photon.lab.chaos.api import LEADER, NEEDS_TWO_REGIONS, Do, Step, WrongScenario
 
 REGISTRY = "registry "
-RETURN_S = 8.0
-"""How long after a fault its replicas may still be catching up."""
+RETURN_S = 8.0  # how long after a fault its replicas may still be catching up
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    replicas: Mapping[str, str]
-    """process name -> region"""
-    datacentres: Mapping[str, str]
-    """of pipelines -> region"""
-    processes: Mapping[str, str]
-    """name -> datacentre with which it is lost; empty: none. Without the proxy."""
+    replicas: Mapping[str, str]  # process name -> region
+    datacentres: Mapping[str, str]  # datacentre of a pipeline -> region
+    processes: Mapping[str, str]  # name -> datacentre with which it is lost, empty if none; without the proxy
     regions: tuple[str, ...]
 
     @property
@@ -32,7 +28,7 @@ class Topology:
         return [name for name, where in self.processes.items() if where == datacentre]
 
     def impaired(self, step: Step) -> frozenset[str]:
-        """The replicas that a fault takes from the others, in the worst case."""
+        """The replicas that a fault separates from the others, in the worst case."""
         if step.do in (Do.CUT, Do.LOSS):
             sides = [{n for n, region in self.replicas.items() if region == each} for each in step.target]
             if len(sides) == 1:
@@ -41,14 +37,14 @@ class Topology:
         if step.do is Do.AWAY:
             return frozenset(name for name in self.of_datacentre(step.target[0]) if name in self.replicas)
         if step.do in (Do.KILL, Do.PAUSE, Do.DISK, Do.CLOCK):
-            # Whoever leads then may be none of those that are named elsewhere.
+            # The leader at that time may be none of the replicas named elsewhere.
             return frozenset(set(step.target) & {*self.replicas, LEADER})
-        if step.do is Do.RESTART:  # one after the other
+        if step.do is Do.RESTART:  # one after another
             return frozenset(sorted(set(step.target) & {*self.replicas, LEADER})[:1])
         return frozenset()
 
     def check(self, step: Step) -> None:
-        """Whether what a fault names is there. Raises WrongScenario."""
+        """Raises WrongScenario if a target of the fault does not exist."""
         if step.do in (Do.CUT, Do.LOSS, Do.DELAY):
             known: Sequence[str] = self.regions
             count = {2} if step.do in NEEDS_TWO_REGIONS else {1, 2}
@@ -70,7 +66,7 @@ class Topology:
 
 
 def topology_of(settings: Settings) -> Topology:
-    """Of a deployment file, with the names that ``photon status processes`` shows."""
+    """The topology of a deployment file, with the names that ``photon status processes`` shows."""
     found = [each for stage in stages(settings) for each in stage if each.kind != "wan"]
     replicas = {each.label: each.region for each in found if each.kind == "registry"}
     datacentres = {name: settings.region(name) for name in settings.datacentre}
@@ -79,8 +75,8 @@ def topology_of(settings: Settings) -> Topology:
 
 
 def too_much(steps: Sequence[Step], topology: Topology) -> str:
-    """Why a plan is too much, in one line; empty: a majority of the replicas and one pipeline datacentre are always
-    left alone."""
+    """Why a plan takes too much, in one line; empty if it always leaves a majority of the replicas and one pipeline
+    datacentre alone."""
     for step in sorted(steps, key=lambda each: each.at_s):
         together = [each for each in steps if each.at_s <= step.at_s < each.end_s + RETURN_S]
         lost = frozenset[str]().union(*(topology.impaired(each) for each in together))

@@ -1,7 +1,7 @@
-"""A live stream into the logs of several datacentres, made as it is needed: it may go on for hours.
+"""A live stream into the logs of several datacentres, generated on demand: it may run for hours.
 
-The copies are the same files byte by byte, whenever they are written. Held are lines of what has begun and not
-arrived, and those of as long as a datacentre is away.
+The copies are the same files byte by byte, whenever they are written. In memory are the lines of rounds that have
+begun but not arrived, and those for a datacentre that is away.
 """
 
 from __future__ import annotations
@@ -18,37 +18,34 @@ from photon.lab.chaos.api import ChaosFailed
 from photon.lab.demo.feed import Logs, append
 from photon.lab.demo.generator import Arriving, Generator, Line
 
-ROLL_US = 30_000_000
-"""A new file begins so often."""
+ROLL_US = 30_000_000  # interval between new files
 STEP_S = 0.02
-TORN_BYTES = 4096
-"""Bytes that a crash of the writer's machine may take from a log."""
-QUERIES_KEPT = 500_000
-"""Primary events whose time of arrival is known."""
+TORN_BYTES = 4096  # bytes that a crash of the writer's machine may take from a log
+QUERIES_KEPT = 500_000  # primary events whose time of arrival is remembered
 _CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
 
 
 class LogCopy:
     def __init__(self, logs: Logs, stream: str = "") -> None:
-        """``stream``: begins the names of its files."""
+        """``stream``: prefix of its files' names."""
         self.logs = logs
         self._stream = stream
         self.held = False
-        """While it is, nothing arrives; what was due comes at once afterwards."""
+        """While True, nothing arrives; held-back lines come at once afterwards."""
         self.written = 0
         self.newest: Path | None = None
-        """The file of foreign events that was written last."""
+        """The last file of foreign events written."""
         self.torn: tuple[Path, bytes] | None = None
         """A file and the end that was cut off it."""
         self._due: deque[Line] = deque()
 
     @property
     def waiting(self) -> int:
-        """Lines that would be there if it were not held."""
+        """Lines that are held back."""
         return len(self._due)
 
     def write(self, lines: list[Line]) -> list[Line]:
-        """Writes what is due now; returns it."""
+        """Writes the lines due now; returns them."""
         self._due.extend(lines)
         if self.held or not self._due:
             return []
@@ -69,8 +66,8 @@ class Traffic:
         stream: str = "",
         step_s: float = STEP_S,
     ) -> None:
-        """``stream``: begins the names of its files, where others were written into the same directories before;
-        ``step_s``: so often what is due is written."""
+        """``stream``: prefix of its files' names, if the directories hold other streams already; ``step_s``: interval
+        between writes."""
         self._step_s = step_s
         self.generator = generator
         self.copies = {name: LogCopy(logs, stream) for name, logs in datacentres.items()}
@@ -87,7 +84,7 @@ class Traffic:
         return self._stream.done and not any(copy.waiting for copy in self.copies.values())
 
     def step(self, now_us: int) -> None:
-        """Writes what is due, ``now_us`` after the stream's start."""
+        """Writes the lines due ``now_us`` after the stream's start."""
         lines = self._stream.due(now_us)
         self.written += len(lines)
         for copy in self.copies.values():
@@ -100,7 +97,7 @@ class Traffic:
         self.copies[datacentre].held = False
 
     def truncate(self, datacentre: str) -> str:
-        """Cuts the end off the log of events that was written last there; nothing arrives until ``restore``."""
+        """Cuts the end off the last log of events written there; nothing arrives until ``restore``."""
         copy = self.copies[datacentre]
         if copy.newest is None or copy.torn:
             raise ChaosFailed(f"truncate: {datacentre} has no log of events yet, or it is truncated already")
@@ -127,7 +124,7 @@ class Traffic:
             await asyncio.sleep(self._step_s)
 
     def complete_ns(self, click: str, query: str | None) -> int | None:
-        """When all was written that an event's verdict needs: its line, and its primary event's."""
+        """When everything needed for an event's verdict was written: its line, and its primary event's."""
         at = self.clicks.get(click)
         if at is None or query is None:
             return at

@@ -1,4 +1,4 @@
-"""What is seen of a deployment while faults happen, in processes or in containers, and what is checked afterwards."""
+"""Observes a deployment during faults, in processes or in containers, and checks it afterwards."""
 
 from __future__ import annotations
 
@@ -28,31 +28,28 @@ ASK_S = 1.0
 FOLLOW_S = 0.1
 SEE_S = 0.5
 RESOURCES_S = 5.0
-SEEN_MAX = 200_000
-"""Events of a datacentre that are remembered."""
-SAMPLES_MAX = 20_000
-"""Samples of a process that are kept."""
+SEEN_MAX = 200_000  # events of a datacentre that are remembered
+SAMPLES_MAX = 20_000  # samples of a process that are kept
 CONTAINERS_EVERY_S = 10.0
 SPARK_S = 1800.0
 PROBLEMS_MAX = 50
-WAIT_S = 240
-"""How long events may still come out in containers."""
+WAIT_S = 240  # seconds to wait for outstanding events in containers
 
 
 class Watching:
-    """Looks at memory and open files of all processes. Make it on the event loop it is used on; ``close`` it."""
+    """Samples memory and open files of all processes. Create it on the event loop that uses it; ``close`` it."""
 
     def __init__(self, target: Target, every_s: float = RESOURCES_S) -> None:
         self._target, self._every_s = target, every_s
         self._began = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self.seen: dict[str, list[Seen]] = {}
-        """datacentre -> moments; empty where dispatchers cannot be asked."""
+        """datacentre -> samples; empty if dispatchers cannot be asked."""
         self.lives: dict[tuple[str, int], list[Sample]] = {}
-        """(process, pid) -> moments."""
+        """(process, pid) -> samples."""
 
     def now_s(self) -> float:
-        """Since the run's beginning."""
+        """Seconds since the start of the run."""
         return time.monotonic() - self._began
 
     def start(self) -> None:
@@ -64,7 +61,7 @@ class Watching:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def failure(self) -> str | None:
-        """Why watching ended of itself."""
+        """Why observing ended early."""
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 return f"watching failed: {type(error).__name__}: {error}"
@@ -93,10 +90,10 @@ class Watching:
 
 
 class Watch(Watching):
-    """Of processes on this machine: their dispatchers, registry and outputs as well."""
+    """For processes on this machine: also samples their dispatchers, registry and outputs."""
 
     def __init__(self, site: Site, target: Target, follower: Follower | None) -> None:
-        """``follower`` None: the outputs are not looked at while it runs."""
+        """With ``follower`` ``None`` the outputs are not read during the run."""
         super().__init__(target)
         self._site, self._follower = site, follower
         tls = tls_of(site.settings, site.file.parent, OPERATOR)
@@ -140,8 +137,8 @@ class Watch(Watching):
 
 
 async def with_spark(site: Site, report: Path, since: str) -> list[str]:
-    """``photon spark verify`` over the event times of the run, hours that can be judged; what it finds. Raises
-    ChaosFailed."""
+    """Runs ``photon spark verify`` over the event times of the run, in hours that can be judged; returns its
+    findings. Raises ChaosFailed."""
     arguments = ["spark", "verify", "--config", str(site.file), "--from", since, "--report", str(report)]
     done = await run_photon([*arguments, "-o", "json"], SPARK_S, codes=(0, 3, 4))
     if done.code == 0:
@@ -171,7 +168,7 @@ class Processes:
         return Watch(self._site, self._target, follower)
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
-        """What the continuous verifiers have found; and the nightly job, where it was asked for."""
+        """The findings of the continuous verifiers, and of the nightly job if requested."""
         problems = await asyncio.to_thread(alarms_in, self._site.settings, self._site.file.parent)
         verified = ["the alarms of the verifiers"]
         if self._spark:
@@ -181,7 +178,7 @@ class Processes:
 
 
 class Containers:
-    """Of docker-compose. Its logs are written by the service ``generator``, which knows the truth."""
+    """For docker-compose. Its logs are written by the service ``generator``, which knows the truth."""
 
     def __init__(self, project: str, target: ContainersTarget, datacentres: list[str]) -> None:
         self._project = project
@@ -199,7 +196,7 @@ class Containers:
         return ContainersWatch(self._target)
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
-        """The generator is stopped, its truth compared with all outputs, and it goes on."""
+        """Stops the generator, compares its truth with all outputs, and restarts it."""
         await self._target.service("stop", GENERATOR)
         try:
             command = ["photon", "feed", "check", "--of", "/logs", "--output", "/output", "--output"]

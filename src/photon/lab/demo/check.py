@@ -14,13 +14,12 @@ from photon.fleet.ledger import balances
 from photon.lab.demo.generator import Truth
 from photon.lab.latency import NewLines
 
-EXAMPLES = 5
-"""At most so many ids are named per finding."""
+EXAMPLES = 5  # maximum number of ids named per finding
 
 
 @dataclass(slots=True)
 class Findings:
-    """What does not agree with the truth; nothing does when ``problems`` is empty."""
+    """Disagreements with the truth; ``problems`` is empty if there are none."""
 
     joined: int = 0
     unmatched: int = 0
@@ -34,15 +33,15 @@ class Findings:
 
 
 def records(directory: Path) -> Iterator[dict[str, Any]]:
-    """Records of all files of one output log, by complete lines, rolled and compressed ones too."""
+    """Records of all files of one output log, from complete lines, rolled and compressed ones too."""
     for lines in NewLines().of(directory):
         yield from map(orjson.loads, lines)
 
 
 def check(outputs: Iterable[Path], truth: Truth, forgotten: Collection[Path] = ()) -> Findings:
-    """``outputs``: the output directory of each datacentre; a line that cannot be read is rejected once in each.
+    """``outputs``: the output directory of each datacentre; an unreadable line is rejected once in each.
 
-    ``forgotten``: those whose dispatcher lost its state, and exports again what it had rejected.
+    ``forgotten``: those whose dispatcher lost its state, and exports its rejected lines again.
     """
     findings = Findings()
     joined: Counter[str] = Counter()
@@ -79,7 +78,7 @@ def _right(record: dict[str, Any], click: str, truth: Truth) -> bool:
 
 
 def ledger_problems(ledgers: Mapping[str, Mapping[str, int]], truth: Truth) -> list[str]:
-    """What is wrong with them; each balances, and what one has made the others count as elsewhere."""
+    """Errors in the ledgers: each must balance, and the joins of one count as elsewhere in the others."""
     problems = []
     made = {name: ledger["joined"] + ledger["unmatched"] for name, ledger in ledgers.items()}
     for name, ledger in ledgers.items():

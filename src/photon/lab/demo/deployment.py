@@ -18,8 +18,8 @@ from photon.supervision.ports import free_ports
 from photon.supervision.routes import routes_of, write_routes
 
 DATACENTRES = ("east", "west")
+# The third one is in a region without a pipeline: either datacentre may be lost
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
-"""The third one stands where no pipeline is: either datacentre may be lost."""
 CERTIFICATES = "certs"
 CERTIFICATE_DAYS = 90
 
@@ -37,7 +37,7 @@ class Place:
 
 
 def places(settings: Settings, base: Path) -> dict[str, Place]:
-    """Of each datacentre with a pipeline. ``base``: directory of the deployment file."""
+    """The places of each datacentre with a pipeline. ``base``: directory of the deployment file."""
     found = settings.datacentre.items()
     return {n: Place(*(base / each for each in (p.primary, p.foreign, p.output, p.state))) for n, p in found}
 
@@ -45,28 +45,19 @@ def places(settings: Settings, base: Path) -> dict[str, Place]:
 @dataclass(frozen=True, slots=True)
 class Shape:
     datacentres: tuple[str, ...] = DATACENTRES
-    joiners: int = 2
-    """Joiners in each datacentre."""
-    workers: int = 0
-    """Dispatchers that share a state, in each datacentre; none: one that has it alone."""
-    head_start_s: float | None = None
-    """How long an event is left to its home datacentre; None: as measured."""
-    caches: int = 0
-    """Cache nodes in each datacentre; none: the event store keeps recent records itself."""
-    cache: str = ""
-    """How much each keeps at most; empty: as much as is usual."""
-    round_trip_s: float | None = 0.03
-    """Between any two regions; None: no proxy between them."""
+    joiners: int = 2  # joiners in each datacentre
+    workers: int = 0  # dispatchers in each datacentre that share a state; none: a single one
+    head_start_s: float | None = None  # how long an event is left to its home datacentre; None: as measured
+    caches: int = 0  # cache nodes in each datacentre; none: the event store keeps recent records itself
+    cache: str = ""  # maximum size of each; empty: the default
+    round_trip_s: float | None = 0.03  # between any two regions; None: no proxy between them
     unmatched_after_s: float = 4.0
     shards: int = 2
+    # The registry's replicas: name -> datacentre
     replicas: Mapping[str, str] = field(default_factory=lambda: REPLICAS)
-    """The registry's replicas: name -> datacentre."""
-    together: bool = False
-    """The services of each datacentre in one process."""
-    replicas_together: bool = False
-    """With them, its replicas of the registry."""
-    tls: bool = False
-    """Mutual TLS between all processes, with certificates made for it."""
+    together: bool = False  # run the services of each datacentre in one process
+    replicas_together: bool = False  # include its replicas of the registry in that process
+    tls: bool = False  # mutual TLS between all processes, with generated certificates
 
 
 class DemoDeployment:
@@ -75,12 +66,12 @@ class DemoDeployment:
     def __init__(self, directory: Path, shape: Shape) -> None:
         self.shape = shape
         per_datacentre = max(1, shape.workers) + 2 + shape.caches + shape.joiners
-        # Ports of the proxy at most; all are drawn at once, so that none is drawn twice.
+        # Maximum number of the proxy's ports; all are drawn together, so that none is drawn twice.
         between = len(shape.replicas) * len({*shape.replicas.values(), *shape.datacentres})
         ports = iter(free_ports(len(shape.replicas) + per_datacentre * len(shape.datacentres) + 1 + between))
         self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in shape.replicas}
         self.wan = f"127.0.0.1:{next(ports)}"
-        """Control of the proxy, where there is one."""
+        """The proxy's control address, if there is a proxy."""
         pipelines = ""
         for name in shape.datacentres:
             for made in ("queries", "clicks", "output", "state"):
@@ -126,7 +117,7 @@ class DemoDeployment:
 
 
 def _certificates(directory: Path, settings: Settings) -> Tls:
-    """Makes an authority and all certificates; the operator's."""
+    """Makes an authority and all certificates; returns the operator's."""
     from photon.config.certificate_files import begin, issue_missing, load
 
     now = datetime.now(UTC)

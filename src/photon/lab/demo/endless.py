@@ -1,6 +1,6 @@
-"""Generated streams: one without end, as the containers' log generator writes it, and a whole day in the past.
+"""Generated streams: an endless one, as the containers' log generator writes it, and a whole day in the past.
 
-Next to the logs is ``streams.json``: what is needed to make the same stream again, and so the truth about it.
+Next to the logs is ``streams.json``: the parameters to generate the same stream again, and so the truth about it.
 Disk is bounded: the oldest files are deleted beyond ``keep`` bytes, and nothing more is written after ``stop_at``.
 """
 
@@ -24,17 +24,14 @@ from photon.config.versioned_file import decoded
 from photon.lab.demo.feed import Logs, append
 from photon.lab.demo.generator import Arriving, Generator, Line, Truth
 
-ROLL_US = 15_000_000
-"""A new file begins so often."""
+ROLL_US = 15_000_000  # interval between new files
 HOUR_US = 3_600_000_000
+# The last clicks of a generated day come this long before midnight, so that all their lines belong to that day.
 DAY_S, DAY_END_S = 86_400, 30
-"""The last clicks of a generated day come this long before midnight, so that all of their lines are of that day."""
 STEP_S = 0.1
-CLICKS = 1 << 40
-"""Of a stream, never reached; it is part of what makes the stream, so it must not change."""
+CLICKS = 1 << 40  # of a stream, never reached; it is a parameter of the stream, so it must not change
 STREAMS = "streams.json"
-STREAMS_MAX = 1000
-"""Largest number of streams in one directory: each start of the generator begins one."""
+STREAMS_MAX = 1000  # largest number of streams in one directory: each start of the generator begins one
 
 
 class CannotTell(PhotonError):
@@ -42,16 +39,14 @@ class CannotTell(PhotonError):
 
 
 class StreamMade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What makes a stream. ``rounds`` None: it is being written, or was cut short."""
+    """The parameters of a stream. ``rounds`` is ``None`` while it is being written, or if it was interrupted."""
 
     seed: int
-    rate: float
-    """Clicks a second."""
+    rate: float  # clicks a second
     epoch_us: int
     rounds: int | None = None
 
     def generator(self, *, keep_truth: bool) -> Generator:
-        """The same each time."""
         return Generator(
             self.seed, clicks=CLICKS, seconds=CLICKS / self.rate, epoch_us=self.epoch_us, keep_truth=keep_truth
         )
@@ -63,14 +58,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 @dataclass(slots=True)
 class LogWriter:
-    directories: Sequence[Path]
-    """Each gets ``queries/`` and ``clicks/``."""
-    stream: str
-    """Begins the files' names."""
-    keep: int
-    """Bytes of one directory, beyond which its oldest files are deleted."""
-    written: int = 0
-    """Bytes, in each directory."""
+    directories: Sequence[Path]  # each gets ``queries/`` and ``clicks/``
+    stream: str  # prefix of the files' names
+    keep: int  # bytes of one directory, beyond which its oldest files are deleted
+    written: int = 0  # bytes, in each directory
     _roll: int = field(default=-1, init=False)
 
     def write(self, lines: Sequence[Line]) -> None:
@@ -89,7 +80,7 @@ class LogWriter:
             files = [path for name in ("queries", "clicks") for path in (directory / name).glob("*.log")]
             files.sort(key=lambda path: path.name.partition("-")[2])
             size = sum(path.stat().st_size for path in files)
-            for path in files[: len(files) - 4]:  # those that are written now, and the ones before them
+            for path in files[: len(files) - 4]:  # except the current files and their predecessors
                 if size <= self.keep:
                     break
                 size -= path.stat().st_size
@@ -135,13 +126,13 @@ def write_day(options: DayOptions) -> int:
         for directory in options.directories:
             append(Logs(directory / "queries", directory / "clicks"), due,
                    f"{len(before):04d}-{options.day}T{hour:02d}")  # fmt: skip
-    # Only now: a day that was cut short has no truth.
+    # Only now: an interrupted day has no truth.
     _write_streams(options.directories, [*before, made])
     return lines
 
 
 def _begin(directories: Sequence[Path]) -> list[StreamMade]:
-    """Makes the directories; returns the streams that they have. Raises UsageError, CannotTell, OSError."""
+    """Creates the directories; returns their existing streams. Raises UsageError, CannotTell, OSError."""
     for directory in directories:
         for name in ("queries", "clicks"):
             (directory / name).mkdir(parents=True, exist_ok=True)
@@ -152,8 +143,8 @@ def _begin(directories: Sequence[Path]) -> list[StreamMade]:
 
 
 async def feed(options: FeedOptions, stop: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Writes a new stream until ``stop`` or until ``stop_at`` bytes are written; what has begun is written to its
-    end, at once. Raises UsageError, CannotTell, OSError."""
+    """Writes a new stream until ``stop`` or until ``stop_at`` bytes are written; started rounds are then completed at
+    once. Raises UsageError, CannotTell, OSError."""
     before = _begin(options.directories)
     began_us = time.time_ns() // 1000
     made = StreamMade(seed=options.seed + len(before), rate=options.rate, epoch_us=began_us)
@@ -192,7 +183,7 @@ def truth_of(directory: Path) -> Truth:
 
 
 def read_streams(directory: Path, *, missing_ok: bool = False) -> list[StreamMade]:
-    """What was written into a directory. Raises CannotTell."""
+    """The streams written into a directory. Raises CannotTell."""
     path = directory / STREAMS
     try:
         return decoded(path.read_bytes(), _File).streams

@@ -13,8 +13,7 @@ import orjson
 
 from photon.lab.demo.generator import Line
 
-ROLL_US = 3_000_000
-"""A new file begins so often."""
+ROLL_US = 3_000_000  # interval between new files
 STEP_S = 0.01
 
 
@@ -25,7 +24,7 @@ class Logs:
 
 
 def append(logs: Logs, lines: Iterable[Line], name: str) -> Path | None:
-    """To ``queries-NAME`` and ``clicks-NAME``; the file of clicks, if there were any."""
+    """Appends to ``queries-NAME`` and ``clicks-NAME``; returns the file of clicks, if there were any."""
     written: Path | None = None
     lines = list(lines)
     for primary, directory, kind in ((True, logs.primary, "queries"), (False, logs.foreign, "clicks")):
@@ -40,20 +39,20 @@ class Copy:
     """One datacentre's copy of the logs. Copies are the same files byte by byte, whenever they are written."""
 
     def __init__(self, lines: Sequence[Line], logs: Logs, *, lag_us: int = 0) -> None:
-        """``lines`` sorted by arrival; ``lag_us``: how much later than elsewhere they arrive here."""
+        """``lines`` sorted by arrival; ``lag_us``: delay compared with the first copy."""
         self._lines = lines
         self._logs = logs
         self._lag_us = lag_us
         self.written = 0
         self.held = False
-        """While it is, nothing arrives; what was due comes at once afterwards."""
+        """While True, nothing arrives; held-back lines come at once afterwards."""
 
     @property
     def done(self) -> bool:
         return self.written == len(self._lines)
 
     def write_due(self, now_us: int) -> Sequence[Line]:
-        """Writes what has arrived by ``now_us``, counted from the stream's start; the lines written."""
+        """Writes and returns the lines that have arrived by ``now_us``, counted from the stream's start."""
         if self.held:
             return ()
         begin = end = self.written
@@ -70,21 +69,21 @@ class Feed:
     def __init__(
         self, lines: Sequence[Line], datacentres: Mapping[str, Logs], *, lag_us: int = 20_000, step_s: float = STEP_S
     ) -> None:
-        """``lines`` sorted by arrival. The n-th datacentre gets its copy n * ``lag_us`` later than the first; what
-        arrives within ``step_s`` is written at once."""
+        """``lines`` sorted by arrival. The n-th datacentre gets its copy n * ``lag_us`` later than the first; lines
+        that arrive within ``step_s`` are written together."""
         self._step_s = step_s
         self.copies = {
             name: Copy(lines, logs, lag_us=number * lag_us) for number, (name, logs) in enumerate(datacentres.items())
         }
         self.arrived_ns: dict[str, int] = {}
-        """click id -> wall time at which its first line was written in the first datacentre that got it"""
+        """click id -> wall time at which its first line was written in the first datacentre to get it"""
 
     @property
     def written(self) -> int:
         return max(copy.written for copy in self.copies.values())
 
     async def run(self) -> None:
-        """Writes every line at its moment, or as soon after as it can, until all copies are complete."""
+        """Writes every line at its time, or as soon after as possible, until all copies are complete."""
         began = time.monotonic()
         while not all(copy.done for copy in self.copies.values()):
             now_us = int((time.monotonic() - began) * 1e6)

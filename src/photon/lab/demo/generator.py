@@ -21,43 +21,37 @@ _MALFORMED = (b'{"click_id":"10.0.1.11:40', b"\x00\x00\x00\x00", b'{"click_id":1
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """Shares of clicks that are not straightforward, each from 0 to 1; and delays in seconds."""
+    """Shares of irregular clicks, each from 0 to 1; and delays in seconds."""
 
     unmatched: float = 0.02
     duplicated: float = 0.01
-    before_query: float = 0.05
-    """Arrive before the query that they name."""
+    before_query: float = 0.05  # arrive before the query that they name
     late: float = 0.01
     malformed: float = 0.002
-    click_delay: float = 0.3
-    """Mean time from query to click."""
-    query_delay: float = 0.6
-    """How much later the query's line comes than a click that arrives before it."""
+    click_delay: float = 0.3  # mean time from query to click
+    query_delay: float = 0.6  # delay of the query's line after a click that arrives before it
     late_by: float = 3.0
 
 
 @dataclass(slots=True)
 class Truth:
-    """What must come out. Ids are text as they stand in the records."""
+    """The expected results. Ids are text as in the records."""
 
-    joined: dict[str, str] = field(default_factory=dict)
-    """click id -> query id"""
+    joined: dict[str, str] = field(default_factory=dict)  # click id -> query id
     unmatched: set[str] = field(default_factory=set)
     malformed: int = 0
     duplicates: int = 0
-    clicks: dict[str, bytes] = field(default_factory=dict)
-    """click id -> its record without line end"""
+    clicks: dict[str, bytes] = field(default_factory=dict)  # click id -> its record without line end
 
     @property
     def lines(self) -> int:
-        """Foreign records written in all."""
+        """Number of foreign records written."""
         return len(self.joined) + len(self.unmatched) + self.malformed + self.duplicates
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    at_us: int
-    """When it arrives, microseconds from the stream's start."""
+    at_us: int  # time of arrival, microseconds from the stream's start
     primary: bool
     data: bytes  # with its newline
 
@@ -77,8 +71,8 @@ class Generator:
         keep_truth: bool = True,
         pace: Callable[[float], float] = lambda at_s: 1.0,
     ) -> None:
-        """``pace``: how many times the mean rate is offered at a moment, in seconds from the start; above 0. Its own
-        mean over the whole is 1, or it ends earlier or later."""
+        """``pace``: returns the multiple of the mean rate at a time in seconds from the start; above 0. Its own mean
+        over the whole should be 1, or the stream ends earlier or later."""
         self._random = random.Random(seed)
         self._clicks = clicks
         self._gap_us = seconds * 1e6 / max(1, clicks * queries_per_click)
@@ -96,8 +90,8 @@ class Generator:
             yield from lines
 
     def rounds(self) -> Iterator[tuple[int, list[Line]]]:
-        """A click at a time with the queries around it: (when the round begins, its lines). No line of a later round
-        arrives before that. ``truth`` holds the rounds that were taken."""
+        """Yields a click at a time with the queries around it: (start of the round, its lines). No line of a later
+        round arrives before that. ``truth`` covers the rounds yielded so far."""
         rnd = self._random
         moment = 0.0
         for _ in range(self._clicks):
@@ -134,7 +128,7 @@ class Generator:
         ).encode()
 
     def _clicked(self, query_id: str, query: Line) -> Iterator[Line]:
-        """A query and its click, with whatever goes wrong between them."""
+        """A query and its click, with random disorder between them."""
         rnd, disorder, truth = self._random, self._disorder, self.truth
         delay = int(rnd.expovariate(1.0 / disorder.click_delay) * 1e6) + 1
         clicked_at = query.at_us + delay
@@ -174,14 +168,14 @@ class Arriving:
         self._waiting: list[tuple[int, int, Line]] = []
         self._numbers = itertools.count()
         self.taken = 0
-        """Rounds that have begun: each is written in full in the end."""
+        """Rounds that have begun: each is written completely in the end."""
 
     @property
     def done(self) -> bool:
         return self._next is None and not self._waiting
 
     def due(self, now_us: int) -> list[Line]:
-        """What has arrived by then, counted from the stream's start."""
+        """Lines that have arrived by then, counted from the stream's start."""
         while self._next is not None and self._next[0] <= now_us:
             for line in self._next[1]:
                 heapq.heappush(self._waiting, (line.at_us, next(self._numbers), line))
@@ -193,7 +187,7 @@ class Arriving:
         return found
 
     def rest(self) -> list[Line]:
-        """What has begun and not arrived; nothing is due after that."""
+        """The lines that have begun and not arrived; nothing is due after that."""
         found = [line for _, _, line in sorted(self._waiting)]
         self._waiting.clear()
         return found

@@ -1,4 +1,4 @@
-"""What can be seen of the demo from outside: dispatchers, the registry's replicas, outputs."""
+"""Observes the demo from outside: dispatchers, the registry's replicas, outputs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ ASK_S = 0.5
 class Seen:
     up: bool
     ledger: Mapping[str, int]
-    lag_bytes: int
-    """Bytes of its logs, as far as they are written."""
+    lag_bytes: int  # bytes of its logs, as far as they are written
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Observation:
 
 
 class Observer:
-    """Looks at a deployment. Make it on the event loop it is used on; ``close`` it."""
+    """Observes a deployment. Create it on the event loop that uses it; ``close`` it."""
 
     def __init__(self, demo: DemoDeployment, feed: Feed) -> None:
         self.demo = demo
@@ -52,10 +51,10 @@ class Observer:
         return {name: read_ledger(place.state) for name, place in self.demo.places.items()}
 
     async def totals(self) -> dict[str, Mapping[str, int]]:
-        """Of each datacentre as its dispatcher says, ahead of its database; they never fall."""
+        """Totals of each datacentre from its dispatcher, ahead of its database; they never fall."""
         for name in self.demo.places:
             seen, last = await self._see(name), self._last.get(name, {})
-            # A killed dispatcher counts anew what it had not committed: that is not less than before.
+            # A killed dispatcher counts its uncommitted lines again: the totals are not lower than before.
             self._last[name] = {count: max(number, last.get(count, 0)) for count, number in seen.ledger.items()}
         return dict(self._last)
 
@@ -83,7 +82,7 @@ class Observer:
         return leading[0].name if leading else None
 
     def settled(self, lines: int) -> bool:
-        """Whether each datacentre has read so many lines, none is pending, and all verdicts are in the outputs."""
+        """True if each datacentre has read ``lines`` lines, none is pending, and all verdicts are in the outputs."""
         ledgers = self.ledgers()
         if any(ledger["read"] != lines or ledger["pending"] for ledger in ledgers.values()):
             return False

@@ -1,4 +1,5 @@
-"""The demo: a live stream into the logs of two datacentres; one is killed and comes back; then all is verified."""
+"""The demo: a live stream into the logs of two datacentres; one is killed and returns; then everything is
+verified."""
 
 from __future__ import annotations
 
@@ -20,26 +21,20 @@ from photon.lab.onlooker import alarms_in
 from photon.supervision.supervisor import Supervisor
 from photon.supervision.zygote import Zygote
 
-Ledgers = Mapping[str, Mapping[str, int]]
-"""Datacentre -> its totals."""
+Ledgers = Mapping[str, Mapping[str, int]]  # datacentre -> its totals
 READY_S = 60.0
-SETTLE_S = 120.0
-"""After the last line: until each click must have its verdict."""
-KILL_AT, RETURN_AT = 0.35, 0.5
-"""When a datacentre is killed and when it comes back, as shares of the stream's time."""
+SETTLE_S = 120.0  # maximum time after the last line until each click must have its verdict
+KILL_AT, RETURN_AT = 0.35, 0.5  # kill and return of a datacentre, as shares of the stream's time
 OBSERVE_S = 0.25
-BACK_BYTES = 64 << 10
-"""A datacentre is at the head of its logs again with less than this unread."""
+BACK_BYTES = 64 << 10  # a datacentre is at the head of its logs again with less than this unread
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     name: str
     seconds: float
-    made: Mapping[str, int]
-    """Datacentre -> clicks joined or called unmatched by it."""
-    wasted: int
-    """Joins that another datacentre had made meanwhile."""
+    made: Mapping[str, int]  # datacentre -> number of clicks that it joined or declared unmatched
+    wasted: int  # joins that another datacentre had made meanwhile
 
     @property
     def total(self) -> int:
@@ -63,7 +58,7 @@ class Phases:
     def end(self, name: str, now: Ledgers, at_s: float) -> None:
         before = self._before
         made = {dc: _made(ledger) - _made(before[dc]) for dc, ledger in now.items()}
-        # What a killed dispatcher had counted and not committed is missing afterwards.
+        # The uncommitted counts of a killed dispatcher are missing afterwards.
         wasted = sum(max(0, ledger["wasted"] - before[dc]["wasted"]) for dc, ledger in now.items())
         self.done.append(Phase(name, at_s - self._at_s, made, wasted))
         self._before, self._at_s = now, at_s
@@ -75,12 +70,11 @@ def _made(ledger: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """How long, how much, and whether anything is killed."""
+    """Duration, volume, and whether anything is killed."""
 
     directory: Path
     seconds: float = 20.0
-    rate: int = 500
-    """Clicks a second; there are ten times as many queries."""
+    rate: int = 500  # clicks a second; there are ten times as many queries
     seed: int = 1
     kill: bool = True
 
@@ -90,8 +84,7 @@ class Report:
     ledgers: dict[str, dict[str, int]]
     problems: list[str]
     phases: list[Phase] = field(default_factory=list)
-    killed: str = ""
-    """What was killed, in words; empty: nothing."""
+    killed: str = ""  # description of the killed processes; empty: none
     catch_up: str = ""
     latencies_ms: tuple[float, float, float] = (0.0, 0.0, 0.0)
     lines: int = 0
@@ -100,12 +93,13 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Every click exactly once over both datacentres, contents right, ledgers balanced and their sum right."""
+        """True if every click occurs exactly once over both datacentres, with correct contents, and the ledgers
+        balance and add up."""
         return not self.problems
 
 
 class DemoFailed(PhotonError):
-    """The demo could not be run to its end."""
+    """The demo could not complete."""
 
 
 async def run(
@@ -115,13 +109,13 @@ async def run(
     show: Callable[[Observation], None],
     zygote: Zygote | None = None,
 ) -> Report:
-    """Runs the demo. ``say`` gets what happens, ``show`` the present state, several times a second; ``zygote``:
-    of whom the processes are copies."""
+    """Runs the demo. ``say`` receives events, ``show`` the current state, several times a second; ``zygote``: the
+    process from which the others are forked."""
     return await _Run(options, say, show, zygote).run()
 
 
 class _Run:
-    """The stream, and in it the drill: kill -9 of one whole datacentre with its registry replica, and its return."""
+    """The stream, and the drill in it: kill -9 of one whole datacentre with its registry replica, and its return."""
 
     def __init__(
         self,
@@ -223,7 +217,7 @@ class _Run:
         await asyncio.sleep(max(0.0, began + share * self._options.seconds - time.monotonic()))
 
     async def _victim(self) -> tuple[str, bool]:
-        """On odd seeds the datacentre with the registry's leader, where it has a pipeline; and whether it leads."""
+        """On odd seeds the datacentre with the registry's leader, if it has a pipeline; and whether it leads."""
         leading = REPLICAS.get(await self._observer.leader() or "")
         chosen = random.Random(self._options.seed).choice(DATACENTRES)
         if self._options.seed % 2 and leading in self._demo.places:

@@ -1,1 +1,1 @@
-"""A wide-area network on one machine: a proxy between regions that delays and cuts what passes."""
+"""A wide-area network on one machine: a proxy between regions that delays and cuts connections."""

@@ -1,4 +1,4 @@
-"""WanClient: tells a running proxy what to do with the directions between regions."""
+"""WanClient: controls the directions between regions in a running proxy."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from photon.lab.wan import wan_pb2 as pb
 from photon.lab.wan import wire
 from photon.lab.wan.links import Change, DirectionNow, Fault
 
-TIMEOUT_S = 5.0
-"""Time-out of one request; the control is near, whatever the delays are."""
+TIMEOUT_S = 5.0  # time-out of one request; the control is near, regardless of the delays
 OPTIONS = (("grpc.enable_http_proxy", 0),)
 
 
 class WanError(PhotonError):
-    """The proxy refused or cannot be reached: nothing was changed, as far as is known. One line."""
+    """The proxy refused or is unreachable: as far as is known, nothing was changed. One line."""
 
 
 class WanClient:
     """Every method raises WanError. Call it inside the event loop that will use it."""
 
     def __init__(self, address: str, to: Towards | None = None) -> None:
-        """``address``: host:port of the control (``wan.control``). ``to`` None: plain text."""
+        """``address``: host:port of the control (``wan.control``). Without ``to`` plain text is used."""
         self._address = address
         self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
@@ -42,7 +41,7 @@ class WanClient:
             raise WanError(f"the proxy at {self._address}: {reply.error}")
 
     async def directions(self) -> Sequence[DirectionNow]:
-        """Every direction as it is now, in the order of names."""
+        """The current state of every direction, in the order of names."""
         try:
             reply = await self._stub.List(pb.ListRequest(), timeout=TIMEOUT_S)
             return wire.directions(reply)

@@ -6,24 +6,20 @@ import enum
 from collections import deque
 from dataclasses import dataclass, field
 
-CHUNK_OVERHEAD = 128
-"""Bytes of memory that a chunk costs besides its own: small ones count for what they hold, too."""
-SLACK_S = 0.0005
-"""So much too early is on time: the event loop's timers have steps of a millisecond."""
+CHUNK_OVERHEAD = 128  # bytes of memory that a chunk costs in addition to its content, so that small chunks count too
+SLACK_S = 0.0005  # this much too early is on time: the event loop's timers have steps of a millisecond
 
 
 class End(enum.IntEnum):
     """How one side ended; it travels behind the bytes."""
 
-    FINISHED = 1
-    """It will send no more (FIN)."""
-    BROKEN = 2
-    """It is gone (RST)."""
+    FINISHED = 1  # it will send no more (FIN)
+    BROKEN = 2  # it is gone (RST)
 
 
 @dataclass(slots=True)
 class Taken:
-    """What is due: chunks in order, and the last end behind them."""
+    """The chunks that are due, in order, and the last end behind them."""
 
     chunks: list[bytes] = field(default_factory=list)
     size: int = 0  # bytes in chunks
@@ -33,8 +29,8 @@ class Taken:
 class DelayLine:
     """Bytes on their way in one direction of one connection.
 
-    Everything is due at arrival + delay *as it is now*: a lower delay lets go at once of what it no longer holds
-    back, a higher one holds back what is on its way, too. Nothing ever overtakes.
+    Everything is due at arrival + *current* delay: a lower delay releases at once the bytes that it no longer holds
+    back, a higher one also holds back bytes on their way. Nothing ever overtakes.
     """
 
     __slots__ = ("_floor", "_items", "held")
@@ -46,17 +42,17 @@ class DelayLine:
         """Bytes of memory in it."""
 
     def push(self, what: bytes | End, now: float) -> None:
-        """Something arrives; ``now`` in seconds never goes back."""
+        """Adds a chunk or an end; ``now`` in seconds never goes back."""
         self._items.append((now, what))
         if not isinstance(what, End):
             self.held += len(what) + CHUNK_OVERHEAD
 
     def starts(self, now: float) -> None:
-        """What arrived before counts as arrived now: the sender could not have sent it earlier."""
+        """Earlier chunks count as arriving now: the sender could not have sent them earlier."""
         self._floor = now
 
     def due_at(self, delay_s: float) -> float | None:
-        """When the first in line is due; None: the line is empty."""
+        """When the first chunk is due; ``None`` means the line is empty."""
         return max(self._items[0][0], self._floor) + delay_s if self._items else None
 
     @property
@@ -64,7 +60,8 @@ class DelayLine:
         return bool(self._items) and isinstance(self._items[-1][1], End)
 
     def take(self, now: float, delay_s: float, bytes_max: int) -> Taken:
-        """What is due. More than ``bytes_max`` only if the first chunk is; the rest stays for the next time."""
+        """The chunks that are due. More than ``bytes_max`` only if the first chunk is larger; the rest stays for the
+        next time."""
         taken = Taken()
         items, latest = self._items, now + SLACK_S - delay_s
         if self._floor > latest:
@@ -80,6 +77,6 @@ class DelayLine:
         return taken
 
     def clear(self) -> None:
-        """Nobody is there to receive any more."""
+        """Drops everything: the receiver is gone."""
         self._items.clear()
         self.held = 0

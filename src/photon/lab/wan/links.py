@@ -1,4 +1,4 @@
-"""The directions between regions, how bytes travel in each now, and changes of that. Pure."""
+"""The directions between regions, the current state of each, and changes to it. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ DELAY_S_MAX = 60.0
 
 
 class Fault(enum.IntEnum):
-    """What happens to bytes from one region on their way to another, and to connections begun there."""
+    """The effect on bytes from one region to another, and on connections begun there."""
 
     NONE = 0
+    # A silent cut: bytes are held back without a sign. They are lost if their connection ends first, and arrive if
+    # the fault is lifted first.
     DROP = 1
-    """A silent cut: bytes are held back without a sign. They are lost with their connection when it ends; once
-    the fault is lifted before that, they arrive."""
-    RESET = 2
-    """Connections end with a TCP reset, present and new ones."""
-    REFUSE = 3
-    """New connections are refused; present ones go on."""
+    RESET = 2  # connections end with a TCP reset, existing and new ones
+    REFUSE = 3  # new connections are refused; existing ones continue
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """How bytes travel from one region to another now. A connection uses both directions."""
+    """The current state from one region to another. A connection uses both directions."""
 
     source: str
     destination: str
@@ -36,7 +34,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change in one direction; None: unchanged."""
+    """A change in one direction; ``None`` leaves a member unchanged."""
 
     source: str
     destination: str
@@ -46,10 +44,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class DirectionNow(Direction):
-    bytes: int = 0
-    """Delivered since the proxy's start."""
-    connections: int = 0
-    """Open now, begun in ``source``."""
+    bytes: int = 0  # delivered since the proxy's start
+    connections: int = 0  # open now, begun in ``source``
 
 
 @dataclass(slots=True)
@@ -69,7 +65,7 @@ class Link:
 
     @property
     def welcomes(self) -> bool:
-        """Whether connections may begin in ``source``."""
+        """True if connections may begin in ``source``."""
         return self.fault not in (Fault.RESET, Fault.REFUSE)
 
 
@@ -87,7 +83,7 @@ class LinkTable:
         return self._links[source, destination]
 
     def apply(self, changes: Sequence[Change]) -> str:
-        """Makes all changes and returns "", or none and returns one line that says why."""
+        """Makes all changes and returns "", or makes none and returns one line with the reason."""
         for change in changes:
             if error := self._error(change):
                 return error

@@ -17,18 +17,12 @@ from photon.lab.wan.tunnel import Abort, Close, Connect, Finish, Side, Tunnel, W
 from photon.supervision.ports import host_and_port
 from photon.supervision.routes import Route
 
-CONNECTIONS_MAX = 4096
-"""Open at once through one proxy; more are reset."""
-CONNECT_S = 10.0
-"""Time-out of the proxy's own connection to a target, which is near."""
-BACKLOG = 1024
-"""Accepted by the kernel and not yet by us, for each route."""
-WRITE_BUFFER_MAX = 1 << 20
-"""Bytes that a transport takes before it says that it is full."""
-STOP_S = 5.0
-"""How long open connections may take to end when the proxy stops."""
-LINGER_0 = struct.pack("ii", 1, 0)
-"""struct linger: a close sends RST and forgets what was not sent."""
+CONNECTIONS_MAX = 4096  # open at once through one proxy; more are reset
+CONNECT_S = 10.0  # time-out of the proxy's own connection to a target, which is near
+BACKLOG = 1024  # accepted by the kernel and not yet by us, for each route
+WRITE_BUFFER_MAX = 1 << 20  # bytes that a transport takes before it reports that it is full
+STOP_S = 5.0  # time for open connections to end when the proxy stops
+LINGER_0 = struct.pack("ii", 1, 0)  # struct linger: closing sends RST and drops unsent bytes
 _LOG = get_logger()
 
 
@@ -41,7 +35,7 @@ class Proxy:
         clock: Clock | None = None,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
-        """``delay_s``: one way, in every direction at the start. start() must follow."""
+        """``delay_s``: one way, in every direction at the start. Call start() next."""
         self.clock: Clock = clock or SystemClock()
         self.table = LinkTable(routes, delay_s)
         self._routes = routes
@@ -71,7 +65,7 @@ class Proxy:
         return int(self._servers[route].sockets[0].getsockname()[1])
 
     def set(self, changes: Sequence[Change]) -> str:
-        """See LinkTable.apply; open connections feel it at once."""
+        """See LinkTable.apply; takes effect on open connections at once."""
         error = self.table.apply(changes)
         if not error:
             for connection in list(self._open):
@@ -86,7 +80,7 @@ class Proxy:
         return sum(connection.tunnel.held for connection in self._open)
 
     async def stop(self) -> None:
-        """Listens no more and resets what is open."""
+        """Stops listening and resets open connections."""
         for server in self._servers:
             server.close()
         for connection in list(self._open):
@@ -98,7 +92,7 @@ class Proxy:
                     await self._empty.wait()
 
     def begin(self, route: Route, transport: asyncio.Transport) -> _Connection | None:
-        """A client has connected; None (and a reset) when it may not."""
+        """A client has connected; returns ``None`` (and resets it) if that is not allowed."""
         forth = self.table.link(route.source, route.destination)
         full = len(self._open) >= self._max
         if full is not self._full:
@@ -184,7 +178,7 @@ class _Connection:
         self.run()
 
     def run(self) -> None:
-        if self._running:  # a transport called back while it was written to: the loop below goes on
+        if self._running:  # a transport called back during a write to it: the loop below continues
             return
         self._running = True
         try:
@@ -231,7 +225,7 @@ class _Connection:
             self.lost(Side.TARGET)
 
     def _flow(self) -> None:
-        """Reads from each side just as long as there is room."""
+        """Reads from each side while there is room."""
         for side in Side:
             transport = self._transports[side]
             reads = self.tunnel.reads(side)
@@ -283,7 +277,7 @@ class _End(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._connection is not None:
             self._connection.finished(self._side)
-        return True  # the other direction may go on
+        return True  # the other direction may continue
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:

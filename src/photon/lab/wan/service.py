@@ -1,4 +1,5 @@
-"""The proxy as a process: what ``photon wan serve`` runs, and its control as a gRPC service; see wan.proto."""
+"""The proxy as a process: the implementation of ``photon wan serve``, and its control as a gRPC service; see
+wan.proto."""
 
 from __future__ import annotations
 
@@ -16,10 +17,8 @@ from photon.lab.wan.links import Fault
 from photon.lab.wan.proxy import CONNECTIONS_MAX, Proxy
 from photon.supervision.routes import Route
 
-REQUESTS_MAX = 64
-"""Requests in flight at once."""
-OTHER_FILES = 256
-"""Descriptors kept for listeners, control and logs."""
+REQUESTS_MAX = 64  # requests in flight at once
+OTHER_FILES = 256  # descriptors kept for listeners, control and logs
 STOP_GRACE_S = 1.0
 
 
@@ -39,7 +38,7 @@ class WanService:
 
 
 async def start_server(proxy: Proxy, address: str, tls: Tls | None = None) -> HealthyServer:
-    """Listens at host:port, not serving yet. Raises CannotListen."""
+    """Listens at host:port, without serving yet. Raises CannotListen."""
     metrics = ProcessMetrics([reads(proxy)])
     return await listen_for(
         address, wire.CONTROL, WanService(proxy), requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
@@ -56,7 +55,7 @@ async def serve(
     ready: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Serves until ``stop`` is set. ``control``: host:port; ``delay_s``: one way, in every direction at the start.
-    ``tls`` None: the control speaks plain text; what passes the proxy stays as it is.
+    Without ``tls`` the control uses plain text; bytes through the proxy are never changed.
 
     ``ready(port)`` is called with the control's port once all listen. Raises CannotListen.
     """
@@ -75,7 +74,8 @@ async def serve(
 
 
 def connections_max(routes: int) -> int:
-    """How many connections the process's limit of open files allows; raises the soft limit as far as it may."""
+    """The number of connections that the process's limit of open files allows; raises the soft limit as far as
+    possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * CONNECTIONS_MAX + routes + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

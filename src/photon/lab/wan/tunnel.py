@@ -1,9 +1,8 @@
-"""One connection through the proxy: what arrives from its two sides, and what to do when. Pure.
+"""One connection through the proxy: the bytes from its two sides, and the actions on them. Pure.
 
-The client's TCP connection ends at the proxy, so its ``connect()`` succeeds at once. What it costs to open a
-connection over a distance is played afterwards: SYN, SYN-ACK and ACK travel like bytes before the proxy connects to
-the target, and the client's bytes count as sent when the SYN-ACK is there. First bytes arrive when they would in
-reality.
+The client's TCP connection ends at the proxy, so its ``connect()`` succeeds at once. The cost of opening a connection
+over a distance is simulated afterwards: SYN, SYN-ACK and ACK travel like bytes before the proxy connects to the
+target, and the client's bytes count as sent when the SYN-ACK arrives. First bytes arrive when they would in reality.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from dataclasses import dataclass
 from photon.lab.wan.delay_line import SLACK_S, DelayLine, End
 from photon.lab.wan.links import Fault, Link
 
+# Bytes of memory on their way in one direction of one connection; above it its sender is not read from. Allows 100
+# MiB/s at 300 ms one way.
 IN_FLIGHT_MAX = 32 << 20
-"""Bytes of memory on their way in one direction of one connection; above it its sender is not read from. Allows
-100 MiB/s at 300 ms one way."""
+# The same while nothing gets through: the senders of a cut link keep their data in their own buffers.
 HELD_MAX = 1 << 20
-"""The same while nothing gets through: what the senders of a cut link want to say stays in their own buffers."""
-STEP_BYTES_MAX = 1 << 20
-"""Handed to a transport at once, so that it can say when it is full."""
+STEP_BYTES_MAX = 1 << 20  # bytes handed to a transport at once, so that it can report that it is full
 
 
 class Side(enum.IntEnum):
@@ -59,7 +57,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End this side in order, after what was written to it."""
+    """End this side in order, after the bytes written to it."""
 
     side: Side
 
@@ -100,7 +98,7 @@ class Tunnel:
 
     def __init__(self, forth: Link, back: Link, now: float) -> None:
         """The client has connected. ``now``: monotonic seconds, here and below."""
-        self._lanes = (_Lane(forth, Side.TARGET), _Lane(back, Side.CLIENT))  # by the side that sends
+        self._lanes = (_Lane(forth, Side.TARGET), _Lane(back, Side.CLIENT))  # by the sending side
         self._phase = _Phase.SYN
         self._since = now
         self._gone = [False, False]
@@ -132,9 +130,9 @@ class Tunnel:
         self._lanes[side].line.push(End.BROKEN, now)
         towards = self._lanes[side.other]
         towards.line.clear()
-        towards.blocked = False  # what still comes is thrown away
+        towards.blocked = False  # further bytes are dropped
         if side is Side.TARGET:
-            self._phase = _Phase.OPEN  # for what it still has to tell the client
+            self._phase = _Phase.OPEN  # the target still has bytes for the client
         if all(self._gone) or self._phase in _AFTER:
             self._end()
 
@@ -142,13 +140,13 @@ class Tunnel:
         self._lanes[side.other].blocked = blocked
 
     def reads(self, side: Side) -> bool:
-        """Whether there is room for more bytes from a side."""
+        """True if there is room for more bytes from a side."""
         lane = self._lanes[side]
         flows = lane.link.passes and self._phase is _Phase.OPEN
         return lane.line.held < (IN_FLIGHT_MAX if flows else HELD_MAX)
 
     def wake_at(self) -> float | None:
-        """When step() is to be called at the latest, if nothing happens."""
+        """The latest time for the next step(), if nothing happens."""
         if self._phase in _AFTER:
             link = self._handshake_link()
             return self._since + link.delay_s if link.passes else None
@@ -157,7 +155,7 @@ class Tunnel:
         return min((due for lane in self._lanes if (due := lane.due_at()) is not None), default=None)
 
     def step(self, now: float) -> list[Action]:
-        """What is to be done now, in order; call again until there is nothing."""
+        """The actions to take now, in order; call again until there are none."""
         if self.done:
             return []
         if self._lanes[Side.CLIENT].link.fault is Fault.RESET:

@@ -25,7 +25,7 @@ def set_request(changes: Iterable[Change]) -> pb.SetRequest:
 
 
 def changes(request: pb.SetRequest) -> list[Change]:
-    """What a request asks for. Raises WireError."""
+    """The changes in a request. Raises WireError."""
     return [
         Change(
             each.source,
@@ -54,7 +54,7 @@ def list_reply(directions: Iterable[DirectionNow]) -> pb.ListReply:
 
 
 def directions(reply: pb.ListReply) -> Sequence[DirectionNow]:
-    """What a reply lists. Raises WireError."""
+    """The directions in a reply. Raises WireError."""
     return [
         DirectionNow(
             each.source,
