@@ -1,1 +1,1 @@
-"""Sinks: what is published, in another form and place, each record once."""
+"""Sinks: published records in another form and place, each record once."""

@@ -1,11 +1,11 @@
-"""Writes what is published into a topic of Kafka, records and cursor in one transaction.
+"""Writes published records into a topic of Kafka, records and cursor in one transaction.
 
 A message's value is the output record, its key the event id, its header ``kind`` its kind. The cursor goes to
 ``TOPIC-photon-cursors``, compacted, one partition, under the sink's name. A consumer with ``isolation.level`` at
 ``read_committed`` sees each record once.
 
-The transactional id is made of topic and name: of two sinks of one name Kafka fences the one that began first, and
-finishes or takes back its transaction before the other is told where to begin.
+The transactional id consists of topic and name: of two sinks with one name Kafka fences the older one, and completes
+or aborts its transaction before it tells the other where to begin.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
 
-ANSWER_S = 30.0  # this long an answer of the cluster is waited for; brokers that start again take seconds
-REACH_S = 10.0  # this long at most until a connection begins to answer: a wrong address is told soon
+ANSWER_S = 30.0  # maximum wait for an answer of the cluster; restarting brokers take seconds
+REACH_S = 10.0  # maximum wait until a connection begins to answer: a wrong address is reported soon
 ABORT_S = 5.0
 POLL_S = 0.1
-TRANSACTION_MS = 60_000
-"""Kafka takes back by itself what a sink that is gone has left open for so long: readers wait for it."""
+TRANSACTION_MS = 60_000  # Kafka aborts a lost sink's open transaction after this long: readers wait for it.
 MESSAGE_BYTES_MAX = 256 << 20  # the topic's own limit decides
 QUEUE_KIB = 64 << 10
+# Errors that a retry cannot fix
 REFUSALS = (
     "MSG_SIZE_TOO_LARGE",
     "RECORD_LIST_TOO_LARGE",
@@ -44,24 +44,23 @@ REFUSALS = (
     "_AUTHENTICATION",
     "_INVALID_ARG",
 )
-"""Errors that trying again does not mend."""
 CURSORS = "-photon-cursors"
+# Small segments: all of it is read at each start
 CURSOR_TOPIC = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
-"""Small segments: all of it is read at each start."""
 
 
 class KafkaTarget:
-    """One producer. Raises as ``Target``, also at its making; ExtraMissing."""
+    """One producer. Raises as ``Target``, also from its constructor; ExtraMissing."""
 
     def __init__(self, into: TopicAddress, name: str, kinds: Sequence[str], settings: Mapping[str, str]) -> None:
-        """``settings``: of librdkafka, beside the address."""
+        """``settings``: of librdkafka, besides the address."""
         self._kafka = needed("confluent_kafka", "kafka")
         self._admin = needed("confluent_kafka.admin", "kafka")
         self._into, self._name = into, name
         self._cursors = into.topic + CURSORS
         self._where = f"Kafka at {into.brokers}"
         self._base = {"log_level": 0, **settings, "bootstrap.servers": into.brokers}
-        self._refused: Any = None  # the first error with which the cluster has refused a message
+        self._refused: Any = None  # the first error with which the cluster refused a message
         self._begun = False
         try:
             self._made_ready()
@@ -72,7 +71,7 @@ class KafkaTarget:
                 "transactional.id": f"photon-sink-{into.topic}-{name}", "on_delivery": self._delivered,
             })  # fmt: skip
             self._producer.init_transactions(ANSWER_S)
-            # Only now: what an earlier sink of this name had begun to commit is committed, and no other one can
+            # Only now: pending commits of an earlier sink of this name are completed, and no other sink can commit
             self._stored = self._found() or Committed.beginning(kinds)
         except self._kafka.KafkaException as error:
             raise self._failed(error) from None
@@ -90,7 +89,7 @@ class KafkaTarget:
 
     # -- beginning -----------------------------------------------------------------------------------------------
     def _made_ready(self) -> None:
-        """The topic is there, and that of the cursors. Raises UsageError, Unreachable, KafkaException."""
+        """Ensures that the topic and that of the cursors exist. Raises UsageError, Unreachable, KafkaException."""
         admin = self._admin.AdminClient(self._base)
         try:
             admin.list_topics(timeout=REACH_S)
@@ -120,9 +119,9 @@ class KafkaTarget:
                 raise
 
     def _found(self) -> Committed | None:
-        """What was committed last under this name. Raises UsageError, KafkaException."""
+        """The last commit under this name. Raises UsageError, KafkaException."""
         place = self._kafka.TopicPartition(self._cursors, 0)
-        # Beyond transactions of other names that are open: one of ours that is committed may stand behind them
+        # Beyond open transactions of other names: a committed one of ours may be behind them
         end = self._end(place)
         consumer = self._kafka.Consumer({
             "fetch.wait.max.ms": 50, **self._base, "group.id": "photon-sink", "enable.auto.commit": False,
@@ -206,7 +205,7 @@ class KafkaTarget:
             self._producer.commit_transaction(ANSWER_S)
 
     def _failed(self, error: Any) -> PhotonError:
-        """Whatever it is, the transaction is not committed here: whoever connects again hears whether it was."""
+        """In any case the transaction is not committed here: after reconnecting, the sink learns whether it was."""
         if error.args[0].name() in ("_FENCED", "PRODUCER_FENCED"):
             return TakenOver(
                 f"{self._where}: another sink of the name {self._name} writes into {self._into.topic}; what this one "
@@ -221,7 +220,7 @@ class KafkaTarget:
         return PhotonError(said) if error.args[0].name() in REFUSALS else Unreachable(said)
 
     def close(self) -> None:
-        """Takes back what is open, so that readers need not wait for it."""
+        """Aborts an open transaction, so that readers need not wait for it."""
         if self._begun:
             with contextlib.suppress(self._kafka.KafkaException):
                 self._producer.abort_transaction(ABORT_S)

@@ -1,4 +1,4 @@
-"""``manifest.jsonl``: which files of a sink count, and where it goes on. Append-only; one line for each roll."""
+"""``manifest.jsonl``: a sink's valid files, and where it continues. Append-only; one line for each roll."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from photon.config.versioned_file import decoded
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that the manifest lists."""
 
-    name: str
-    """Relative to the sink's directory."""
+    name: str  # relative to the sink's directory
     kind: str
     records: int
     bytes: int
     crc32: int
-    first_ns: int | None = None
-    """Smallest event time; None: no record has one."""
+    first_ns: int | None = None  # smallest event time; None: no record has one
     last_ns: int | None = None
-    rest: int  # records with something that did not fit its column
+    rest: int  # records with values that did not fit their columns
 
 
 class Roll(msgspec.Struct, frozen=True, kw_only=True):
-    """A line: what became visible at once, and the cursor after it (``photon.outputs.Cursor``, its JSON)."""
+    """A line: the files that became visible together, and the cursor after them (``photon.outputs.Cursor``, its
+    JSON)."""
 
     number: int
     files: list[SinkFile]
     cursor: msgspec.Raw
+    # Kind -> types of the payloads' columns from the next file on, if they are new (``outputs.json_types``).
     types: dict[str, dict[str, Any]] | UnsetType = UNSET
-    """Kind -> types of the payloads' columns from the next file on, where they are new (``outputs.json_types``)."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_sink", tag=2):
@@ -45,17 +44,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_sink",
     format: str
     kinds: list[str]
     columns: str  # struct or flat
-    partition: str | UnsetType = UNSET
-    """hour: DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC."""
-    schema: dict[str, Any] | UnsetType = UNSET
-    """Types of the payloads that were given; unset: they are found."""
+    partition: str | UnsetType = UNSET  # hour: DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC
+    schema: dict[str, Any] | UnsetType = UNSET  # given types of the payloads; unset: they are inferred
 
 
 _T = TypeVar("_T")
 
 
 class ManifestDamaged(PhotonError):
-    """The manifest is not as it was written; one line."""
+    """The manifest differs from what was written; one line."""
 
 
 def header_line(header: Header) -> bytes:
@@ -67,7 +64,7 @@ def roll_line(roll: Roll) -> bytes:
 
 
 def header_of(data: bytes, where: Path) -> Header | None:
-    """None: there is none yet. Raises ManifestDamaged."""
+    """``None`` means there is none yet. Raises ManifestDamaged."""
     first, newline, _ = data.partition(b"\n")
     if not newline:
         return None
@@ -82,7 +79,7 @@ def _damaged(where: Path, why: Exception) -> ManifestDamaged:
 
 
 def types_after(rolls: Sequence[Roll]) -> dict[str, dict[str, Any]]:
-    """Kind -> types of the payloads' columns, as the newest roll leaves them."""
+    """Kind -> types of the payloads' columns after the newest roll."""
     found: dict[str, dict[str, Any]] = {}
     for roll in rolls:
         found |= {} if isinstance(roll.types, UnsetType) else roll.types
@@ -97,9 +94,9 @@ def _decoded(line: bytes, kind: type[_T], where: Path) -> _T:
 
 
 def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
-    """The rolls, and the length of what is whole: a last line without newline was torn by a crash.
+    """The rolls, and the length of the whole lines: a last line without newline was torn by a crash.
 
-    Raises ManifestDamaged; UsageError for the manifest of a sink of another sort.
+    Raises ManifestDamaged; UsageError for the manifest of another kind of sink.
     """
     whole = data[: data.rfind(b"\n") + 1]
     header = header_of(whole, where)

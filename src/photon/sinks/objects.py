@@ -1,20 +1,21 @@
-"""Output files as objects below a prefix, and ``manifest.jsonl``, which says which count (``outputs/mirrored.py``).
+"""Output files as objects below a prefix, and ``manifest.jsonl``, which lists the valid ones
+(``outputs/mirrored.py``).
 
-A final file has its own name and never changes. A compressed one is written as it is, and not again if it is there
-with its size; a plain one is compressed on the way, and not written again if the manifest names it with its length,
-or this process has written it. What a file that is not final holds at the end is an object whose name says how long
-it is (``joined/east-1-000003.upto-52144.jsonl.gz``), and so is what still counts of a retired slot (docs/reading.md).
-An object appears whole; the manifest is replaced after all that it names is there. What it does not name any more is
-deleted an hour later, so that whoever has read the manifest before finds it.
+A final file has its own name and never changes. A compressed one is written unchanged, unless it exists with its
+size; a plain one is compressed on the way, and not written again if the manifest names it with its length, or this
+process has written it. The last content of a file that is not final is an object whose name has its length
+(``joined/east-1-000003.upto-52144.jsonl.gz``); so are the valid parts of a retired slot (docs/reading.md). An object
+appears whole; the manifest is replaced once all its objects exist. Objects that it no longer names are deleted an
+hour later, so that readers of the previous manifest still find them.
 
-**One writer.** The manifest is swapped: it is written only over the one that this sink has read or written last. So
-of two sinks one ends before anybody sees what it wrote. A prefix whose manifest names files of another output, or of
+**One writer.** The manifest is swapped: it is written only over the one that this sink has last read or written. So
+of two sinks one ends before anybody sees its files. A prefix whose manifest names files of another output, or of
 kinds that this sink does not write, is refused.
 
 **Making room.** It deletes nothing on the machine: ``removable`` lists the final files that an operator may delete.
 
-**Nothing is taken back.** What a manifest has named the next one names, too, or more of the same file, whatever is
-published at the moment (a disk that is not mounted, a power cut); of a slot that is retired the final files.
+**Nothing is taken back.** Each manifest includes the previous one's content, or more of the same file, regardless of
+the current published state (a disk that is not mounted, a power cut); for a retired slot, its final files.
 """
 
 from __future__ import annotations
@@ -45,18 +46,14 @@ from photon.outputs.published import OutputFile, SlotOutput
 READ_BYTES = 1 << 20
 COMPRESSION_LEVEL = 2  # of igzip's four
 GZIP = 31  # zlib's window bits for a gzip stream
-FILES_MAX = 5_000_000
-"""Below one prefix: a slot makes up to 288 a day."""
-FOLLOW_S = 5.0
-"""Between two looks at what has become final."""
-KEPT_NS = 3600 * NS_PER_S
-"""An object that counts no more stays for so long."""
-SWAPS = 4
-"""Attempts to put a manifest over what this sink has put there itself, unanswered."""
+FILES_MAX = 5_000_000  # below one prefix: a slot makes up to 288 a day
+FOLLOW_S = 5.0  # interval of checks for newly final files
+KEPT_NS = 3600 * NS_PER_S  # how long an object that is no longer valid stays
+SWAPS = 4  # attempts to replace a manifest that an unanswered attempt of this sink may have written
 
 
 class PrefixTaken(PhotonError):
-    """Another sink writes there. One line."""
+    """Another sink writes to the prefix. One line."""
 
     def __init__(self, into: ObjectPath) -> None:
         super().__init__(
@@ -71,9 +68,9 @@ def follow(
     tell: Callable[[str], object],
     wrote: Callable[[int], object] = lambda size: None,
 ) -> None:
-    """Writes what becomes final, until ``pause`` (which waits for these seconds) returns true; then also what is not
-    final. A store that does not answer is waited for once it has answered: ``tell`` hears why, and the empty text
-    once it answers. ``wrote`` hears the bytes in all. Raises as ``pass_``."""
+    """Writes files as they become final, until ``pause`` (which waits for these seconds) returns true; then also the
+    files that are not final. Waits for a store that stops answering after its first answer: ``tell`` receives the
+    reason, and the empty text once it answers. ``wrote`` receives the total bytes. Raises as ``pass_``."""
     away = False
     sink.pass_()
     tell("")
@@ -93,7 +90,7 @@ def follow(
 
 
 class ObjectSink:
-    """Of one output. One caller at a time."""
+    """The sink of one output. One caller at a time."""
 
     def __init__(
         self, disk: Disk, place: OutputPlace, into: ObjectPath, kinds: Collection[str], clock: Clock | None = None,
@@ -105,26 +102,26 @@ class ObjectSink:
         self._at: Meta | None = None
         self._manifest: bytes | None = None
         self._unanswered: set[bytes] = set()
-        """Digests of manifests that may be there, for all this sink has heard."""
+        """Digests of manifests that may exist, as far as this sink knows."""
         with told(into):
             with contextlib.suppress(FileNotFoundError):
                 self._at, self._manifest = current_manifest(into / MANIFEST)
-            there = below(into, FILES_MAX)  # after the manifest: what it names is there
+            there = below(into, FILES_MAX)  # after the manifest: the objects that it names exist
         self._there = {name: meta.size for name, meta in there.items()}
-        self._written = set[str]()  # objects of this process
+        self._written = set[str]()  # written by this process
         self._counting = manifest_of(self._manifest or b"", into / MANIFEST)
         self._known = not self._counting
-        """The prefix holds this output, as far as can be seen."""
+        """True if the prefix holds this output, as far as is known."""
         since = 0 if self._at is None else self._at.modified_ns
         self._gone = {
-            name: max(since, meta.modified_ns)  # another sink may have written it just now, for its next manifest
+            name: max(since, meta.modified_ns)  # another sink may have just written it, for its next manifest
             for name, meta in there.items()
             if PART in name and name not in self._counting
         }
-        """Parts that do not count, and since when at the latest."""
+        """Parts that are no longer valid, and since when at the latest."""
 
     def pass_(self, *, all_of_it: bool = False) -> None:
-        """Writes what is not there. ``all_of_it``: also what files that are not final hold now. Raises
+        """Writes the missing files. ``all_of_it``: also the current content of files that are not final. Raises
         PublishedDamaged, OutputMissing, ObjectsUnavailable, PrefixTaken, UsageError, OSError."""
         published = self._place.published(self._disk, self._kinds)
         self._check(published)
@@ -142,9 +139,9 @@ class ObjectSink:
         self._clear()
 
     def removable(self) -> list[Path]:
-        """Returns the final files here that the manifest names and that are below the prefix with their size, but the
-        newest of each kind, which the slot's next start needs. Writes nothing. Raises PublishedDamaged, UsageError.
-        """
+        """Returns the local final files that the manifest names and that exist below the prefix with their size,
+        except the newest of each kind, which the slot's next start needs. Writes nothing. Raises PublishedDamaged,
+        UsageError."""
         published, found = self._place.published(self._disk, self._kinds), []
         self._check(published)
         for slot in published:
@@ -158,7 +155,7 @@ class ObjectSink:
         return found
 
     def _has(self, file: OutputFile, path: Path) -> bool:
-        """True if this final file, which stands at ``path``, is below the prefix."""
+        """True if this final file at ``path`` also exists below the prefix."""
         name = _object(file)
         size, there = path.stat().st_size, self._there.get(name)
         if path.name.endswith(FINAL_SUFFIX):
@@ -176,28 +173,28 @@ class ObjectSink:
             name = ""
             if not slot.retired and file.final:
                 name = self._final(output, file)
-                if not name and file.kind in named:  # readers would pass over it
+                if not name and file.kind in named:  # otherwise readers would skip it
                     raise OutputMissing(output / _object(file), f"was moved away before it was below {self._into}")
             elif slot.retired and self._counts(file):
                 name = _object(file)
-            # Readers go from file to file: none is passed over because a later one is final already.
+            # Readers go from file to file: none may be skipped because a later one is final already.
             elif file.length and (slot.retired or all_of_it or file.number < newest.get(file.kind, -1)):
                 name = self._part(output, file)
             if name:
                 named.add(file.kind)
                 yield name, file
-        if slot.retired and not named:  # readers that stand in it are to know
+        if slot.retired and not named:  # readers positioned in it must learn of it
             none = OutputFile(name_of(min(self._kinds), slot.slot, 0), 0, True, False)
             yield self._part(output, none), none
 
     def _counts(self, file: OutputFile) -> bool:
-        """Of a retired slot: all that counts of the file is there, perhaps nowhere else, as a final one."""
+        """True if the valid content of a retired slot's file exists, perhaps only there, as a final one."""
         shown = self._counting.get(_object(file))
         return shown is not None and shown.file in self._there and shown.uncompressed_bytes == file.length
 
     def _keep(self, counting: dict[str, MirroredFile], published: Sequence[SlotOutput]) -> None:
-        """What readers were shown counts until there is more of it, or its slot is retired; a final file goes on: its
-        ids were cleared before, so retiring gives none of them up, and perhaps it stands nowhere else."""
+        """Content that readers were shown stays valid until there is more of it, or its slot is retired. A final file
+        stays valid: its ids were cleared before, so retiring gives none of them up, and it may be the only copy."""
         retired = {slot.slot for slot in published if slot.retired}
         now = {each.plain: each for each in counting.values()}
         for name, shown in self._counting.items():
@@ -210,7 +207,7 @@ class ObjectSink:
                 counting[name] = msgspec.structs.replace(shown, retired=shown.retired or shown.slot in retired)
 
     def _check(self, published: Sequence[SlotOutput]) -> None:
-        """Raises UsageError: the prefix holds another output."""
+        """Raises UsageError if the prefix holds another output."""
         if self._known:
             return
         if others := {each.kind for each in self._counting.values()} - set(self._kinds):
@@ -228,9 +225,9 @@ class ObjectSink:
         self._known = True
 
     def _final(self, output: Path, file: OutputFile) -> str:
-        """Its name there; empty where it is neither here nor there."""
+        """The final file's name there; empty if it exists neither here nor there."""
         name, path = _object(file), _path(output, file)
-        if path is None:  # moved away: it counts as long as its object is there
+        if path is None:  # moved away: it is valid as long as its object exists
             if name not in self._there and file.readable(0) == (file.length, file.length):  # nothing of it is read
                 with tempfile.NamedTemporaryFile(prefix="photon-") as empty:
                     self._put(name, Path(empty.name))
@@ -243,7 +240,8 @@ class ObjectSink:
         return name
 
     def _part(self, output: Path, file: OutputFile) -> str:
-        """Of a file that may still grow, or of which less counts than was written: its name says how much it is."""
+        """The name of a file that may still grow, or of which less is valid than was written: it includes the
+        length."""
         name = f"{file.name.removesuffix(PLAIN_SUFFIX)}{PART}{file.length}{FINAL_SUFFIX}"
         if name not in self._there:
             self._pack(name, output, file)
@@ -264,7 +262,7 @@ class ObjectSink:
             self._put(name, Path(packed.name))
 
     def _clear(self) -> None:
-        """Parts that have not counted for long."""
+        """Deletes parts that became invalid long ago."""
         now_ns = self._clock.now_ns()
         for name in [name for name, since_ns in self._gone.items() if now_ns - since_ns >= KEPT_NS]:
             with told(self._into):
@@ -298,7 +296,7 @@ class ObjectSink:
                     over, found = bucket_of(to).objects.swap(to.key, manifest, over), manifest
                 except ObjectChanged:
                     over, found = current_manifest(to)
-                if found == manifest:  # perhaps by an attempt that was not answered
+                if found == manifest:  # perhaps by an unanswered attempt
                     self._unanswered.clear()
                     self._at, self._manifest = over, manifest
                     return
@@ -312,16 +310,16 @@ def _digest(manifest: bytes) -> bytes:
 
 
 def _other(shown: MirroredFile, length: int) -> bool:
-    """Whether a file of which so much is published is another one than that which was shown."""
+    """True if a file with ``length`` published bytes differs from the one shown."""
     return length < shown.uncompressed_bytes if PART in shown.file else length != shown.uncompressed_bytes
 
 
 def _object(file: OutputFile) -> str:
-    """The name of a final file's."""
+    """The name of a final file's object."""
     return gzip_name(file.name)
 
 
 def _path(output: Path, file: OutputFile) -> Path | None:
-    """The final file where it stands here, in whichever form; ``None`` if it was moved away."""
+    """The local final file in either form; ``None`` if it was moved away."""
     forms = (output / _object(file), output / file.name)
     return next((path for path in (forms if file.compressed else reversed(forms)) if path.exists()), None)

@@ -1,6 +1,6 @@
-"""Writes what is published as rolled Parquet files. Memory: the lines of one row group, and its columns.
+"""Writes published records as rolled Parquet files. Memory: the lines of one row group, and its columns.
 
-The order of writes is the promise: the files, synced and renamed; then the manifest's line, with the cursor after
+The order of writes is the guarantee: the files, synced and renamed; then the manifest's line, with the cursor after
 their last record. See DESIGN.md.
 """
 
@@ -37,27 +37,25 @@ LOCK = "lock"
 SUFFIX = ".parquet"
 TEMPORARY = ".tmp"
 COMPRESSION = "zstd"
-GROUP_BYTES = 16 << 20
-"""Of lines that are held, over all files: then the largest row group is written."""
+GROUP_BYTES = 16 << 20  # bytes of pending lines over all files: beyond it the largest row group is written
 BATCH_LINES = 8192
-FILES_MAX = 128
-"""Files that are open at once, and partitions that lines are held for, over all kinds; then all roll."""
+FILES_MAX = 128  # Open files, and partitions with pending lines, over all kinds; beyond it all roll.
 HOUR_NS = 3_600_000_000_000
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the files of a sink look like. What is None is as the directory has it."""
+    """The format of a sink's files. ``None`` means as in the existing directory."""
 
-    columns: Literal["struct", "flat"] | None = None  # payloads as structs, or a column for each leaf; new: structs
-    partition: Literal["hour"] | None = None
-    """None, of a new directory: none."""
+    # Payloads as structs, or a column for each leaf; default for a new directory: structs
+    columns: Literal["struct", "flat"] | None = None
+    partition: Literal["hour"] | None = None  # None, in a new directory: unpartitioned
+    # Types of the payloads, as for ``photon.read``. None, in a new directory: inferred.
     schema: Mapping[str, Any] | None = None
-    """Types of the payloads, as ``photon.read`` takes them. None, of a new directory: found."""
 
     def header(self, kinds: Sequence[str], there: Header | None = None) -> Header:
-        """``there``: the directory's; None: it is new. Raises UsageError."""
+        """``there``: the directory's; ``None`` means it is new. Raises UsageError."""
         default = there or Header(format=FORMAT, kinds=list(kinds), columns="struct")
         return Header(
             format=FORMAT,
@@ -76,8 +74,8 @@ _TIMED = msgspec.json.Decoder(_Timed)
 
 
 def by_hour(data: bytes) -> dict[str, bytes]:
-    """Directory -> those of the lines that go there: ``date=2026-11-25/hour=18``, UTC; of lines without an event time
-    Hive's name for it. Raises LineUnreadable."""
+    """Directory -> its lines: ``date=2026-11-25/hour=18``, UTC; for lines without an event time Hive's name for that.
+    Raises LineUnreadable."""
     found: dict[int | None, list[bytes]] = {}
     for line in data.splitlines(keepends=True):
         try:
@@ -95,24 +93,24 @@ def _directory(hour: int | None) -> str:
 
 
 class _File:
-    """One Parquet file under construction: what pyarrow writes passes through here to the disk. It is made with its
+    """One Parquet file under construction: pyarrow's writes pass through here to the disk. It is created with its
     first row group."""
 
     def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes) -> None:
         self._disk, self._path = disk, path
         self._append: AppendFile | None = None
-        """None: before the first row group, and once it was ended."""
+        """``None`` before the first row group, and after the end."""
         self._kind, self._types = kind, types
         self._crc32, self._written, self.records, self._rest = 0, 0, 0, 0
         self._times: list[int] = []
         self._lines: list[bytes] = []
         self.filled = 0
-        """Bytes of lines that are held for the next row group."""
+        """Bytes of pending lines for the next row group."""
         self.closed = False
         self._writer: Any = None
-        """None: before the first row group."""
+        """``None`` before the first row group."""
 
-    # -- what pyarrow asks of a file -----------------------------------------------------------------------------
+    # -- file interface for pyarrow ------------------------------------------------------------------------------
     def write(self, data: Any) -> int:
         assert self._append is not None
         chunk = bytes(data)
@@ -133,7 +131,7 @@ class _File:
     # -- records -------------------------------------------------------------------------------------------------
     @property
     def open(self) -> bool:
-        """Whether it holds a descriptor."""
+        """True if it holds a descriptor."""
         return self._append is not None
 
     def add(self, data: bytes) -> None:
@@ -172,7 +170,7 @@ class _File:
         return table, [each for each in ends.values() if each is not None]
 
     def end(self) -> None:
-        """Writes what is left, and makes it durable. Raises LineUnreadable, OSError."""
+        """Writes the rest, and makes it durable. Raises LineUnreadable, OSError."""
         self.write_group()
         assert self._append is not None
         self._writer.close()
@@ -190,17 +188,17 @@ class _File:
         return b"".join(self._lines).splitlines()
 
     def abandon(self) -> None:
-        """The file is of no use, unless it was ended."""
+        """Drops the file, unless it was ended."""
         if self._append is None:
             return
         if self._writer is not None:
-            with contextlib.suppress(Exception):  # pyarrow's, of a writer that was not ended
+            with contextlib.suppress(Exception):  # errors of pyarrow about an unfinished writer
                 self._writer.close()
         self._append.close()
 
 
 def _first(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """So many bytes of the lines, or a little more."""
+    """About ``size`` bytes of the lines, or a little more."""
     for line in lines:
         if size <= 0:
             return
@@ -209,22 +207,22 @@ def _first(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def _portions(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Python's objects of some lines at a time are many times as large as their columns."""
+    """Some lines at a time, as their Python objects are many times larger than their columns."""
     for at in range(0, len(lines), BATCH_LINES):
         yield lines[at : at + BATCH_LINES]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a sink has made visible since it began."""
+    """The amount that a sink has made visible since it began."""
 
     files: int
     records: int
 
 
 class ParquetSink:
-    """A directory of Parquet files, one sink at a time. A context manager: leaving it gives up what no ``roll`` has
-    made visible; that is written again next time."""
+    """A directory of Parquet files, one sink at a time. A context manager: leaving it drops records that no ``roll``
+    has made visible; they are written again next time."""
 
     def __init__(
         self,
@@ -236,8 +234,8 @@ class ParquetSink:
         form: Form = Form(),
         say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """Takes the directory up where it was left. ``say`` hears of new columns and of values that do not fit.
-        Raises UsageError, ManifestDamaged, ExtraMissing, OSError."""
+        """Resumes the directory. ``say`` receives new columns and values that do not fit. Raises UsageError,
+        ManifestDamaged, ExtraMissing, OSError."""
         needed("pyarrow.parquet", "parquet")
         self._disk, self._directory, self._monotonic, self._say = disk, directory, monotonic, say
         self._rolling = Rolling(limits)
@@ -257,7 +255,7 @@ class ParquetSink:
         self._types = self._typed(manifest.types_after(rolls))
         self._told: set[str] = set()
         self.cursor: bytes | None = bytes(rolls[-1].cursor) if rolls else None
-        """Behind all that counts. None: the beginning."""
+        """The cursor after all valid records; ``None`` is the beginning."""
 
     def _locked(self) -> int:
         lock = lock_file(self._directory / LOCK)
@@ -271,7 +269,7 @@ class ParquetSink:
         return form.header(kinds, there)
 
     def _typed(self, known: Mapping[str, Any]) -> dict[str, LineTypes]:
-        """Returns the types of each kind; one that was not written yet has none before its first row group."""
+        """Returns the types of each kind; a kind not written yet has none before its first row group."""
         flat, schema = self._header.columns == "flat", self._header.schema
         if not isinstance(schema, UnsetType):
             return {kind: LineTypes.of_schema(schema, flat=flat) for kind in self._header.kinds}
@@ -297,7 +295,7 @@ class ParquetSink:
         return rolls
 
     def _names(self, directory: str) -> Iterator[str]:
-        """Relative to the sink's directory, of files in it and in its partitions."""
+        """Names, relative to the sink's directory, of files in it and in its partitions."""
         for name in self._disk.names(self._directory / directory):
             if "=" in name:
                 yield from self._names(f"{directory}/{name}")
@@ -335,7 +333,7 @@ class ParquetSink:
         return sum(file.open for file in self._files.values())
 
     def _write_group(self, at: tuple[str, str]) -> None:
-        """The first of a kind is what its types are found of."""
+        """The first group of a kind is the sample for its types."""
         kind, _ = at
         types = self._types.get(kind)
         if types is not None and not types.known:
@@ -344,12 +342,12 @@ class ParquetSink:
         self._files[at].write_group()
 
     def tick(self) -> None:
-        """To be called now and then while nothing comes."""
+        """Call from time to time while no records come."""
         if self._rolling.due(self._monotonic()):
             self.roll()
 
     def roll(self) -> None:
-        """Makes visible what was added, if anything was. Raises LineUnreadable, OSError."""
+        """Makes added records visible, if there are any. Raises LineUnreadable, OSError."""
         if self._cursor is None:
             return
         told = []
@@ -374,7 +372,7 @@ class ParquetSink:
         )
 
     def _grown(self, kinds: set[str]) -> dict[str, dict[str, Any]]:
-        """Kind -> its types from the next file on, where the manifest does not have them yet."""
+        """Kind -> its types from the next file on, if the manifest lacks them."""
         found = {}
         for kind in sorted(kinds):
             types = self._types[kind]

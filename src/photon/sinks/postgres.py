@@ -1,4 +1,4 @@
-"""Writes what is published into a table of PostgreSQL, rows and cursor in one transaction.
+"""Writes published records into a table of PostgreSQL, rows and cursor in one transaction.
 
 =============  ===========  ==========================================================================================
 kind           text
@@ -9,7 +9,7 @@ line           text         the record's line where jsonb cannot hold it (``\\u0
 =============  ===========  ==========================================================================================
 
 ``photon_sinks``, in the same schema, has a row for each sink and table. A commit changes the row only if its cursor
-is the one that this sink has set, so of two sinks of one name one ends, and no row comes twice.
+is the one that this sink has set, so of two sinks with the same name one ends, and no row comes twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
 
 SINKS = "photon_sinks"
-LOCK = 0x70686F746F6E  # of those who make tables: advisory, for a transaction
+LOCK = 0x70686F746F6E  # advisory lock for creating tables, held for a transaction
+# Used if the address does not set them
 DEFAULTS = {
     "application_name": "photon sink",
     "connect_timeout": "10",
@@ -36,15 +37,14 @@ DEFAULTS = {
     "keepalives_idle": "10",
     "client_encoding": "UTF8",
 }
-"""Where the address says nothing of it."""
-REFUSED = ("22", "54")  # classes of SQLSTATE: data that does not fit its type, or a limit of the server's
+REFUSED = ("22", "54")  # classes of SQLSTATE: data that does not fit its type, or a limit of the server
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = ("kind", "event_id", "key", "event_time", "event_time_ns", "record", "line")
 _Row = tuple[bytes | None, ...]
 
 
 class PostgresTarget:
-    """One connection. Raises as ``Target``, also at its making; ExtraMissing."""
+    """One connection. Raises as ``Target``, also from its constructor; ExtraMissing."""
 
     def __init__(self, address: str, table: str, name: str, kinds: Sequence[str]) -> None:
         """``address``: as libpq takes it. ``table``: may name its schema."""
@@ -83,7 +83,7 @@ class PostgresTarget:
         return self._stored
 
     def _begin(self, kinds: Sequence[str]) -> Committed:
-        """Makes the tables where they are not there, and finds the sink's row."""
+        """Creates missing tables, and finds the sink's row."""
         where = f"{self._where}, sink {self._name} of {self._named}"
         try:
             self._do("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
@@ -124,7 +124,7 @@ class PostgresTarget:
 
     def _failed(self, error: Any) -> PhotonError:
         said = f"{self._where}: {_said(error)}"
-        # A server that ends, fails over, is full or gave up a deadlock is one of these; limits of its own are not
+        # Covers a server that ends, fails over, is full or resolved a deadlock; limits of its own are not included
         if isinstance(error, self._psycopg.OperationalError) and (error.sqlstate or "")[:2] not in REFUSED:
             return Unreachable(said)
         return PhotonError(f"{said}; the transaction is taken back")
@@ -134,14 +134,14 @@ class PostgresTarget:
         rows = _rows(batch)
         try:
             if self._connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
-                self._check()  # which begins the transaction that what follows is a part of
+                self._check()  # which begins the transaction of the following statements
             self._copy(rows)
         except self._psycopg.Error as error:
             raise self._failed(error) from None
         return len(rows)
 
     def _check(self) -> None:
-        """Notices early what ``commit`` would; it locks nothing, as a machine that is lost would hold the lock."""
+        """Notices early what ``commit`` would; it locks nothing, as a lost machine would hold the lock."""
         found = self._do(
             "SELECT committed FROM {sinks} WHERE sink = %s AND into_table = %s", (self._name, self._named)
         ).fetchone()
@@ -155,7 +155,7 @@ class PostgresTarget:
         )
 
     def _copy(self, rows: list[_Row]) -> None:
-        """Of rows that PostgreSQL refuses the one that is the reason is found by halves, and goes in as text."""
+        """If PostgreSQL refuses rows, the offending one is found by bisection, and inserted as text."""
         names = self._sql.SQL(", ").join(map(self._sql.Identifier, _COLUMNS))
         statement = self._sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, names)
         try:
@@ -217,7 +217,7 @@ def _rows(batch: Batch) -> list[_Row]:
 
 
 def _text(data: bytes | None) -> bytes | None:
-    """None where it is no text that PostgreSQL holds."""
+    """``None`` if it is not text that PostgreSQL can store."""
     if data is None or b"\0" in data:
         return None
     try:

@@ -1,7 +1,8 @@
-"""``photon serve sink``: what a datacentre publishes, written to where ``[sink.NAME]`` says, as long as it runs.
+"""``photon serve sink``: writes a datacentre's published records to the target in ``[sink.NAME]``, as long as it
+runs.
 
-The sinks are those of ``photon sink``, with ``--follow``. Whatever the other side does, this process answers, says in
-one line what is the matter, and tries again: where a sink stands is known there, so nothing comes twice.
+The sinks are those of ``photon sink``, with ``--follow``. If the target fails, this process stays responsive, reports
+the problem in one line, and tries again: the sink's position is stored at the target, so nothing comes twice.
 """
 
 from __future__ import annotations
@@ -34,28 +35,25 @@ from photon.sinks.transactions import COMMIT_BYTES, pour_into
 if TYPE_CHECKING:
     from photon.sinks.transactions import Target
 
-AGAIN_S, AGAIN_MOST_S = 2.0, 30.0
-"""What failed is tried again after so long; each time later, up to the latter."""
-COMMIT_S = 1.0
-"""Servers are given what there is so long after its first record."""
+AGAIN_S, AGAIN_MOST_S = 2.0, 30.0  # wait before a failed sink is tried again; longer each time, up to the latter
+COMMIT_S = 1.0  # servers receive pending records this long after the first one
 
 log = get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Standing:
-    """What the process says of its sink. Any thread."""
+    """The state of the process's sink, as reported. Thread-safe."""
 
     name: str
     into: str
     bytes: int = 0
     problem: str = ""
     since_s: float = 0.0
-    went_on: bool = False
-    """Once: what it was told can be right."""
+    went_on: bool = False  # it has worked once, so its configuration can be right
 
     def told(self, problem: str) -> None:
-        """Empty: it goes on."""
+        """An empty ``problem`` means that it works again."""
         if problem and not self.problem:
             self.since_s = time.monotonic()
         if problem != self.problem:
@@ -107,8 +105,8 @@ class _Work:
     ending: threading.Event = field(default_factory=threading.Event)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``, or something fails. Raises UsageError before it has gone on for the first time: the file
-        is to be changed then. Later it is the other side that has changed, and may be changed back."""
+        """Runs until ``stop``, or a failure. Raises UsageError before it has worked for the first time: the file must
+        be changed then. Later the target has changed, and may be changed back."""
         running = asyncio.create_task(asyncio.to_thread(self._run))
         await first(stop, [running])
         if stop.is_set():

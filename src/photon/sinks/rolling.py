@@ -1,4 +1,4 @@
-"""When what a sink has taken becomes visible."""
+"""Decides when records in a sink become visible."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 class RollLimits:
     """Files are closed, and transactions committed, at whichever limit comes first."""
 
-    bytes: int = 128 << 20  # of JSON Lines that went into it
+    bytes: int = 128 << 20  # of JSON Lines written into it
     age_s: float = 600.0  # since its first record
 
 
 @dataclass(slots=True)
 class Rolling:
-    """Of what is being written. Times are monotonic seconds."""
+    """The state of the current roll. Times are monotonic seconds."""
 
     limits: RollLimits
     filled: int = 0
@@ -28,11 +28,11 @@ class Rolling:
             self.since_s = now_s
 
     def due(self, now_s: float) -> bool:
-        """Whether to make it visible now."""
+        """True if it should become visible now."""
         if self.since_s is None:
             return False
         return self.filled >= self.limits.bytes or now_s - self.since_s >= self.limits.age_s
 
     def rolled(self) -> None:
-        """Starts counting for what comes next."""
+        """Starts counting for the next roll."""
         self.filled, self.since_s = 0, None

@@ -1,8 +1,8 @@
-"""What sinks into a server have in common: records, and the cursor behind them, go there in one transaction.
+"""Common parts of sinks into a server: records, and the cursor after them, are written in one transaction.
 
-Exactly once is the server's: where the sink stands is what the server has committed, and nothing else. Whoever
-begins, or begins again after the server was away, asks it and reads on there; so it does not matter whether a commit
-that was never answered took place.
+Exactly once rests on the server: the sink's position is what the server has committed, and nothing else. A sink that
+starts, or reconnects, asks the server and reads on there; so it does not matter whether a commit without an answer
+took place.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from photon.config.errors import PhotonError, UsageError
 from photon.library import Batch
 from photon.sinks.rolling import Rolling, RollLimits
 
-COMMIT_BYTES = 8 << 20  # of JSON Lines in a transaction, and the last batch
+COMMIT_BYTES = 8 << 20  # of JSON Lines in a transaction, plus the last batch
 RETRY_S = 0.1
-RETRY_MAX_S = 5.0  # a server that does not answer is asked again after twice the time, up to this
+RETRY_MAX_S = 5.0  # maximum wait before an unanswering server is asked again; it doubles up to this
 
 
 class Unreachable(PhotonError):
-    """The server does not answer, or has given a transaction up: what it has not committed comes again."""
+    """The server does not answer, or has aborted a transaction: uncommitted records come again."""
 
 
 class TakenOver(PhotonError):
@@ -33,18 +33,18 @@ class TakenOver(PhotonError):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """What the server holds of a sink, in the same transaction as the records."""
+    """The server's state of a sink, committed in the same transaction as the records."""
 
     kinds: str  # joined by commas
-    cursor: str | None = None  # Behind all that counts (``photon.outputs.Cursor``, its line). None: the beginning.
-    records: int = 0  # in all
+    cursor: str | None = None  # after all valid records (``photon.outputs.Cursor``, its line); None: the beginning
+    records: int = 0  # in total
 
     @classmethod
     def beginning(cls, kinds: Sequence[str]) -> Committed:
         return cls(",".join(kinds))
 
     def check(self, kinds: Sequence[str], where: str) -> None:
-        """Raises UsageError: it was begun with other kinds of records."""
+        """Raises UsageError if it was begun with other kinds of records."""
         if self.kinds != ",".join(kinds):
             raise UsageError(
                 f"{where}: was begun with kinds {self.kinds.replace(',', ' and ')}; this run wants "
@@ -67,19 +67,19 @@ class Target(Protocol):
 
     @property
     def committed(self) -> Committed:
-        """As the server has it."""
+        """The server's state."""
         ...
 
     def add(self, batch: Batch) -> int:
-        """Into the transaction that is open; how many records. Raises LineUnreadable."""
+        """Adds to the open transaction; returns the number of records. Raises LineUnreadable."""
         ...
 
     def commit(self, after: Committed) -> None:
-        """Ends the transaction with this in it."""
+        """Commits the transaction, including ``after``."""
         ...
 
     def close(self) -> None:
-        """What is not committed is given up."""
+        """Drops uncommitted records."""
         ...
 
 
@@ -111,9 +111,9 @@ class _Transaction:
         self.rolling.rolled()
 
 
-Wait = Callable[[float], bool]  # waits for this many seconds; True: asked to stop
+Wait = Callable[[float], bool]  # waits for this many seconds; True if asked to stop
+# (cursor, function for waiting while no records come) -> the batches after the cursor
 Batches = Callable[[bytes | None, Callable[[float], object]], Iterator[Batch]]
-"""What follows a cursor, and how it is to wait while nothing comes."""
 
 
 def pour_into(
@@ -125,10 +125,10 @@ def pour_into(
     monotonic: Callable[[], float],
     say: Callable[[str], object],
 ) -> int:
-    """All batches to the server, across its absences; how many records were committed. ``say``: hears what is the
-    matter, and the empty text whenever all is committed.
+    """Writes all batches to the server, across its outages; returns the number of records committed. ``say`` receives
+    problems, and the empty text whenever everything is committed.
 
-    Raises what the target does; Unreachable only where the server never answered.
+    Raises as the target; Unreachable only if the server never answered.
     """
     first: int | None = None
     known, delay = 0, RETRY_S

@@ -1,6 +1,6 @@
 """Tables kept up to date by transactions and observers, after Google's Percolator (OSDI 2010).
 
-``DESIGN.md`` has the rules. These names follow semantic versioning.
+``DESIGN.md`` has the rules. The names exported here follow semantic versioning.
 """
 
 from photon.tables.api import BadName, Conflict, OutcomeUnknown, StoreFailed, TablesError, TooOld

@@ -1,7 +1,7 @@
-"""What tables stand on: a store of rows, timestamps, and what goes wrong.
+"""The foundations of tables: a store of rows, timestamps, and errors.
 
-Names of tables, rows and columns are text; rows are ordered by code point, which is the order of their UTF-8 bytes.
-A store knows nothing of transactions: metas and versions are opaque bytes to it (``cell.py`` has their encoding).
+Names of tables, rows and columns are text; rows are ordered by code point, which is the order of their UTF-8 bytes. A
+store knows nothing of transactions: metas and versions are opaque bytes to it (``cell.py`` has their encoding).
 """
 
 from __future__ import annotations
@@ -12,36 +12,37 @@ from typing import NamedTuple, Protocol
 from photon.config.errors import PhotonError, UsageError
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------------
+# -- errors
+# ------------------------------------------------------------------------------------------------------------
 class TablesError(PhotonError):
-    """Of tables; one line."""
+    """An error of tables; one line."""
 
 
 class Conflict(TablesError):
-    """Somebody else has written, or is about to write, what this transaction writes. Nothing of it was done, nor will
-    be: begin again (``retrying``)."""
+    """Another client has written, or is about to write, a cell of this transaction. Nothing of the transaction was
+    done, nor will be: begin again (``retrying``)."""
 
 
 class OutcomeUnknown(TablesError):
-    """The store stopped answering at the commit: whether it is done, readers will decide. Nothing in between: all of
-    the transaction or nothing."""
+    """The store stopped answering at the commit: readers will decide whether it is done. All of the transaction is
+    done, or nothing."""
 
 
 class TooOld(TablesError):
-    """The transaction began before the safe point: versions that it would have to read may be gone. Begin again."""
+    """The transaction began before the safe point: versions that it would need may be gone. Begin again."""
 
 
 class StoreFailed(TablesError):
-    """The store or the oracle did not answer. Of what was asked for, it is not known what was done."""
+    """The store or the oracle did not answer. It is not known which part of the request was done."""
 
 
 class BadName(UsageError):
-    """A name or value that tables do not hold."""
+    """A name or value that tables cannot hold."""
 
 
 # -- the store -------------------------------------------------------------------------------------------------------
 class Cell(NamedTuple):
-    """Where a value lies."""
+    """The place of a value."""
 
     table: str
     row: str
@@ -49,41 +50,41 @@ class Cell(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Asks for columns of a row."""
+    """A request for columns of a row."""
 
     table: str
     row: str
-    columns: Sequence[str] | None  # None means all that the row has
-    upto: int  # the newest version at this timestamp or before is wanted
+    columns: Sequence[str] | None  # None means all columns of the row
+    upto: int  # read the newest version at or before this timestamp
 
 
 class Held(NamedTuple):
-    """What a column holds. There are columns with a meta and no version (yet), never the reverse."""
+    """The content of a column. A column may have a meta and no version (yet), never the reverse."""
 
     meta: bytes | None
     commit: int = 0  # the timestamp of ``version``
-    version: bytes | None = None  # The newest at ``upto`` or before. None means there is none.
+    version: bytes | None = None  # the newest at or before ``upto``; None means there is none
 
 
 NOTHING = Held(None)
 EVER = 2**62  # above every timestamp
-RowRead = Mapping[str, Held]  # column -> what it holds; columns that hold nothing may be left out
+RowRead = Mapping[str, Held]  # column -> its content; empty columns may be left out
 
 
 class Mutation(NamedTuple):
-    """One conditional change of one row: if the meta of ``cell`` is ``expected`` (None: absent), all of the rest is
-    written, in one step; else nothing is."""
+    """One conditional change of one row: if the meta of ``cell`` is ``expected`` (``None`` means absent), all the
+    rest is written, in one step; otherwise nothing is."""
 
     cell: Cell
     expected: bytes | None
     meta: bytes
     version: bytes | None = None
-    commit: int = 0  # the timestamp to write ``version`` at, if there is one
-    notify: int = 0  # if not 0: writes the notification of ``cell`` with this start timestamp
+    commit: int = 0  # timestamp of ``version``, if there is one
+    notify: int = 0  # if not 0: start timestamp of the notification to write for ``cell``
 
 
 class Notification(NamedTuple):
-    """``column`` of a row was locked by the transaction that began at ``start``: observers may have to run."""
+    """The transaction that began at ``start`` locked ``column`` of a row: observers may have to run."""
 
     table: str
     row: str
@@ -92,7 +93,7 @@ class Notification(NamedTuple):
 
 
 class Claims(Protocol):
-    """A note for each row, of who works on it (``locks.py``). All raise StoreFailed."""
+    """A note on each row about the client working on it (``locks.py``). All raise StoreFailed."""
 
     def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]: ...
 
@@ -104,82 +105,84 @@ class Claims(Protocol):
 class RowStore(Claims, Protocol):
     """A sorted map of rows, each read and changed atomically. Safe for many threads and processes.
 
-    What was acknowledged stays, through any crash that the store survives. All methods raise StoreFailed where the
-    store does not answer, except ``mutate`` and ``decide``.
+    Acknowledged changes survive any crash that the store survives. All methods raise StoreFailed if the store does
+    not answer, except ``mutate`` and ``decide``.
     """
 
     @property
     def round_trips(self) -> int: ...  # to servers, so far
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """One answer a read, each a row at one moment; in one round trip where the store can. Several reads are of
-        several moments."""
+        """One answer for each read, each a row at one moment; in one round trip if the store can. Several reads may
+        be of several moments."""
         ...
 
     def mutate(self, mutations: Sequence[Mutation], *, first_decides: bool = False) -> list[bool | None]:
-        """One answer a mutation: done, refused (it was not done and never will be), or None: not known; it may be
-        done now, later, or never. In any order and at the same time, each for itself.
+        """One answer for each mutation: done, refused (it was not done and never will be), or ``None``, meaning
+        unknown: it may be done now, later, or never. They run concurrently, in any order, each by itself.
 
-        ``first_decides``: the first is done before any other is begun, and they are begun only if it was done; else
-        the answer to them is refused. Never raises StoreFailed.
+        ``first_decides``: the first is completed before any other begins, and the others begin only if it was done;
+        otherwise they are answered as refused. Never raises StoreFailed.
         """
         ...
 
     def decide(self, mutations: Sequence[Mutation]) -> bool | None:
-        """The answer to the first, as ``mutate`` with ``first_decides``. The others are not waited for: they are done
+        """The answer to the first, as ``mutate`` with ``first_decides``. Does not wait for the others: they are done
         before the call returns, or later, or never. Never raises StoreFailed."""
         ...
 
     def flush(self) -> None:
-        """Waits until nothing is left of what ``decide`` does later."""
+        """Waits until the deferred mutations of ``decide`` are finished."""
         ...
 
     def scan(
         self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
     ) -> list[tuple[str, RowRead]]:
-        """Up to ``limit`` rows from ``begin`` on, before ``end`` (None: the table's), in order, that hold anything in
-        ``columns`` (None: any). Less than ``limit``: there are no more. Each row is read as by ``read``."""
+        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None``: the table's), in order, that hold
+        anything in ``columns`` (``None``: any). Fewer than ``limit`` means there are no more. Each row is read as by
+        ``read``."""
         ...
 
     def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
-        """All versions of a cell with timestamps above ``after``, with these, in any order. Seldom used."""
+        """All versions of a cell with timestamps above ``after``, with their timestamps, in any order. Rarely
+        used."""
         ...
 
     def dirty(self, table: str, begin: str, limit: int) -> list[Notification]:
-        """Up to ``limit`` notifications of rows from ``begin`` on, ordered by row, column, start. Costs what the
-        number of notifications costs, not what that of the cells does."""
+        """Up to ``limit`` notifications of rows from ``begin`` on, ordered by row, column, start. The cost depends on
+        the number of notifications, not of cells."""
         ...
 
     def notify(self, notifications: Sequence[Notification]) -> None:
-        """Writes notifications, whatever the cells hold."""
+        """Writes notifications, regardless of the cells' content."""
         ...
 
     def forget(self, notifications: Sequence[Notification]) -> None:
-        """Removes exactly these. One that is written later with another start timestamp stays, also if that is a
-        lower one (in HBase: a qualifier of its own each, or deletes of exact versions)."""
+        """Removes exactly these. A notification written later with another start timestamp stays, even with a lower
+        one (in HBase: one qualifier for each, or deletes of exact versions)."""
         ...
 
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
-        """In up to ``limit`` rows from ``begin`` on: removes of each column the versions that are older than its
-        newest one at ``safe_point`` or before. Returns how many, and the row to go on at (None: done)."""
+        """In up to ``limit`` rows from ``begin`` on: removes the versions of each column that are older than its
+        newest one at or before ``safe_point``. Returns their number, and the row to continue at (``None``: done)."""
         ...
 
     def tables(self) -> list[str]:
-        """Names of the tables that hold anything, without those of the system (``SYSTEM``)."""
+        """Names of the non-empty tables, without the system's (``SYSTEM``)."""
         ...
 
     def close(self) -> None:
-        """After ``flush``."""
+        """Call after ``flush``."""
         ...
 
 
+# The table with the tables' own data, in metas without versions (``system.py``). Every store has it.
 SYSTEM = "photon-system"
-"""The table with what tables themselves keep, in metas without versions (``system.py``). A store has it always."""
 
 
 # -- timestamps ------------------------------------------------------------------------------------------------------
 class Oracle(Protocol):
-    """Hands out timestamps from 1 on, each once. Any that is asked for after another was received is higher, over all
+    """Hands out timestamps from 1 on, each once. A timestamp requested after another was received is higher, over all
     clients, restarts and leaders. Safe for many threads."""
 
     round_trips: int  # to servers, so far
@@ -192,10 +195,10 @@ class Oracle(Protocol):
 
 
 class Liveness(Protocol):
-    """Which clients live. A client's token stands in its locks."""
+    """Tells which clients are alive. A client's token is in its locks."""
 
     token: str  # this client's: printable ASCII without spaces, at most 100 characters
 
     def dead(self, token: str) -> bool:
-        """The client surely lives no more. False: it may live."""
+        """True if the client is certainly dead. False: it may be alive."""
         ...

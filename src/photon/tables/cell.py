@@ -1,4 +1,4 @@
-"""What a column's meta and its versions say, as bytes that a person can read.
+"""The encoding of a column's meta and its versions, as bytes that a person can read.
 
     commit  C1 COMMIT START MARKS
     lock    L1 START WALL_MS TOKEN COMMIT LAST_START MARKS\n["table","row","column"]\n=VALUE
@@ -17,29 +17,29 @@ from photon.tables.api import Cell, StoreFailed
 
 
 class Commit(NamedTuple):
-    """The newest version of a column, and how many roll-backs there were since. (commit, marks) only ever grows."""
+    """The newest version of a column, and the number of roll-backs since. (commit, marks) only ever grows."""
 
     commit: int
     start: int  # the start timestamp of the transaction that wrote it
     marks: int
 
 
-NEVER = Commit(0, 0, 0)  # of a column without a meta: nobody has written it yet
+NEVER = Commit(0, 0, 0)  # of a column without a meta: never written
 
 
 class Lock(NamedTuple):
     """A transaction is about to write the column."""
 
     start: int
-    wall_ms: int  # when it was locked or prolonged, by the clock of its client
-    token: str  # its client's
+    wall_ms: int  # when it was locked or prolonged, by its client's clock
+    token: str  # its client's token
     before: Commit
     primary: Cell
-    value: bytes | None  # None means the column is to be deleted
+    value: bytes | None  # None means that the column will be deleted
 
 
 def read_meta(meta: bytes | None) -> Commit | Lock:
-    """Raises StoreFailed where it is damaged, or of a version that is not known here."""
+    """Raises StoreFailed if it is damaged, or has an unknown version."""
     if meta is None:
         return NEVER
     try:
@@ -89,7 +89,7 @@ def version_of(start: int, value: bytes | None) -> bytes:
 
 
 def value_of(version: bytes | None) -> bytes | None:
-    """None: deleted, or never written."""
+    """``None``: deleted, or never written."""
     if version is None:
         return None
     _, is_value, value = version.partition(b"=")

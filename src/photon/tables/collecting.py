@@ -1,4 +1,4 @@
-"""Old versions are removed (rule 9): publish a safe point, wait a grace, resolve older locks, remove."""
+"""Removes old versions (rule 9): publish a safe point, wait a grace period, resolve older locks, remove."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ROWS = 500  # rows of a page
 
 
 def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s: float) -> int:
-    """Removes what no transaction can read that begins now, began in the last ``keep_s`` seconds, or is held: takes
-    that long and a grace. Returns how many versions it removed. Raises StoreFailed."""
+    """Removes versions that cannot be read by any transaction that begins now, began in the last ``keep_s`` seconds,
+    or is held; takes that long plus a grace period. Returns the number of versions removed. Raises StoreFailed."""
     safe_point = around.timestamp()
     around.sleep(keep_s)
     return remove(around, resolver, move_safe_point(around, system, safe_point))
 
 
 class Collector:
-    """Collects each time that versions have been kept for long enough. Of those that run over one store one works,
-    whose safe point comes first; where it dies at work, the next one has the rest to do."""
+    """Collects each time that versions have been kept for long enough. Of several collectors over one store, the one
+    whose safe point comes first works; if it dies during the work, the next one finishes it."""
 
     def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView) -> None:
         self._around = around
@@ -47,15 +47,15 @@ class Collector:
                 stop.wait(min(keep_s, self._around.limits.patience_s))
 
     def step(self, seen: int, safe_point: int) -> int:
-        """``safe_point``: a timestamp that is old enough now; ``seen``: what was published before it was taken.
-        Returns how many versions it removed. Raises StoreFailed."""
+        """``safe_point``: a timestamp that is old enough now; ``seen``: the published value before it was taken.
+        Returns the number of versions removed. Raises StoreFailed."""
         moved = move_safe_point(self._around, self._system, safe_point, seen)
         return remove(self._around, self._resolver, moved) if moved > seen else 0
 
 
 def move_safe_point(around: Surroundings, system: SystemView, wanted: int, seen: int | None = None) -> int:
-    """Publishes it as far as snapshots are not held below it; never back. Returns where it is then, and ``seen``,
-    with nothing done, where somebody else has moved it since it was ``seen``. Raises StoreFailed."""
+    """Publishes the safe point as far as held snapshots allow; never moves it back. Returns its position, or ``seen``
+    without doing anything if another client has moved it since it was ``seen``. Raises StoreFailed."""
     mine = 0
 
     def moved(state: State) -> State:
@@ -76,8 +76,8 @@ def move_safe_point(around: Surroundings, system: SystemView, wanted: int, seen:
 
 
 def remove(around: Surroundings, resolver: Resolver, safe_point: int) -> int:
-    """What nobody reads from a safe point on that was published; waits a grace first. Returns how many versions.
-    Raises StoreFailed."""
+    """Removes versions that are unreadable after a published safe point; waits a grace period first. Returns the
+    number of versions. Raises StoreFailed."""
     around.sleep(around.limits.grace_s)
     removed = 0
     for table in around.store.tables():
@@ -92,7 +92,7 @@ def remove(around: Surroundings, resolver: Resolver, safe_point: int) -> int:
 
 
 def locks(store: RowStore, table: str, before: int) -> list[tuple[Cell, bytes]]:
-    """Cells with the locks of transactions that began before ``before``, and these."""
+    """Cells with locks of transactions that began before ``before``, and the locks."""
     found, begin = [], ""
     while True:
         page = store.scan(table, begin, None, None, 0, ROWS)
@@ -108,7 +108,7 @@ def locks(store: RowStore, table: str, before: int) -> list[tuple[Cell, bytes]]:
 
 
 def _resolve(around: Surroundings, resolver: Resolver, table: str, safe_point: int) -> None:
-    """No lock is left of a transaction that began before the safe point; those that commit still are broken off."""
+    """Resolves all locks of transactions that began before the safe point; those still committing are aborted."""
     back_off = BackOff(around)
     while found := locks(around.store, table, safe_point):
         for cell, meta in found:

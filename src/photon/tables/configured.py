@@ -1,4 +1,4 @@
-"""Tables as ``[tables]`` of a deployment file says."""
+"""Opens tables as configured by ``[tables]`` of a deployment file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from photon.tables.store.hbase import HBaseRows
 from photon.tables.tables import Tables
 from photon.tables.timestamps.client import RegistryOracle
 
+# The identity whose certificate is shown to the registry's replicas, with ``[tls]``.
 IDENTITY: ContextVar[str] = ContextVar("IDENTITY", default=OPERATOR)
-"""Whose certificate is shown to the registry's replicas, where there is ``[tls]``."""
 
 
 def open_configured(path: Path) -> Tables:
@@ -26,7 +26,7 @@ def open_configured(path: Path) -> Tables:
 
 
 def open_tables(settings: Settings, base: Path) -> Tables:
-    """``base``: what the paths of the settings are relative to. Raises UsageError, StoreFailed."""
+    """``base``: directory for relative paths in the settings. Raises UsageError, StoreFailed."""
     tables = settings.tables
     if tables is None:
         raise UsageError("tables: is not in the configuration; add [tables], with file or thrift")

@@ -1,5 +1,5 @@
-"""A stream of records into tables, exactly once: its cursor is a cell of the transaction that writes what was made of
-the records."""
+"""Loads a stream of records into tables, exactly once: its cursor is a cell of the transaction that writes the
+results."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, Protocol
 
 from photon.tables.api import TablesError
 
-CURSORS = "photon-cursors"  # the table of cursors: a row for each name that something is loaded under
+CURSORS = "photon-cursors"  # the table of cursors: a row for each load name
 AT_ONCE = 100  # records in a transaction
 
 
 class LoadedElsewhere(TablesError):
-    """Two programs load under one name."""
+    """Two programs load under the same name."""
 
 
 class Source(Protocol):
-    """As ``photon.library.Output``: what follows a cursor, in pieces that each have the cursor after it."""
+    """Like ``photon.library.Output``: the records after a cursor, in batches that each have the cursor after it."""
 
     def batches(
         self, *, cursor: bytes | None = None, follow: bool = False, lines: int | None = None
     ) -> Iterable[Any]:
-        """Of objects with ``records()`` and ``cursor`` (text as bytes)."""
+        """Yields objects with ``records()`` and ``cursor`` (text as bytes)."""
         ...
 
 
@@ -35,13 +35,13 @@ def load(
     at_once: int = AT_ONCE,
     follow: bool = False,
 ) -> int:
-    """``work(transaction, record)`` for each record behind the cursor ``name``, ``at_once`` in a transaction by
-    ``run`` (``Tables.run``); returns how many. A program that was killed goes on behind its last commit.
+    """Runs ``work(transaction, record)`` for each record after the cursor ``name``, ``at_once`` in a transaction by
+    ``run`` (``Tables.run``); returns their number. A killed program continues after its last commit.
 
-    Raises LoadedElsewhere, OutcomeUnknown (start again: the cursor says what is done), what ``work`` and the source
-    raise.
+    Raises LoadedElsewhere, OutcomeUnknown (start again: the cursor tells which records are done), and errors from
+    ``work`` and the source.
     """
-    work = getattr(work, "work", work)  # of a function that is @retrying
+    work = getattr(work, "work", work)  # for a @retrying function
     cursor = run(lambda transaction: transaction.table(CURSORS).row(name).get("cursor"))
     loaded = 0
     start = None if cursor is None else cursor.encode()

@@ -1,5 +1,5 @@
-"""Advisory locks: so that two observers' threads or processes do not work on one row. Nothing that is right depends
-on them, so they need no lease and no state that lasts."""
+"""Advisory locks, so that threads and processes of observers do not work on the same row. Correctness does not depend
+on them, so they need no lease and no durable state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from photon.tables.api import Claims, Liveness
 
 
 class RowLocks:
-    """Among the threads of this process by what they hold here, among all processes of a store by notes in it:
-    WALL_MS TOKEN of who works on a row; three round trips for any number of rows. A note holds while its client may
-    live, and ``age_s`` by wall clock at the most. It is written without a check: two who look at the same moment both
-    take the row, and one of them meets a conflict there."""
+    """Excludes other threads of this process by a set in memory, and other processes by notes in the store: WALL_MS
+    TOKEN of the client working on a row; three round trips for any number of rows. A note is valid while its client
+    may be alive, and for at most ``age_s`` by wall clock. It is written without a check: two clients that look at the
+    same moment both take the row, and one of them meets a conflict there."""
 
     def __init__(self, claims: Claims, liveness: Liveness, clock: Clock, age_s: float) -> None:
         self._held: set[tuple[str, str]] = set()
@@ -26,7 +26,7 @@ class RowLocks:
         self._age_ms = age_s * 1000
 
     def acquire(self, table: str, rows: Iterable[str], most: int) -> list[str]:
-        """The first of ``rows``, ``most`` at the most, that nobody else has: locked now. Does not wait. Raises
+        """Locks and returns the first of ``rows``, at most ``most``, that nobody else holds. Does not wait. Raises
         StoreFailed."""
         with self._lock:
             got = list(islice((row for row in rows if (table, row) not in self._held), most))
@@ -58,7 +58,7 @@ class RowLocks:
             self._held.difference_update((table, row) for row in rows)
 
     def _holds(self, claim: bytes | None) -> bool:
-        """Of somebody else; what cannot be read holds nothing."""
+        """True for a valid claim of another client; an unreadable one is ignored."""
         wall_ms, _, token = (claim or b"").decode(errors="replace").partition(" ")
         if not wall_ms.isdigit() or token == self._liveness.token or self._liveness.dead(token):
             return False

@@ -32,15 +32,15 @@ from photon.tables.tables import TRIES_S, Row, Tables, TransactionFace, name_of
 from photon.tables.transaction import Transaction
 
 Work = TypeVar("Work", bound=Callable[..., object])
-Dirty = tuple[tuple[str, str], list[Notification]]  # row and column, and what notifies them
+Dirty = tuple[tuple[str, str], list[Notification]]  # row and column, and their notifications
 
 PAGE = 200  # notifications that are read at once
-ROWS_SEEN = 256  # keys of rows that scans may begin at
+ROWS_SEEN = 256  # keys of rows at which scans may begin
 FAILED_MAX = 10_000
+# Wait before a failed observer is tried again on that row: doubled each time, up to the second value.
 FAILED_WAIT_S = (1.0, 60.0)
-"""An observer that raises is tried again on that row after so long; twice as long each time, up to the second."""
+# Wait between two polls of an idle program, for all its threads together: doubled each time, up to the second value.
 IDLE_S = (0.02, 0.2)
-"""Between two looks of a program that finds nothing to do, whatever its threads: twice as long each time."""
 REST_S_MAX = 1.0
 LEAVE_S = 10.0  # a process that stops waits for its threads at most this long, and then ends without them
 BATCH = 16  # rows that a thread takes at once
@@ -48,7 +48,7 @@ BATCH = 16  # rows that a thread takes at once
 
 @dataclass(frozen=True)
 class Observer:
-    """``run(transaction, row)`` after ``column`` of a row of ``table`` has changed."""
+    """Runs ``run(transaction, row)`` after ``column`` of a row of ``table`` has changed."""
 
     name: str
     table: str
@@ -63,7 +63,7 @@ class Observer:
 
     @property
     def seeded(self) -> str:
-        """As it stands in the system's table."""
+        """Its name in the system's table."""
         return f"{self.table}/{self.acknowledged}"
 
 
@@ -73,11 +73,11 @@ def observer(
     """``@observer(tables, table="clicks", column="campaign")``: the function runs with (transaction, row) after the
     column has changed, in a transaction of its own, whose commit acknowledges all changes before its start.
 
-    ``name`` (the function's): under another one it runs again for what is notified. Several changes may be one run;
-    of each change at most one run commits. What it does beside the tables may happen several times.
+    ``name`` (default: the function's): with another name it runs again for pending notifications. Several changes may
+    be one run; for each change at most one run commits. Effects outside the tables may happen several times.
 
-    ``time_limit_s``: of its own code in one run, not of the tables; 0 means no limit. A run that raises or takes
-    longer counts for nothing and is tried again. A call that blocks is ended when it returns.
+    ``time_limit_s``: for its own code in one run, without the tables' time; 0 means no limit. A run that raises or
+    takes longer has no effect and is tried again. A blocking call is ended when it returns.
     """
 
     def decorated(work: Work) -> Work:
@@ -92,7 +92,8 @@ def observer(
 
 
 class ObserverFailed(TablesError):
-    """The code of an observer raises or hangs; what it was to see to is not lost. ``cells``: one line for each."""
+    """An observer's code raises or hangs; the changes that it was to handle are not lost. ``cells``: one line for
+    each."""
 
     exit_code = 3
 
@@ -103,13 +104,14 @@ class ObserverFailed(TablesError):
 
 
 class _Guarded(Transaction):
-    """The transaction of one run: the store's time is not the observer's, and its calls are never broken off."""
+    """The transaction of one run: the store's time does not count as the observer's, and its calls are never
+    interrupted."""
 
     guard: Watched | None = None
 
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
-        guard, self.guard = self.guard, None  # within itself it is not left twice
+        guard, self.guard = self.guard, None  # nested calls must not leave it twice
         if guard is None:
             yield
             return
@@ -141,10 +143,10 @@ class _Guarded(Transaction):
 
 
 class Worker:
-    """Runs the observers of a program, in as many threads and processes as there are."""
+    """Runs the observers of a program, in any number of threads and processes."""
 
     def __init__(self, tables: Tables, *, locks: RowLocks | None = None) -> None:
-        """``locks``: those of ``tables``."""
+        """``locks`` defaults to those of ``tables``."""
         self._tables = tables
         self._around = tables.around
         self._locks = locks or tables.around.locks
@@ -162,8 +164,8 @@ class Worker:
         self._log = structlog.get_logger("photon.tables")
 
     def publish(self) -> None:
-        """Every writer notifies these observers from now on. Those that are new are notified of all that is there
-        already: takes a grace. Raises StoreFailed."""
+        """Every writer notifies these observers from now on. New ones are notified of all existing rows. Takes a
+        grace period. Raises StoreFailed."""
         observers = self._tables.observers
 
         def published(state: State) -> State:
@@ -191,7 +193,7 @@ class Worker:
             begin = page[-1][0] + "\0"
 
     def run(self, stop: threading.Event, *, threads: int = 4) -> None:
-        """Until ``stop`` is set. Raises StoreFailed only from ``publish``."""
+        """Runs until ``stop`` is set. Raises StoreFailed only from ``publish``."""
         self.publish()
         self._threads = threads
         workers = [
@@ -221,7 +223,7 @@ class Worker:
                 self._rest()
 
     def _rest(self) -> None:
-        """One thread looks for work at a time; it wakes another if there is more than it takes."""
+        """One thread at a time looks for work; it wakes another if there is more than it takes."""
         with self._news:
             self._resting += 1
             if self._news.wait(min(self._idle_s * self._resting, REST_S_MAX)):
@@ -235,8 +237,8 @@ class Worker:
             self._news.notify()
 
     def drain(self) -> int:
-        """Runs until there is nothing left to do here; returns how many runs were committed. An observer that fails
-        costs its cell only. Raises ObserverFailed at the end, StoreFailed, Conflict after a minute of these."""
+        """Runs until no work is left here; returns the number of committed runs. A failing observer blocks only its
+        cell. Raises ObserverFailed at the end, StoreFailed, and Conflict after a minute of conflicts."""
         runs = 0
         failures: dict[tuple[str, str, str], str] = {}
         back_off = BackOff(self._around, TRIES_S)
@@ -252,7 +254,7 @@ class Worker:
                             continue
                         try:
                             committed, done, clean = self._tend(table, row, column)
-                        except (Conflict, OutcomeUnknown, TooOld) as error:  # other workers are there as well
+                        except (Conflict, OutcomeUnknown, TooOld) as error:  # other workers are running too
                             at_rest, met = False, error
                             continue
                         except ObserverFailed as error:
@@ -276,8 +278,8 @@ class Worker:
                 raise met
 
     def step(self) -> int:
-        """Takes some rows behind a place by chance, of those that nobody else works on, and runs their observers.
-        Returns how many notifications it saw to."""
+        """Takes some rows after a random place that nobody else is working on, and runs their observers. Returns the
+        number of notifications handled."""
         if not self._names:
             return 0
         first, begin = self._place()
@@ -296,7 +298,7 @@ class Worker:
         return 0
 
     def _tend_all(self, table: str, dirty: Sequence[Dirty]) -> int:
-        """Those at which somebody else is met come last once more."""
+        """Rows on which another worker is met are tried once more at the end."""
         done = 0
         seen_to: list[Notification] = []
         for again in (True, False):
@@ -335,8 +337,8 @@ class Worker:
                 self._seen[int(self._around.random() * ROWS_SEEN)] = table, row
 
     def _tend(self, table: str, row: str, column: str) -> tuple[int, bool, bool]:
-        """Runs the observers of a cell that have not acknowledged its last change. Returns how many committed,
-        whether what was notified before may be forgotten, and False if this program has more to do there."""
+        """Runs the observers of a cell that have not acknowledged its last change. Returns the number of commits,
+        whether earlier notifications may be forgotten, and False if this program has more to do there."""
         committed, clean, acknowledged = 0, True, True
         here = self._by_column.get((table, column), ())
         failed: ObserverFailed | None = None
@@ -356,7 +358,7 @@ class Worker:
         return committed, clean and acknowledged, clean or not here
 
     def _observe(self, observer: Observer, row: str) -> tuple[bool, bool]:
-        """Whether it ran, and whether all that was notified before is decided and acknowledged."""
+        """Returns whether it ran, and whether all earlier notifications are decided and acknowledged."""
         tables = self._tables
         raw = _Guarded(self._around, tables.resolver, tables.system)
         held = raw.held(observer.table, row, observer.column, observer.acknowledged)
@@ -371,7 +373,7 @@ class Worker:
         return True, _decided(held, raw)
 
     def _call(self, observer: Observer, raw: _Guarded, face: TransactionFace, row: Row) -> None:
-        """Raises ObserverFailed, and what the tables raise."""
+        """Raises ObserverFailed, and errors of the tables."""
         guards: dict[str, Watched] = self._guards.__dict__.setdefault("by_name", {})
         guard = guards.get(observer.name)
         if guard is None:  # each thread has its own
@@ -397,7 +399,7 @@ class Worker:
         return ObserverFailed([f"the observer {observer.name} of {cell} {what}"])
 
     def _acknowledged(self, table: str, row: str, column: str, names: Iterable[str]) -> bool:
-        """Observers of other programs have seen the last change."""
+        """True if observers of other programs have seen the last change."""
         raw = Transaction(self._around, self._tables.resolver, self._tables.system)
         columns = [f"{column}@{name}" for name in names]
         raw.prefetch([(table, row, (column, *columns))])
@@ -425,5 +427,5 @@ def _cells(page: Iterable[Notification]) -> list[Dirty]:
 
 
 def _decided(held: Held, reader: Transaction) -> bool:
-    """Nothing that was notified before the reader's start is open, or newer than it."""
+    """True if nothing notified before the reader's start is open, or newer than it."""
     return not is_lock(held.meta) and read_meta(held.meta)[0] < reader.start

@@ -1,7 +1,7 @@
-"""Timestamps: the state that a Raft group replicates, what its leader does, and a client with one pending request.
+"""Timestamps: the state that a Raft group replicates, the leader's logic, and a client with one pending request.
 
 A range of timestamps is a committed entry. The leader answers from its range in memory, a batch of requests at a
-time, and only after it has confirmed that nobody else has allocated since the batch came: a deposed leader hands out
+time, and only after confirming that nobody else has allocated since the batch came: a deposed leader hands out
 nothing.
 """
 
@@ -18,7 +18,7 @@ from photon.tables.api import StoreFailed
 
 RANGE = 100_000  # timestamps in a range, at least
 AT_ONCE_MAX = 10_000  # timestamps in one request
-WAITING_MAX = 100_000  # requests that wait at a leader; more are refused
+WAITING_MAX = 100_000  # waiting requests at a leader; more are refused
 
 
 class Range(NamedTuple):
@@ -35,13 +35,13 @@ def allocate(timestamps: int) -> bytes:
 
 
 class OracleMachine:
-    """The replicated state: up to where timestamps are allocated. A ``StateMachine`` of the Raft host."""
+    """The replicated state: the end of the allocated timestamps. A ``StateMachine`` of the Raft host."""
 
     def __init__(self) -> None:
         self.end = 1
 
     def apply(self, index: int, command: bytes) -> Range | None:
-        """The range of an ``allocate``; None for a command that is none."""
+        """The range of an ``allocate``; ``None`` for any other command."""
         kind, _, number = command.partition(b" ")
         if kind != b"A1" or not number.isdigit():
             return None
@@ -68,7 +68,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Confirm that this replica leads, in a round that begins now, and that it has applied all that was committed
+    """Confirm that this replica leads, in a round that begins now, and that it has applied everything committed by
     then; then call ``confirmed`` with the machine's ``end``, or ``failed``."""
 
 
@@ -89,26 +89,27 @@ Action = Allocate | Confirm | Answer | Refuse
 
 
 class OracleLeader:
-    """What a replica that takes itself for the leader does; pure. Tickets are the host's, each used once."""
+    """The logic of a replica that believes it is the leader; pure. Tickets are the host's, each used once."""
 
     def __init__(self, *, range_size: int = RANGE) -> None:
         self._range_size = range_size
-        self._next = self._end = 0  # what is left of the own range
-        self._waiting: deque[tuple[int, int]] = deque()  # (ticket, timestamps) that came after the round had begun
-        self._batch: list[tuple[int, int]] = []  # those that the present round is for
-        self._busy = False  # a Confirm or Allocate is on its way
+        self._next = self._end = 0  # the rest of its own range
+        # (ticket, timestamps) that came after the current round had begun
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._batch: list[tuple[int, int]] = []  # requests of the current round
+        self._busy = False  # a Confirm or Allocate is pending
 
     def requested(self, ticket: int, timestamps: int) -> list[Action]:
-        """A client wants so many timestamps in a row."""
+        """A client wants ``timestamps`` consecutive timestamps."""
         if not 0 < timestamps <= AT_ONCE_MAX or len(self._waiting) >= WAITING_MAX:
             return [Refuse(ticket)]
         self._waiting.append((ticket, timestamps))
         return self._begin()
 
     def confirmed(self, end: int) -> list[Action]:
-        """This replica led, after the batch had come, and ``end`` was what was allocated then."""
+        """This replica was the leader after the batch had come, and ``end`` was the end of the allocation then."""
         self._busy = False
-        if end != self._end:  # somebody else has led since, and may have handed out higher ones
+        if end != self._end:  # another leader has since allocated, and may have handed out higher ones
             self._next = self._end = 0
         return self._serve()
 
@@ -167,9 +168,9 @@ class _Ticket:
 
 
 class BatchedOracle:
-    """An ``Oracle`` over ``ask(n)``, which returns the first of n timestamps in a row, or raises StoreFailed.
+    """An ``Oracle`` over ``ask(n)``, which returns the first of n consecutive timestamps, or raises StoreFailed.
 
-    At most one request is on its way; whoever comes meanwhile shares the next one.
+    At most one request is pending; callers that come meanwhile share the next one.
     """
 
     round_trips = 0
@@ -198,12 +199,12 @@ class BatchedOracle:
         return self._lead()
 
     def _lead(self) -> int:
-        """Asks for this caller and all that wait now; then one of those that came meanwhile leads."""
+        """Asks for this caller and all that wait now; then one of the later callers leads."""
         with self._lock:
             batch, self._waiting = self._waiting[: AT_ONCE_MAX - 1], self._waiting[AT_ONCE_MAX - 1 :]
         try:
             first = self._ask(len(batch) + 1)
-        except BaseException as error:  # also Ctrl-C here: the others have got nothing
+        except BaseException as error:  # also Ctrl-C here: the others have no timestamps yet
             for each in batch:
                 each.error = error
             raise
@@ -223,7 +224,7 @@ class BatchedOracle:
 
 
 class MemoryOracle:
-    """For one process, and as long as it lives."""
+    """For one process, and only for its lifetime."""
 
     round_trips = 0
 

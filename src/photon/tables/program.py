@@ -1,5 +1,5 @@
-"""The observers of a program's file, run in this process with what else somebody has to do for a store: old versions
-are collected, and how it stands is looked at."""
+"""Runs the observers of a program's file in this process, along with the maintenance of a store: old versions are
+collected, and its state is watched."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from photon.tables.observing import ObserverFailed, Worker
 from photon.tables.standing import Watch
 from photon.tables.tables import Tables
 
+# Metric -> its name among ``Tables.counts``
 COUNTED = {
     metric.name: metric.name.removeprefix("photon_tables_").removesuffix("_total")
     for metric in TABLES
     if metric.kind is Kind.COUNTER
 }
-"""Metric -> its name among ``Tables.counts``."""
 
 
 def tables_of(file: Path) -> list[Tables]:
-    """Runs the file; the ``Tables`` that stand in it by a name. Raises UsageError, one line with the place, where it
-    fails."""
+    """Runs the file; returns the ``Tables`` objects that it defines. Raises UsageError, one line with the place, if
+    it fails."""
     found: list[Tables] = []
     for each in vars(load_python(file, "observers")).values():
         if isinstance(each, Tables) and each not in found:
@@ -38,7 +38,7 @@ def tables_of(file: Path) -> list[Tables]:
 
 class Program:
     def __init__(self, file: Path) -> None:
-        """Raises UsageError, and what opening its tables raises."""
+        """Raises UsageError, and errors of opening its tables."""
         self.file = file
         self.tables: Sequence[Tables] = [each for each in tables_of(file) if each.observers]
         if not self.tables:
@@ -56,8 +56,8 @@ class Program:
         return sum((tables.counts for tables in self.tables), start=Counter())
 
     def drain(self) -> None:
-        """Runs until nothing is left to do. Raises what ``Worker.publish`` and ``Worker.drain`` do; ObserverFailed at
-        the end, for all tables."""
+        """Runs until no work is left. Raises as ``Worker.publish`` and ``Worker.drain``; ObserverFailed at the end,
+        for all tables."""
         failed: list[str] = []
         for tables in self.tables:
             worker = Worker(tables)
@@ -70,7 +70,7 @@ class Program:
             raise ObserverFailed(failed)
 
     def run(self, stop: threading.Event, *, threads: int) -> None:
-        """Until ``stop`` is set, which it is where something fails. Raises StoreFailed where the observers cannot be
+        """Runs until ``stop`` is set, which also happens on a failure. Raises StoreFailed if the observers cannot be
         published."""
         failed: list[Exception] = []
 
@@ -96,7 +96,6 @@ class Program:
             raise failed[0]
 
     def read(self, into: Readings) -> None:
-        """Its metrics."""
         counts = self.counts
         for metric, name in COUNTED.items():
             into.put(metric, counts[name])

@@ -1,4 +1,4 @@
-"""Somebody else's lock: what became of its transaction is decided at its primary (rules 1, 3 and 5)."""
+"""Another client's lock: the outcome of its transaction is decided at its primary (rules 1, 3 and 5)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from photon.tables.api import Cell, Mutation
 from photon.tables.cell import Commit, Lock, commit_meta, read_meta, rolled_back, start_of, version_of
 from photon.tables.surroundings import Surroundings
 
-SEEN_MAX = 10_000  # locks that were in the way, remembered
+SEEN_MAX = 10_000  # remembered blocking locks
 
 
 class Resolver:
-    """Of one client; safe for many threads."""
+    """The resolver of one client; safe for many threads."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -20,8 +20,8 @@ class Resolver:
         self._lock = threading.Lock()
 
     def settle(self, cell: Cell, meta: bytes, *, force: bool = False) -> bool:
-        """``meta`` is a lock on ``cell``. True: it is gone, or has changed: read again. False: its holder seems to
-        live, so wait. ``force``: it is not waited for. Raises StoreFailed."""
+        """``meta`` is a lock on ``cell``. True: it is gone, or has changed: read again. False: its holder seems to be
+        alive, so wait. ``force``: do not wait for it. Raises StoreFailed."""
         lock = read_meta(meta)
         assert isinstance(lock, Lock)
         primary = lock.primary
@@ -33,11 +33,11 @@ class Resolver:
         if isinstance(state, Lock) and state.start == lock.start:
             if not (force or self._given_up(primary, state)):
                 return False
-            return self._roll_back(primary, primary_meta, state)  # then this one, when it is met again
+            return self._roll_back(primary, primary_meta, state)  # this lock follows when it is met again
         before = state.before if isinstance(state, Lock) else state
         if commit := self._commit_of(primary, before, lock.start):
             return self._roll_forward(cell, meta, lock, commit)
-        # While another one holds the primary, and after a later commit, a slow prewrite cannot fit.
+        # While another lock holds the primary, and after a later commit, a slow prewrite cannot succeed.
         if isinstance(state, Commit) and state.commit < lock.start and not self._fence(primary, primary_meta, state):
             return True
         return self._roll_back(cell, meta, lock)
@@ -57,7 +57,7 @@ class Resolver:
         return now - first > age_s
 
     def commit_of(self, primary: Cell, start: int) -> int:
-        """The commit timestamp of the transaction that began at ``start``; 0: it is not committed (yet)."""
+        """The commit timestamp of the transaction that began at ``start``; 0 if it is not committed (yet)."""
         (held,) = self._around.read_cells([primary])
         state = read_meta(held.meta)
         return self._commit_of(primary, state.before if isinstance(state, Lock) else state, start)
@@ -73,7 +73,7 @@ class Resolver:
         return 0
 
     def _fence(self, primary: Cell, meta: bytes | None, before: Commit) -> bool:
-        """So that a prewrite of the primary that is still on its way fits no more."""
+        """Prevents a late prewrite of the primary from succeeding."""
         return self._around.store.mutate([Mutation(primary, meta, rolled_back(before))])[0] is True
 
     def _roll_back(self, cell: Cell, meta: bytes | None, lock: Lock) -> bool:

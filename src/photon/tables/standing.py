@@ -1,5 +1,5 @@
-"""How a store of tables stands: what waits for observers, how old the safe point is. What ``photon doctor`` and the
-metrics of observers say."""
+"""The state of a store of tables: pending work of observers, age of the safe point. Source of ``photon doctor`` and
+the metrics of observers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from photon.tables.surroundings import Surroundings
 from photon.tables.system import State, SystemView
 
 LOOK_S = 5.0
-DIRTY_MAX = 10_000  # notifications of a table that are counted
+DIRTY_MAX = 10_000  # maximum number of notifications counted in a table
 PAGE = 1_000
 
 
 @dataclass(frozen=True)
 class Standing:
-    """``problem`` set: the store did not answer, and the rest is not known."""
+    """If ``problem`` is set, the store did not answer, and the rest is unknown."""
 
     problem: str = ""
     dirty: int = 0  # cells that wait for observers, at most DIRTY_MAX of each table
-    oldest: int = 0  # the lowest start timestamp of their notifications; 0: there are none
+    oldest: int = 0  # the lowest start timestamp of their notifications; 0 if there are none
     where: str = ""  # its cell
-    moved_ms: int = 0  # when the safe point was moved last, by the wall clock of who did; 0: never
+    moved_ms: int = 0  # when the safe point was last moved, by the mover's wall clock; 0: never
 
 
 def look(around: Surroundings, system: SystemView) -> Standing:
-    """Costs what the notifications cost. Never raises StoreFailed."""
+    """The cost depends on the number of notifications. Never raises StoreFailed."""
     try:
         state = system.look()
         return _dirty(around, state)
@@ -53,13 +53,13 @@ def _dirty(around: Surroundings, state: State) -> Standing:
 
 
 def left_behind(around: Surroundings, lock: Lock) -> bool:
-    """Its client is dead, or has been at it for longer than a lock may get."""
+    """True if its client is dead, or the lock has exceeded its maximum age."""
     old = around.wall_ms() - lock.wall_ms > around.limits.lock_age_s * 1000
     return old or around.liveness.dead(lock.token)
 
 
 def old_locks(around: Surroundings, cells_max: int) -> tuple[list[Cell], int]:
-    """Cells whose locks are left behind, and how many cells were looked at: so many of each table at most. Raises
+    """Cells with abandoned locks, and the number of cells examined: at most ``cells_max`` of each table. Raises
     StoreFailed."""
     found, looked = [], 0
     for table in around.store.tables():
@@ -77,14 +77,14 @@ def old_locks(around: Surroundings, cells_max: int) -> tuple[list[Cell], int]:
 
 
 class Watch:
-    """Looks now and then, in a thread of its own."""
+    """Looks from time to time, in a thread of its own."""
 
     def __init__(self, around: Surroundings, system: SystemView) -> None:
         self._around = around
         self._system = system
         self.standing = Standing()
         self._began_ms = self._around.wall_ms()
-        self._since = self._around.clock.monotonic()  # when the oldest notification was seen first
+        self._since = self._around.clock.monotonic()  # when the oldest notification was first seen
 
     def look(self) -> None:
         found = look(self._around, self._system)
@@ -98,9 +98,9 @@ class Watch:
             stop.wait(LOOK_S)
 
     def oldest_dirty_s(self) -> float:
-        """Since when the oldest notification has been the same; 0: there is none."""
+        """How long the oldest notification has been the same; 0 if there is none."""
         return self._around.clock.monotonic() - self._since if self.standing.oldest else 0.0
 
     def safe_point_age_s(self) -> float:
-        """Since it was moved; where it never was, since this began to watch."""
+        """Since it was last moved; if it never was, since this watch began."""
         return max(self._around.wall_ms() - (self.standing.moved_ms or self._began_ms), 0) / 1000

@@ -1,4 +1,4 @@
-"""What all transactions of a program share: store, oracle, clocks, chance, and what they have learned."""
+"""The context that all transactions of a program share: store, oracle, clocks, randomness, and learned habits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from photon.config.clock import Clock, SystemClock
 from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, RowStore, StoreFailed
 from photon.tables.locks import RowLocks
 
-LOCK_AGE_S = 10.0  # a lock that is older is taken for one of a dead client
-GRACE_S = 4.0  # between what is published in the system's table and what relies on everybody's having seen it
-PATIENCE_S = 30.0  # a store that does not answer is asked again for this long
-KEEP_S = 3600.0  # old versions are kept for this long for those who read
+LOCK_AGE_S = 10.0  # an older lock is taken for that of a dead client
+GRACE_S = 4.0  # from publishing in the system's table until everybody has certainly seen it
+PATIENCE_S = 30.0  # how long an unanswering store is asked again
+KEEP_S = 3600.0  # how long old versions are kept for readers
 BACK_OFF_S = (0.001, 0.5)  # first and longest wait
 HABITS_MAX = 10_000
 HABIT_COLUMNS_MAX = 16
@@ -35,8 +35,8 @@ class Limits:
 
 
 class ProcessLiveness:
-    """A token names machine, process and when that started: on the same machine a dead process is noticed at once.
-    Of other machines nothing is known, so the age of a lock decides."""
+    """A token names machine, process and its start: a dead process on the same machine is noticed at once. Nothing is
+    known about other machines, so the age of a lock decides."""
 
     def __init__(self) -> None:
         self._host = socket.gethostname()[:60].replace(" ", "-") or "localhost"
@@ -49,7 +49,7 @@ class ProcessLiveness:
 
 
 def _started(process: int) -> str:
-    """When a process of this machine started, in ticks since the boot, and the boot; empty: there is none."""
+    """When a process of this machine started, in ticks since the boot, and the boot; empty if there is none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19] + "-" + boot
@@ -60,7 +60,7 @@ def _started(process: int) -> str:
 
 
 class BackOff:
-    """Waits longer each time, up to ``patience_s`` in all; each by chance between half and the whole."""
+    """Waits longer each time, up to ``patience_s`` in total; each wait is random between half and the whole."""
 
     def __init__(self, around: Surroundings, patience_s: float | None = None) -> None:
         self._around = around
@@ -69,7 +69,7 @@ class BackOff:
         self._until = around.clock.monotonic() + patience_s
 
     def wait(self) -> bool:
-        """False: patience is over."""
+        """False once patience is over."""
         around = self._around
         if around.clock.monotonic() >= self._until:
             return False
@@ -80,7 +80,7 @@ class BackOff:
 
 @dataclass
 class Surroundings:
-    """Of one client. ``counts``: what was done, for metrics."""
+    """The context of one client. ``counts``: operations, for metrics."""
 
     store: RowStore
     oracle: Oracle
@@ -91,14 +91,14 @@ class Surroundings:
     limits: Limits = field(default_factory=Limits)
     locks: RowLocks = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
+    # Table and column that was read first of a row -> columns that transactions went on to read there.
     habits: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    """Table and column that was read first of a row -> those that transactions went on to read there."""
 
     def __post_init__(self) -> None:
         self.locks = RowLocks(self.store, self.liveness, self.clock, self.limits.lock_age_s)
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """As the store's, asked again while it fails. Raises StoreFailed after all."""
+        """Like the store's, repeated while it fails. Raises StoreFailed in the end."""
         self.counts["reads"] += 1
         back_off = None
         while True:
@@ -116,7 +116,7 @@ class Surroundings:
         return [row.get(cell.column, nothing) for cell, row in zip(cells, found, strict=True)]
 
     def timestamp(self) -> int:
-        """Raises StoreFailed after patience."""
+        """Raises StoreFailed once patience is over."""
         back_off = None
         while True:
             try:
@@ -130,7 +130,7 @@ class Surroundings:
         return self.clock.now_ns() // 1_000_000
 
     def learn(self, table: str, first: str, then: str) -> None:
-        """A transaction that had read ``first`` of a row has gone on to read ``then``."""
+        """Notes that a transaction that had read ``first`` of a row went on to read ``then``."""
         known = self.habits.get((table, first), ())
         if then not in known and len(known) < HABIT_COLUMNS_MAX and len(self.habits) < HABITS_MAX:
             self.habits[table, first] = (*known, then)

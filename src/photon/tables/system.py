@@ -1,7 +1,7 @@
-"""What tables keep of themselves: the safe point and the observed columns, in one register of the system's table.
+"""The tables' own data: the safe point and the observed columns, in one register of the system's table.
 
-What is published here holds for everybody a grace later: a client that relies on what it has seen looks again when
-that is older than half a grace.
+Published data is valid for everybody after a grace period: a client that relies on its copy reads again when that is
+older than half of it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ HOLD_S_MAX = 7 * 86_400.0
 
 
 class State(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """As JSON in the register."""
+    """The register's JSON."""
 
     safe_point: int = 0  # no transaction that began earlier may read
-    moved_ms: int = 0  # when it was moved last, by the wall clock of who did
+    moved_ms: int = 0  # when it was last moved, by the mover's wall clock
+    # Start timestamps of snapshots that it must not pass -> end of the hold, by wall clock in milliseconds.
     held: dict[str, int] = {}
-    """Start timestamps of snapshots that it must not pass -> until when, by wall clocks in milliseconds."""
     observed: dict[str, list[str]] = {}  # ``TABLE/COLUMN`` -> names of its observers
-    seeded: list[str] = []  # ``TABLE/COLUMN@OBSERVER`` of those whose columns were notified as they were found
+    seeded: list[str] = []  # ``TABLE/COLUMN@OBSERVER`` of observers whose existing rows were notified
 
 
 def decode(meta: bytes | None) -> State:
@@ -43,7 +43,7 @@ def decode(meta: bytes | None) -> State:
 
 
 class _Seen(NamedTuple):
-    """By one look: threads share a view, so it is replaced as a whole."""
+    """One reading: threads share a view, so it is replaced as a whole."""
 
     at_s: float
     state: State
@@ -51,10 +51,10 @@ class _Seen(NamedTuple):
 
 
 class SystemView:
-    """What this client has seen of it."""
+    """This client's copy."""
 
     def __init__(self, around: Surroundings, own: Callable[[], set[tuple[str, str]]] = set) -> None:
-        """``own``: columns that this program observes, whether they are published yet or not."""
+        """``own``: columns that this program observes, published or not."""
         self._around = around
         self._half_grace_s = around.limits.grace_s / 2
         self._seen = _Seen(float("-inf"), State(), set())
@@ -72,25 +72,26 @@ class SystemView:
         return state
 
     def check(self, start: int) -> None:
-        """After a read: what was read by a transaction that began at ``start`` is whole. Raises TooOld."""
+        """Call after a read: verifies that a transaction that began at ``start`` could still read everything. Raises
+        TooOld."""
         self._fresh()
         if start < self.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self.safe_point}")
 
     def observed(self) -> set[tuple[str, str]]:
-        """(table, column) of all that are observed, as of the last half grace."""
+        """(table, column) of all observed columns, at most half a grace period old."""
         self._fresh()
         own = self._own()
         return self._seen.observed | own if own else self._seen.observed
 
     def observers(self, table: str, column: str) -> list[str]:
-        """Names of the published observers of a column, as of the last half grace."""
+        """Names of the published observers of a column, at most half a grace period old."""
         self._fresh()
         return self._seen.state.observed.get(f"{table}/{column}", [])
 
     def hold(self, start: int, seconds: float) -> None:
-        """The safe point does not pass ``start`` for so long, or until ``let_go``. Raises TooOld where it has,
-        TablesError, StoreFailed."""
+        """Keeps the safe point from passing ``start`` for ``seconds``, or until ``let_go``. Raises TooOld if it has
+        passed, TablesError, StoreFailed."""
         if not 0 < seconds <= HOLD_S_MAX:
             raise TablesError(f"a snapshot is held for {seconds:g} s: more than 0, and at most {HOLD_S_MAX:,.0f}")
 
@@ -152,7 +153,7 @@ def with_observer(state: State, table: str, column: str, name: str) -> State:
 
 
 def without_observer(state: State, name: str) -> State:
-    """It is to run no more: notifications do not wait for it."""
+    """Removes an observer: notifications no longer wait for it."""
     left = {key: [each for each in names if each != name] for key, names in state.observed.items()}
     seeded = [each for each in state.seeded if each.rpartition("@")[2] != name]
     return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""What a program holds in its hands: ``Tables``, its transactions and snapshots, tables and rows.
+"""The API for programs: ``Tables``, its transactions and snapshots, tables and rows.
 
 tables = Tables.open("clicks.db")
 with tables.transaction() as t:
@@ -36,13 +36,13 @@ Result = TypeVar("Result")
 
 KEY_BYTES_MAX = 1_000
 VALUE_BYTES_MAX = 1 << 20
-TRIES_S = 60.0  # a transaction that meets conflicts is tried again for this long
+TRIES_S = 60.0  # seconds for which a transaction with conflicts is retried
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _good_names: set[str] = set()
 
 
 class Row:
-    """A row in a transaction or snapshot. Values: what JSON can say, but null: str, int, float, bool, list, dict."""
+    """A row in a transaction or snapshot. Values are those of JSON except null: str, int, float, bool, list, dict."""
 
     __slots__ = ("_table", "_transaction", "key")
 
@@ -55,12 +55,12 @@ class Row:
         return f"<row {self._table}/{self.key}>"
 
     def get(self, column: str) -> Any:
-        """None: there is no value. Raises BadName, TooOld, StoreFailed."""
+        """The value, or ``None`` if there is none. Raises BadName, TooOld, StoreFailed."""
         value = self._transaction.get(self._table, self.key, column if column in _good_names else name_of(column))
         return None if value is None else orjson.loads(value)
 
     def get_many(self, *columns: str) -> tuple[Any, ...]:
-        """Several columns in one round trip."""
+        """Reads several columns in one round trip."""
         self._transaction.prefetch([(self._table, self.key, columns)])
         return tuple(map(self.get, columns))
 
@@ -71,7 +71,7 @@ class Row:
         return {}
 
     def set(self, column: str, value: Any) -> None:
-        """Written when the transaction commits. Raises BadName."""
+        """Sets the value, which is written when the transaction commits. Raises BadName."""
         if value is None:
             raise BadName(f"{self._table}/{self.key}/{column}: None is no value; delete() removes one")
         try:
@@ -87,7 +87,7 @@ class Row:
 
 
 class Table:
-    """A table in a transaction or snapshot. It is there once something is written to it."""
+    """A table in a transaction or snapshot. It exists once something is written to it."""
 
     __slots__ = ("_transaction", "name")
 
@@ -102,7 +102,8 @@ class Table:
         return Row(self._transaction, self.name, key)
 
     def scan(self, begin: str = "", end: str | None = None, *, columns: Sequence[str] | None = None) -> Iterator[Row]:
-        """Rows that have a value in ``columns`` (None: any), from ``begin`` on, before ``end`` (None: the last)."""
+        """Rows that have a value in ``columns`` (``None``: any), from ``begin`` on, before ``end`` (``None``: the
+        last)."""
         for key, _ in self._transaction.scan(self.name, begin, end, columns):
             yield Row(self._transaction, self.name, key)
 
@@ -147,26 +148,27 @@ class _Writing:
 
 
 class Snapshot(TransactionFace):
-    """All tables at one moment. What is set in it is seen in it, and goes nowhere."""
+    """All tables at one moment. Values set in it are visible in it, and never written."""
 
     __slots__ = ()
 
 
 class Tables:
-    """Tables in one store, with timestamps from one oracle. Safe for many threads; a transaction is one thread's."""
+    """Tables in one store, with timestamps from one oracle. Safe for many threads; a transaction belongs to one
+    thread."""
 
     def __init__(self, store: RowStore, oracle: Oracle, around: Surroundings | None = None) -> None:
         """``around``: clocks, limits and so on, for the same store and oracle."""
         self.around = around or Surroundings(store, oracle)
-        self.observers: list[Any] = []  # those that ``observer`` has registered in this program
+        self.observers: list[Any] = []  # registered by ``observer`` in this program
         self._own: set[tuple[str, str]] = set()
         self.system = SystemView(self.around, lambda: self._own)
         self.resolver = Resolver(self.around)
 
     @classmethod
     def open(cls, place: str | Path) -> Tables:
-        """A path: a SQLite file, made where it is not there. ``*.toml``: as the deployment file says. ``:memory:``:
-        gone with the process. Raises UsageError, ConfigError, StoreFailed."""
+        """Opens a path: a SQLite file, created if it does not exist. ``*.toml``: as configured in the deployment
+        file. ``:memory:``: lost when the process ends. Raises UsageError, ConfigError, StoreFailed."""
         if str(place) == ":memory:":
             return cls(MemoryRows(), MemoryOracle())
         if str(place).endswith(".toml"):
@@ -177,14 +179,14 @@ class Tables:
 
     @property
     def counts(self) -> Counter[str]:
-        """Since the program began: commits, conflicts, rolled_back, rolled_forward, reads, mutates, scans, locks_met,
-        observed, collected, and round_trips to the servers of store and oracle."""
+        """Counters since the program began: commits, conflicts, rolled_back, rolled_forward, reads, mutates, scans,
+        locks_met, observed, collected, and round_trips to the servers of store and oracle."""
         counts = self.around.counts
         counts["round_trips"] = self.around.store.round_trips + self.around.oracle.round_trips
         return counts
 
     def transaction(self) -> _Writing:
-        """For ``with``: commits at the end of the block unless that raises. Raises Conflict, OutcomeUnknown, TooOld,
+        """For ``with``: commits at the end of the block unless it raises. Raises Conflict, OutcomeUnknown, TooOld,
         StoreFailed."""
         return _Writing(self.begin())
 
@@ -194,8 +196,8 @@ class Tables:
 
     @contextmanager
     def snapshot(self, *, hold_s: float = 0.0) -> Iterator[Snapshot]:
-        """All tables at this moment, read only. Old versions are kept for it as for all others (``keep`` of
-        ``[tables]``, an hour); ``hold_s``: for so long, if it lasts. Raises TooOld, TablesError, StoreFailed."""
+        """All tables at this moment, read only. Old versions are kept for it as for others (``keep`` of ``[tables]``,
+        an hour); ``hold_s``: for this long instead, while it is open. Raises TooOld, TablesError, StoreFailed."""
         raw = Transaction(self.around, self.resolver, self.system)
         if not hold_s:
             yield Snapshot(raw)
@@ -204,12 +206,13 @@ class Tables:
         try:
             yield Snapshot(raw)
         finally:
-            with suppress(StoreFailed):  # then it ends by itself
+            with suppress(StoreFailed):  # the hold expires by itself then
                 self.system.let_go(raw.start)
 
     def run(self, work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """``work(transaction, *arguments)``, committed; again in a new transaction after a Conflict or TooOld, with
-        back-off. Raises Conflict after a minute of these, OutcomeUnknown, StoreFailed, what ``work`` raises."""
+        """Runs ``work(transaction, *arguments)`` and commits; repeats it in a new transaction after a Conflict or
+        TooOld, with back-off. Raises Conflict after a minute of conflicts, OutcomeUnknown, StoreFailed, and errors
+        from ``work``."""
         back_off = BackOff(self.around, TRIES_S)
         while True:
             try:
@@ -220,28 +223,29 @@ class Tables:
                     raise
 
     def load(self, source: Source, work: Callable[..., object], *, name: str = "load", follow: bool = False) -> int:
-        """``work(transaction, record)`` for each record of an output (``photon.library.Output``) exactly once: the
-        cursor ``name`` is a cell of the same transaction. Returns how many. ``loading.load`` has more."""
+        """Runs ``work(transaction, record)`` for each record of an output (``photon.library.Output``) exactly once:
+        the cursor ``name`` is a cell of the same transaction. Returns the number of records. ``loading.load`` has
+        more options."""
         return load(self.run, source, work, name=name, follow=follow)
 
     def collect(self, keep_s: float | None = None) -> int:
-        """Removes versions that no transaction reads that begins now, began in the last ``keep_s`` seconds (None:
-        ``keep`` of ``[tables]``, an hour), or is held; takes that long. Returns how many. Older transactions and
-        snapshots fail with TooOld. Where observers run, they collect by themselves."""
+        """Removes versions that cannot be read by any transaction that begins now, began in the last ``keep_s``
+        seconds (``None``: ``keep`` of ``[tables]``, an hour), or is held; takes that long. Returns their number.
+        Older transactions and snapshots fail with TooOld. Running observers collect automatically."""
         keep_s = self.around.limits.keep_s if keep_s is None else keep_s
         return collect(self.around, self.resolver, self.system, keep_s)
 
     def observe(self, table: str, column: str) -> None:
-        """Writes of this program notify observers of a column, also before a worker has published it."""
+        """Makes this program's writes notify observers of a column, even before a worker has published it."""
         self._own.add((table, column))
 
     def flush(self) -> None:
-        """Waits until nothing is left of commits: they are done once their primaries are, and the rest follows. Other
-        clients finish what a client that died before has left."""
+        """Waits until commits are completely written: they are valid once their primaries are, and the rest follows.
+        Other clients complete the commits of a client that died before that."""
         self.around.store.flush()
 
     def close(self) -> None:
-        """After ``flush``."""
+        """Call after ``flush``."""
         self.around.oracle.close()
         self.around.store.close()
 
@@ -255,8 +259,8 @@ class Tables:
 def retrying(
     tables: Tables,
 ) -> Callable[[Callable[Concatenate[Any, Arguments], Result]], Callable[Arguments, Result]]:
-    """``@retrying(tables)``: a function of a transaction becomes one that runs it, again after a Conflict
-    (``Tables.run``). What it does beside the tables may happen several times. The function itself is its
+    """``@retrying(tables)`` turns a function of a transaction into one that runs it, and repeats it after a Conflict
+    (``Tables.run``). Effects outside the tables may happen several times. The function itself is available as
     ``work``, for ``Tables.load``."""
 
     def decorated(work: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Arguments, Result]:
@@ -271,7 +275,7 @@ def retrying(
 
 
 def name_of(name: str) -> str:
-    """A table's or column's. Raises BadName."""
+    """Checks the name of a table or column. Raises BadName."""
     if name not in _good_names:
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == SYSTEM:
             raise BadName(

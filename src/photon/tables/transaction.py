@@ -1,6 +1,6 @@
 """One transaction: reads at its start, writes at its end (rules 1 to 4). ``DESIGN.md`` has the rules.
 
-Everything that may be interrupted is a call of the store or the oracle; between two of them nothing is shared.
+Only calls of the store or the oracle may be interrupted; between two of them nothing is shared.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from photon.tables.system import SystemView
 CELLS_MAX = 10_000  # cells that a transaction writes
 AT_ONCE = 64  # cells that are locked in one call
 SCAN_ROWS = 200  # rows of a page of a scan
+# Rows that a transaction remembers of its scans: beyond that, rows are read again when needed again.
 ROWS_KEPT = 10_000
-"""Rows that a transaction remembers of its scans: later ones are read again if they are asked for again."""
 
 
 class Transaction:
-    """Raw cells: values are bytes. One thread's. ``tables.py`` is what programs use."""
+    """Raw cells: values are bytes. Belongs to one thread. Programs use ``tables.py``."""
 
     def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView, *, start: int = 0) -> None:
-        """``start``: 0, or a timestamp that this client has been given."""
+        """``start``: 0, or a timestamp given to this client."""
         self._around = around
         self._resolver = resolver
         self._system = system
         self.start = start or around.timestamp()
-        self.commit_timestamp = 0  # of a transaction that has committed; 0 also where it had nothing to write
+        self.commit_timestamp = 0  # set by a commit; stays 0 if there was nothing to write
         self._read: dict[tuple[str, str], dict[str, Held]] = {}
-        self._first: dict[tuple[str, str], str] = {}  # which column was read first of a row
+        self._first: dict[tuple[str, str], str] = {}  # the first column read of each row
         self.writes: dict[Cell, bytes | None] = {}
         self._locked: dict[Cell, tuple[bytes, Commit]] = {}
 
@@ -68,7 +68,7 @@ class Transaction:
         return value_of(self.held(table, row, column).version)
 
     def held(self, table: str, row: str, column: str, *also: str) -> Held:
-        """What the column held at the start. ``also``: columns of the row that are wanted next."""
+        """The content of the column at the start. ``also``: columns of the row that will be wanted next."""
         key = table, row
         known = self._read.get(key)
         if known is None:
@@ -96,7 +96,7 @@ class Transaction:
             self._fetch(reads, cells)
 
     def _fetch(self, reads: list[Read], wanted: set[tuple[str, str, str]]) -> None:
-        """Reads until no lock is in the way of ``wanted``; other columns are taken if none is."""
+        """Reads until no lock blocks ``wanted``; other columns are taken if not locked."""
         back_off = None
         while True:
             blocked = []
@@ -116,7 +116,7 @@ class Transaction:
                     raise StoreFailed(f"{in_the_way[0][0]}: is locked, and does not become free")
 
     def _take(self, read: Read, found: RowRead) -> list[tuple[Cell, bytes]]:
-        """Remembers what is committed. Returns the locks of transactions that may commit before this one's start."""
+        """Remembers committed values. Returns the locks of transactions that may commit before this one's start."""
         known = self._read.setdefault((read.table, read.row), {})
         locks = []
         for column in read.columns if read.columns is not None else found:
@@ -132,7 +132,7 @@ class Transaction:
         return locks
 
     def _settled(self, locks: Iterable[tuple[Cell, bytes]]) -> bool:
-        """All are gone or have changed. False: some have to be waited for."""
+        """True if all are gone or have changed; False if some must be waited for."""
         self._around.counts["locks_met"] += 1
         try:
             gone = [self._resolver.settle(cell, meta) for cell, meta in locks]
@@ -143,8 +143,8 @@ class Transaction:
     def scan(
         self, table: str, begin: str = "", end: str | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[tuple[str, dict[str, bytes]]]:
-        """Rows from ``begin`` on, before ``end``, with what they had at the start and what this transaction has
-        written before the scan began; those without a value are left out. Raises TooOld, StoreFailed."""
+        """Rows from ``begin`` on, before ``end``, with their values at the start and this transaction's writes from
+        before the scan began; rows without a value are left out. Raises TooOld, StoreFailed."""
         own: dict[str, dict[str, bytes | None]] = {}
         for cell, value in self.writes.items():
             inside = cell.table == table and cell.row >= begin and (end is None or cell.row < end)
@@ -197,7 +197,7 @@ class Transaction:
 
     # -- writing -----------------------------------------------------------------------------------------------------
     def write(self, table: str, row: str, column: str, value: bytes | None) -> None:
-        """None: deletes. Raises TablesError where these are too many cells."""
+        """``None`` deletes. Raises TablesError if there are too many cells."""
         self.writes[Cell(table, row, column)] = value
         if len(self.writes) > CELLS_MAX:
             raise TablesError(f"a transaction writes more than {CELLS_MAX} cells; make it several")
@@ -207,7 +207,7 @@ class Transaction:
         StoreFailed; after all but OutcomeUnknown nothing of it was done, nor will be."""
         if not self.writes:
             return 0
-        cells = sorted(self.writes)  # of transactions that want the same cells, the first comes through
+        cells = sorted(self.writes)  # of transactions that want the same cells, the first succeeds
         try:
             observed = self._system.observed()
             self._prewrite(cells, observed)
@@ -257,7 +257,7 @@ class Transaction:
         *,
         primary: Cell,
     ) -> None:
-        """``uncertain``: cells whose prewrite was sent, and it is not known whether it was done."""
+        """``uncertain``: cells whose prewrite was sent with an unknown outcome."""
         back_off = BackOff(self._around)
         token = self._around.liveness.token.encode()
         while cells:
@@ -286,8 +286,8 @@ class Transaction:
             cells = left
 
     def _looked_again(self, cells: list[Cell], metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> list[Cell]:
-        """Which of them are not locked by this transaction. Of uncertain ones the expected meta stays what it was: it
-        is the fence (rule 4)."""
+        """Cells that this transaction has not locked. For uncertain ones the expected meta stays the same: it is the
+        fence (rule 4)."""
         left = []
         for cell, held in zip(cells, self._around.read_cells(cells), strict=True):
             now = read_meta(held.meta)
@@ -302,7 +302,7 @@ class Transaction:
         return left
 
     def _free(self, cell: Cell, metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> Commit:
-        """What is committed in a cell that nobody has locked, nor written since the start. Raises Conflict."""
+        """The committed state of a cell that nobody has locked, nor written since the start. Raises Conflict."""
         for _ in range(4):
             before = read_meta(metas[cell])
             if isinstance(before, Commit):
@@ -317,7 +317,7 @@ class Transaction:
         raise Conflict(f"{'/'.join(cell)}: somebody else writes it")
 
     def _prolong(self, primary: Cell) -> None:
-        """A commit that takes long shows that it goes on."""
+        """Prolongs the lock, as a sign that a long commit is still running."""
         meta, before = self._locked[primary]
         lock = read_meta(meta)
         wall_ms = self._around.wall_ms()
@@ -336,12 +336,12 @@ class Transaction:
         self._locked[primary] = longer, before
 
     def _commit(self, cells: list[Cell], timestamp: int) -> None:
-        """Returns with the primary's commit: the others follow; what is not done here, those who meet it do."""
+        """Returns after the primary's commit: the others follow; clients that meet unfinished ones complete them."""
         primary = cells[0]
         done = commit_meta(Commit(timestamp, self.start, 0))
         back_off = None
         while not self._decide([self._final(cell, done, timestamp) for cell in cells]):
-            # Refused: rolled back, or done by a call whose answer was lost. Not known: read and see.
+            # Refused: rolled back, or done by a call whose answer was lost. Unknown: read to find out.
             back_off = back_off or BackOff(self._around)
             try:
                 if self._is_committed(primary):
@@ -357,7 +357,7 @@ class Transaction:
         return Mutation(cell, self._locked[cell][0], done, version_of(self.start, self.writes[cell]), timestamp)
 
     def _is_committed(self, primary: Cell) -> bool:
-        """False: the lock is there still. Raises Conflict if it was rolled back, OutcomeUnknown, StoreFailed."""
+        """False if the lock still exists. Raises Conflict if it was rolled back, OutcomeUnknown, StoreFailed."""
         (held,) = self._around.read_cells([primary])
         state = read_meta(held.meta)
         if isinstance(state, Lock) and state.start == self.start:
@@ -368,13 +368,13 @@ class Transaction:
             return True
         try:
             self._system.check(self.start)
-        except TooOld:  # its version may have been there, and been collected
+        except TooOld:  # its version may have existed, and been collected
             raise OutcomeUnknown("the store took too long to answer: whether it is committed is not known") from None
         self._around.counts["conflicts"] += 1
         raise Conflict("this transaction was taken for dead, and rolled back by somebody who waited")
 
     def _give_up(self, primary: Cell) -> None:
-        """Frees what is locked, as far as the store answers; the rest is left to those who meet it."""
+        """Frees the locked cells, as far as the store answers; clients that meet the rest free it."""
         if primary in self._locked:
             cells = [primary, *(cell for cell in self._locked if cell != primary)]
             back = [Mutation(cell, self._locked[cell][0], rolled_back(self._locked[cell][1])) for cell in cells]

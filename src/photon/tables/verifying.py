@@ -1,4 +1,4 @@
-"""What must hold of all cells at every moment, looked at one by one: what ``photon table verify`` says."""
+"""Checks the invariants of all cells, one by one, for ``photon table verify``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from photon.tables.cell import Lock, read_meta, start_of
 from photon.tables.surroundings import Surroundings
 
 ROWS = 500
-PROBLEMS_MAX = 100  # told; all are counted
+PROBLEMS_MAX = 100  # reported problems; all are counted
 
 
 @dataclass
 class Findings:
     cells: int = 0
     locks: int = 0
-    old_locks: int = 0  # older than a lock may get: the next reader resolves them
-    notifications: int = 0  # observers still have to see to them
-    highest: int = 0  # timestamp in any cell
+    old_locks: int = 0  # older than a lock's maximum age: the next reader resolves them
+    notifications: int = 0  # observers still have to handle them
+    highest: int = 0  # highest timestamp in any cell
     wrong: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -30,7 +30,7 @@ class Findings:
 
 
 def verify(around: Surroundings, tables: Iterable[str]) -> Findings:
-    """May run while all else does: each cell is looked at for itself. Raises StoreFailed."""
+    """May run during normal operation: each cell is checked by itself. Raises StoreFailed."""
     found = Findings()
     for table in tables:
         _verify_table(around, table, found)

@@ -94,10 +94,10 @@ class Target(Protocol):
         """Starts processes that are held down."""
 
     async def pause(self, names: Sequence[str]) -> None:
-        """Stops processes with SIGSTOP."""
+        """Suspends processes."""
 
     async def resume(self, names: Sequence[str]) -> None:
-        """Continues paused processes."""
+        """Resumes suspended processes."""
 
     async def restart(self, name: str) -> None:
         """Ends it gracefully and starts it again."""

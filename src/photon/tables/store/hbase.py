@@ -1,4 +1,4 @@
-"""Rows in HBase through its Thrift 2 servers: ``checkAndPut``, which checks one column and writes any number of them.
+"""Rows in HBase through its Thrift 2 servers, by ``checkAndPut``, which checks one column and writes any number.
 
 One HBase table holds all tables. A row's key is the table's name, a zero byte, and the row's. Three families:
 
@@ -8,15 +8,15 @@ One HBase table holds all tables. A row's key is the table's name, a zero byte, 
                          reads nothing else
     n:\\0                 who works on the row's notifications (``locks.py``)
 
-What is not used, and why: ``checkAndMutate`` dies on the server with a NullPointerException where a column has to be
-absent; happybase has no checkAndPut of several columns; no meta is ever deleted, as the tombstone would hide one that
-is written afterwards at the same timestamp.
+Not used: ``checkAndMutate``, which fails on the server with a NullPointerException if a column has to be absent;
+happybase, which has no checkAndPut of several columns; deletes of metas, as the tombstone would hide a meta written
+later at the same timestamp.
 
-All state is in HBase, so any of several Thrift servers may be asked. A server that does not answer is left alone for
-a second. Reads are repeated elsewhere; a mutation whose answer is lost is not, as nobody knows whether it was done.
+All state is in HBase, so any of several Thrift servers may be asked. A server that does not answer is skipped for a
+second. Reads are repeated elsewhere; a mutation without an answer is not, as it may have been done.
 
-A connection has a thread of its server's to itself (hbase.thrift.minWorkerThreads, of all clients): one more waits in
-vain. So there are few, and what is done later (``decide``) has only some of them.
+A connection occupies one of its server's threads (hbase.thrift.minWorkerThreads, for all clients): a connection
+beyond them is never served. So there are few, and deferred mutations (``decide``) get only some of them.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from photon.eventstore.hbase.connection import CONNECTIONS_MAX
 from photon.eventstore.hbase.servers import Servers
 from photon.tables.api import NOTHING, SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 
-CALL_SECONDS_MAX = 20.0  # a read, with its repetitions, is given up after this long; so is a flush
-LATER_THREADS = 2  # for each server
-LATER_MAX = 256  # mutations that wait to be done later; then one is done at once
+CALL_SECONDS_MAX = 20.0  # seconds for a read with its repetitions, and for a flush
+LATER_THREADS = 2  # per server
+LATER_MAX = 256  # deferred mutations; beyond that one is done at once
 READ_ROWS = 1000
 SCAN_ROWS = 1000
 META_AT = 1  # the timestamp of all metas
 TIME_END = 2**63 - 1
 VERSIONS_MAX = 2**31 - 1
 META, VERSIONS, NOTIFY = b"m", b"w", b"n"
-CLAIM = b"\0"  # a qualifier of NOTIFY that is no notification's
+CLAIM = b"\0"  # a qualifier of NOTIFY that no notification uses
 _START = struct.Struct(">Q")
-_ONE_VERSION = 0  # of a delete: the version with exactly the timestamp
+_ONE_VERSION = 0  # in a delete: only the version with exactly the timestamp
 _ALL_VERSIONS = 1
 
 T = TypeVar("T")
 
 
 class HBaseRows:
-    """Implements api.RowStore. Nothing is opened yet."""
+    """Implements api.RowStore. Opens nothing yet."""
 
     def __init__(self, addresses: Sequence[str], table: str, clock: Clock | None = None) -> None:
         """``addresses``: host:port of each Thrift 2 server. Raises UsageError."""
@@ -68,7 +68,7 @@ class HBaseRows:
         return self._hbase.round_trips
 
     def create(self) -> bool:
-        """Makes the HBase table; False: it is there already. Raises StoreFailed."""
+        """Creates the HBase table; False if it exists already. Raises StoreFailed."""
         try:
             return self._hbase.create(self._table, ((META, 1), (VERSIONS, VERSIONS_MAX), (NOTIFY, 1)))
         except (HBaseUnavailable, HBaseRefused) as error:
@@ -234,7 +234,7 @@ class HBaseRows:
         return [column(family=family, qualifier=each.encode()) for each in columns for family in (META, VERSIONS)]
 
     def _upto(self, timestamp: int) -> Any:
-        """From 0, so that the metas are in it."""
+        """A time range from 0, so that it includes the metas."""
         return self._types.TTimeRange(minStamp=0, maxStamp=min(max(timestamp, META_AT) + 1, TIME_END))
 
     def _notification(self, notification: Notification) -> Any:
@@ -258,7 +258,7 @@ class HBaseRows:
             except HBaseUnavailable:  # nothing was sent
                 if self._hbase.given_up(began):
                     return None
-            except Exception:  # a time-out, a broken connection, a region that moves: it may be done
+            except Exception:  # a time-out, a broken connection, a moving region: the mutation may be done
                 return None
 
     def _scan(self, begin: bytes, end: bytes, columns: Any, times: Any, limit: int, versions: int = 1) -> list[Any]:
@@ -277,7 +277,7 @@ class HBaseRows:
         return found
 
     def _read(self, question: Callable[[Any], T], what: str) -> T:
-        """Of what may be repeated. Raises StoreFailed."""
+        """Asks a repeatable question. Raises StoreFailed."""
         try:
             return self._hbase.read(question, what, self._table)
         except HBaseRefused as error:

@@ -1,4 +1,4 @@
-"""Rows in memory: for tests, and for programs that keep nothing."""
+"""Rows in memory: for tests, and for programs without durable data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Table:
 
 
 class MemoryRows:
-    """A ``RowStore``. Limited by memory alone."""
+    """A ``RowStore``. Limited only by memory."""
 
     round_trips = 0
 
@@ -141,7 +141,7 @@ class MemoryRows:
             return removed, found.keys[at] if at < len(found.keys) else None
 
     def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
-        """No other process has this store."""
+        """Always ``None``: no other process has this store."""
         return [None] * len(rows)
 
     def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None: ...

@@ -1,7 +1,7 @@
 """Rows and timestamps in one SQLite file, for the processes of one machine.
 
-WAL with synchronous=NORMAL: kill -9 takes nothing; a power cut may take the last transactions, each as a whole and
-with everything after it (timestamps, cursors), so what is left is a state that there was.
+WAL with synchronous=NORMAL: kill -9 loses nothing; a power cut may lose the last transactions, each as a whole and
+with everything after it (timestamps, cursors), so the remaining state is a past one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from photon.tables.api import SYSTEM, Cell, Held, Mutation, Notification, Read, 
 from photon.tables.oracle import BatchedOracle
 
 FORMAT = 2
-BUSY_S = 10.0  # another process that writes is waited for
+BUSY_S = 10.0  # seconds to wait for another writing process
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS cells (
   tbl TEXT NOT NULL, row TEXT NOT NULL, col TEXT NOT NULL, meta BLOB NOT NULL, ts INTEGER NOT NULL DEFAULT 0,
@@ -51,14 +51,14 @@ _COLLECT = """DELETE FROM older WHERE tbl = ?1 AND row = ?2 AND ts < max(
 
 
 class SqliteRows:
-    """A ``RowStore``. The newest version lies with the cell, older ones in a table of their own."""
+    """A ``RowStore``. The newest version is stored with the cell, older ones in a separate table."""
 
     round_trips = 0
 
     def __init__(self, path: Path | str) -> None:
-        """Makes the file where it is not there. Raises StoreFailed."""
+        """Creates the file if it does not exist. Raises StoreFailed."""
         self._path = str(path)
-        self._lock = threading.Lock()  # of the one connection that writes
+        self._lock = threading.Lock()  # for the single writing connection
         self._local = threading.local()
         self._open: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._closed = False
@@ -82,7 +82,7 @@ class SqliteRows:
             )
 
     def _connected(self, thread_of: threading.Thread) -> sqlite3.Connection:
-        """It is closed when that thread has ended."""
+        """Its connection is closed when the thread has ended."""
 
         def connect() -> sqlite3.Connection:
             made = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
@@ -109,7 +109,7 @@ class SqliteRows:
 
     @property
     def _reader(self) -> sqlite3.Connection:
-        """This thread's."""
+        """This thread's reading connection."""
         try:
             return self._local.connection  # type: ignore[no-any-return]
         except AttributeError:
@@ -193,7 +193,7 @@ class SqliteRows:
 
     # -- writing -----------------------------------------------------------------------------------------------------
     def _written(self, work: Callable[[], Any]) -> Any:
-        """``work`` in a transaction of SQLite. Raises sqlite3.Error."""
+        """Runs ``work`` in a transaction of SQLite. Raises sqlite3.Error."""
         with self._lock:
             run = self._writer.execute
             run("BEGIN IMMEDIATE")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TIMESTAMPS = Service(pb.DESCRIPTOR, "Timestamps", bytes_max=4096)
 CALL_SECONDS = 3.0
-WAIT_SECONDS = 20.0  # an election takes about a second; after this long the caller is given up
+WAIT_SECONDS = 20.0  # an election takes about a second; after this long the caller gets an error
 PAUSE_SECONDS = 0.05
 
 _OPTIONS = (
@@ -36,7 +36,7 @@ class RegistryOracle(BatchedOracle):
     """An ``Oracle``: at most one request of this process is on its way. ``close`` it."""
 
     def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None, wait: float = WAIT_SECONDS) -> None:
-        """``addresses``: replica -> host:port. ``tls`` None: plain text."""
+        """``addresses``: replica -> host:port. Without ``tls`` plain text is used."""
         super().__init__(self._take, self._close)
         self._addresses = dict(addresses)
         self._names = sorted(addresses)
@@ -64,7 +64,7 @@ class RegistryOracle(BatchedOracle):
                 raise StoreFailed(f"no timestamps from the registry: {problem}")
 
     def _call(self, request: pb.TakeRequest) -> tuple[int, str, str]:
-        """(first or 0, what is wrong, who leads)."""
+        """(first or 0, the error, the leader)."""
         import grpc
 
         from photon.config.tls import unreachable

@@ -1,12 +1,12 @@
 """The oracle on a registry replica: drives oracle.OracleLeader over a Raft group of the registry's host.
 
 Its confirmation is an entry that allocates nothing: it commits only if a majority still follows this replica, and its
-result says how far timestamps were allocated then. What is asked while an entry is under way waits for the next one,
-so the batches grow with the load. An entry without an answer may have been committed: its range is lost, and nobody
-got anything of it.
+result says how far timestamps were allocated then. Requests during an entry wait for the next one, so the batches
+grow with the load. An entry without an answer may have been committed: its range is lost, and nobody received
+timestamps from it.
 
-A new oracle begins at the wall clock's microseconds, so that one that takes the place of a lost one (the registry was
-restored, and its backups hold no timestamps) begins above all that were handed out: fewer than a million a second.
+A new oracle begins at the wall clock's microseconds, so that one that replaces a lost one (the registry was restored,
+and its backups hold no timestamps) begins above all those handed out: fewer than a million a second.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TimestampServer:
             return pb.TakeReply(reason=f"count = {request.count}: must be within 1 and {AT_ONCE_MAX}")
         if refused := not_leading(self._group.state()):
             return pb.TakeReply(leader_hint=refused.leader, reason="not the leader")
-        if not self._group.state().current:  # else it might take an old oracle for a new one
+        if not self._group.state().current:  # otherwise it might take an old oracle for a new one
             return pb.TakeReply(leader_hint=self._group.state().leader or "", reason="has just begun to lead")
         ticket = next(self._tickets)
         answer = self._waiting[ticket] = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class TimestampServer:
             if isinstance(action, Allocate):
                 self._propose(action)
             elif isinstance(action, Confirm):
-                # After the handlers that are ready now: what they ask for shares the next entry.
+                # After the handlers that are ready now: their requests share the next entry.
                 asyncio.get_running_loop().call_soon(self._propose, action)
             elif (answer := self._waiting.get(action.ticket)) is not None and not answer.done():
                 answer.set_result(action.first if isinstance(action, Answer) else 0)
@@ -115,7 +115,6 @@ class TimestampServer:
 
 
 def guest(clock: Clock) -> Guest:
-    """The oracle as a guest of a registry replica."""
     machine = OracleMachine()
 
     def serve(group: Group, server: grpc.aio.Server) -> list[Source]:
