@@ -1,1 +1,1 @@
-"""Batches in columns: the shapes in which rooms hand one another events and records, in memory and on the wire."""
+"""Batches in columns: the form in which rooms exchange events and records, in memory and on the wire."""

@@ -1,4 +1,4 @@
-"""Types of columns, and what is common to all shapes made of them."""
+"""Types of columns, and the common parts of all shapes made of them."""
 
 from __future__ import annotations
 

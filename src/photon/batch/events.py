@@ -1,4 +1,4 @@
-"""A batch of foreign events: from the log to the output line they are rows of these columns."""
+"""A batch of foreign events, which are rows of these columns from the log to the output line."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class ForeignEvent(NamedTuple):
     record: bytes  # without its line end
     file: LogFile
     offset: int
+    # ABSENT as of then makes it unmatched; NEVER_NS: only when the primary logs are permanently complete; WAIT_NS
+    # (``joiner.api``): never.
     unmatched_as_of_ns: int
-    """ABSENT as of then makes it unmatched; NEVER_NS: only when the primary logs are complete for ever;
-    WAIT_NS (``joiner.api``): never."""
     generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """n foreign events, a row each. Columns are not changed once they are made."""
+    """n foreign events, a row each. Columns never change."""
 
     files: Sequence[LogFile]
     file_index: U32
@@ -87,7 +87,7 @@ class Events:
         )
 
     def rows(self) -> list[ForeignEvent]:
-        """The events one by one: for people, and for what looks at few."""
+        """The events one by one, for people, and for code that looks at few."""
         return list(
             map(
                 ForeignEvent,
@@ -104,7 +104,7 @@ class Events:
         )
 
     def row(self, at: int) -> ForeignEvent:
-        """One of them."""
+        """One event."""
         return self.take(np.array([at], np.intp)).rows()[0]
 
     def sizes(self) -> I64:

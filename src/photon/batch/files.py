@@ -1,4 +1,4 @@
-"""Which log a row stands in: an index into the few files of a batch."""
+"""The log of each row: an index into the few files of a batch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from photon.batch.columns import U32
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """The log file a record stands in, as an adapter may know it."""
+    """The log file of a record, as known to an adapter."""
 
     path: str
-    """Relative to its log directory, without a compression suffix's meaning: just the name as found."""
+    """Relative to its log directory, as found: a compression suffix is not interpreted."""
     header: bytes = b""
-    """The file's header record without its line end; empty for formats that have none. Of Zeek's logs: the header
-    lines in force at the record, separated by ``\\n``."""
+    """The file's header record without its line end; empty for formats without one. For Zeek's logs: the header lines
+    in force at the record, separated by ``\\n``."""
 
 
 def intern_files(of_rows: Sequence[LogFile]) -> tuple[tuple[LogFile, ...], U32]:
-    """The files that occur, and the index of each row's."""
+    """The distinct files, and each row's index into them."""
     objects = list(map(id, of_rows))  # rows of one file share it, and a file's own hash is slow
     known = dict(zip(objects, of_rows, strict=True))
     if len(known) == 1:

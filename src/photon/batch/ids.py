@@ -1,4 +1,4 @@
-"""Ids of a batch and what they are registered under, in columns."""
+"""Ids of a batch and their registration data, in columns."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ _I64, _U64, _U32, _U8 = (np.dtype(each) for each in ("<i8", "<u8", "<u4", "u1"))
 
 
 class IdsError(ValueError):
-    """Columns that do not fit one another."""
+    """Columns that do not match each other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ids:
-    """n ids, a row each. Columns are not changed once they are made. Of what is looked up digests and times mean
-    something, of what is cleared the tokens, too."""
+    """n ids, a row each. Columns never change. Look-ups use only digests and times; clears also use the tokens."""
 
     digests: bytes  # n x 16
     times: I64  # event times, ns UTC
     tokens: U64
     kinds: U8  # ``idregistry.api.Kind``
     tags: U32
-    generations: U32 | None = None  # None: all 0
+    generations: U32 | None = None  # None means all 0
 
     def __len__(self) -> int:
         return len(self.digests) // DIGEST_BYTES
@@ -55,9 +54,10 @@ class Ids:
 
     @staticmethod
     def encode(parts: Sequence[Ids]) -> dict[str, bytes]:
-        """Ids one after another, as they travel: each column as little-endian bytes, under its name, copied once.
+        """Ids one after another, in their wire format: each column as little-endian bytes, under its name, copied
+        once.
 
-        ``generations`` is empty where all are 0. Of no parts there are no columns.
+        ``generations`` is empty if all are 0. Without parts there are no columns.
         """
         if not parts:
             return {}
@@ -74,7 +74,7 @@ class Ids:
 
     @staticmethod
     def encode_cleared(parts: Sequence[Ids]) -> dict[str, bytes]:
-        """Like ``encode``, of what a clear names."""
+        """Like ``encode``, for the columns of a clear."""
         if not parts:
             return {}
         return {
@@ -92,7 +92,8 @@ class Ids:
         tags: bytes | None = None,
         generations: bytes = b"",
     ) -> Ids:
-        """From what ``encode`` made, without copying it; None: all 0. Raises IdsError for sizes that do not fit."""
+        """The inverse of ``encode``, without copying; ``None`` means all 0. Raises IdsError for sizes that do not
+        match."""
         if not (digests or times or tokens or kinds or tags or generations):
             return NO_IDS
         n, rest = divmod(len(digests), DIGEST_BYTES)

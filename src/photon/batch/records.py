@@ -13,7 +13,7 @@ from photon.batch.files import LogFile, intern_files
 
 
 class PrimaryRecord(NamedTuple):
-    """A primary event as it stands in its log."""
+    """A primary event as in its log."""
 
     record: bytes  # without its line end
     file: LogFile
@@ -40,7 +40,7 @@ class Records:
         return Records(files, file_index, np.array(offsets, np.int64), records)
 
     def row(self, at: int) -> PrimaryRecord:
-        """One of them."""
+        """One record."""
         return PrimaryRecord(self.records[at], self.files[self.file_index[at]], int(self.offsets[at]))
 
     def of_file(self) -> list[LogFile]:
@@ -72,7 +72,7 @@ class Records:
         )
 
     def rows(self) -> list[PrimaryRecord]:
-        """One by one."""
+        """The records one by one."""
         return list(map(PrimaryRecord, self.records, self.of_file(), self.offsets.tolist()))
 
 

@@ -1,4 +1,4 @@
-"""What was said of n ids or events, and who owns those that are taken, in columns."""
+"""The verdicts on n ids or events, and the owners of taken ones, in columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from photon.batch.columns import I64, U8, U32, U64, RowIndexes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdicts:
-    """A row each. The owner columns mean something where the outcome says that somebody owns the id."""
+    """A row each. The owner columns are meaningful only if the outcome means that the id has an owner."""
 
     outcomes: U8  # of a registry ``idregistry.api.Answer``, of a joiner ``joiner.api.Outcome``
     owner_tokens: U64
@@ -20,9 +20,8 @@ class Verdicts:
     owner_tags: U32
     owner_datacentres: U8  # index into datacentres
     datacentres: tuple[str, ...]
-    owner_times: I64  # event times that ids were registered with, ns UTC; 0: nobody said
-    reasons: Mapping[int, str] = field(default_factory=dict)
-    """Row -> why, for people."""
+    owner_times: I64  # event times that ids were registered with, ns UTC; 0 if unknown
+    reasons: Mapping[int, str] = field(default_factory=dict)  # row -> reason, for people
 
     def __len__(self) -> int:
         return len(self.outcomes)
@@ -47,8 +46,8 @@ class Verdicts:
         )
 
     def says(self, outcome: int) -> bool:
-        """Whether any row has this outcome."""
-        return outcome in self.outcomes.tobytes()  # a sixth of what numpy takes for few rows
+        """True if any row has this outcome."""
+        return outcome in self.outcomes.tobytes()  # takes a sixth of numpy's time for few rows
 
     def take(self, index: RowIndexes | slice) -> Verdicts:
         """Some of the rows, without their reasons."""
@@ -63,7 +62,7 @@ class Verdicts:
         )
 
     def put(self, parts: Sequence[tuple[RowIndexes, Verdicts]]) -> Verdicts:
-        """With others in place of the rows at each index, which ascends; without reasons.
+        """Replaces the rows at each index, which ascends; without reasons.
 
         Each part numbers its own ``datacentres``.
         """

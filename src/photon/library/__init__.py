@@ -1,8 +1,8 @@
-"""Photon in another program: run a join, read what it writes exactly once.
+"""Photon in another program: run a join, read its output exactly once.
 
 ``docs/embedding.md`` has examples.
 
-These names follow semantic versioning.
+The names exported here follow semantic versioning.
 """
 
 from photon.config.extras import ExtraMissing

@@ -1,4 +1,4 @@
-"""``photon.compute``: computations over what is published, run by another program."""
+"""``photon.compute``: computations over published records, run by another program."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from photon.computing.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What was done, of all computations together."""
+    """The results of a run, of all computations together."""
 
     records: int
     produced: int
     late: int
     aside: int
-    """Records and timers that are put aside, as a computation failed on them."""
+    """Records and timers set aside because a computation failed on them."""
 
 
 def run(
@@ -33,13 +33,14 @@ def run(
     stop: threading.Event | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Computed:
-    """Runs it in this thread, until ``stop`` is set; with ``once`` until all that is published now is computed::
+    """Runs the topology in this thread, until ``stop`` is set; with ``once`` until everything published now is
+    computed::
 
         compute.run(topology, state="state", once=True)
 
-    ``state``: directory of what is kept; one program at a time. ``base``: what paths in the topology are relative to.
-    ``tell``: hears one line for each fault of a computation. Raises UsageError, and other PhotonErrors of one line;
-    what was not committed is done again next time.
+    ``state``: directory of the persistent state; one program at a time. ``base``: directory for relative paths in the
+    topology. ``tell``: receives one line for each fault of a computation. Raises UsageError, and other PhotonErrors
+    of one line; uncommitted work is repeated next time.
     """
     site = Site(topology, Path(base), Path(state))
     topology.checked()

@@ -1,4 +1,4 @@
-"""``photon.join`` and ``photon.read``: the front door of the Python API."""
+"""``photon.join`` and ``photon.read``: the main entry points of the Python API."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def read(
     schema: Mapping[str, Any] | None = None,
     flatten: bool = False,
 ) -> Records:
-    """What is published in an output, for ``for``, ``async for``, Arrow, pandas, Polars and DuckDB::
+    """The published records of an output, for ``for``, ``async for``, Arrow, pandas, Polars and DuckDB::
 
         for record in photon.read("out"):
             print(record.event_id, record.foreign, record.primary)
 
-    ``path``: a directory that ``photon join`` writes, or a deployment's file (``.toml``) with ``datacentre`` (None:
-    the only one). ``kinds``: joined, unmatched, filtered, rejected, late. ``cursor``: where to begin: a ``cursor`` of
-    before, "end", or None for the beginning. ``follow``: go on with what comes. ``cleared_only``: only what holds
-    even if a slot is retired; a little later. ``schema``: types of the payloads for tables,
-    ``{"foreign.amount": "float"}`` (``photon.outputs.json_types`` names them); None: found of the data. ``flatten``:
-    columns ``foreign_amount`` in place of structs.
+    ``path``: a directory that ``photon join`` writes, or a deployment's file (``.toml``) with ``datacentre``
+    (``None``: the only one). ``kinds``: joined, unmatched, filtered, rejected, late. ``cursor``: where to begin: an
+    earlier ``cursor``, "end", or ``None`` for the beginning. ``follow``: continue with new records. ``cleared_only``:
+    only records that stay even if a slot is retired; they come a little later. ``schema``: types of the payloads for
+    tables, ``{"foreign.amount": "float"}`` (``photon.outputs.json_types`` names them); ``None`` infers them from the
+    data. ``flatten``: columns ``foreign_amount`` instead of structs.
 
     Raises UsageError (also ConfigError, CursorUnreadable), of one line.
     """
@@ -84,30 +84,30 @@ def join(
     settings: Sequence[str] = (),
     **more: Any,
 ) -> Pairs:
-    """Joins two logs exactly once, in processes of its own; the pairs as they come::
+    """Joins two logs exactly once, in separate processes; iterate over the pairs as they come::
 
         for pair in photon.join(primary="orders", foreign="payments", key="order_id", time="paid_at"):
             print(pair.event_id, pair.event_time, pair.foreign["amount"], pair.primary["customer"])
 
-    ``primary``, ``foreign``: a directory, a file or a glob each. ``output``: where it is kept, so that it goes on
-    there next time, and its records are read again from the beginning or behind ``cursor``; None: a temporary
-    directory (TMPDIR), removed with the object. Whatever is not said is found of the data, or one line says what is
-    unclear.
+    ``primary``, ``foreign``: a directory, a file or a glob each. ``output``: a directory that keeps the join, so that
+    it continues there next time, and its records are read again from the beginning or after ``cursor``; ``None``: a
+    temporary directory (TMPDIR), removed with the object. Settings that are not given are inferred from the data, or
+    one line says what is unclear.
 
     How the logs are read: ``key``, or ``primary_key`` and ``foreign_key``: the field that names the primary event
-    ("a.b" within a). ``id``: the foreign event's own unique id. ``time``: its time, a field, whose unit is found, or
-    ``{"field": "at", "unit": "ms"}``; events without one are joined, too. ``format``: jsonl, csv and so on, or
+    ("a.b" within a). ``id``: the foreign event's own unique id. ``time``: its time, a field, whose unit is inferred,
+    or ``{"field": "at", "unit": "ms"}``; events without one are joined, too. ``format``: jsonl, csv and so on, or
     ``{"primary": "csv", "foreign": ...}``. ``more``: other keys of ``[join.NAME]`` in the configuration
-    (``unmatched_after="1h"``). ``config``: a file, or a mapping as ``[join.NAME]`` has it, in place of all these;
+    (``unmatched_after="1h"``). ``config``: a file, or a mapping in the form of ``[join.NAME]``, instead of all these;
     ``name``: which join of the file.
 
-    ``follow``: go on with what comes until it is closed; else (``once``) end when all that is there has a verdict.
-    ``unmatched``: events that have no primary as well, with ``primary`` None; "inline": written among the joined
-    records (docs/joins.md). ``kinds``: others. ``schema``, ``flatten``: as ``photon.read``. ``keep_pending``,
-    ``settings``: as ``photon join`` has them.
+    ``follow``: continue with new records until it is closed; else (``once``) end when all present events have a
+    verdict. ``unmatched``: include events that have no primary, with ``primary`` None; "inline": write them among the
+    joined records (docs/joins.md). ``kinds``: others. ``schema``, ``flatten``: as for ``photon.read``.
+    ``keep_pending``, ``settings``: as for ``photon join``.
 
-    Raises UsageError here, or where the pairs are taken; JoinStopped there: the join has failed. One line each; of
-    what is unclear ``example``, a note as well, is a configuration to correct.
+    Raises UsageError here, or while iterating; JoinStopped while iterating: the join has failed. One line each; if
+    something is unclear, ``example``, also added as a note, is a configuration to correct.
     """
     if once is not None and once == follow:
         raise UsageError(f"once={once} and follow={follow} contradict each other; give one of them")
@@ -150,8 +150,8 @@ def join(
 
 
 class Pairs(Records):
-    """The pairs of a join that runs. ``close``, the end of a ``with``, or of the object itself, stops it; what
-    is temporary goes then."""
+    """The pairs of a running join. ``close``, the end of a ``with``, or of the object itself, stops it; temporary
+    files are removed then."""
 
     def __init__(self, running: Join, own: Path, **options: Any) -> None:
         """``own``: a directory to remove in the end."""
@@ -160,7 +160,7 @@ class Pairs(Records):
         self._closed = weakref.finalize(self, _end, running, own)
         self._how: JoinEnded | None = None
         self._kept: tuple[dict[str, int], str] | None = None
-        """Ledger and configuration of what is closed."""
+        """Ledger and configuration of a closed join."""
         self._join.start()
 
     @property
@@ -172,20 +172,20 @@ class Pairs(Records):
 
     @property
     def config(self) -> str:
-        """The configuration that it runs with, TOML: as given, or as found of the data. To keep and correct. Empty:
-        it has not found it yet."""
+        """The current configuration, TOML: as given, or as inferred from the data. To keep and correct. Empty if it
+        is not inferred yet."""
         if self._kept is not None:
             return self._kept[1]
         path = self._join.config or Site(self._join.directory).state / "inferred.toml"
         return path.read_text() if path.exists() else ""
 
     def said(self) -> tuple[str, ...]:
-        """What it told people, its last lines: what was found of the data, what cannot be read."""
+        """The last lines of its messages: inferred settings, unreadable logs."""
         return self._join.said()
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
-        """Until it ends by itself. What should be looked at (rejected records, logs not read to their end) is a
-        RuntimeWarning, once. Raises TimeoutError (it runs on), JoinStopped, UsageError."""
+        """Waits until it ends by itself. Problems to look at (rejected records, logs not read to their end) are a
+        RuntimeWarning, once. Raises TimeoutError (it still runs), JoinStopped, UsageError."""
         if self._how is None:
             self._how = self._join.wait(timeout_s)
             if self._how.attention:
@@ -193,7 +193,7 @@ class Pairs(Records):
         return self._how
 
     def close(self) -> None:
-        """Stops it and removes what is temporary. Loops over it end, or are told that it is closed."""
+        """Stops it and removes temporary files. Loops over it end, or raise that it is closed."""
         if self._closed.alive:
             _stop(self._join)
             with contextlib.suppress(PhotonError, OSError):

@@ -1,9 +1,8 @@
-"""A join that runs next to the program: ``photon join`` in a process of its own, started, watched and ended from
-here.
+"""A join that runs next to the program: ``photon join`` in a separate process, started, watched and ended from here.
 
-In a process of its own because a joiner that cannot go on safely ends its process at once (a disk that fails, a slot
-that another one has taken): that must not be the caller's. It also keeps the caller's threads and the join from
-waiting for each other. The join ends when the caller's process does, however that ends.
+It is separate because a joiner that cannot continue safely ends its process at once (a failing disk, a slot taken
+over by another one): that must not be the caller's. It also keeps the caller's threads and the join from waiting for
+each other. The join ends when the caller's process does, however that ends.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from photon.local_join.words import BY_COMMAND, NOTHING_SAID, Words
 from photon.outputs import OutputPlace
 
 SAID_LINES = 200
-"""So many of its last lines are kept."""
+"""The number of its last lines that are kept."""
 OWN = "photon: "
-"""What it says itself begins so."""
+"""The prefix of its own messages."""
 STOP_S = 60.0
 EXIT_DONE, EXIT_USAGE, EXIT_ATTENTION = 0, 2, 3
 
 
 class JoinStopped(PhotonError):
-    """The join ended by itself, and not well; what was done until then is durable. One line, its own."""
+    """The join ended by itself, with an error; everything done until then is durable. One line, its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,13 @@ class JoinEnded:
     """How a run ended."""
 
     ledger: dict[str, int]
-    """``read``, the verdicts, ``pending`` and what is counted apart, over all runs on this output."""
+    """``read``, the verdicts, ``pending`` and separately counted lines, over all runs on this output."""
     attention: str = ""
-    """Empty, or what should be looked at: rejected records, logs not read to their end, events without a verdict."""
+    """Empty, or problems to look at: rejected records, logs not read to their end, events without a verdict."""
 
 
 def check_logs(*named: str | Path) -> None:
-    """Raises UsageError: a program has no logs in its standard input."""
+    """Raises UsageError for standard input, which a program cannot pass as logs."""
     if any(str(each) == "-" for each in named):
         raise UsageError("-: standard input is for the command photon join; name a directory, a file or a glob")
 
@@ -61,7 +60,7 @@ def check_logs(*named: str | Path) -> None:
 class Join:
     """Two log directories joined into ``output``, exactly once. A context manager: leaving it stops the join.
 
-    Running it again on the same output goes on where it was. One at a time on one output.
+    Running it again on the same output continues it. One at a time on one output.
     """
 
     def __init__(
@@ -77,8 +76,8 @@ class Join:
         settings: Sequence[str] = (),
         words: Words = NOTHING_SAID,
     ) -> None:
-        """As the options of ``photon join``. ``config`` ``None``: found in the logs, given ``words``. ``settings``:
-        KEY=VALUE.
+        """As the options of ``photon join``. ``config`` ``None``: inferred from the logs, with ``words``.
+        ``settings``: KEY=VALUE.
 
         Raises UsageError.
         """
@@ -101,7 +100,7 @@ class Join:
 
     # -- running -----------------------------------------------------------------------------------------------
     def start(self) -> Self:
-        """Raises UsageError when it runs already."""
+        """Raises UsageError if it is already running."""
         if self._process is not None and self._process.poll() is None:
             raise UsageError(f"{self.directory}: this join runs already")
         pipe = subprocess.PIPE
@@ -119,13 +118,14 @@ class Join:
         return self
 
     def running(self) -> bool:
-        """Whether its process is running."""
+        """True if its process is running."""
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
-        """Until it ends by itself: with ``once`` when all has a verdict, else when it was stopped or failed.
+        """Waits until it ends by itself: with ``once`` when every event has a verdict, else when it was stopped or
+        failed.
 
-        Raises TimeoutError (it runs on), JoinStopped, UsageError (a configuration or a directory is wrong).
+        Raises TimeoutError (it still runs), JoinStopped, UsageError (a configuration or a directory is wrong).
         """
         process = self._started()
         try:
@@ -142,14 +142,14 @@ class Join:
         return JoinEnded(orjson.loads(self._result), said if code == EXIT_ATTENTION else "")
 
     def stop(self, timeout_s: float = STOP_S) -> JoinEnded:
-        """Asks it to end after what is under way, and waits. Raises as ``wait`` does: JoinStopped, when with ``once``
-        not all had a verdict yet."""
+        """Asks it to end after the current work, and waits. Raises as ``wait``; also JoinStopped if, with ``once``,
+        some events have no verdict yet."""
         self._started()
         self._hang_up()
         return self.wait(timeout_s)
 
     def kill(self) -> None:
-        """Ends it at once. Nothing is lost: the next run goes on."""
+        """Ends it at once. Nothing is lost: the next run continues."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -166,21 +166,21 @@ class Join:
         if kind is None:
             self.stop()
             return
-        with contextlib.suppress(PhotonError, TimeoutError):  # the error that is under way says more
+        with contextlib.suppress(PhotonError, TimeoutError):  # the current error says more
             self.stop()
         self.kill()
 
-    # -- looking on --------------------------------------------------------------------------------------------
+    # -- status ---------------------------------------------------------------------------------------------------
     def ledger(self) -> dict[str, int]:
-        """The counts as they are now. Raises StateError."""
+        """The current counts. Raises StateError."""
         return read_ledger(Site(self.directory).state)
 
     def said(self) -> tuple[str, ...]:
-        """What it told people, its last lines: what was inferred, which logs cannot be read."""
+        """The last lines of its messages: inferred settings, unreadable logs."""
         return tuple(line.removeprefix(OWN) for line in self._said)
 
     def output(self) -> Output:
-        """What it has published, and what it will: also while it is just starting on a new directory."""
+        """Its published output, now and later; works even while it is starting on a new directory."""
         return Output(OutputPlace(self.directory, Site(self.directory).state))
 
     # -- its process -------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Join:
         return self._process
 
     def _hang_up(self) -> None:
-        """Closing its input is what ends it: as when this process dies."""
+        """Closes its input, which ends it, as the death of this process would."""
         process = self._started()
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -213,7 +213,7 @@ class Join:
 
 def _error_of(said: Iterable[str]) -> tuple[str, str]:
     """Returns the last error of a process, one line, and the example of a file below it, which may be empty. The
-    command behind an example is for a shell."""
+    command after an example is for a shell."""
     lines = list(takewhile(lambda line: line != BY_COMMAND, said))
     last = next((at for at in reversed(range(len(lines))) if lines[at].startswith(OWN)), None)
     if last is not None:

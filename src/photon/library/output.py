@@ -1,8 +1,8 @@
 """The records of an output for a program: batches of lines, each with the cursor after it.
 
-Exactly once is the caller's last step: what is made of a batch and the batch's cursor go into one transaction, or the
-cursor is stored after what was made of the batch is idempotent. A program that begins again at a stored
-cursor gets what follows it, and nothing else.
+Exactly once is up to the caller's last step: write the results of a batch and the batch's cursor in one transaction,
+or store the cursor after idempotent writes of the results. A program that restarts at a stored cursor gets exactly
+the records after it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from photon.outputs import KINDS, Cursor, OutputPlace, Reader
 from photon.outputs.mirrored import place_at
 
 POLL_S = 0.2
-"""Published lengths are looked at so often while there is nothing to read."""
+"""The interval of checks for new lines while there is nothing to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class Batch:
 
 
 class Output:
-    """What a pipeline has published. Only the durable part is read: it stays, whatever crashes. Not thread-safe."""
+    """The published output of a pipeline. Only the durable part is read: it stays, whatever crashes. Not
+    thread-safe."""
 
     def __init__(self, place: OutputPlace, *, disk: Disk | None = None) -> None:
         self._place = place
@@ -58,22 +59,23 @@ class Output:
 
     @property
     def place(self) -> OutputPlace:
-        """Where it stands."""
+        """The directories of the output."""
         return self._place
 
     @classmethod
     def of_join(cls, directory: str | Path) -> Output:
         """The output directory of ``photon join`` or of a ``Join``, or a URL below which ``photon sink objects`` has
-        put one. Raises UsageError, OSError."""
+        copied one. Raises UsageError, OSError."""
         return cls(place_at(placed(Path(), directory)))
 
     @classmethod
     def of_deployment(cls, config: str | Path, datacentre: str | None = None) -> Output:
-        """Of one datacentre (None: the only one) of a deployment file. Raises ConfigError, UsageError."""
+        """The output of one datacentre (``None``: the only one) of a deployment file. Raises ConfigError,
+        UsageError."""
         return cls(output_place(Path(config), datacentre))
 
     def end(self) -> bytes:
-        """The cursor after all that is published now. Raises PublishedDamaged, OSError."""
+        """The cursor after everything published now. Raises PublishedDamaged, OSError."""
         return self._place.end(self._disk).encode()
 
     def checked_kinds(self, kinds: Sequence[str]) -> tuple[str, ...]:
@@ -84,7 +86,7 @@ class Output:
         return wanted
 
     def cursor_of(self, cursor: bytes | str | None) -> Cursor:
-        """``None``: the beginning; "end": behind all that is published now. Raises CursorUnreadable."""
+        """``None`` is the beginning; "end" is after everything published now. Raises CursorUnreadable."""
         if cursor == "end":
             cursor = self.end()
         if cursor is None:
@@ -92,7 +94,7 @@ class Output:
         return Cursor.decode(cursor.encode() if isinstance(cursor, str) else cursor, "cursor")
 
     def reader(self, kinds: Sequence[str], at: Cursor, *, cleared_only: bool = False) -> Reader:
-        """Begins at ``at``."""
+        """A reader that starts at ``at``."""
         return Reader(self._disk, self._place, kinds, cursor=at, cleared_only=cleared_only)
 
     def batches(
@@ -106,17 +108,18 @@ class Output:
         until: Callable[[], bool] = lambda: False,
         sleep: Callable[[float], object] = time.sleep,
     ) -> Iterator[Batch]:
-        """What follows ``cursor`` (None: the beginning), in batches; with ``follow`` also what comes, until
-        ``until()``, which is asked between batches and every 0.2 s.
+        """The records after ``cursor`` (``None``: from the beginning), in batches; with ``follow`` also new ones,
+        until ``until()`` is true, which is called between batches and every 0.2 s.
 
-        ``cleared_only``: only what holds even if a slot is retired; a little later. ``lines``: so many in a batch at
-        most. Raises UsageError, CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError.
+        ``cleared_only``: only records that stay even if a slot is retired; they come a little later. ``lines``:
+        maximum number in a batch. Raises UsageError, CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged,
+        OSError.
         """
         at = self.cursor_of(cursor)
         reader = self.reader(self.checked_kinds(kinds), at, cleared_only=cleared_only)
         while True:
             for block in reader.read():
-                at = at.moved(block.place, block.end(0), block.output)  # of a skipped range there is no more
+                at = at.moved(block.place, block.end(0), block.output)  # nothing remains of a skipped range
                 for size, data in _pieces(block.data, lines):
                     at = at.moved(block.place, block.end(size), block.output)
                     yield Batch(block.place.kind, block.place.slot, data, at.encode())
@@ -128,7 +131,7 @@ class Output:
 
 
 def _pieces(data: bytes, lines: int | None) -> Iterator[tuple[int, bytes]]:
-    """Pieces of ``lines`` lines, each with where it ends."""
+    """Pieces of ``lines`` lines, each with its end."""
     if lines is None:
         if data:
             yield len(data), data

@@ -1,8 +1,8 @@
-"""The records of an output one by one, or as a table: what ``photon.read`` and ``photon.join`` give.
+"""The records of an output one by one, or as a table: the results of ``photon.read`` and ``photon.join``.
 
-One object for all of it: ``for``, ``async for``, and ``__arrow_c_stream__``, which DuckDB, Polars and pandas take.
-Like a list it may be gone through several times, each time from where it begins (``cursor=``); ``cursor`` says how
-far the loop that runs has come, or else the newest time.
+One object for all uses: ``for``, ``async for``, and ``__arrow_c_stream__``, which DuckDB, Polars and pandas accept.
+Like a list it may be iterated several times, each time from its start (``cursor=``); ``cursor`` is the position of
+the running loop, or else of the newest one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Record(Mapping[str, Any]):
-    """One record of an output; of the kind joined: a pair. Also a mapping of all its members (docs/output.md)."""
+    """One record of an output; a joined one is a pair. Also a mapping of all its members (docs/output.md)."""
 
     __slots__ = ("_line", "_members", "kind")
 
@@ -46,12 +46,12 @@ class Record(Mapping[str, Any]):
 
     @property
     def line(self) -> bytes:
-        """As it stands in the output, without newline."""
+        """The line as in the output, without newline."""
         return self._line
 
     @property
     def event_id(self) -> str | bytes | None:
-        """Bytes where it is no UTF-8; None: of a record that cannot be read."""
+        """Bytes if it is not UTF-8; ``None`` for an unreadable record."""
         return self._text("event_id")
 
     @property
@@ -61,19 +61,20 @@ class Record(Mapping[str, Any]):
 
     @property
     def event_time_ns(self) -> int | None:
-        """Nanoseconds since 1970 UTC; None: of a record that cannot be read."""
+        """Nanoseconds since 1970 UTC; ``None`` for an unreadable record."""
         found: int | None = self.get("event_time_ns")
         return found
 
     @property
     def event_time(self) -> datetime | None:
-        """UTC, in microseconds: what is finer is cut off."""
+        """UTC, truncated to microseconds."""
         ns = self.event_time_ns
         return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
 
     @property
     def foreign(self) -> Any:
-        """The foreign record, mostly a dict. Of one that is not joined: where it is a JSON object, else None."""
+        """The foreign record, mostly a dict. For a record that is not joined: its value if it is a JSON object, else
+        ``None``."""
         if "foreign" in self or self.kind == "joined":
             return self.get("foreign")
         text = self.get("record")
@@ -86,12 +87,12 @@ class Record(Mapping[str, Any]):
 
     @property
     def primary(self) -> Any:
-        """The primary record, mostly a dict; None: it has none."""
+        """The primary record, mostly a dict; ``None`` if it has none."""
         return self.get("primary")
 
     @property
     def record(self) -> str | bytes | None:
-        """The original foreign record, of one that is not joined."""
+        """The original foreign record, if it is not joined."""
         return self._text("record")
 
     @property
@@ -129,16 +130,16 @@ class Record(Mapping[str, Any]):
 
 
 class _Place:
-    """How far one time through the records has come."""
+    """The position of one iteration through the records."""
 
     __slots__ = ("_before", "_block", "_given_out", "_loop")
 
     def __init__(self, start: Cursor) -> None:
         self._before = start
         self._block: OutputBlock | None = None
-        """Of which records are being given out."""
+        """The block whose records are being returned."""
         self._given_out = 0
-        """Bytes of it."""
+        """Bytes of it that were returned."""
         self._loop: weakref.ref[Any] | None = None
 
     @property
@@ -158,7 +159,7 @@ class _Place:
         self._before, self._block = self._before.moved(block.place, block.end(), block.output), None
 
     def belongs_to(self, loop: object) -> None:
-        """A generator: it runs until it ends or is dropped."""
+        """``loop``: the generator of the running loop, which ends with it or when dropped."""
         self._loop = weakref.ref(loop)
 
     def ended(self) -> None:
@@ -169,16 +170,16 @@ class _Place:
 
 
 class Records:
-    """What a pipeline has published of some kinds, in the order of its files, exactly once behind a cursor.
+    """The published records of some kinds, in the order of the pipeline's files, exactly once after a cursor.
 
-    ``for`` and ``async for`` give a ``Record`` at a time; at every moment ``cursor`` stands behind the newest one.
-    Whoever commits both together gets each record once, whatever is killed. A table that is made within a loop, or
-    a loop within it, leaves the cursor where the loop is. Tables hold the columns that
+    ``for`` and ``async for`` yield a ``Record`` at a time; ``cursor`` is always the position after the newest one. A
+    program that commits both together gets each record once, whatever is killed. Creating a table within a loop, or a
+    loop within it, leaves the cursor at the loop's position. Tables have the columns that
     ``photon.outputs.typed_columns`` lists: payloads are structs, ``foreign.amount``, or flattened,
-    ``foreign_amount``; what does not fit its column stands in ``_rest``. Memory is one MiB or so, and 4 MiB while
-    types are found; ``to_arrow``, ``to_pandas`` and ``to_polars`` hold the whole table. Not thread-safe.
+    ``foreign_amount``; values that do not fit their column are in ``_rest``. Memory is about one MiB, and 4 MiB while
+    types are inferred; ``to_arrow``, ``to_pandas`` and ``to_polars`` hold the whole table. Not thread-safe.
 
-    All of it raises CursorLost, OutputMissing, PublishedDamaged and LineUnreadable, each of one line, and OSError.
+    All methods raise CursorLost, OutputMissing, PublishedDamaged and LineUnreadable, each of one line, and OSError.
     """
 
     def __init__(
@@ -201,11 +202,11 @@ class Records:
         self._flat = flatten
         self._types = LineTypes.of_schema(schema, flat=flatten) if schema is not None else None
         self._place = _Place(self._start)
-        """Of the loop that runs, or else of the newest time."""
+        """The position of the running loop, or else of the newest one."""
 
     @property
     def cursor(self) -> bytes:
-        """Behind all that was given out: one line of JSON, for ``cursor=``."""
+        """The position after all returned records: one line of JSON, for ``cursor=``."""
         return self._place.cursor.encode()
 
     def _begun(self, place: _Place) -> None:
@@ -232,7 +233,7 @@ class Records:
             place.ended()
 
     def __aiter__(self) -> AsyncIterator[Record]:
-        """Files are read in a thread; cancelled at any moment, ``cursor`` stands behind the last record."""
+        """Files are read in a thread; after a cancellation at any moment, ``cursor`` is after the last record."""
         place = _Place(self._start)
         loop = self._async_loop(place)
         place.belongs_to(loop)
@@ -254,24 +255,24 @@ class Records:
             place.ended()
 
     def _blocks(self) -> Iterator[OutputBlock | None]:
-        """From the beginning. None: nothing more for now."""
+        """Blocks from the start. ``None`` means nothing more for now."""
         reader = self._output.reader(self._kinds, self._start, cleared_only=self._cleared_only)
         while True:
-            over = self._over()  # first: all that was published by then is read below
+            over = self._over()  # first: everything published by then is read below
             yield from reader.read()
             if over:
                 return
             yield None
 
     def _over(self) -> bool:
-        """Whether nothing comes any more."""
+        """True if no more records come."""
         return not self._follow
 
     # -- tables ------------------------------------------------------------------------------------------------
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches of some MiB at most, all of one schema; ``cursor`` stands behind the newest. With
-        ``follow``: also what comes. Types that are not given are found of the first 4 MiB, or of what is there.
-        Raises ExtraMissing."""
+        """Record batches of at most some MiB, all of one schema; ``cursor`` is after the newest. With ``follow`` also
+        new records. Types that are not given are inferred from the first 4 MiB, or from the present records. Raises
+        ExtraMissing."""
         needed("pyarrow", "arrow")
         place = _Place(self._start)
         loop = self._batches(place)
@@ -298,7 +299,7 @@ class Records:
             place.ended()
 
     def _sampled(self) -> Iterator[OutputBlock | None]:
-        """All blocks, once the types are found; those that they are found of are held until then."""
+        """All blocks, once the types are inferred; the sample's blocks are held until then."""
         blocks = self._blocks()
         if self._types is None:
             held: list[OutputBlock] = []
@@ -317,7 +318,8 @@ class Records:
         yield from blocks
 
     def schema(self) -> dict[str, Any]:
-        """The payloads' types, nested, as ``schema=`` takes them: to see, correct and give. Raises ExtraMissing."""
+        """The payloads' types, nested, in the form of ``schema=``: to inspect, correct and pass back. Raises
+        ExtraMissing."""
         if self._types is None:
             needed("pyarrow", "arrow")
             blocks = self._sampled()
@@ -327,8 +329,8 @@ class Records:
         return dict(self._types.payloads)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow's C stream (PyCapsule interface): DuckDB, Polars, pandas and pyarrow read it by themselves. Raises
-        as ``to_arrow``."""
+        """Arrow's C stream (PyCapsule interface), which DuckDB, Polars, pandas and pyarrow read directly. Raises as
+        ``to_arrow``."""
         return self._reader().__arrow_c_stream__(requested_schema)
 
     def _reader(self) -> pa.RecordBatchReader:
@@ -341,16 +343,16 @@ class Records:
         return pa.RecordBatchReader.from_batches(self._types.schema, chain([] if first is None else [first], batches))
 
     def to_arrow(self) -> pa.Table:
-        """All of it as one table. Raises UsageError (it is followed: there is no end), ExtraMissing."""
+        """Everything as one table. Raises UsageError (with ``follow`` there is no end), ExtraMissing."""
         return self._reader().read_all()
 
     def to_pandas(self) -> pd.DataFrame:
-        """As ``to_arrow``; structs are dicts: ``flatten=True`` makes columns of them."""
+        """Like ``to_arrow``; structs are dicts: ``flatten=True`` makes columns of them."""
         needed("pandas", "pandas")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        """As ``to_arrow``."""
+        """Like ``to_arrow``."""
         polars = needed("polars", "polars")
         frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
         return frame

@@ -1,4 +1,4 @@
-"""A program's description of a join, as a configuration file and as words of ``photon join``."""
+"""Converts a program's description of a join into a configuration file and words of ``photon join``."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def said_words(
 
 
 def settings_of(more: Mapping[str, Any]) -> list[str]:
-    """Other keys of the join, as values for ``--set``. Raises UsageError."""
+    """Other keys of the join, in the form of ``--set``. Raises UsageError."""
     return [f"join.{NAME}.{name}={toml_value(value)}" for name, value in more.items()]
 
 
 def config_file(table: Mapping[str, Any]) -> str:
-    """A file of the join that a mapping describes. An adapter's file is relative to the working directory: the
-    configuration lies elsewhere. Raises UsageError."""
+    """A configuration file of the join described by a mapping. An adapter's file is relative to the working
+    directory, as the configuration is in another one. Raises UsageError."""
     adapter = table.get("adapter")
     if not isinstance(adapter, str) or ".py:" not in adapter:
         return config_text(table)

@@ -1,1 +1,1 @@
-"""Object storage: what is under a URL, read, listed and written, with retries and costs in one place."""
+"""Object storage: reads, lists and writes objects at URLs, with retries and costs in one place."""

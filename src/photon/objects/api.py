@@ -1,4 +1,4 @@
-"""What is asked of an object store: four calls, each of which may fail and be made again."""
+"""The interface to an object store: a few calls, each of which may fail and be repeated."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ PART_BYTES = 8 << 20  # of a multipart write; at most 10,000 of them make an obj
 
 
 class Meta(NamedTuple):
-    """An object as a listing shows it."""
+    """An object in a listing."""
 
     key: str
     size: int
     modified_ns: int
-    etag: str  # Other bytes under one key have another. Empty: the store says none.
-    version: str = ""  # the store's own name of these bytes, where it has one
+    etag: str  # differs for different bytes under one key; empty if the store has none
+    version: str = ""  # the store's own name of these bytes, if it has one
 
 
 class ObjectsFailed(OSError):
-    """``again``: the same request may work later (503, a connection that was cut, a time-out)."""
+    """``again``: the same request may work later (503, a lost connection, a time-out)."""
 
     def __init__(self, number: int, what: str, *, again: bool = False) -> None:
         super().__init__(number, what)
@@ -30,42 +30,43 @@ class ObjectsFailed(OSError):
 
 
 class ObjectChanged(ObjectsFailed):
-    """Under the key is not what was there. Nothing was written."""
+    """The object under the key is not the expected one. Nothing was written."""
 
     def __init__(self) -> None:
         super().__init__(errno.EEXIST, "was written by another one meanwhile")
 
 
 class Objects(Protocol):
-    """One bucket. Any thread. All raise ObjectsFailed, FileNotFoundError, PermissionError."""
+    """One bucket. Thread-safe. All raise ObjectsFailed, FileNotFoundError, PermissionError."""
 
     def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
-        """What is below a prefix and behind a key, page by page. It may end in the middle with an error; who goes on
-        behind the last key of a page misses nothing."""
+        """The objects below a prefix and after a key, page by page. It may end in the middle with an error;
+        continuing after the last key of a page misses nothing."""
         ...
 
     def head(self, key: str) -> Meta: ...
 
     def read(self, meta: Meta, begin: int, end: int) -> bytes:
-        """Bytes ``begin`` to ``end`` of the object that was listed, never of another one under its key (ESTALE)."""
+        """Bytes ``begin`` to ``end`` of the listed object, never of a later one under its key (ESTALE)."""
         ...
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:
-        """Under this key all of it appears, at the end, or nothing. ``parts`` is iterated once for each attempt."""
+        """The whole object appears under this key at the end, or nothing. ``parts`` is iterated once for each
+        attempt."""
         ...
 
     def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
-        """Writes over the object that was there and no other one; None: where there was none. Raises ObjectChanged
-        too, also where an earlier attempt of this call did write."""
+        """Overwrites this version of the object and no other one; ``None`` means only if there is none. Raises
+        ObjectChanged, even if an earlier attempt of this call did write."""
         ...
 
     def delete(self, key: str) -> None:
-        """No error where it is not there."""
+        """No error if it does not exist."""
         ...
 
 
 class Counts:
-    """Requests and bytes since the start: what object stores bill. Each attempt counts. Any thread."""
+    """Requests and bytes since the start, as billed by object stores. Each attempt counts. Thread-safe."""
 
     KINDS = ("lists", "reads", "writes", "deletes", "retries", "bytes_read", "bytes_written")
 

@@ -1,7 +1,7 @@
-"""A bucket through obstore: S3 and all that speaks it, Google's storage. No request is repeated here.
+"""A bucket through obstore: S3 and compatible stores, and Google's storage. No request is repeated here.
 
-Credentials, region and endpoint come from the environment and from what the machine has, as the stores' own tools
-have them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS.
+Credentials, region and endpoint come from the environment and from the machine, as for the stores' own tools:
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.errors import UsageError
 from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectChanged, ObjectsFailed
 
-TIMEOUT = timedelta(seconds=30)  # of one request
+TIMEOUT = timedelta(seconds=30)  # per request
 CONNECT = timedelta(seconds=5)
 _STATUS = re.compile(r"status code: (\d{3})( [A-Za-z ]+)?")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -52,7 +52,7 @@ class ObstoreBucket:
             raise UsageError(f"{url}: cannot be opened ({_line(error)})") from None
 
     def _error(self, error: Exception, key: str, *, uploads: bool = False) -> OSError:
-        if isinstance(error, OSError) and error.errno is not None:  # of this machine: what was to be written
+        if isinstance(error, OSError) and error.errno is not None:  # an error of this machine, from the data to write
             return error
         where = f"{self._url}/{key}"
         said = _STATUS.search(str(error))
@@ -134,11 +134,11 @@ def _meta(each: Any) -> Meta:
 
 
 def _moment_ns(second: int, etag: str) -> int:
-    """Stores say the second (S3 where it is asked for one object; its listings say more). The ETag makes the rest of
-    it, so that other bytes have another time within that second too, for whoever goes by size and time."""
+    """Stores report seconds (S3 when asked for one object; its listings are finer). The rest comes from the ETag, so
+    that other bytes have another time even within that second, for readers that compare size and time."""
     return second * NS_PER_S + zlib.crc32(etag.encode()) % NS_PER_S
 
 
 def _line(error: Exception) -> str:
-    """What went wrong, without the library's own account of itself."""
+    """The error without the library's own explanations."""
     return " ".join(str(error).split("\n\nDebug source:")[0].split())[:300]

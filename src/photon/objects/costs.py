@@ -1,4 +1,4 @@
-"""What a process asked of object stores, for people and as metrics."""
+"""A process's requests to object stores, for people and as metrics."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from photon.config.metrics.readings import Readings
 from photon.objects.directory import counts
 
 REQUESTS = ("lists", "reads", "writes", "deletes")
-OTHERS = {"retries": "retries", "read_bytes": "bytes_read", "written_bytes": "bytes_written"}
-"""Of a metric's name -> what is counted."""
+OTHERS = {"retries": "retries", "read_bytes": "bytes_read", "written_bytes": "bytes_written"}  # metric -> counter
 GIB = 1 << 30
 ASK_S = 5.0
 _SAMPLE = re.compile(r'^photon_objects_(?:requests_total{kind="(\w+)"}|(\w+)_total) (\S+)$', re.MULTILINE)
 
 
 def put_costs(into: Readings) -> None:
-    """A source of metrics; it puts nothing where nothing is read or written by URL."""
+    """A source of metrics; adds nothing if nothing is read or written by URL."""
     found = counts()
     if not any(found.values()):
         return
@@ -29,7 +28,7 @@ def put_costs(into: Readings) -> None:
 
 
 def said(found: Mapping[str, int], seconds: float) -> str:
-    """One line: requests, per GiB of what was read and written, and listings per hour."""
+    """One line: requests, per GiB read and written, and listings per hour."""
     moved = found["bytes_read"] + found["bytes_written"]
     of_bytes = found["reads"] + found["writes"]
     kinds = ", ".join(f"{found[kind]:,} {kind}" for kind in REQUESTS if found[kind]) or "no requests"
@@ -40,7 +39,7 @@ def said(found: Mapping[str, int], seconds: float) -> str:
 
 
 async def costs_said(store: str, seconds: float) -> str:
-    """``said`` of this process and of the event store at ``store``; one that does not answer any more is left out."""
+    """``said`` for this process and for the event store at ``store``, which is left out if it no longer answers."""
     import grpc
 
     from photon.config.metrics import metrics_pb2 as pb

@@ -1,4 +1,4 @@
-"""A prefix as the directory of logs: what is below it, listed by a thread, and its objects opened as files."""
+"""A prefix as a directory of logs: its objects are listed by a thread, and opened as files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from photon.objects.ranges import Chunks, ObjectFile, patience
 from photon.objects.retrying import Retrying
 
 FIRST_S = 600.0  # the first listing may take this long
-IDLE_S = 60.0  # the thread ends when nobody has asked for this long
-FAILING_S = 30.0  # what was known before listings failed is shown for this long; then who asks hears of it
+IDLE_S = 60.0  # the thread ends after this long without a request
+FAILING_S = 30.0  # how long the last listing is shown while listings fail; then requests raise the error
 MOMENT_S = 0.05
 
 
 class Bucket:
-    """What this process shares of one bucket. Any thread."""
+    """The part of one bucket that this process shares. Thread-safe."""
 
     def __init__(self, inner: Objects) -> None:
         self.counts = Counts()
@@ -32,7 +32,7 @@ class Bucket:
         self.directories: dict[str, ObjectDirectory] = {}  # prefix -> it
 
     def meta(self, key: str) -> Meta:
-        """As a listing showed it, else by a request. Raises FileNotFoundError, OSError."""
+        """From a listing, else by a request. Raises FileNotFoundError, OSError."""
         for directory in list(self.directories.values()):
             if (known := directory.known(key)) is not None:
                 return known
@@ -41,7 +41,7 @@ class Bucket:
 
 @dataclass(eq=False)
 class ObjectDirectory:
-    """What is below a prefix of a bucket. Any thread."""
+    """The objects below a prefix of a bucket. Thread-safe."""
 
     bucket: Bucket
     prefix: str  # ends with ``/``, or is empty
@@ -53,28 +53,28 @@ class ObjectDirectory:
         self._told = threading.Condition(self._lock)
         self._asked = self.clock.monotonic()
         self._thread: threading.Thread | None = None
-        self._begun = 0.0  # of the thread; monotonic seconds, as the next three
-        self._failing = 0.0  # since when
-        self._since = 0.0  # what is shown was listed after this
-        self._whole = float("-inf")  # when the last listing of all, which came to its end, began
+        self._begun = 0.0  # start of the thread; monotonic seconds, as the next three
+        self._failing = 0.0  # since when listings have failed
+        self._since = 0.0  # the shown objects were listed after this
+        self._whole = float("-inf")  # start of the last complete listing
         self._error: OSError | None = None
         self._shown: tuple[int, tuple[Meta, ...]] = (-1, ())
 
     @property
     def whole_ns(self) -> int:
-        """All that was there at this moment is known; 0: nothing was listed to its end."""
+        """All objects of this moment are known; 0 if no listing was completed."""
         return self._listing.whole_ns or 0
 
     def known(self, key: str) -> Meta | None:
         return self._listing.known.get(key)
 
     def version(self) -> int:
-        """Of what ``listed`` shows. Raises as it does."""
+        """The version of ``listed``. Raises as it does."""
         self.listed()
         return self._shown[0]
 
     def renew(self) -> None:
-        """What ``listed`` shows from now on was listed after this call."""
+        """Makes ``listed`` return only listings made after this call."""
         with self._lock:
             self._renew()
 
@@ -83,9 +83,8 @@ class ObjectDirectory:
         self._listing.all_due()
 
     def listed(self) -> tuple[Meta, ...]:
-        """What is there as known now, sorted; it waits for the first listing, and for that after a time in which
-        nobody asked. Raises OSError where that fails, BlockingIOError where it is on its way and the caller is to
-        come back."""
+        """The known objects, sorted; waits for the first listing, also after a time without requests. Raises OSError
+        if that fails, BlockingIOError if it is under way and the caller should come back."""
         with self._lock:
             self._asked = self.clock.monotonic()
             if self._thread is None:
@@ -113,7 +112,7 @@ class ObjectDirectory:
         return self._whole >= self._since
 
     def refresh(self) -> None:
-        """Lists what is due. Raises OSError."""
+        """Runs the due listing. Raises OSError."""
         with self._lock:
             begun = self.clock.monotonic()
             listing = self._listing.begin(begun, self.clock.now_ns())
@@ -138,7 +137,7 @@ class ObjectDirectory:
                 self.refresh()
             except OSError as failed:
                 error = failed
-            except Exception as failed:  # a client's own: nobody would list any more, and nobody know
+            except Exception as failed:  # errors of the client itself: otherwise listing would stop unnoticed
                 error = OSError(errno.EIO, f"{type(failed).__name__}: {failed}")
             with self._lock:
                 if error is not None and self._error is None:
@@ -166,7 +165,7 @@ opener: Callable[[str], Objects] = _obstore  # opens a bucket by its URL
 
 
 def bucket_of(path: ObjectPath) -> Bucket:
-    """One for all of this process. Raises UsageError."""
+    """One for the whole process. Raises UsageError."""
     with _opening:
         bucket = _buckets.get(path.bucket)
         if bucket is None:
@@ -175,7 +174,7 @@ def bucket_of(path: ObjectPath) -> Bucket:
 
 
 def directory_of(path: ObjectPath) -> ObjectDirectory:
-    """One for all of this process. Raises UsageError."""
+    """One for the whole process. Raises UsageError."""
     bucket, prefix = bucket_of(path), f"{path.key}/" if path.key else ""
     with _opening:
         found = bucket.directories.get(prefix)
@@ -185,7 +184,7 @@ def directory_of(path: ObjectPath) -> ObjectDirectory:
 
 
 def file_key(path: ObjectPath, meta: Meta) -> tuple[int, int]:
-    """In place of device and inode: other bytes under the name have another one."""
+    """Replaces device and inode: other bytes under the name have another one."""
     return _number(path.bucket), _number(f"{meta.key}\0{meta.etag or (meta.size, meta.modified_ns)}")
 
 
@@ -194,16 +193,16 @@ def _number(text: str) -> int:
 
 
 def open_object(path: ObjectPath, *, places: bool = False) -> ObjectFile:
-    """``places``: it is not read from begin to end. Raises FileNotFoundError, OSError, UsageError."""
+    """``places``: reading is not sequential. Raises FileNotFoundError, OSError, UsageError."""
     return opened(path, bucket_of(path).meta(path.key), places=places)
 
 
 def opened(path: ObjectPath, meta: Meta, *, places: bool = False) -> ObjectFile:
-    """As ``open_object``, of what is known to be there."""
+    """Like ``open_object``, for an object known to exist."""
     return ObjectFile(bucket_of(path).chunks, meta, file_key(path, meta), places=places)
 
 
 def counts() -> dict[str, int]:
-    """Of all buckets of this process, by ``Counts.KINDS``."""
+    """The counts of all buckets of this process, by ``Counts.KINDS``."""
     all_of_them = [bucket.counts.of for bucket in list(_buckets.values())]
     return {kind: sum(each[kind] for each in all_of_them) for kind in Counts.KINDS}

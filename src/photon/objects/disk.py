@@ -1,4 +1,4 @@
-"""A disk on which paths may be URLs too: an object is read as a file is, and written whole."""
+"""A disk on which paths may be URLs too: an object is read like a file, and written whole."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from photon.objects.paths import ObjectPath
 from photon.objects.ranges import ObjectFile
 
 T = TypeVar("T")
-OPEN_MAX = 1024
-"""Objects of which it knows size and ETag."""
+OPEN_MAX = 1024  # objects whose size and ETag are known
 
 
 class UrlDisk(RealDisk):
-    """An object is taken to be as it was when it was met first; one that other bytes have replaced is not there
-    (FileNotFoundError), and is looked for when it is read next. One caller at a time."""
+    """An object is assumed unchanged since it was first met; an overwritten one raises FileNotFoundError, and is
+    looked up again at the next read. One caller at a time."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[ObjectPath, ObjectFile] = OrderedDict()
@@ -51,7 +50,7 @@ class UrlDisk(RealDisk):
         return self._open.pop(path, None)
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
-        """As RealDisk; OSError also of a store that does not answer."""
+        """As RealDisk; OSError also if a store does not answer."""
         if not isinstance(path, ObjectPath):
             return super().read(path, offset, length)
         return self._of(path, lambda file: file.read(offset, file.size() - offset if length is None else length))
@@ -84,11 +83,12 @@ class UrlDisk(RealDisk):
         return sorted(names)
 
     def append(self, path: Path) -> AppendFile:
-        """An object appears when it is synced, in place of the one that was there."""
+        """An object appears when it is synced, replacing the existing one."""
         return _Upload(path, self) if isinstance(path, ObjectPath) else super().append(path)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """An object only where it is still as it was met, or was not met and is not there. Raises ObjectChanged."""
+        """Replaces an object only if it is unchanged since it was met, or was not met and does not exist. Raises
+        ObjectChanged."""
         if not isinstance(path, ObjectPath):
             super().replace(path, data)
             return
@@ -99,7 +99,7 @@ class UrlDisk(RealDisk):
             meta = objects.head(path.key)
             if meta.size != len(data) or (data and objects.read(meta, 0, meta.size) != data):
                 raise
-            # else: by an attempt that was not answered
+            # else: by an unanswered attempt
         self._keep(path, opened(path, meta))
 
     def remove(self, path: Path) -> None:

@@ -1,12 +1,12 @@
-"""Which objects are below a prefix, as it grows: what to list next, and what is known by then. Pure.
+"""Tracks the objects below a growing prefix: what to list next, and which objects are known. Pure.
 
-An object is final once it is listed. New ones mostly come behind the last key, so what lies behind it is listed
-often. They may come anywhere (several writers, an upload that took long, a listing that showed a later key first), so
-everything is listed again now and then, the less often the more pages that takes. An object is known from the first
-listing that shows it, and nothing depends on the order in which keys come.
+An object is final once it is listed. New ones mostly come after the last key, so that part is listed often. They may
+come anywhere (several writers, a long upload, a listing that showed a later key first), so everything is listed again
+from time to time, the less often the more pages that takes. An object is known from the first listing that shows it,
+and nothing depends on the order in which keys come.
 
-**Whole.** All that was in the bucket at ``whole_ns`` is known: then the last listing from begin to end had begun.
-Only such a listing also takes away what is gone.
+**Whole.** All objects that were in the bucket at ``whole_ns`` are known: that is when the last complete listing
+began. Only such a listing also removes deleted objects.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from dataclasses import dataclass, field
 
 from photon.objects.api import PAGE_KEYS, Meta
 
-NEW_S = 2.0  # between two listings of what lies behind the last key
-ALL_S = 10.0  # from one listing of everything to the next, at least
-PAGE_S = 1.0  # and this for each page of it: listings take some 1.5 requests a second at most, however much there is
+NEW_S = 2.0  # between two listings of keys after the last one
+ALL_S = 10.0  # between two complete listings, at least
+# Plus this for each page: listings take at most some 1.5 requests a second, however many objects there are
+PAGE_S = 1.0
 OBJECTS_MAX = 1_000_000  # below one prefix; each takes some 300 bytes of memory
 
 
 class TooManyObjects(OSError):
-    """``str()`` says what to do."""
+    """``str()`` says how to fix it."""
 
 
 @dataclass(slots=True)
 class Pass:
-    """One listing: of all, or of what is behind ``after``."""
+    """One listing: of everything, or of keys after ``after``."""
 
     whole: bool
     after: str
@@ -40,7 +41,7 @@ class Pass:
 @dataclass(slots=True)
 class Listing:
     known: dict[str, Meta] = field(default_factory=dict)
-    whole_ns: int | None = None  # None means nothing was listed to its end so far
+    whole_ns: int | None = None  # None means no listing was completed so far
     version: int = 0  # counts up with each change of ``known``
     _last: str = ""
     _new_at: float = float("-inf")
@@ -51,7 +52,7 @@ class Listing:
         return min(self._new_at, self._all_at)
 
     def all_due(self) -> None:
-        """Everything is to be listed next."""
+        """Makes a complete listing due next."""
         self._all_at = float("-inf")
 
     def begin(self, now: float, now_ns: int) -> Pass:
@@ -60,7 +61,7 @@ class Listing:
         return Pass(whole, "" if whole else self._last, now_ns)
 
     def page(self, listing: Pass, page: Sequence[Meta]) -> None:
-        """Takes over what a page shows, at once. Raises TooManyObjects."""
+        """Adds the objects of a page at once. Raises TooManyObjects."""
         listing.pages += 1
         for meta in page:
             if listing.whole:
@@ -73,7 +74,7 @@ class Listing:
             raise TooManyObjects(0, f"more than {OBJECTS_MAX} objects are below it; name a longer prefix")
 
     def end(self, listing: Pass, now: float) -> None:
-        """The listing has come to its end."""
+        """The listing was completed."""
         self._new_at = now + NEW_S
         if not listing.whole:
             return
@@ -85,6 +86,6 @@ class Listing:
         self._all_at = now + max(ALL_S, PAGE_S * (len(self.known) // PAGE_KEYS))
 
     def failed(self, now: float) -> None:
-        """It has not: what it showed is known all the same."""
+        """The listing failed: its objects are known all the same."""
         self._new_at = now + NEW_S
         self._all_at = max(self._all_at, now + NEW_S)

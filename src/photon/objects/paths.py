@@ -1,5 +1,5 @@
-"""Paths that may be URLs. One that is no file of this machine is an ``ObjectPath``: it goes wherever a ``Path`` does,
-and refuses to be opened as a file."""
+"""Paths that may be URLs. A path outside this machine is an ``ObjectPath``: it can be passed like a ``Path``, and
+refuses to be opened as a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIRECTORY = os.stat_result((stat.S_IFDIR | 0o755, 0, 0, 1, 0, 0, 0, 0, 0, 0))
 
 
 class ObjectPath(PosixPath):
-    """``s3://BUCKET/PREFIX``: a prefix, taken for a directory, or a key below one."""
+    """``s3://BUCKET/PREFIX``: a prefix, treated as a directory, or a key below one."""
 
     def __str__(self) -> str:
         return super().__str__().replace(":/", "://", 1)
@@ -34,7 +34,7 @@ class ObjectPath(PosixPath):
         """Without the bucket; empty for all of it."""
         return "/".join(self.parts[2:])
 
-    # A prefix needs not be made, and links lead nowhere: what asks so of a directory of logs gets on.
+    # A prefix need not be created, and has no links: code that handles a directory of logs works with it.
     def absolute(self) -> ObjectPath:
         return self
 
@@ -49,9 +49,9 @@ class ObjectPath(PosixPath):
 
 
 def placed(base: Path, text: str | Path) -> Path:
-    """A path as it is written in a file of ``base`` or on a command line: a URL stays one, ``file://`` is a path.
+    """A path written in a file of ``base`` or on a command line: a URL stays one, ``file://`` is a path.
 
-    Raises UsageError for URLs of another kind.
+    Raises UsageError for other URLs.
     """
     if isinstance(text, ObjectPath):
         return text

@@ -1,4 +1,5 @@
-"""Ranges of objects: fetched by a few threads, the next one ahead of who reads on, and kept in bounded memory."""
+"""Ranges of objects: fetched by a few threads, the next one ahead of sequential readers, and kept in bounded
+memory."""
 
 from __future__ import annotations
 
@@ -13,14 +14,13 @@ from queue import SimpleQueue
 
 from photon.objects.api import Meta, Objects
 
-READ_ON_BYTES = 4 << 20  # fetched at a time by who reads from begin to end
-PLACES_BYTES = 256 << 10  # by who reads at places
-KEPT_BYTES = 64 << 20  # of chunks that were fetched, in this process
+READ_ON_BYTES = 4 << 20  # fetched at a time by sequential readers
+PLACES_BYTES = 256 << 10  # by readers at single places
+KEPT_BYTES = 64 << 20  # of fetched chunks, in this process
 FETCHES = 8  # requests at a time
 COMING_MAX = 1024
 WAIT_S = 60.0
-HURRIED_S = 0.05
-"""For an event loop, which has other things to do than to wait for a request and comes back (BlockingIOError)."""
+HURRIED_S = 0.05  # for an event loop, which must not wait for a request and comes back (BlockingIOError)
 
 _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 
@@ -39,7 +39,7 @@ patience = _Patience()
 
 @dataclass(slots=True)
 class Chunks:
-    """Of one bucket. Whoever asks for a chunk that is on its way waits for that one."""
+    """The chunks of one bucket. Requests for a chunk under way wait for it."""
 
     objects: Objects
     kept_bytes: int = KEPT_BYTES
@@ -51,11 +51,11 @@ class Chunks:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def ahead(self, meta: Meta, begin: int, end: int) -> None:
-        """Begins to fetch what is not here."""
+        """Starts fetching a missing chunk."""
         self.ask(meta, begin, end)
 
     def get(self, asked: Future[bytes] | bytes, meta: Meta, begin: int, end: int) -> bytes:
-        """What was ``asked`` for. Raises what ``Objects.read`` does; BlockingIOError where it is on its way still."""
+        """The result of ``asked``. Raises as ``Objects.read``; BlockingIOError if it is still under way."""
         if isinstance(asked, bytes):
             return asked
         try:
@@ -63,12 +63,12 @@ class Chunks:
         except FetchTimeout:
             raise BlockingIOError(errno.EAGAIN, "is being fetched") from None
         except Exception:
-            with self._lock:  # told now; whoever asks again fetches again
+            with self._lock:  # reported now; the next request fetches it again
                 self._coming.pop((meta.key, meta.etag, begin, end), None)
             raise
 
     def ask(self, meta: Meta, begin: int, end: int) -> Future[bytes] | bytes:
-        """Fetches what is not here. Who comes back for it holds what this returned: what is kept may be dropped."""
+        """Fetches a missing chunk. To come back for it, keep the returned value: cached chunks may be dropped."""
         chunk = (meta.key, meta.etag, begin, end)
         with self._lock:
             if (kept := self._kept.get(chunk)) is not None:
@@ -109,7 +109,7 @@ class ObjectFile:
     """An object as an open file. One caller at a time."""
 
     def __init__(self, chunks: Chunks, meta: Meta, key: tuple[int, int], *, places: bool = False) -> None:
-        """``key``: stands for device and inode. ``places``: it is not read from begin to end."""
+        """``key``: replaces device and inode. ``places``: reading is not sequential."""
         self._chunks = chunks
         self.meta = meta
         self.key = key
@@ -117,7 +117,7 @@ class ObjectFile:
         self._ahead = not places
         self._awaited: tuple[int, Future[bytes] | bytes] | None = None
         self._held: dict[int, bytes] = {}
-        """Chunks of a read that waits for others of it: a record may be larger than all that is kept of chunks."""
+        """Chunks of a read that waits for others of it: a record may be larger than the whole cache."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Fewer bytes only at the end. Raises OSError."""
@@ -160,4 +160,4 @@ class ObjectFile:
         return False
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resources are held."""

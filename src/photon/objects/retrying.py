@@ -1,4 +1,4 @@
-"""The one place where requests are made again: exponential back-off with full jitter, and a bound."""
+"""The single place that repeats requests: exponential back-off with full jitter, and a bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from photon.objects.api import PAGE_KEYS, Counts, Meta, Objects, ObjectsFailed
 T = TypeVar("T")
 FIRST_S = 0.1
 MOST_S = 5.0
-ATTEMPTS = 8  # Of one request; some 10 s on average. What fails then is for the caller to try later.
+ATTEMPTS = 8  # per request; some 10 s on average. After that the caller may try later.
 
 
 def pauses(draw: Callable[[float, float], float]) -> Iterator[float]:
@@ -22,7 +22,7 @@ def pauses(draw: Callable[[float, float], float]) -> Iterator[float]:
 
 
 class Retrying:
-    """An ``Objects`` over one that fails now and then. What is not worth another attempt is raised at once."""
+    """An ``Objects`` over one that fails at times. Permanent errors are raised at once."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Retrying:
         return call()
 
     def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
-        """As in Objects. It goes on behind the last page that came; each page has all its attempts."""
+        """As in Objects. It continues after the last page received; each page has all its attempts."""
         left = pauses(self._draw)
         while True:
             self.counts.add("lists")
             try:
                 for page in self._inner.list(prefix, after):
-                    if len(page) == PAGE_KEYS:  # there is a next one to be asked for
+                    if len(page) == PAGE_KEYS:  # there is another page
                         self.counts.add("lists")
                     yield page
                     if page:
@@ -92,7 +92,7 @@ class Retrying:
 
 
 class _Counted:
-    """Parts, which can be iterated again."""
+    """Parts that can be iterated again."""
 
     def __init__(self, parts: Iterable[bytes], counts: Counts) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""Directories as objects below a prefix, and back: a named file of them comes last and makes the whole count."""
+"""Copies directories to objects below a prefix, and back: one named file comes last and makes the copy valid."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from photon.objects.api import PART_BYTES, Meta, ObjectsFailed
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 
-FILES_MAX = 100_000  # of one directory
-FILE_BYTES_MAX = PART_BYTES * 10_000  # what 10,000 parts hold: S3's limit
+FILES_MAX = 100_000  # per directory
+FILE_BYTES_MAX = PART_BYTES * 10_000  # the size of 10,000 parts: S3's limit
 
 
 class ObjectsUnavailable(PhotonError):
-    """A store that does not do what was asked. One line."""
+    """A store failed a request. One line."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}; what is there already stays; run this again")
@@ -27,7 +27,7 @@ class ObjectsUnavailable(PhotonError):
 
 @contextmanager
 def told(path: ObjectPath) -> Iterator[None]:
-    """What a store answers, as one line. Raises ObjectsUnavailable; OSError of what a file of this machine does."""
+    """Converts a store's errors into one line. Raises ObjectsUnavailable; OSError for errors of a local file."""
     try:
         yield
     except OSError as error:
@@ -38,7 +38,7 @@ def told(path: ObjectPath) -> Iterator[None]:
 
 
 class FileParts:
-    """A file's bytes in parts, from its begin whenever it is iterated."""
+    """A file's bytes in parts, from its start at each iteration."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class FileParts:
 
 
 def put_file(path: Path, to: ObjectPath) -> int:
-    """Writes one object, which appears whole; its bytes. Raises OSError."""
+    """Writes one object, which appears whole; returns its bytes. Raises OSError."""
     size = path.stat().st_size
     if size > FILE_BYTES_MAX:
         raise ObjectsFailed(errno.EFBIG, f"{path} has more than {FILE_BYTES_MAX} bytes")
@@ -70,8 +70,8 @@ def below(path: ObjectPath, files_max: int = FILES_MAX) -> dict[str, Meta]:
 
 @contextmanager
 def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
-    """A directory that is not there yet, for the caller to make; then its files are written below ``to``, the one
-    with the name ``last`` last. Raises UsageError where that is there already, ObjectsUnavailable."""
+    """Yields a new directory for the caller to create; then writes its files below ``to``, the one with the name
+    ``last`` last. Raises UsageError if that exists already, ObjectsUnavailable."""
     with told(to):
         if last in below(to):
             raise UsageError(f"{to}: exists already: name a new one")
@@ -91,8 +91,8 @@ def upload(directory: Path, to: ObjectPath, last: str) -> None:
 
 @contextmanager
 def fetched(path: ObjectPath, last: str) -> Iterator[Path]:
-    """A directory of this machine with what is below ``path``; taken away at the end. Raises UsageError where it is
-    not whole, ObjectsUnavailable."""
+    """A local directory with the files below ``path``; removed at the end. Raises UsageError if it is incomplete,
+    ObjectsUnavailable."""
     with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
         with told(path):
             found = below(path)

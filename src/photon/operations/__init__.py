@@ -1,1 +1,1 @@
-"""What operators do to a deployment, beyond starting and asking it."""
+"""Operators' actions on a deployment, beyond starting and querying it."""

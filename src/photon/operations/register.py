@@ -1,7 +1,7 @@
-"""Registers again what outputs hold, in a registry that was restored from a backup and is closed.
+"""Registers the ids of outputs again, in a registry that was restored from a backup and is closed.
 
 Each output line names its event and the token that it was written under. An id whose line the verifier had cleared
-comes back cleared, any other one owned, so that the verifier clears it in its own time.
+becomes cleared again, any other one owned, so that the verifier clears it in its own time.
 """
 
 from __future__ import annotations
@@ -35,29 +35,24 @@ _NAME = re.compile(r"(?P<slot>.+)-[0-9]{6}\.jsonl(?P<gz>\.gz)?")
 
 
 class OutputUnreadable(PhotonError):
-    """A line that is no output record: nothing behind it in its file was registered. One line."""
+    """A line that is no output record: no later line of its file was registered. One line."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
     path: Path
-    name: str
-    """Relative to the output's root, as plain file: what the verifier calls it."""
+    name: str  # relative to the output's root, as plain file: the verifier's name for it
     slot: str
     kind: Kind
-    compressed: bool
-    """All its ids were cleared before it was compressed."""
+    compressed: bool  # all its ids were cleared before it was compressed
 
 
 @dataclass(slots=True)
 class Registered:
     lines: int = 0
-    registered: int = 0
-    """Owned or cleared by their line's token now."""
-    taken: int = 0
-    """The backup has another token for the id: its record may be there twice."""
-    too_old: int = 0
-    """Below the boundary: nobody can register them."""
+    registered: int = 0  # now owned or cleared under their line's token
+    taken: int = 0  # the backup has another token for the id: there may be two records of it
+    too_old: int = 0  # below the boundary: nobody can register them
     without_token: int = 0
 
     def add(self, answers: bytes) -> None:
@@ -69,7 +64,7 @@ class Registered:
 
 
 def output_files(root: Path) -> list[OutputFile]:
-    """All of a pipeline, of all its slots. While a file is there plain and compressed, the plain one counts."""
+    """All files of a pipeline, of all its slots. While a file exists plain and compressed, the plain one counts."""
     found: dict[str, OutputFile] = {}
     for kind, directory in DIRECTORY_OF.items():
         for path in sorted((root / directory).glob("*.jsonl*")):
@@ -83,7 +78,7 @@ def output_files(root: Path) -> list[OutputFile]:
 
 
 def cleared_lengths(slot_state: Path) -> Mapping[str, int]:
-    """Bytes of each file of a slot whose ids the verifier had cleared; of a final file all. Empty if unknown."""
+    """Bytes of each file of a slot whose ids the verifier had cleared; for a final file all. Empty if unknown."""
     try:
         files = decoded((slot_state / "verifier" / "cleared.json").read_bytes(), Cleared).files
     except (OSError, *DECODE_ERRORS):
@@ -127,10 +122,10 @@ def register_file(
     cleared: int,
     done: Registered,
 ) -> None:
-    """Counts into ``done``. Raises OutputUnreadable, and what the client raises."""
+    """Adds to the counts in ``done``. Raises OutputUnreadable, and errors of the client."""
     for refs, was_cleared in _refs(file, cleared, done):
         rows = np.flatnonzero(np.array(refs.tokens, np.uint64))
-        for each in reversed(ranges):  # the shards of before hold what was entered then, and say so
+        for each in reversed(ranges):  # earlier shards hold the ids entered in their time, and report it
             elsewhere = []
             for at, request in _requests(refs, each.shards, rows, digester, datacentre, file, was_cleared):
                 answers = client.register_again(request)
@@ -142,7 +137,7 @@ def register_file(
 
 
 def counted(files: Sequence[OutputFile]) -> Registered:
-    """The lines that ``register_file`` would register; asks nobody. Raises OutputUnreadable."""
+    """The lines that ``register_file`` would register, without asking anybody. Raises OutputUnreadable."""
     done = Registered()
     for file in files:
         for _ in _refs(file, 0, done):

@@ -1,4 +1,4 @@
-"""``photon dispatcher skip``: which pipeline, whether another datacentre reads its logs, and then the skipping."""
+"""``photon dispatcher skip``: finds the pipeline, checks that another datacentre reads its logs, and skips."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ ASK_S = 5.0
 
 
 class SkipRefused(PhotonError):
-    """Nobody else reads what would be left out. One line."""
+    """Nobody else reads the skipped events. One line."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipAnswer:
-    """What was planned and, with ``applied``, done. ``readers``: of the other datacentres, who reads the logs."""
+    """The plan and, with ``applied``, the result. ``readers``: which of the other datacentres read the logs."""
 
     datacentre: str
     skips: Skips
     readers: Mapping[str, bool]
     applied: bool
-    refusal: str = ""
-    """Why it would be refused; of a plan only."""
+    refusal: str = ""  # why it would be refused; only for a plan
 
 
 def skip(
     settings: Settings, base: Path, datacentre: str, to_ns: int | None, *, vouched: Sequence[str], apply: bool
 ) -> SkipAnswer:
-    """``to_ns`` None: now. ``vouched``: datacentres that read the logs though their dispatchers may not answer.
+    """``to_ns`` ``None`` means now. ``vouched``: datacentres that read the logs though their dispatchers may not
+    answer.
 
-    Raises UsageError when no other datacentre has the join; with ``apply``, SkipRefused when none of them reads it;
+    Raises UsageError if no other datacentre has the join; with ``apply``, SkipRefused if none of them reads it;
     StateError while the dispatcher runs; LogDirectoryError.
     """
     datacentre, pipeline = pipeline_named(settings, datacentre)

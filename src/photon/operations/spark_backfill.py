@@ -47,18 +47,17 @@ class Wish:
     format: str
     unmatched: bool
     slack_s: float
+    # Compare events below the registry's boundary with all output; otherwise a range that has any is refused.
     compare_below: bool = False
-    """Events below the registry's boundary are compared with all output; else a range that has any is refused."""
     batch_rows: int = BATCH_ROWS
     master: str | None = None
-    spark: Mapping[str, str] | None = None
-    """Settings of Spark's own."""
+    spark: Mapping[str, str] | None = None  # Spark's own settings
 
 
 def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], None]) -> BackfillOutcome:
     """``base``: the deployment file's directory. May be killed at any moment and run again.
 
-    Raises UsageError, PhotonError, OSError and what Spark raises.
+    Raises UsageError, PhotonError, OSError and Spark's errors.
     """
     check_output(wish.output)
     if isinstance(wish.output, ObjectPath) and (wish.format != JSONL or wish.compare_below):
@@ -111,7 +110,8 @@ async def _run(
 
 
 async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule: bytes) -> int:
-    """That it is this deployment's, and remembers the range. The time before which nothing can be registered.
+    """Checks that the registry belongs to this deployment, and remembers the range. Returns the time before which
+    nothing can be registered.
 
     Raises UsageError, RegistrySilent.
     """
@@ -150,7 +150,7 @@ def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
 
 
 def _decided_s(settings: Settings, base: Path, join: str) -> float:
-    """How long after its event time an event's set of primary events is final at the latest; 0: it needs none."""
+    """How long after its event time an event's set of primary events is final at the latest; 0 if it needs none."""
     if not adapter_of(settings, join, base).matching.whole_sets:
         return 0.0
     return float(settings.join[join].unmatched_after or 0.0) + float(settings.join[join].primary_max_delay)

@@ -1,4 +1,4 @@
-"""``photon spark recover``: a report, the registry, and the dispatchers whose state lies on this machine."""
+"""``photon spark recover``: combines a report, the registry, and the dispatchers whose state is on this machine."""
 
 from __future__ import annotations
 
@@ -47,13 +47,12 @@ from photon.spark.verify.verdict import fingerprint
 
 LOCK_NAME = "recover.lock"
 ASK_S = 10.0
-RECORDS = tuple(kind for kind in KINDS if kind != "late")
-"""Kinds of files that hold verdicts."""
+RECORDS = tuple(kind for kind in KINDS if kind != "late")  # kinds of files that hold verdicts
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was done, by this run and earlier ones over the same report; or would be, in a dry run."""
+    """The results of this run and earlier ones over the same report; in a dry run, the planned ones."""
 
     report: VerifyReport
     progress: RepairProgress
@@ -62,7 +61,7 @@ class Recovery:
 
     @property
     def attention(self) -> dict[str, int]:
-        """What is left for a person: outcome -> how many."""
+        """The cases left for a person: outcome -> number."""
         found: dict[str, int] = {}
         for classes in self.progress.counts.values():
             for counts in classes.values():
@@ -79,8 +78,8 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The operator's options. ``rate``: limit of ids a second to give up; ``gone``: slots whose missing files are
-    gone permanently; ``config``: the deployment file's name, for messages."""
+    """The operator's options. ``rate``: maximum ids a second to give up; ``gone``: slots whose missing files are
+    permanently gone; ``config``: the deployment file's name, for messages."""
 
     report: Path
     apply: bool
@@ -93,8 +92,8 @@ class Wish:
 def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairProgress], None]) -> Recovery:
     """``base``: the deployment file's directory. ``told``: called after each batch.
 
-    Raises UsageError: no such report, or one of another deployment; RegistrySilent, RepairsDamaged, StateError,
-    OSError.
+    Raises UsageError: the report does not exist, or belongs to another deployment; RegistrySilent, RepairsDamaged,
+    StateError, OSError.
     """
     disk = UrlDisk()
     marks = _marks(settings, base, disk)
@@ -118,8 +117,8 @@ def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairPr
 
 @contextmanager
 def _alone(report: Path) -> Iterator[None]:
-    """Raises UsageError where another one works on it. Below a URL two may be at it until one writes its journal over
-    the other's, and ends. Raises ObjectsUnavailable."""
+    """Raises UsageError if another repair works on the report. Below a URL two may run until one overwrites the
+    other's journal, and ends. Raises ObjectsUnavailable."""
     busy = f"{report}: another photon spark recover works on it; let it end"
     if not isinstance(report, ObjectPath):
         with alone(report / LOCK_NAME, busy):
@@ -168,7 +167,7 @@ async def _repair(
         ).run()
 
 
-# -- what can be looked at ---------------------------------------------------------------------------------------
+# -- readable outputs ---------------------------------------------------------------------------------------------
 async def _seen(
     settings: Settings, base: Path, report: VerifyReport, wish: Wish, registry: RegistryClient
 ) -> SeenOutputs:
@@ -189,7 +188,7 @@ async def _seen(
 
 
 def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
-    """Of all outputs of a join, and of the copies that its datacentres keep. Raises OSError."""
+    """Files of all outputs of a join, and of the copies that its datacentres keep. Raises OSError."""
     disk, found = UrlDisk(), list[FoundFile]()
     for pipeline in settings.datacentre.values():
         if pipeline.join != join:
@@ -202,21 +201,21 @@ def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
     return found
 
 
-# -- what was never registered -----------------------------------------------------------------------------------
+# -- unregistered events -----------------------------------------------------------------------------------------
 def _not_asked(progress: RepairProgress) -> list[Replayed]:
-    """Only once all findings are known: a range is asked for once."""
+    """Only once all findings are known: a range is requested once."""
     asked = {msgspec.structs.replace(each, number=0) for each in progress.replays if each.number}
     return [each for each in requests(progress.wanted) if each not in asked]
 
 
 def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
-    """The request's number; 0: the dispatcher's state is not here. Raises StateError."""
+    """The request's number; 0 if the dispatcher's state is not here. Raises StateError."""
     pipeline = settings.datacentre.get(wanted.datacentre)
     if pipeline is None or not ledger_file(base / pipeline.state).exists():
         return 0
     state = base / pipeline.state / STATE_NAME
     same = (wanted.from_ns, wanted.to_ns, wanted.pattern)
-    for each in replay_requests.progress(state):  # killed after asking, before it was noted
+    for each in replay_requests.progress(state):  # killed after asking, before noting it
         request = each.request
         if request.step in (Step.ASKED, Step.RUNNING) and (request.from_ns, request.to_ns, request.pattern) == same:
             return request.number

@@ -1,5 +1,5 @@
-"""``photon spark verify``: gathers what a verification needs of a running deployment, in the order that rule 15 asks
-for, and runs it: the dispatchers' places, the registry's export, then outputs and logs."""
+"""``photon spark verify``: gathers the inputs of a verification from a running deployment, in the order of rule 15,
+and runs it: the dispatchers' places, the registry's export, then outputs and logs."""
 
 from __future__ import annotations
 
@@ -45,25 +45,21 @@ LOCK_NAME = "lock"
 HOUR_NS = 3_600_000_000_000
 NS_PER_S = 1_000_000_000
 UNSEEN = "its dispatcher's state is not on this machine: what it has not read, or what waits, is judged all the same"
-Export = Callable[[Path], None]
-"""Writes a backup of the registry to a new directory."""
+Export = Callable[[Path], None]  # writes a backup of the registry to a new directory
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     report: Path
-    from_ns: int | None = None
-    """`None` means from the oldest day that is not closed."""
+    from_ns: int | None = None  # `None` means from the oldest day that is not closed.
+    # `None` means to the last hour that can be judged, without ``from_ns`` to the last whole day.
     to_ns: int | None = None
-    """`None` means to the last hour that can be judged, without ``from_ns`` to the last whole day."""
+    # Working directory, which also keeps the next run's state; None: next to the report, or to the deployment file if
+    # the report is at a URL.
     work: Path | None = None
-    """Where it works, and keeps what the next run needs to know; None: next to the report, or to the deployment file
-    where that is a URL."""
-    config: Path = Path("photon.toml")
-    """The deployment file, for commands that the report names."""
+    config: Path = Path("photon.toml")  # the deployment file, for commands that the report names
     join: str | None = None
-    export: Path | None = None
-    """A backup of the registry; None: one is taken now."""
+    export: Path | None = None  # a backup of the registry; None: one is taken now
     no_registry: bool = False
     keep_export: Path | None = None
     backfills: Sequence[Path] = ()
@@ -74,7 +70,7 @@ class Wish:
 
 
 def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Callable[[str], None]) -> VerifyOutcome:
-    """``base``: the deployment file's directory. Raises UsageError, PhotonError, OSError and what Spark raises."""
+    """``base``: the deployment file's directory. Raises UsageError, PhotonError, OSError and Spark's errors."""
     join = join_named(settings, wish.join)
     there = wish.report if isinstance(wish.report, ObjectPath) else None
     working = wish.work or (wish.report.parent if there is None else base)
@@ -101,13 +97,13 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
 
 
 class VerifyFailed(PhotonError):
-    """Spark could not do it."""
+    """Spark failed."""
 
 
 def _task(
     settings: Settings, base: Path, join: str, wish: Wish, working: Path, say: Callable[[str], None]
 ) -> VerifyTask:
-    """Returns the task before anything is read for it. Raises UsageError for a range that cannot be judged."""
+    """Returns the task before any input is read. Raises UsageError for a range that cannot be judged."""
     sources = pipeline_sources(settings, base, join)
     names = [source.datacentre for source in sources.outputs]
     kept, now_ns, patience_s = kept_below(working, join), time.time_ns(), settings.join[join].unmatched_after
@@ -165,7 +161,7 @@ def _commands(wish: Wish, from_hour: int, to_hour: int) -> CommandLine:
 
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
-    """Those that were named, and those that this deployment knows of."""
+    """Adds the backfills that were named, and those that this deployment knows."""
     found = {path.absolute(): None for path in wish.backfills}
     for known in known_backfills(UrlDisk(), base, join, task.from_hour * HOUR_NS, task.to_hour * HOUR_NS):
         found[known.path.absolute()] = None
@@ -174,7 +170,7 @@ def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
 
 @contextmanager
 def _working(directory: Path, name: str) -> Iterator[Path]:
-    """A directory of this run, which executors see as they see the one that it is in."""
+    """A directory for this run, as visible to executors as its parent."""
     directory.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{name}.work-", dir=directory)).absolute()
     try:
@@ -184,7 +180,7 @@ def _working(directory: Path, name: str) -> Iterator[Path]:
 
 
 def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask, work: Path) -> None:
-    """Places and retry stores of the dispatchers whose state is on this machine."""
+    """Adds places and retry stores of the dispatchers whose state is on this machine."""
     waiting = work / "waiting"
     waiting.mkdir()
     schema = pa.schema([("digest", pa.binary())])
@@ -213,7 +209,7 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
 def _add_registry(
     task: VerifyTask, wish: Wish, work: Path, export: Export, say: Callable[[str], None]
 ) -> ConfigMachine:
-    """The slots and joins in the export."""
+    """Adds the registry's export; returns its slots and joins."""
     directory = wish.export
     if directory is None:
         directory = wish.keep_export or work / "export"

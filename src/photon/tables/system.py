@@ -1,7 +1,7 @@
 """The tables' own data: the safe point and the observed columns, in one register of the system's table.
 
 Published data is valid for everybody after a grace period: a client that relies on its copy reads again when that is
-older than half of it.
+older than half a grace period.
 """
 
 from __future__ import annotations

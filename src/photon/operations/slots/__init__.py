@@ -1,1 +1,1 @@
-"""Slots as an operator sees them: what the registry knows, what lies on this machine's disk, and retiring."""
+"""Slots as an operator sees them: the registry's knowledge, the files on this machine's disk, and retiring."""

@@ -1,7 +1,7 @@
-"""The event ids behind digests: read from the foreign logs of those datacentres whose logs lie on this machine.
+"""The event ids behind digests: read from the foreign logs of the datacentres whose logs are on this machine.
 
-As a dispatcher finds reopened ids (``photon.dispatcher.replay.reopened``): the chunks of its logs that may hold the
-times are read again through the adapter. What is in no log here stays a digest.
+It works as a dispatcher's search for reopened ids (``photon.dispatcher.replay.reopened``): the chunks of its logs
+that may cover the times are read again through the adapter. An id in no log here stays a digest.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Resolver:
         self._adapter = adapter
         self._digester = digester
         self.problems: list[str] = []
-        """Sites that could not be read, a line each."""
+        """Unreadable sites, a line each."""
 
     async def resolve(self, page: EntryPage) -> Mapping[bytes, bytes]:
-        """Digest -> event id, for those that are found."""
+        """Digest -> event id, for those found."""
         size = DIGEST_BYTES
         wanted = {page.digests[size * at : size * (at + 1)] for at in range(len(page))}
         found: dict[bytes, bytes] = {}
@@ -77,7 +77,8 @@ class Resolver:
 
 @contextmanager
 def opened(settings: Settings, base: Path, join: str, digester: Digester) -> Iterator[Resolver]:
-    """With all datacentres of the join whose dispatcher's state and logs are here; there may be none."""
+    """Opens a resolver over all datacentres of the join whose dispatcher's state and logs are here; there may be
+    none."""
     adapter = adapter_of(settings, join, base)
     with ExitStack() as stack:
         sites = []

@@ -1,7 +1,7 @@
 """The list of ids that a retirement gives up: JSON Lines with a versioned head, durable before the first reopening.
 
-Exactly these may come twice to readers of the slot's uncleared output. A retirement that is begun
-again adds what is new to the list that it finds, so that nothing ever leaves it.
+Exactly these may come twice to readers of the slot's uncleared output. A repeated retirement adds new ids to the
+existing list, so that none ever leaves it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="v
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     digest: str
     event_time_ns: int
-    kind: str
-    """Its verdict: joined, filtered, unmatched or rejected."""
+    kind: str  # its verdict: joined, filtered, unmatched or rejected
     token: str
-    event_id: str | None = None
-    """Where a foreign log that holds it could be read here."""
+    event_id: str | None = None  # None if no foreign log that has it could be read here
     event_id_raw_base64: str | None = None
 
 
@@ -50,7 +48,7 @@ class ListUnusable(PhotonError):
 
 
 def listed(page: EntryPage, event_ids: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, Listed]]:
-    """(digest, line) for each entry of a page. ``event_ids``: by digest, those that are known."""
+    """(digest, line) for each entry of a page. ``event_ids``: by digest, the known ones."""
     names = {int(kind): directory for kind, directory in DIRECTORY_OF.items()}
     columns = (page.times.tolist(), page.kinds.tolist(), page.tokens.tolist())
     for at, (time, kind, token) in enumerate(zip(*columns, strict=True)):
@@ -70,14 +68,14 @@ def _shown(event_id: bytes | None) -> tuple[str | None, str | None]:
 
 
 class IdList:
-    """The list of one slot. ``open`` reads what is there; ``add`` writes at its end; ``sync`` makes all durable."""
+    """The list of one slot. ``open`` reads the existing list; ``add`` appends; ``sync`` makes it durable."""
 
     def __init__(self, disk: Disk, path: Path, slot: str) -> None:
         self.path = path
         self._disk = disk
         self._slot = slot
         self._known: set[bytes] = set()
-        """16 bytes an id: what a slot owned and was not cleared, some seconds of its work."""
+        """16 bytes an id: the slot's owned and uncleared ids, some seconds of its work."""
         self._waiting: list[bytes] = []
 
     def __len__(self) -> int:
@@ -112,7 +110,7 @@ class IdList:
                 self._waiting.append(msgspec.json.encode(each) + b"\n")
 
     def sync(self) -> None:
-        """Writes what was added; durable, with the file's name, when it returns. Also an empty list has its head."""
+        """Writes added lines; durable, with the file's name, when it returns. Even an empty list has its head."""
         self._disk.make_dir(self.path.parent)
         file = self._disk.append(self.path)
         try:

@@ -1,4 +1,4 @@
-"""All slots: what the registry knows of each, and what lies of it on this machine's disk."""
+"""All slots: the registry's knowledge of each, and its files on this machine's disk."""
 
 from __future__ import annotations
 
@@ -22,60 +22,51 @@ from photon.outputs.published import read_slot
 @dataclass(frozen=True, slots=True)
 class OnDisk:
     directory: Path
-    held: bool
-    """A process lives in it."""
+    held: bool  # a process holds its lock
     redo_bytes: int
-    published: int
-    """Bytes of output that may be read."""
-    cleared: int
-    """Bytes whose ids are cleared."""
-    trouble: int
-    """Lines that the verifier objects to."""
-    unreadable: str = ""
-    """Why the figures are not known."""
+    published: int  # bytes of output that may be read
+    cleared: int  # bytes whose ids are cleared
+    trouble: int  # lines that the verifier objects to
+    unreadable: str = ""  # why the figures are unknown
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRow:
     name: str
     datacentre: str
-    registry: KnownSlot | None
-    """None: a directory that was never opened, or another deployment's."""
-    configured: bool
-    """The deployment file has a joiner of this name."""
-    disk: OnDisk | None
-    """None: no directory of it is on this machine."""
+    registry: KnownSlot | None  # None: a directory that was never opened, or belongs to another deployment
+    configured: bool  # the deployment file has a joiner of this name
+    disk: OnDisk | None  # None: it has no directory on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class WitnessRow:
-    """One output log: what the registry has witnessed against what lies here."""
+    """One output log: the length witnessed by the registry, compared with the file here."""
 
     kind: str
     number: int
     witnessed: int
-    published: int | None
-    """Length of the same file here; None: it is not here."""
+    published: int | None  # length of the same file here; None: it is not here
 
     @property
     def lacking(self) -> bool:
-        """This directory lacks bytes that readers may have seen."""
+        """True if this directory lacks bytes that readers may have seen."""
         return self.published is not None and self.published < self.witnessed
 
 
 def state_of(settings: Settings, base: Path, datacentre: str, slot: str) -> Path | None:
-    """Where a slot of this datacentre has its state on the machine that runs it."""
+    """The state directory of a slot of this datacentre, on the machine that runs it."""
     pipeline = settings.datacentre.get(datacentre)
     return None if pipeline is None else base / pipeline.state / "slots" / slot
 
 
 def has_slot(disk: Disk, state: Path) -> bool:
-    """Whether the directory holds a slot, or what is left of one; not only what retiring has written."""
+    """True if the directory holds a slot, or remains of one beyond the files written by retiring."""
     return any(disk.exists(state / name) for name in (STATE_NAME, REDO_NAME, DURABLE_NAME, MANIFEST_NAME))
 
 
 def on_disk(disk: Disk, state: Path) -> OnDisk | None:
-    """A slot's files on this disk; None: there are none."""
+    """A slot's files on this disk, or ``None``."""
     if not has_slot(disk, state):
         return None
     redo = [name for name in disk.names(state / REDO_NAME) if name.endswith(REDO_SUFFIX)]
@@ -91,7 +82,7 @@ def on_disk(disk: Disk, state: Path) -> OnDisk | None:
 
 
 def rows_of(settings: Settings, base: Path, disk: Disk, known: Sequence[KnownSlot]) -> list[SlotRow]:
-    """Of the registry, and directories here that it does not know; by datacentre and name."""
+    """The registry's slots, and directories here that it does not know; by datacentre and name."""
     rows = []
     for each in known:
         state = state_of(settings, base, each.datacentre, each.name)
@@ -111,7 +102,8 @@ def rows_of(settings: Settings, base: Path, disk: Disk, known: Sequence[KnownSlo
 
 
 def witness_rows(disk: Disk, row: SlotRow) -> list[WitnessRow]:
-    """The witness of a slot that the registry knows, against its files here. Raises PublishedDamaged, OSError."""
+    """The witness of a slot that the registry knows, compared with its files here. Raises PublishedDamaged,
+    OSError."""
     if row.registry is None:
         return []
     files = {}

@@ -1,4 +1,5 @@
-"""What the commands for slots do: speak to the deployment's registry, look at this machine, refuse what is unsafe."""
+"""The implementation of commands for slots: asks the deployment's registry, checks this machine, refuses unsafe
+actions."""
 
 from __future__ import annotations
 
@@ -40,8 +41,7 @@ from photon.operations.slots.retiring import (
 
 ASK_S = 10.0
 HEALTH_S = 2.0
-WATCH_S = 3.0
-"""A joiner at work extends its witness each second, where it writes anything."""
+WATCH_S = 3.0  # A joiner at work extends its witness each second, if it writes anything.
 IDS_NAME = "given-up.jsonl"
 
 
@@ -65,7 +65,7 @@ class Here:
         return self.settings.datacentre.get(datacentre)
 
     def place(self, slot: KnownSlot) -> Place | None:
-        """Where readers are told of the slot; None: its datacentre's state is not on this machine."""
+        """The place where readers learn about the slot; ``None`` if its datacentre's state is not on this machine."""
         pipeline, state = self.pipeline(slot.datacentre), self.state(slot)
         if pipeline is None or state is None or not (self.base / pipeline.state).is_dir():
             return None
@@ -113,7 +113,8 @@ async def owned_by(here: Here, slot: str, wait_s: float) -> Report:
 
 # -- retiring --------------------------------------------------------------------------------------------------------
 async def check(here: Here, asked: Asked) -> Checked:
-    """Raises UsageError, RetiringRefused, CopyRefused, NotAnswered when the slot may not be retired, or not so."""
+    """Raises UsageError, RetiringRefused, CopyRefused, NotAnswered if the slot may not be retired, or not in this
+    way."""
     async with _registry(here) as client:
         known = {each.name: each for each in await _known(client)}
         if asked.slot not in known:
@@ -155,7 +156,7 @@ async def _refuse_what_lives(here: Here, slot: KnownSlot, client: RegistryClient
 
 
 async def _opened_another(client: RegistryClient, slot: KnownSlot, address: str) -> bool:
-    """Whether the process at this address has opened another slot since."""
+    """True if the process at this address has opened another slot since."""
     there = [each for each in await _known(client) if reached_at(each.address) == address]
     return max((each.newest for each in there), default=0) > slot.newest
 
@@ -177,7 +178,7 @@ def _copy_of(here: Here, slot: KnownSlot, asked: Asked) -> sealing.Copy | None:
 
 
 def _kept_copy(here: Here, slot: KnownSlot, place: Place | None) -> sealing.Copy | None:
-    """The one that a surviving datacentre keeps on this machine, unless retiring was begun without it."""
+    """The copy that a surviving datacentre keeps on this machine, unless retiring was begun without it."""
     disk = RealDisk()
     for copy in sealing.kept_copies(disk, here.settings, here.base, CopyOf(slot.datacentre, slot.name)):
         assert copy.kept is not None
@@ -193,7 +194,7 @@ def _kept_copy(here: Here, slot: KnownSlot, place: Place | None) -> sealing.Copy
 
 
 def _place_of(here: Here, checked: Checked) -> Place | None:
-    """Where the slot's datacentre is gone with all it had, the keeper's directory stands for it."""
+    """If the slot's datacentre is lost completely, the keeper's directory takes its place."""
     copy, place = checked.copy, here.place(checked.slot)
     return Place(copy.kept, copy.root) if place is None and copy is not None and copy.kept is not None else place
 
@@ -215,7 +216,7 @@ def ids_path(here: Here, checked: Checked, asked: Asked) -> Path:
 
 
 async def preview(here: Here, checked: Checked, asked: Asked) -> tuple[Report, list[Listed]]:
-    """What retiring would give up. Changes nothing. Raises NotAnswered."""
+    """The ids that retiring would give up. Changes nothing. Raises NotAnswered."""
     found: list[Listed] = []
     async with _registry(here) as client:
         with _resolver(here, checked.slot) as resolver:
@@ -240,7 +241,7 @@ def write_list(path: Path, slot: str, entries: list[Listed]) -> None:
 
 
 async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> Report:
-    """Retires the slot. Raises PhotonError, OSError: repeat it then."""
+    """Retires the slot. Raises PhotonError, OSError; repeat it then."""
     slot, clock, disk = checked.slot, SystemClock(), RealDisk()
     async with _registry(here) as client:
 
@@ -270,7 +271,7 @@ async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> R
 
 @contextmanager
 def _resolver(here: Here, slot: KnownSlot) -> Iterator[event_ids.Resolver | None]:
-    """None: the deployment file does not say of which join the slot's ids are."""
+    """``None`` if the deployment file does not tell which join the slot's ids belong to."""
     pipeline, digester = here.pipeline(slot.datacentre), _digester(here, slot)
     if pipeline is None or digester is None:
         yield None

@@ -1,8 +1,8 @@
-"""Retires a slot whose disk is gone for ever, in steps that may be killed anywhere and begun again (rule 14).
+"""Retires a slot whose disk is permanently lost, in steps that may be killed anywhere and repeated (rule 14).
 
 Intent in the config group; wait until every shard is fenced; seal a surviving copy, if there is one; list the ids
 that still carry the slot's tokens, durably; give them up by compare. From the fence on nothing new can be owned under
-the slot's tokens, so what is listed is all that is ever given up. Each step changes nothing where it was done before.
+the slot's tokens, so the list covers everything that is ever given up. A repeated step changes nothing.
 """
 
 from __future__ import annotations
@@ -33,20 +33,16 @@ if TYPE_CHECKING:
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 ASK_S = 5.0
 PAUSE_S = 0.2
-LOCK_WAIT_S = 30.0
-"""How long to wait for a keeper of copies that is extending one."""
-PAGE_IDS = 2048
-"""Ids that are given up at once."""
+LOCK_WAIT_S = 30.0  # how long to wait for a keeper of copies that is extending one
+PAGE_IDS = 2048  # ids that are given up at once
 
 T = TypeVar("T")
-Tell = Callable[[str], None]
-"""One line on how far it is."""
+Tell = Callable[[str], None]  # receives progress, one line each
+# The event ids of a page's digests, as far as logs on this machine have them
 Resolve = Callable[[EntryPage], Awaitable[Mapping[bytes, bytes]]]
-"""The event ids of a page's digests, as far as logs on this machine have them."""
 
 
-Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
-"""Asks once; UNKNOWN for what was not answered."""
+Clear = Callable[[bytes, I64, U64], Awaitable[U8]]  # asks once; UNKNOWN where there was no answer
 
 
 class NotAnswered(PhotonError):
@@ -54,15 +50,14 @@ class NotAnswered(PhotonError):
 
 
 class RetiringRefused(PhotonError):
-    """It must not be done, or cannot. One line."""
+    """Retiring is not allowed, or not possible. One line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """The directories of the slot's datacentre on this machine."""
 
-    state: Path
-    """The slot's state directory; gone, but what readers are told is written there."""
+    state: Path  # the slot's state directory; lost, but files for readers are written there
     output: Path
 
 
@@ -92,8 +87,7 @@ class Report:
     listed: int = 0
     resolved: int = 0
     reopened: int = 0
-    cleared_meanwhile: int = 0
-    """Listed ids that were no longer this slot's when they were to be given up."""
+    cleared_meanwhile: int = 0  # listed ids that no longer belonged to this slot when they were to be given up
     ids_path: Path | None = None
 
     @property
@@ -102,7 +96,7 @@ class Report:
 
 
 class Asking:
-    """Asks the registry until it answers, for a bounded time."""
+    """Asks the registry until it answers, for a limited time."""
 
     def __init__(
         self, recovery: Recovery, clock: Clock, slot: str, wait_s: float, *, page_ids: int = PAGE_IDS
@@ -139,7 +133,7 @@ class Asking:
         )
 
     async def owned(self, shard: int) -> AsyncIterator[EntryPage]:
-        """Pages of what the slot owns in a shard. Raises NotAnswered."""
+        """Pages of the slot's owned ids in a shard. Raises NotAnswered."""
         cursor = b""
         while True:
             page = await self._answered(
@@ -164,7 +158,7 @@ class Asking:
             digests = np.frombuffer(page.digests, "V16")[rows].tobytes()
             columns = (page.times[rows], page.tokens[rows], page.generations[rows])
             heard = await self._recovery.reopen(digests, *columns, retired=True, timeout=ASK_S)
-            if unheard:  # what an answer that was not heard has given up is this slot's no more
+            if unheard:  # ids given up by a lost answer no longer belong to this slot
                 heard = np.where(heard == Answer.NO_OP, Answer.REOPENED, heard).astype(np.uint8)
             answers[rows] = heard
             if not np.any(answers == Answer.UNKNOWN):
@@ -173,7 +167,7 @@ class Asking:
             await self._pause(deadline, "not all ids were given up")
 
     async def cleared(self, clear: Clear, digests: bytes, times: I64, tokens: U64) -> U8:
-        """Asks until all is known. Raises NotAnswered."""
+        """Asks until all answers are known. Raises NotAnswered."""
         deadline = self._deadline()
         while True:
             answers = await clear(digests, times, tokens)
@@ -201,7 +195,7 @@ class Asking:
 
 
 async def count(asking: Asking, slot: str, each_page: Callable[[EntryPage], Awaitable[None]] | None = None) -> Report:
-    """What the slot owns now. Changes nothing. Raises NotAnswered."""
+    """Counts the slot's current ids. Changes nothing. Raises NotAnswered."""
     report = Report(slot, await asking.shards())
     for shard in report.shards:
         counted = ShardCount(shard)
@@ -215,21 +209,18 @@ async def count(asking: Asking, slot: str, each_page: Callable[[EntryPage], Awai
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """One slot's retirement, and all that it is given. ``run`` it."""
+    """One slot's retirement with all its inputs. ``run`` it."""
 
     slot: str
     asking: Asking
     disk: Disk
     id_list: IdList
-    place: Place | None
-    """None: the datacentre's state is not on this machine."""
-    already: bool
-    """The registry knows the intent."""
+    place: Place | None  # None: the datacentre's state is not on this machine
+    already: bool  # the registry already has the intent
     resolve: Resolve
     tell: Tell
     copy: sealing.Copy | None = None
-    witness: Witness = ()
-    """The slot's witness: what its readers may have seen."""
+    witness: Witness = ()  # the slot's witness: the output that its readers may have seen
     clear: Clear | None = None
     digester: Digester | None = None
 
@@ -272,7 +263,7 @@ class Retirement:
         self.tell(f"the copy is sealed: {sum(copy.lengths.values()):,} bytes of {len(copy.files)} files")
 
     def _seal_kept(self, directory: Path, copy: sealing.Copy) -> None:
-        """Its keeper, which may be at work, takes nothing more; what it has now is the copy."""
+        """Seals the keeper's copy: the keeper, which may be running, adds nothing more."""
         lock = SlotLock(directory)
         lock.take(wait_s=LOCK_WAIT_S)
         try:
@@ -285,7 +276,7 @@ class Retirement:
         sealing.measure(self.disk, copy, self.witness)
 
     async def _list(self, report: Report) -> None:
-        """All that is to be given up, durably, before anything is."""
+        """Lists all ids to give up, durably, before any is given up."""
         report.ids_path = self.id_list.path
         for shard in report.shards:
             counted = ShardCount(shard)

@@ -1,8 +1,8 @@
 """A surviving copy of a lost slot's output, and how it is sealed (protocol rule 14).
 
-The copy is a byte-wise prefix of what the slot wrote. Sealing makes everything whole in it durable, clears each id in
-it by compare on the token, and then publishes it: readers go on in it at their old offsets. All of that comes before
-the first reopening, or its ids would be joined again in addition to their records.
+The copy is a byte-wise prefix of the slot's output. Sealing makes its whole lines durable, clears each id in it by
+compare on the token, and then publishes it: readers continue in it at their old offsets. All of that comes before the
+first reopening, or its ids would be joined again in addition to their records.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ CLEAR_IDS = 8192
 BLANKS = re.compile(rb"^\n+", re.MULTILINE)
 RETIRING_NAME = "retiring.json"
 
-Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
-"""Digests, times and tokens to answers, none of them UNKNOWN."""
+Clear = Callable[[bytes, I64, U64], Awaitable[U8]]  # digests, times and tokens -> answers, none of them UNKNOWN
 
 
 class Retiring(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
@@ -68,7 +67,7 @@ class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
 @dataclass(slots=True, eq=False)
 class CopyRefused(PhotonError):
-    """What was named as a copy cannot be sealed. One line."""
+    """The named copy cannot be sealed. One line."""
 
     path: Path
     why: str
@@ -79,11 +78,10 @@ class CopyRefused(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    name: str
-    """Plain, relative to the output."""
+    name: str  # plain, relative to the output
     path: Path
+    # All its ids were cleared before it was compressed. For a plain file that is unknown, so they are cleared again.
     compressed: bool
-    """All its ids were cleared before it was compressed. Of a plain file nobody knows, so they are cleared again."""
     damaged: tuple[DamagedRange, ...] = ()  # readers skip these; the file may be gone
 
 
@@ -91,18 +89,17 @@ class CopiedFile:
 class Copy:
     root: Path
     files: list[CopiedFile]
-    lengths: dict[str, int] = field(default_factory=dict)
-    """Uncompressed bytes of whole lines, by plain name."""
+    lengths: dict[str, int] = field(default_factory=dict)  # uncompressed bytes of whole lines, by plain name
+    # Bytes that readers may have read and the copy lacks, by plain name
     lacking: dict[str, int] = field(default_factory=dict)
-    """Bytes that readers may have read and the copy does not have, by plain name."""
     cleared: int = 0
+    # The keeper's directory (``photon.outputs.output_places``); None: an output directory that the operator names
     kept: Path | None = None
-    """Where a keeper has it (``photon.outputs.output_places``); None: an output directory that the operator names."""
     slot: str = ""
 
 
 def add_marks(disk: Disk, copy: Copy, state: Path) -> Copy:
-    """Adds the damaged ranges that a state directory names: their events were given back, nothing of them is sealed.
+    """Adds the damaged ranges in a state directory: their events were given back, so they are not sealed.
 
     Raises PublishedDamaged, OSError.
     """
@@ -117,13 +114,13 @@ def add_marks(disk: Disk, copy: Copy, state: Path) -> Copy:
 
 
 def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
-    """The copy that a keeper has in this directory; it may have no files yet."""
+    """The keeper's copy in this directory; it may have no files yet."""
     root = directory / OUTPUT_NAME
     return add_marks(disk, Copy(root, _files(disk, root, slot), kept=directory, slot=slot), directory)
 
 
 def _files(disk: Disk, root: Path, slot: str) -> list[CopiedFile]:
-    """Of each file that is there in both forms the plain one."""
+    """The slot's files; of a file in both forms the plain one."""
     found = {}
     for kind in DIRECTORY_OF.values():
         names = disk.names(root / kind)
@@ -146,9 +143,9 @@ def kept_copies(disk: Disk, settings: Settings, base: Path, of: CopyOf) -> list[
 
 
 def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
-    """From here on the keeper takes nothing more for this copy. Call it with the copy's lock. Again: no change.
+    """From here on the keeper adds nothing to this copy. Call it with the copy's lock. A repetition changes nothing.
 
-    What the keeper never acknowledged is cut off: it may be torn. Raises CopyDamaged, OSError.
+    Bytes that the keeper never acknowledged are cut off: they may be torn. Raises CopyDamaged, OSError.
     """
     if not disk.exists(directory / SEALED_NAME):
         KeptCopy(disk, directory, of).load()
@@ -156,7 +153,7 @@ def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
 
 
 def find_copy(root: Path, slot: str) -> Copy:
-    """Returns the slot's files below an output directory. Raises CopyRefused when there are none."""
+    """Returns the slot's files below an output directory. Raises CopyRefused if there are none."""
     files = _files(RealDisk(), root, slot)
     if not files:
         raise CopyRefused(root, f"has no output files of slot {slot} in {', '.join(DIRECTORY_OF.values())}")
@@ -164,7 +161,8 @@ def find_copy(root: Path, slot: str) -> Copy:
 
 
 def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
-    """Fills in lengths, and what is lacking against the witness. Raises CopyRefused, OSError. Changes nothing."""
+    """Fills in lengths, and the bytes missing compared with the witness. Raises CopyRefused, OSError. Changes
+    nothing."""
     copy.lengths, copy.lacking = {}, {}
     for file in copy.files:
         length = sum(map(len, blocks(disk, file)))
@@ -185,7 +183,7 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
 
 
 def _to_whole_events(disk: Disk, file: CopiedFile, length: int) -> int:
-    """The same length, without the last event's records where not all of them are there."""
+    """The length without the last event's records, if some of them are missing."""
     size = BLOCK_BYTES
     while length:
         begin = max(length - size, 0)
@@ -257,9 +255,9 @@ def make_durable(disk: Disk, copy: Copy) -> None:
 
 
 async def clear_copy(disk: Disk, copy: Copy, digester: Digester, clear: Clear, tell: Callable[[int], None]) -> None:
-    """Clears every id of what is not compressed. Raises CopyRefused when a record's token does not own its id.
+    """Clears every id in uncompressed files. Raises CopyRefused if a record's token does not own its id.
 
-    ``tell`` is given the number of ids cleared so far.
+    ``tell`` receives the number of ids cleared so far.
     """
     for file in copy.files:
         if file.compressed:
@@ -293,7 +291,7 @@ def _refs(file: CopiedFile, block: bytes) -> OutputRefs:
 
 
 def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path) -> None:
-    """Tells readers what is left of the slot: the sealed copy, or nothing. ``output``: the pipeline's own."""
+    """Tells readers the rest of the slot: the sealed copy, or nothing. ``output``: the pipeline's own."""
     disk.make_dir(state)
     if copy is None:
         disk.replace(state / RETIRED_NAME, retired_bytes(slot))
@@ -301,7 +299,7 @@ def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path)
     marks = [each for file in copy.files for each in file.damaged]
     if marks:
         add_damaged(disk, state, slot, marks)
-    if copy.kept is not None:  # first there: who has lost the slot's own directories reads on beside the copy
+    if copy.kept is not None:  # there first: readers without the slot's own directories read on next to the copy
         disk.replace(copy.kept / RETIRED_NAME, retired_bytes(slot, dict(copy.lengths), copy.root))
         if copy.kept == state:
             return
@@ -311,12 +309,12 @@ def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path)
 
 
 def was_begun(disk: Disk, state: Path) -> bool:
-    """Whether retiring this slot was begun on this machine."""
+    """True if retiring this slot was begun on this machine."""
     return disk.exists(state / RETIRING_NAME)
 
 
 def begun_with(disk: Disk, state: Path) -> Path | None:
-    """The copy with which retiring was begun; None: without one, or not begun. Raises CopyRefused."""
+    """The copy with which retiring was begun; ``None`` if without one, or not begun. Raises CopyRefused."""
     path = state / RETIRING_NAME
     if not disk.exists(path):
         return None
@@ -328,9 +326,9 @@ def begun_with(disk: Disk, state: Path) -> Path | None:
 
 
 def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: bool) -> None:
-    """Notes how the retirement is done, before its intent. ``already``: the registry knows the intent.
+    """Records the way of the retirement, before its intent. ``already``: the registry has the intent.
 
-    Raises CopyRefused when it was begun in another way.
+    Raises CopyRefused if it was begun in another way.
     """
     path = state / RETIRING_NAME
     named = None if copy is None else str(copy.resolve())

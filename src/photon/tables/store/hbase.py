@@ -6,7 +6,7 @@ One HBase table holds all tables. A row's key is the table's name, a zero byte, 
     w:COLUMN             versions, at their commit timestamps
     n:COLUMN \\0 START    notifications (START: 8 bytes, big-endian), in files of their own, so that a scan for them
                          reads nothing else
-    n:\\0                 who works on the row's notifications (``locks.py``)
+    n:\\0                 the client working on the row's notifications (``locks.py``)
 
 Not used: ``checkAndMutate``, which fails on the server with a NullPointerException if a column has to be absent;
 happybase, which has no checkAndPut of several columns; deletes of metas, as the tombstone would hide a meta written
