@@ -89,7 +89,7 @@ class SourceOptions:
     trigger_bytes: int | None
     trigger_records: int | None
     from_latest: bool
-    watermark: str | None  # one of WHICH; None: none is carried
+    watermark: str | None  # one of WHICH; None means none is carried
 
     @property
     def schema(self) -> str:

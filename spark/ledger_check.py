@@ -20,7 +20,7 @@ MORE = (Class.DUPLICATED, Class.DUPLICATED_ACROSS, Class.INVENTED)
 VERDICTS = ("joined", "unmatched", "filtered", "late", "rejected")
 # Records that may be under another verdict than they were written with or, if wrongly joined, in another hour.
 OTHERWISE = (Class.WRONGLY_JOINED, Class.PRIMARY_EXISTS, Class.SHOULD_BE_UNMATCHED, Class.REGISTRY_DIFFERS)
-Cell = tuple[int | None, str]  # hour since 1970 (None: records without a time), datacentre
+Cell = tuple[int | None, str]  # hour since 1970 (None for records without a time), datacentre
 
 
 @dataclass(slots=True)

@@ -54,7 +54,8 @@ class RangeWork(msgspec.Struct, frozen=True):
     end: int
     first_ns: int | None = None
     last_ns: int | None = None  # Event times of the whole file, where known; then every line has one.
-    named: bool = True  # False: no manifest names the file; ``path`` is the file itself, ``length`` its bytes on disk
+    # False means no manifest names the file; ``path`` is the file itself, ``length`` its bytes on disk
+    named: bool = True
     damaged: tuple[DamagedRange, ...] = ()
 
     def part(self) -> FileRange:

@@ -93,7 +93,7 @@ class SparkMissing(PhotonError):
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Returns the active session, or a new one at ``master`` (``None``: as spark-submit says, else ``local[*]``),
+    """Returns the active session, or a new one at ``master`` (``None`` means spark-submit's, else ``local[*]``),
     able to run Photon's code on its executors. ``settings`` are Spark's own. Raises SparkMissing, and
     WorkerPythonWrong if the executors' Python cannot run it."""
     check_present()

@@ -106,7 +106,7 @@ def _probed(python: str) -> tuple[list[str], str | None]:
 
 
 def _on_executors(spark: SparkSession) -> str | None:
-    """Why an executor's Python cannot run Photon; ``None``: it can, or there is no answer and no failure yet."""
+    """Why an executor's Python cannot run Photon; ``None`` means it can, or there is no answer and no failure yet."""
     from pyspark.util import InheritableThread
 
     context, group = spark.sparkContext, f"photon-python-{id(spark)}"

@@ -48,7 +48,7 @@ class BackfillPlan:
     places: BackfillPaths
     job: BackfillJob
     join: JoinSource
-    foreign: LogSource | None  # events to register; None: the whole range is below the registry's boundary
+    foreign: LogSource | None  # events to register; None means the whole range is below the registry's boundary
     primary: LogSource
     registry: RegistryPlace
     forgotten: LogSource | None = None  # events below the boundary, to compare with ``outputs``
@@ -63,7 +63,7 @@ class BackfillOutcome:
     """The visible output, and the work of this run."""
 
     manifest: Manifest
-    counts: BackfillCounts | None  # of this run's tasks; None: an earlier run had finished them
+    counts: BackfillCounts | None  # of this run's tasks; None if an earlier run had finished them
     redone: int
     cleared: int
 

@@ -72,7 +72,7 @@ class BackfillTask(msgspec.Struct, frozen=True, kw_only=True):
     adapter: AdapterSpec
     format: str
     unmatched: bool
-    registers: bool = True  # False: ids that the registry has forgotten are written without it (``compare``)
+    registers: bool = True  # False for ids that the registry has forgotten: written without it (``compare``)
     joined_at: bool = True
     batch_rows: int
     batch_bytes: int = BATCH_BYTES

@@ -72,7 +72,7 @@ class ReportedProblem:
     digest: bytes
     event_id: bytes
     event_time_ns: int
-    token: int | None  # None: the registry had no entry at the export
+    token: int | None  # None means the registry had no entry at the export
     state: str | None
     generation: int
     datacentre: str | None

@@ -141,7 +141,7 @@ class KnownOfId:
     registry: bool = True  # there is an export of the registry
     lines_all: int = 0
     records_all: int = 0
-    logs: KnownLogs | None = None  # None: assume that every log named in a record exists
+    logs: KnownLogs | None = None  # None means every log named in a record exists
 
     def lacks(self, side: str, record: Record) -> bool:
         """True if the record's source on this side cannot be read."""

@@ -81,7 +81,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
     begin: int
     end: int
-    absent: bytes | None  # Keys without a primary event: their hashes (``key_filter``) as uint64. None: too many.
+    absent: bytes | None  # Keys without a primary event: their hashes (``key_filter``) as uint64. None if too many.
     registry: tuple[int, int]  # number and hash of its ids in the registry
     counts: list[Count]
     looked_ns: int = 0  # when it was last verified as a whole, perhaps by samples

@@ -54,7 +54,7 @@ class VerifyInputs:
     # ``datacentre string, identity string, read_to bigint``: the dispatchers' read positions, a row per log
     places: DataFrame | None = None
     places_of: tuple[str, ...] = ()  # datacentres whose dispatchers' positions are known
-    # ``datacentre string, log string`` (without rotation suffix): the foreign logs that were read. None: all.
+    # ``datacentre string, log string`` (without rotation suffix): the foreign logs that were read. None means all.
     opened: DataFrame | None = None
     unnamed: Collection[tuple[str, str]] = ()  # (datacentre, file) of output files that no manifest names
     logs: Callable[[], KnownLogs | None] = lambda: None  # returns the known raw logs; called once all are read

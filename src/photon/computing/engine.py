@@ -114,8 +114,8 @@ class Engine:
         return source in own and own[source].exact_ns == ENDED_NS
 
     def take(self, batch: Input, now_ns: int) -> bool:
-        """Runs the computations on the batch. False: held back (skew, outbox or records set aside are at their limit;
-        see ``held``): offer it again later. A repetition is dropped, and returns True."""
+        """Runs the computations on the batch. False means held back (skew, outbox or records set aside are at their
+        limit; see ``held``): offer it again later. A repetition is dropped, and returns True."""
         if batch.source not in self._topology.sources:
             raise ComputingError(f"the topology {self._topology.name} has no source {batch.source!r}")
         if batch.begin != self.position(batch.source):
@@ -142,8 +142,8 @@ class Engine:
         self._hear(source, ENDED)
 
     def receive(self, message: Message, now_ns: int) -> bool:
-        """Like ``take``, for a message of another owner. False: it is not for this owner, has a newer topology, or an
-        earlier message is still missing: the sender will send it again."""
+        """Like ``take``, for a message of another owner. False means it is not for this owner, has a newer topology,
+        or an earlier message is still missing: the sender will send it again."""
         if message.target != self.id or message.topology > self._topology.version:
             return False
         if not self._parents_ended(message):
@@ -189,8 +189,8 @@ class Engine:
         self._run(now_ns)
 
     def advance(self, now_ns: int) -> bool:
-        """Calls wall-clock timers, and handles the remains of other intervals. True: there is more to do, after a
-        commit."""
+        """Calls wall-clock timers, and handles the remains of other intervals. True means there is more to do, after
+        a commit."""
         if not self._caught_up(now_ns):
             return False
         self._run(now_ns)

@@ -97,9 +97,9 @@ class VersionedRows:
         self._each(some, list(self._batches(puts, version)))
 
     def replace(self, row: bytes, column: bytes, expected: bytes | None, values: Values, version: int) -> bool:
-        """One atomic mutation, done only if ``column`` has the value ``expected`` (``None``: no value). False: it has
-        another, and nothing was written. The column's new value must differ from all its earlier ones: that
-        distinguishes a lost answer from another writer's success."""
+        """One atomic mutation, done only if ``column`` has the value ``expected`` (``None`` means no value). False
+        means that it has another, and nothing was written. The column's new value must differ from all its earlier
+        ones: that distinguishes a lost answer from another writer's success."""
         put, began = self._put(row, values, version), self.clock.monotonic()
         while True:
             try:

@@ -170,7 +170,7 @@ class Computation:
     # True if a repeated record changes nothing more and produces nothing more. Productions may then leave before the
     # state is durable (weak productions, MillWheel 6.1.3); all their readers must be idempotent, too.
     idempotent = False
-    dedup = True  # False: a record may come twice after a crash
+    dedup = True  # False means a record may come twice after a crash
     time_limit_s = 10.0  # for one call; 0: no limit
 
     def process_record(self, ctx: Context, record: Record) -> None:

@@ -29,9 +29,9 @@ class Watermark(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Records of a source, in order. ``begin``: the engine's position must be this (None: it has none yet), otherwise
-    it is a repetition and dropped; ``end``: the position after the records. Positions are opaque. ``watermark``: of
-    the source, sampled *before* the records were read up to ``end``."""
+    """Records of a source, in order. ``begin``: the engine's position must be this (None means it has none yet),
+    otherwise it is a repetition and dropped; ``end``: the position after the records. Positions are opaque.
+    ``watermark``: of the source, sampled *before* the records were read up to ``end``."""
 
     source: str
     begin: bytes | None

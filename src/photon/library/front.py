@@ -40,11 +40,11 @@ def read(
             print(record.event_id, record.foreign, record.primary)
 
     ``path``: a directory that ``photon join`` writes, or a deployment's file (``.toml``) with ``datacentre``
-    (``None``: the only one). ``kinds``: joined, unmatched, filtered, rejected, late. ``cursor``: where to begin: an
-    earlier ``cursor``, "end", or ``None`` for the beginning. ``follow``: continue with new records. ``cleared_only``:
-    only records that stay even if a slot is retired; they come a little later. ``schema``: types of the payloads for
-    tables, ``{"foreign.amount": "float"}`` (``photon.outputs.json_types`` names them); ``None`` infers them from the
-    data. ``flatten``: columns ``foreign_amount`` instead of structs.
+    (``None`` means the only one). ``kinds``: joined, unmatched, filtered, rejected, late. ``cursor``: where to begin:
+    an earlier ``cursor``, "end", or ``None`` for the beginning. ``follow``: continue with new records.
+    ``cleared_only``: only records that stay even if a slot is retired; they come a little later. ``schema``: types of
+    the payloads for tables, ``{"foreign.amount": "float"}`` (``photon.outputs.json_types`` names them); ``None``
+    infers them from the data. ``flatten``: columns ``foreign_amount`` instead of structs.
 
     Raises UsageError (also ConfigError, CursorUnreadable), of one line.
     """
@@ -90,9 +90,9 @@ def join(
             print(pair.event_id, pair.event_time, pair.foreign["amount"], pair.primary["customer"])
 
     ``primary``, ``foreign``: a directory, a file or a glob each. ``output``: a directory that keeps the join, so that
-    it continues there next time, and its records are read again from the beginning or after ``cursor``; ``None``: a
-    temporary directory (TMPDIR), removed with the object. Settings that are not given are inferred from the data, or
-    one line says what is unclear.
+    it continues there next time, and its records are read again from the beginning or after ``cursor``; ``None``
+    means a temporary directory (TMPDIR), removed with the object. Settings that are not given are inferred from the
+    data, or one line says what is unclear.
 
     How the logs are read: ``key``, or ``primary_key`` and ``foreign_key``: the field that names the primary event
     ("a.b" within a). ``id``: the foreign event's own unique id. ``time``: its time, a field, whose unit is inferred,

@@ -76,7 +76,7 @@ class Join:
         settings: Sequence[str] = (),
         words: Words = NOTHING_SAID,
     ) -> None:
-        """As the options of ``photon join``. ``config`` ``None``: inferred from the logs, with ``words``.
+        """As the options of ``photon join``. ``config`` ``None`` means inferred from the logs, with ``words``.
         ``settings``: KEY=VALUE.
 
         Raises UsageError.

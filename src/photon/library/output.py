@@ -70,7 +70,7 @@ class Output:
 
     @classmethod
     def of_deployment(cls, config: str | Path, datacentre: str | None = None) -> Output:
-        """The output of one datacentre (``None``: the only one) of a deployment file. Raises ConfigError,
+        """The output of one datacentre (``None`` means the only one) of a deployment file. Raises ConfigError,
         UsageError."""
         return cls(output_place(Path(config), datacentre))
 
@@ -108,8 +108,8 @@ class Output:
         until: Callable[[], bool] = lambda: False,
         sleep: Callable[[float], object] = time.sleep,
     ) -> Iterator[Batch]:
-        """The records after ``cursor`` (``None``: from the beginning), in batches; with ``follow`` also new ones,
-        until ``until()`` is true, which is called between batches and every 0.2 s.
+        """The records after ``cursor`` (``None`` means from the beginning), in batches; with ``follow`` also new
+        ones, until ``until()`` is true, which is called between batches and every 0.2 s.
 
         ``cleared_only``: only records that stay even if a slot is retired; they come a little later. ``lines``:
         maximum number in a batch. Raises UsageError, CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged,
@@ -144,7 +144,7 @@ def _pieces(data: bytes, lines: int | None) -> Iterator[tuple[int, bytes]]:
 
 
 def output_place(config: Path, datacentre: str | None) -> OutputPlace:
-    """The output of ``datacentre`` (None: the only one). Raises ConfigError, UsageError."""
+    """The output of ``datacentre`` (None means the only one). Raises ConfigError, UsageError."""
     settings = load(config, environment=os.environ)
     name = pipeline_named(settings, datacentre)[0]
     place = output_here(settings, config.parent, name)

@@ -54,12 +54,12 @@ class Wish:
     from_ns: int | None = None  # `None` means from the oldest day that is not closed.
     # `None` means to the last hour that can be judged, without ``from_ns`` to the last whole day.
     to_ns: int | None = None
-    # Working directory, which also keeps the next run's state; None: next to the report, or to the deployment file if
-    # the report is at a URL.
+    # Working directory, which also keeps the next run's state; None means next to the report, or to the deployment
+    # file if the report is at a URL.
     work: Path | None = None
     config: Path = Path("photon.toml")  # the deployment file, for commands that the report names
     join: str | None = None
-    export: Path | None = None  # a backup of the registry; None: one is taken now
+    export: Path | None = None  # a backup of the registry; None means one is taken now
     no_registry: bool = False
     keep_export: Path | None = None
     backfills: Sequence[Path] = ()

@@ -79,7 +79,7 @@ class LineTypes:
         self._unfit: dict[str, str] = {}  # dotted path of a given type -> message about values that did not fit it
         self._unfit_told = 0
         self.rest = 0  # records so far with something in ``_rest``
-        self.known = given or payloads is not None  # False: before ``learn``
+        self.known = given or payloads is not None  # False before ``learn``
         self.kept = self.known  # for a caller that stores the types: whether it has the current ones
         self._set(payloads or {})
 

@@ -22,7 +22,7 @@ class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     bytes: int
     crc32: int
-    first_ns: int | None = None  # smallest event time; None: no record has one
+    first_ns: int | None = None  # smallest event time; None if no record has one
     last_ns: int | None = None
     rest: int  # records with values that did not fit their columns
 

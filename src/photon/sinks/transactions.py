@@ -36,7 +36,8 @@ class Committed(msgspec.Struct, frozen=True):
     """The server's state of a sink, committed in the same transaction as the records."""
 
     kinds: str  # joined by commas
-    cursor: str | None = None  # after all valid records (``photon.outputs.Cursor``, its line); None: the beginning
+    # After all valid records (``photon.outputs.Cursor``, its line); None means the beginning
+    cursor: str | None = None
     records: int = 0  # in total
 
     @classmethod

@@ -138,9 +138,9 @@ class RowStore(Claims, Protocol):
     def scan(
         self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
     ) -> list[tuple[str, RowRead]]:
-        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None``: the table's), in order, that hold
-        anything in ``columns`` (``None``: any). Fewer than ``limit`` means there are no more. Each row is read as by
-        ``read``."""
+        """Up to ``limit`` rows from ``begin`` on, before ``end`` (``None`` means the table's), in order, that hold
+        anything in ``columns`` (``None`` means any). Fewer than ``limit`` means there are no more. Each row is read
+        as by ``read``."""
         ...
 
     def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
@@ -164,7 +164,8 @@ class RowStore(Claims, Protocol):
 
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
         """In up to ``limit`` rows from ``begin`` on: removes the versions of each column that are older than its
-        newest one at or before ``safe_point``. Returns their number, and the row to continue at (``None``: done)."""
+        newest one at or before ``safe_point``. Returns their number, and the row to continue at (``None`` means
+        done)."""
         ...
 
     def tables(self) -> list[str]:
@@ -200,5 +201,5 @@ class Liveness(Protocol):
     token: str  # this client's: printable ASCII without spaces, at most 100 characters
 
     def dead(self, token: str) -> bool:
-        """True if the client is certainly dead. False: it may be alive."""
+        """True if the client is certainly dead. False means it may be alive."""
         ...

@@ -89,7 +89,7 @@ def version_of(start: int, value: bytes | None) -> bytes:
 
 
 def value_of(version: bytes | None) -> bytes | None:
-    """``None``: deleted, or never written."""
+    """``None`` if deleted or never written."""
     if version is None:
         return None
     _, is_value, value = version.partition(b"=")

@@ -20,8 +20,8 @@ class Resolver:
         self._lock = threading.Lock()
 
     def settle(self, cell: Cell, meta: bytes, *, force: bool = False) -> bool:
-        """``meta`` is a lock on ``cell``. True: it is gone, or has changed: read again. False: its holder seems to be
-        alive, so wait. ``force``: do not wait for it. Raises StoreFailed."""
+        """``meta`` is a lock on ``cell``. True means it is gone, or has changed: read again. False means its holder
+        seems to be alive, so wait. ``force``: do not wait for it. Raises StoreFailed."""
         lock = read_meta(meta)
         assert isinstance(lock, Lock)
         primary = lock.primary

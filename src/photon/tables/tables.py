@@ -102,8 +102,8 @@ class Table:
         return Row(self._transaction, self.name, key)
 
     def scan(self, begin: str = "", end: str | None = None, *, columns: Sequence[str] | None = None) -> Iterator[Row]:
-        """Rows that have a value in ``columns`` (``None``: any), from ``begin`` on, before ``end`` (``None``: the
-        last)."""
+        """Rows that have a value in ``columns`` (``None`` means any), from ``begin`` on, before ``end`` (``None``
+        means the last)."""
         for key, _ in self._transaction.scan(self.name, begin, end, columns):
             yield Row(self._transaction, self.name, key)
 

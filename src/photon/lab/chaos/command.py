@@ -41,13 +41,13 @@ DISK_REPLICA = "r5"  # the replica whose directory is a small file system if ran
 class Where:
     config: Path
     run: Path | None = None
-    project: str | None = None  # the docker-compose project; None: processes under photon up
+    project: str | None = None  # the docker-compose project; None for processes under photon up
     compose: Path = Path("docker-compose.yml")
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    scenario: str | None  # None: random faults
+    scenario: str | None  # None means random faults
     seed: int | None
     minutes: float | None
     rate: int | None

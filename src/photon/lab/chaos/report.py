@@ -42,7 +42,7 @@ class Seen:
 class Back:
     datacentre: str
     away_s: float
-    seconds: float | None  # seconds from its return to the head of its logs; None: it never got there
+    seconds: float | None  # seconds from its return to the head of its logs; None if it never got there
     read: int  # events that it read meanwhile
     wasted: int  # joins that it wasted meanwhile
 

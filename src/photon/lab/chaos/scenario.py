@@ -48,7 +48,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     seconds: float
     rate: int = 100
-    majority: bool = True  # False: it may take down a majority of the replicas, or all pipelines
+    majority: bool = True  # False means it may take down a majority of the replicas, or all pipelines
     fault: list[_Fault] = []
     random: _Random | None = None
 
@@ -62,7 +62,7 @@ class Scenario(msgspec.Struct, frozen=True):
     rate: int  # foreign events a second
     majority: bool
     steps: tuple[Step, ...]
-    every_s: float | None = None  # interval of random faults; None: only the named ones
+    every_s: float | None = None  # interval of random faults; None means only the named ones
     longest_s: float = 25.0
 
     def checked(self, topology: Topology, able: frozenset[Do]) -> None:

@@ -47,10 +47,10 @@ class Shape:
     datacentres: tuple[str, ...] = DATACENTRES
     joiners: int = 2  # joiners in each datacentre
     workers: int = 0  # dispatchers in each datacentre that share a state; none: a single one
-    head_start_s: float | None = None  # how long an event is left to its home datacentre; None: as measured
+    head_start_s: float | None = None  # how long an event is left to its home datacentre; None means as measured
     caches: int = 0  # cache nodes in each datacentre; none: the event store keeps recent records itself
     cache: str = ""  # maximum size of each; empty: the default
-    round_trip_s: float | None = 0.03  # between any two regions; None: no proxy between them
+    round_trip_s: float | None = 0.03  # between any two regions; None means no proxy between them
     unmatched_after_s: float = 4.0
     shards: int = 2
     # The registry's replicas: name -> datacentre

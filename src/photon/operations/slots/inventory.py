@@ -34,9 +34,9 @@ class OnDisk:
 class SlotRow:
     name: str
     datacentre: str
-    registry: KnownSlot | None  # None: a directory that was never opened, or belongs to another deployment
+    registry: KnownSlot | None  # None means a directory that was never opened, or belongs to another deployment
     configured: bool  # the deployment file has a joiner of this name
-    disk: OnDisk | None  # None: it has no directory on this machine
+    disk: OnDisk | None  # None means it has no directory on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class WitnessRow:
     kind: str
     number: int
     witnessed: int
-    published: int | None  # length of the same file here; None: it is not here
+    published: int | None  # length of the same file here; None means it is not here
 
     @property
     def lacking(self) -> bool:

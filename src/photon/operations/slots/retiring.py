@@ -215,7 +215,7 @@ class Retirement:
     asking: Asking
     disk: Disk
     id_list: IdList
-    place: Place | None  # None: the datacentre's state is not on this machine
+    place: Place | None  # None means the datacentre's state is not on this machine
     already: bool  # the registry already has the intent
     resolve: Resolve
     tell: Tell

@@ -93,7 +93,8 @@ class Copy:
     # Bytes that readers may have read and the copy lacks, by plain name
     lacking: dict[str, int] = field(default_factory=dict)
     cleared: int = 0
-    # The keeper's directory (``photon.outputs.output_places``); None: an output directory that the operator names
+    # The keeper's directory (``photon.outputs.output_places``); None means an output directory that the operator
+    # names
     kept: Path | None = None
     slot: str = ""
 

@@ -141,7 +141,7 @@ class MemoryRows:
             return removed, found.keys[at] if at < len(found.keys) else None
 
     def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
-        """Always ``None``: no other process has this store."""
+        """Always ``None``, as no other process has this store."""
         return [None] * len(rows)
 
     def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None: ...
