@@ -228,7 +228,7 @@ class RangePartition(InputPartition):
 
 
 def partitions_of(works: Sequence[RangeWork], size: int, mark: Mark = UNKNOWN) -> list[RangePartition]:
-    """Returns ranges in partitions of about ``size`` bytes; at least one, as Spark reads ``None`` where there is
+    """Returns ranges in partitions of about ``size`` bytes; at least one, as Spark reads ``None`` if there is
     none."""
     groups = packed([(work, work.end - work.start) for work in works], size)
     return [RangePartition(group, mark) for group in groups or [[]]]

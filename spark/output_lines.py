@@ -64,7 +64,7 @@ class OutputLine(msgspec.Struct, frozen=True, gc=False):
     event_time_ns: int | None
     foreign: bytes | None  # JSON text as in the line; if the record is not UTF-8 its base64, with the quotes
     primary: bytes | None
-    record: bytes | None  # the original record, of lines that are no join; None where it is withheld too
+    record: bytes | None  # the original record, of lines that are no join; None if it is withheld, too
     reason: str | None
     source: tuple[str, int] | None
     primary_source: tuple[str, int] | None

@@ -65,7 +65,7 @@ def packed(items: Sequence[tuple[T, int]], bytes_max: int) -> list[list[T]]:
 
 
 def task_directory() -> Path:
-    """A directory of this executor that is deleted with the application, if there is one."""
+    """A directory of this executor that is deleted with the application; outside Spark the temporary directory."""
     from pyspark import SparkContext, SparkFiles
 
     if SparkFiles._is_running_on_worker or SparkContext._active_spark_context is not None:

@@ -298,7 +298,8 @@ def _several(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: En
 
 
 def _repeated(members: Sequence[Record]) -> list[Record]:
-    """Pairs that occurred before. A place alone does not identify one: rotated logs of one name share offsets."""
+    """Returns the pairs that repeat an earlier one. A place alone does not identify one: rotated logs of one name
+    share offsets."""
     seen = Counter[tuple[int | None, Place]]()
     names = [(each.pair, _primary(each)) for each in members]
     return [each for each, name in zip(members, names, strict=True) if (seen.update([name]), seen[name] > 1)[1]]
@@ -452,8 +453,8 @@ def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: E
 
 
 def _token(record: Record, entry: Entry) -> str | None:
-    """Returns the token of a set's first record that differs from the entry's; for a pair that occurs twice the
-    entry's, if it has it."""
+    """Returns the first token of a record or set that differs from the entry's; for a set with a repeated pair the
+    entry's, if the set has it."""
     tokens = [each.token for each in record.members or (record,)]
     if _repeated(record.members) and entry.token in tokens:
         return entry.token

@@ -202,7 +202,7 @@ class FreshJoin:
         return made
 
     def settled(self, row: dict[str, Any], expected: ExpectedLine) -> ExpectedLine:
-        """Fills in the payloads of an unmatched event: the current setting's form in ``record``, the other in
+        """Fills in the payload hashes of an unmatched event: the current setting's form in ``record``, the other in
         ``foreign``; its record may be older than the setting."""
         if expected.kind != UNMATCHED:
             return expected

@@ -22,14 +22,14 @@ highest commit, regardless of the order of writes. Hence the rules:
 
 - **Nothing is written twice, and nothing halfway.** Step 3 may be repeated by anybody at any time: it writes what was
   committed, at the version it was committed with.
-- **A zombie writes nothing** (MillWheel 6.2): its head is no longer there, so step 2 is refused; of what it committed
-  before it may still write rows (step 3), which its successor had written before its own first commit: the same bytes
-  at the same version, below all that came since. That holds for every row, those it never touched too, without
-  comparing anything in them.
-- **Redo parts that are newer than the head's commit say that its rows are written**: an owner begins step 1 only
-  after step 3 of the commit before.
-- **What is removed stays as an empty cell**, as a deletion in HBase is forgotten by a compaction, and then what a
-  slow write brings would be a row again. After GRACE_S, when no write of before can still be on its way, it goes.
+- **A zombie writes nothing** (MillWheel 6.2): its head has been replaced, so step 2 is refused. It may still write
+  rows of its earlier commits (step 3), which its successor wrote before its own first commit: the same bytes at the
+  same version, below all later ones. That holds for every row, even untouched ones, without comparing anything in
+  them.
+- **Redo parts that are newer than the head's commit prove that its rows are written**: an owner begins step 1 only
+  after step 3 of the previous commit.
+- **A removed row stays as an empty cell**: a compaction of HBase forgets deletions, and then a slow write would
+  restore the row. After GRACE_S, when no earlier write can still be on its way, the cell is deleted.
 
 Timers are in memory, read from the rows at the start.
 """
@@ -332,7 +332,7 @@ class HBaseStore:
         for chunk in commit.added:
             index.lasts.setdefault((chunk.sender, chunk.target), []).append(chunk.last)
 
-    # -- what is written
+    # -- writing
     def _puts(self, commit: Commit) -> list[Put]:
         """Writes for a commit's rows. Raises ComputingError for a row that HBase would refuse."""
         puts: dict[bytes, Mapping[bytes, bytes]] = {}
@@ -373,7 +373,7 @@ class HBaseStore:
     def _redo_row(self, number: int) -> bytes:
         return b"%sr%s" % (self._base, _PART.pack(number))
 
-    # -- what is read
+    # -- reading
     def _meta(self, cells: Cells, decoder: msgspec.msgpack.Decoder[D]) -> D | None:
         """``None`` means that it was removed."""
         data = cells[_META].value if _META in cells else b""

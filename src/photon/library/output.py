@@ -45,7 +45,7 @@ class Batch:
         return self.data.splitlines()
 
     def records(self) -> list[dict[str, Any]]:
-        """The lines parsed. Raises orjson.JSONDecodeError where an adapter has written what is no JSON."""
+        """The lines parsed. Raises orjson.JSONDecodeError if an adapter has written invalid JSON."""
         return [orjson.loads(line) for line in self.lines()]
 
 

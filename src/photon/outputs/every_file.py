@@ -100,7 +100,7 @@ class WholeLines:
 
 
 def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
-    """The members of a gzip stream, up to where it is damaged; a wrong checksum ends none but its own."""
+    """The members of a gzip stream, up to where it is damaged; a wrong checksum ends only its own member."""
     packed = b""
     inflate = zlib.decompressobj(_GZIP)
     begun = False
@@ -143,7 +143,7 @@ def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
 
 
 def _up_to_damage(inflate: zlib._Decompress, packed: bytes) -> tuple[bytes, int]:
-    """The output before the damage, and how many bytes zlib took: a call that fails keeps what it made before."""
+    """The output before the damage, and how many bytes zlib took: a failing call keeps its earlier output."""
     out = []
     for at in range(len(packed)):
         try:
