@@ -9,11 +9,15 @@ each may be read. Invariants, whenever the process is killed or the power fails:
 4. A start cuts only unpublished lines that will be written again (``recover``). Other lines belong to a lost state,
    and readers may have seen them: they stay, and the log continues in another file.
 5. If ``durable.json`` is missing, or older than the writer's state, the start is refused (``expect``).
+6. A copy is a byte prefix of its source, and publishes at most what its source has published and it holds durably
+   (``outputs.log.copier``, ``joiner.copies``).
+7. Nothing is cleared beyond what the required copy holds (``clearable`` in ``durable.json``, ``joiner.slot.output``).
+8. A damaged range is one entry of the format, which every reader skips and reports (``outputs.damaged``).
 
 A joiner's slot also writes through it, but starts in its own way (``photon.joiner.slot``): its redo log tells which
 lines will be written again, and readers see no more than the registry has witnessed.
 
-``tests/simulation/log`` attacks each of them.
+``tests/simulation/log`` attacks rules 1 to 6, ``tests/simulation/copies`` 6 and 7, and ``tests/unit/outputs`` 8.
 """
 
 from __future__ import annotations
