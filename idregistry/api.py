@@ -1,4 +1,4 @@
-"""What callers may ask of the IdRegistry, as columns; the gRPC client and the embedded registry both offer it.
+"""The IdRegistry's interface, with ids as columns; the gRPC client and the embedded registry implement it.
 
 Invariant (held by the state machine, argued in docs/architecture.md): an id acknowledged to a token is never
 acknowledged to another token, unless the protocol reopened it in between.
@@ -28,7 +28,7 @@ INCARNATION_BITS = 24
 
 
 class Kind(enum.IntEnum):
-    """Which verdict an id was registered for."""
+    """The verdict that an id was registered for."""
 
     JOINED = 1
     FILTERED = 2
@@ -39,7 +39,7 @@ class Kind(enum.IntEnum):
 class Answer(enum.IntEnum):
     """The registry's answer for one id. The table stands in ``state_machine``."""
 
-    UNKNOWN = 0  # nobody knows yet: ask again with the same token
+    UNKNOWN = 0  # not known yet: ask again with the same token
     COMMITTED = 1  # yours: write it
     TAKEN = 2  # another token owns it (see the owner columns)
     DONE = 3  # yours once, written and cleared since: drop it
@@ -52,7 +52,7 @@ class Answer(enum.IntEnum):
     NO_OP = 10
     ABSENT = 11
     PRESENT = 12
-    REOPENED = 13  # given up by its owner: whoever carries the next generation may have it
+    REOPENED = 13  # given up by its owner: a record that carries the next generation may take it
     ELSEWHERE = 14  # a shard of an earlier config holds it: the registry's client asks there
 
 
@@ -83,7 +83,7 @@ class Digester:
         return blake2b(self._prefix + event_id, digest_size=DIGEST_BYTES, key=self._key).digest()
 
     def fingerprint(self) -> bytes:
-        """Of key and join, for comparison: with another key every id would be a new one to the registry."""
+        """A hash of key and join name to compare: with another key the registry would take every id for a new one."""
         return self.digest(KEY_PROOF)
 
     def digests(self, event_ids: Sequence[bytes]) -> bytes:
@@ -101,48 +101,50 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """open_slot's answer. ``incarnation`` is 0 when refused, and ``reason`` says why."""
+    """The answer of ``open_slot``. An ``incarnation`` of 0 means refused; ``reason`` says why."""
 
     incarnation: int
     newest: int
     reason: str = ""
     witness: Witness = ()
-    """As of the opening, which fenced all earlier incarnations: the output must extend it (rule 6)."""
+    """The witness at the opening, which fenced all earlier incarnations: the output must extend it (rule 6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """How far away the registry is now, in seconds."""
+    """Round trips and commit time of the registry now, in seconds."""
 
-    round_trips_s: Mapping[str, float]
-    """Replica -> round trip to it, median of the last few; only those that answered."""
+    round_trips_s: Mapping[str, float]  # median of the last few round trips to each replica that answered, by replica
     commit_s: float | None
-    """From proposal to commit, as the leaders measured their last entries: the median of the slowest group. None: no
-    leader answered that has committed anything."""
+    """Time from proposal to commit, measured by the leaders on their last entries: the median of the slowest group.
+
+    ``None`` means that no leader with a committed entry answered.
+    """
 
 
 class Registry(Protocol):
-    """Routes each id to its shard and that shard's leader, and puts the answers together again.
+    """Routes each id to its shard's leader and merges the answers.
 
-    No method raises for an unreachable registry: what is not known is answered UNKNOWN, per id.
+    No method raises for an unreachable registry: ids without an answer are UNKNOWN.
     """
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
-        """Compare-and-set of a slot's newest incarnation. None: unknown, ask again with the same nonce."""
+        """Compare-and-set of a slot's newest incarnation. ``None`` means unknown: ask again with the same nonce."""
 
     async def read_witness(self, slot: str) -> Witnessed | None:
-        """A slot's witness as the config group's leader knows it; None: unknown."""
+        """A slot's witness as the config group's leader knows it; ``None`` means unknown."""
 
     async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
-        """Moves the witness from ``end`` to ``to``; None: unknown, ask the very same again."""
+        """Moves the witness from ``end`` to ``to``; ``None`` means unknown: repeat the same call."""
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
-        """Which incarnations this process may send tokens of, its own last. Call before the first insert."""
+        """Names the incarnations whose tokens this process may send, its own last. Call before the first insert."""
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
-        """Registers ids, first token wins. One attempt of at most ``timeout`` seconds; UNKNOWN rows are retried.
+        """Registers ids; the first token wins. One attempt of at most ``timeout`` seconds; retry rows that are
+        UNKNOWN.
 
-        The owner columns mean something where the outcome is TAKEN or DONE.
+        The owner columns are valid only for TAKEN and DONE.
         """
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:

@@ -1,9 +1,9 @@
-"""The witness of a slot's durable output, kept outside the slot (rule 6): what a copied directory cannot fake.
+"""The witness of a slot's durable output, kept outside the slot (rule 6), so that a copied directory cannot fake it.
 
 A slot writes several output logs, each a sequence of numbered files. The witness names, for each log in the slot's
-own order, the newest file of which durable bytes are known, how many, and a hash of just these. The config group
-keeps it in the slot's record, so that opening the slot, which fences every earlier incarnation, and reading the
-witness are one step.
+own order, the newest file with known durable bytes, their number, and a hash of just these. The config group keeps it
+in the slot's record, so that opening the slot, which fences every earlier incarnation, and reading the witness are
+one step.
 
 Invariants
 - Only the slot's newest incarnation extends it, and exactly from its end: a late or repeated message changes nothing.
@@ -35,14 +35,14 @@ class WitnessLog(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_
 
 
 Witness = Annotated[tuple[WitnessLog, ...], msgspec.Meta(max_length=LOGS_MAX)]
-"""One for each log of the slot. Empty: nothing was ever witnessed."""
+"""One for each log of the slot. Empty means that nothing was ever witnessed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Witnessed:
-    """The witness as the config group has it. ``reason``: why an extension was refused; empty when it was not."""
+    """The config group's witness. ``reason`` says why an extension was refused; empty if it was not."""
 
-    newest: int  # the slot's newest incarnation; 0: the slot was never opened
+    newest: int  # the slot's newest incarnation; 0 if it was never opened
     witness: Witness
     reason: str = ""
     retired: bool = False
@@ -50,11 +50,11 @@ class Witnessed:
 
 @dataclass(frozen=True, slots=True)
 class KnownSlot:
-    """A slot as the config group has it."""
+    """A slot in the config group."""
 
     name: str
     datacentre: str
-    address: str  # who opened it last, for people: host:pid:start
+    address: str  # of the last process that opened it, for people: host:pid:start
     newest: int
     openings: int
     retired: bool
@@ -62,7 +62,7 @@ class KnownSlot:
 
 
 def refusal(cell: Witness, newest: int, incarnation: int, end: Witness, to: Witness) -> str:
-    """Why ``cell`` may not become ``to``; empty when it may, also when it was so extended before."""
+    """Why ``cell`` may not become ``to``; empty if it may, or was already extended so."""
     if incarnation != newest:
         return f"incarnation {incarnation} is not the newest one, {newest}"
     if cell == to:
@@ -73,7 +73,7 @@ def refusal(cell: Witness, newest: int, incarnation: int, end: Witness, to: Witn
 
 
 def extends(longer: Witness, witness: Witness) -> bool:
-    """Whether one witness may follow on another: no log shorter, none gone; equal length means equal bytes."""
+    """True if one witness may follow another: no log shorter or missing; equal length means equal bytes."""
     return len(longer) >= len(witness) and all(map(_follows, longer, witness))
 
 

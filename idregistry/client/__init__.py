@@ -1,1 +1,1 @@
-"""Callers of a registry: messages on the wire, connections, routing to shards, tries until there is an answer."""
+"""Client side of the registry: messages, connections, routing to shards, retries."""

@@ -1,5 +1,4 @@
-"""The registry's services, and connections to its replicas: one channel each, which notices a silent cut and comes
-back after it."""
+"""The registry's services and one channel per replica, which notices a silent cut and reconnects after it."""
 
 from __future__ import annotations
 
@@ -16,24 +15,25 @@ from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.core.outcomes import Refusal, Status
 
-MESSAGE_BYTES_MAX = 4 << 20  # largest request or reply; the largest batch of ids has 720 KiB
+MESSAGE_BYTES_MAX = 4 << 20  # largest request or reply; the largest batch of ids takes 720 KiB
 REGISTRY = Service(pb.DESCRIPTOR, "Registry", bytes_max=MESSAGE_BYTES_MAX)  # two witnesses have 32 logs as fields
 REGISTRY_OPERATOR = Service(pb.DESCRIPTOR, "RegistryOperator", bytes_max=MESSAGE_BYTES_MAX)
 REQUESTS_OUTSTANDING_MAX = 64
-"""Requests under way at one replica; further ones wait within their time-out, and hold up no other replica's."""
+"""Requests under way at one replica. Further ones wait within their time-out, without delaying other replicas."""
 KEEPALIVE_MS = 2_000
-"""A connection on which nothing arrives for so long is pinged, and given up when nothing comes for as long again."""
+"""A connection silent for this time is pinged, and given up after the same time without an answer."""
 RECONNECT_MS_MIN = 100
 RECONNECT_MS_MAX = 1_000
 CONNECT_MS_MAX = 1_000
-"""One attempt to connect, a few round trips: a cut that ends is noticed within this and one back-off."""
+"""Limit of one attempt to connect, a few round trips: the end of a cut is noticed within this and one back-off."""
 
 _OPTIONS = (
     *REGISTRY.sizes,
     *back_off(RECONNECT_MS_MIN, RECONNECT_MS_MAX, CONNECT_MS_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
-    ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),  # in gRPC 1.85 this one ends a ping, and it is a minute unless said
+    # in gRPC 1.85 this limits the wait for a ping's answer; the default is a minute
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # else two clients of a process share a connection and its back-off
@@ -47,8 +47,11 @@ class Channels:
     def __init__(
         self, addresses: Mapping[str, str], tls: Tls | None = None, here: Mapping[str, object] | None = None
     ) -> None:
-        """``addresses``: replica name -> host:port as seen from here. ``tls`` None: plain text. ``here``: servicers
-        of the replicas in this process, by name: they are called without a channel."""
+        """``addresses``: replica name -> host:port as seen from here.
+
+        ``tls``: ``None`` means plain text. ``here``: servicers of the replicas in this process, by name, called
+        without a channel.
+        """
         self._tls = tls
         self._addresses = dict(addresses)
         self._here = dict(here or {})
@@ -57,7 +60,7 @@ class Channels:
         self._gates = {name: asyncio.Semaphore(REQUESTS_OUTSTANDING_MAX) for name in addresses}
 
     async def call(self, name: str, method: str, request: Any, *, timeout: float) -> Any:
-        """The reply; a Refusal that says unknown after any failure, at the latest after ``timeout`` seconds."""
+        """Returns the reply, or after any failure a Refusal that says unknown; takes at most ``timeout`` seconds."""
         try:
             async with asyncio.timeout(timeout), self._gates[name]:
                 return await self.ask(name, method, request, timeout=timeout)
@@ -65,7 +68,7 @@ class Channels:
             return Refusal(Status.UNKNOWN, f"registry replica {name}: deadline_exceeded")
 
     async def ask(self, name: str, method: str, request: Any, *, timeout: float) -> Any:
-        """As ``call``, past the others that wait: for small questions about the replica itself."""
+        """Like ``call``, but does not queue behind other requests: for small questions about the replica itself."""
         try:
             return await getattr(self._stub(name), method)(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
@@ -73,7 +76,7 @@ class Channels:
             return Refusal(Status.UNKNOWN, f"registry replica {name} at {self._addresses[name]}: {why}")
 
     async def leading(self, group: int, *, timeout: float) -> tuple[str, pb.GroupStatus] | None:
-        """The replica that leads a group, and what it says of the group; None: none says that it does."""
+        """The replica that leads a group, and its status of the group; ``None`` if no replica claims to lead it."""
         asked = (self.ask(name, "Describe", pb.DescribeRequest(), timeout=timeout) for name in self._addresses)
         for name, reply in zip(self._addresses, await asyncio.gather(*asked), strict=True):
             for status in () if isinstance(reply, Refusal) else reply.groups:
@@ -82,7 +85,7 @@ class Channels:
         return None
 
     def connected(self, name: str) -> bool:
-        """Whether a connection is open, as far as is known."""
+        """True if a connection is open, as far as is known."""
         channel = self._channels.get(name)
         return name in self._here or (channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY)
 

@@ -11,7 +11,7 @@ KEY_BYTES = (16, 64)
 
 
 def key_path(settings: Settings, base: Path) -> Path:
-    """Where the deployment's key lies. Raises UsageError."""
+    """The path of the deployment's key. Raises UsageError."""
     if settings.key_file is None:
         raise UsageError("key_file: is not set; name a file of 16 to 64 random bytes, the same in every datacentre")
     return base / settings.key_file

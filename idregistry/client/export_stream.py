@@ -27,12 +27,12 @@ class ExportFailed(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class ExportFacts:
-    """What is known of an export once all of it was read."""
+    """Facts about an export, known once all of it was read."""
 
     chunks: int
     size: int  # bytes
     checksum: bytes
-    applied: int  # the state holds all entries up to here
+    applied: int  # the state includes all entries up to this one
 
 
 class Summer:
@@ -52,7 +52,7 @@ class Summer:
 
 
 def head(replica: str, group: int, status: int = pb.STATUS_OK, reason: str = "") -> pb.ExportPart:
-    """The first part. ``status`` other than OK: nothing follows."""
+    """The first part. With a ``status`` other than OK nothing follows."""
     said: Any = status  # protobuf enums are plain numbers
     return pb.ExportPart(
         head=pb.ExportHead(magic=MAGIC, version=VERSION, replica=replica, group=group, status=said, reason=reason)
@@ -70,7 +70,7 @@ def end(summer: Summer, applied: int) -> pb.ExportPart:
 
 
 class ExportReader:
-    """Chunks of a stream of parts, checked. ``facts`` is set once all of it was read."""
+    """Chunks of a stream of parts, checked. ``facts`` is set after the last one."""
 
     def __init__(self, parts: Iterable[pb.ExportPart], where: str) -> None:
         self._parts = parts

@@ -1,10 +1,10 @@
-"""The registry over gRPC. Routing and retries are ``routing``'s; here is one try at the replica that seems right.
+"""The registry over gRPC. ``routing`` does routing and retries; this module makes one try at the most likely replica.
 
 Which replica leads a shard is learnt from Describe, from NOT_LEADER hints and from silence: after a failed try the
 next replica is asked, and hints that name the one that failed are not followed for a while, since the others notice a
-leader's death later than its clients do. Look-ups go to the nearest one (``nearest_replica``), which is measured
-while there are any. Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this
-client was configured with, since each region may reach a replica by another one.
+leader's death later than its clients do. Look-ups go to the nearest replica (``nearest_replica``), measured while
+there are look-ups. Any gRPC error means unknown. Replicas are named on the wire; their addresses come from this
+client's configuration, since regions may reach a replica at different addresses.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status, pulse_of
 from photon.idregistry.core.resharding import Action, Ask, ReshardOutcome
 
-TRY_SECONDS_MAX = 2.0  # one try at one replica: one that hangs must not use up a call's whole time-out
+TRY_SECONDS_MAX = 2.0  # one try at one replica: a hanging one must not use up the call's whole time-out
 LOOK_UP_SECONDS_MIN = 0.5
 LOOK_UP_ROUND_TRIPS = 10
-"""A look-up's try lasts so many round trips, but LOOK_UP_SECONDS_MIN at least: a batch of ids takes several."""
+"""A look-up's try may take this many round trips, but at least LOOK_UP_SECONDS_MIN: a batch of ids takes several."""
 DOUBT_SECONDS = 0.25
-"""After WRONG_SHARD, for how long another replica may know of a newer config than the first one that answers."""
-PROBE_SECONDS = 1.0  # while look-ups are asked for, every replica is asked how it is as often as this
+"""After WRONG_SHARD, the wait for a replica that knows a newer config than the first one to answer."""
+PROBE_SECONDS = 1.0  # while there are look-ups, every replica is probed at this interval
 SILENT_SECONDS = 1.0
-"""A replica that did not answer is not asked as a leader for so long, while there is another to ask."""
+"""A replica that did not answer is not tried as a leader for this time, if there is another."""
 
 _Probe = asyncio.Task[Description | Refusal]
 
@@ -49,7 +49,7 @@ def newer(one: Description | Refusal, other: Description) -> Description:
 
 
 class GrpcBackend:
-    """One channel per replica, and what is known of each."""
+    """One channel per replica, and the facts known about each."""
 
     def __init__(
         self,
@@ -70,14 +70,17 @@ class GrpcBackend:
         self._leaders: dict[int, str] = {}
         self._terms: dict[int, int] = {}
         self._silent: dict[str, float] = {}  # replica -> when it failed to answer
-        self._probes: dict[str, _Probe] = {}  # under way: at most one a replica
+        self._probes: dict[str, _Probe] = {}  # at most one under way per replica
         self._probed_at = -float("inf")
         self._doubted = False  # a replica said WRONG_SHARD: the next description is the newest of several
 
     # -- Backend ------------------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | Refusal:
-        """The first description that shows a registry that is set up; after WRONG_SHARD the newest of those that
-        arrive within DOUBT_SECONDS of it, since a replica that is behind may be the nearest."""
+        """The first description of a registry that is set up.
+
+        After WRONG_SHARD: the newest of those that arrive within DOUBT_SECONDS of it, since the nearest replica may
+        be behind.
+        """
         deadline = self._clock.monotonic() + min(timeout, TRY_SECONDS_MAX)
         doubted, self._doubted = self._doubted, False
         waiting: set[_Probe] = set(self._probe().values())
@@ -129,7 +132,7 @@ class GrpcBackend:
         return Verdicts.plain(np.frombuffer(reply.answers, np.uint8))
 
     async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
-        """At the nearest replica; once more at another, when that one says that it is cut off."""
+        """Looks up at the nearest replica, and once more at another if that one says that it is cut off."""
         deadline = self._clock.monotonic() + timeout
         if self._clock.monotonic() - self._probed_at >= PROBE_SECONDS:
             self._probe()
@@ -142,11 +145,11 @@ class GrpcBackend:
         return outcome if isinstance(second, Refusal) else second
 
     async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
-        """One try at the presumed leader; learns from its outcome who to ask next."""
+        """One try at the presumed leader; learns from the outcome which replica to ask next."""
         name = self._leaders.get(group) or self._names[group % len(self._names)]
         reply = await self._channels.call(name, method, request, timeout=min(timeout, TRY_SECONDS_MAX))
         if isinstance(reply, pb.OpenSlotReply) and reply.status == pb.STATUS_REFUSED:
-            return reply  # an answer: it says what the newest incarnation is
+            return reply  # an answer, not a failure: it names the newest incarnation
         if isinstance(reply, Refusal):
             self._silent[name] = self._clock.monotonic()
             refusal = reply
@@ -166,7 +169,7 @@ class GrpcBackend:
         return refusal
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
-        """One try, at this replica, or at the config group's leader. Raises KeyError for an unknown replica."""
+        """One try at ``replica``, or at the config group's leader. Raises KeyError for an unknown replica."""
         request = messages.reshard_request(ask)
         if replica:
             reply = await self._channels.call(replica, "Reshard", request, timeout=timeout)
@@ -193,7 +196,7 @@ class GrpcBackend:
         outcome = reply if isinstance(reply, Refusal) else messages.refused(reply)
         if outcome is not None and outcome.status is Status.WRONG_SHARD:
             self._doubted = True
-            self._nearest.led(name, shard, False)  # perhaps it is behind: the next probe tells
+            self._nearest.led(name, shard, False)  # it may be behind: the next probe tells
             return outcome
         if outcome is not None:
             self._nearest.failed(name)
@@ -202,7 +205,7 @@ class GrpcBackend:
         return messages.verdicts_of(reply, len(ids), bytes(8 * len(ids)))
 
     def _probe(self) -> dict[str, _Probe]:
-        """Asks each replica how it is, beginning now unless the last such question is still under way."""
+        """Probes each replica, unless its last probe is still under way."""
         self._probed_at = self._clock.monotonic()
         for name in self._names:
             if name not in self._probes:
@@ -214,7 +217,7 @@ class GrpcBackend:
         del self._probes[name]
 
     async def _probe_one(self, name: str) -> Description | Refusal:
-        if not self._channels.connected(name):  # opening the connection is no part of the round trip
+        if not self._channels.connected(name):  # opening the connection does not count as part of the round trip
             outcome = await self._describe_at(name)
             if isinstance(outcome, Refusal):
                 return outcome
@@ -261,17 +264,19 @@ class RegistryClient(RoutedRegistry):
         tls: Tls | None = None,
         here: Mapping[str, object] | None = None,
     ) -> None:
-        """``addresses``: all replicas, name -> host:port as seen from here. ``tls`` None: plain text. ``here``: see
-        ``Channels``."""
+        """``addresses``: all replicas, name -> host:port as seen from here.
+
+        ``tls``: ``None`` means plain text. ``here``: see ``Channels``.
+        """
         clock = clock or SystemClock()
         self._grpc = GrpcBackend(addresses, clock, tls, here)
         super().__init__(self._grpc, clock)
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
-        """Shards by event time: plan, begin, end or look at a change (rule 16). Tries until there is an answer.
+        """Plans, begins, ends or shows a change of the shards (rule 16). Retries until there is an answer.
 
-        ``replica`` names who shall answer STATUS and VERIFY of what it knows itself; else the config group's leader
-        is asked. A Refusal says in ``reason`` why nothing was done (REFUSED) or that nobody knows (any other status).
+        ``replica`` answers STATUS and VERIFY from its own state; without it the config group's leader is asked. A
+        Refusal with REFUSED says in ``reason`` why nothing was done; with any other status the outcome is unknown.
         """
         if replica and ask.action not in (Action.STATUS, Action.VERIFY):
             raise ValueError(f"{ask.action.name.lower()} is for the leader, not for replica {replica}")

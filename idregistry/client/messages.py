@@ -1,5 +1,8 @@
-"""Between registry.proto's messages and what is asked and answered, both ways. Nothing here raises: a reply that does
-not fit together, or says what only a newer release knows, is a Refusal that says unknown."""
+"""Converts between registry.proto's messages and requests and answers, both ways.
+
+Nothing here raises: an inconsistent reply, or one that only a newer release understands, becomes a Refusal that says
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from photon.idregistry.core.state_checks import Checked
 from photon.idregistry.core.verdict_rules import VerdictRules
 from photon.idregistry.witness import LOGS_MAX, KnownSlot, Witness, Witnessed, WitnessLog
 
-REOPEN_IDS_MAX = 2_048  # of one Reopen request: they are judged one after the other, some 20 us each
+REOPEN_IDS_MAX = 2_048  # of one Reopen request: they are judged one by one, some 20 us each
 
 # Fields that a message and its dataclass share, in the dataclass's order
 _GROUP = (
@@ -87,7 +90,7 @@ def ids_of(*columns: bytes) -> Ids | Refusal:
 
 
 def owners(found: Verdicts) -> dict[str, Any]:
-    """Outcomes and all of their owners but the tokens, as fields of a reply."""
+    """Outcomes and all owner columns but the tokens, as fields of a reply."""
     times = found.owner_times
     return {
         "answers": found.outcomes.tobytes(),
@@ -205,7 +208,7 @@ def clock_facts(reply: pb.DescribeReply) -> ClockFacts:
 
 # -- witnesses and slots --------------------------------------------------------------------------------------------
 def witness_of(logs: Sequence[pb.WitnessLog]) -> Witness:
-    """At most one log more than may be: the command's check refuses that."""
+    """May contain one log too many: the command's check refuses that."""
     return tuple(WitnessLog(each.number, each.length, each.hash) for each in logs[: LOGS_MAX + 1])
 
 
@@ -247,7 +250,7 @@ def judged_reply(known: VerdictRules) -> pb.JudgeByReply:
 
 
 def judged_of(reply: pb.JudgeByReply) -> VerdictRules:
-    """Without the rules that were the newest before."""
+    """Without the rules that were the newest earlier."""
     return VerdictRules((reply.newest,), reply.brought, dict(reply.processes))
 
 

@@ -1,4 +1,4 @@
-"""Which replica is asked for look-ups: the nearest that answers and is not cut off from the others."""
+"""Chooses the replica for look-ups: the nearest that answers and is not cut off from the others."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-SAMPLES = 5  # round trips of a replica whose median counts
+SAMPLES = 5  # the median of this many round trips counts
 CLEARLY = 0.7
 NOISE_S = 0.002
-"""Another replica is taken when its round trip is below CLEARLY times the present one's, and by more than NOISE_S."""
+"""Switch to another replica if its round trip is below CLEARLY times the present one's, and shorter by more than
+NOISE_S.
+"""
 BEHIND_S = 2.0
-"""A replica is behind when it has not applied what another had applied one or two times so long ago, or lacks ..."""
+"""A replica is behind if it has not applied entries that another had applied one to two times this long ago, or lacks
+...
+"""
 BEHIND_ENTRIES = 1_000  # ... more entries than commit within that time
 
 
@@ -30,7 +34,9 @@ class _Replica:
 
 @dataclass(slots=True)
 class _Top:
-    """A group's greatest applied index over all replicas: now, when this period began, and when the last one did."""
+    """A group's greatest applied index over all replicas: now, at the start of this period, and at the start of the
+    last.
+    """
 
     since: float
     now: int = 0
@@ -39,33 +45,33 @@ class _Top:
 
 
 class Nearest:
-    """What is known of each replica. Times are monotonic seconds, given by the caller."""
+    """Tracks round trip and state of each replica. Times are monotonic seconds, given by the caller."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """``names`` in the order of preference while nothing is known."""
+        """``names``: in order of preference while nothing is measured."""
         self._replicas = {name: _Replica() for name in names}
         self._tops: dict[int, _Top] = {}
         self._favourite = next(iter(names))
 
     def answered(self, name: str, round_trip_s: float) -> None:
-        """It answered a small question after so long."""
+        """Notes an answer to a small question, and its round trip."""
         replica = self._replicas[name]
         if replica.failing:
-            replica.round_trips_s.clear()  # of the way as it was before
+            replica.round_trips_s.clear()  # they were measured on the earlier route
         replica.failing = False
         replica.round_trips_s.append(round_trip_s)
         self._favourite = min(self._replicas, key=lambda each: (self._replicas[each].failing, self._distance(each)))
 
     def failed(self, name: str) -> None:
-        """It did not answer in time: until it answers, the others come first."""
+        """Notes a missing answer: other replicas come first until this one answers."""
         self._replicas[name].failing = True
 
     def led(self, name: str, group: int, led: bool) -> None:
-        """Whether it has heard of the group's leader of late."""
+        """Notes if the replica has heard from the group's leader lately."""
         (self._replicas[name].leaderless.discard if led else self._replicas[name].leaderless.add)(group)
 
     def applied(self, name: str, group: int, index: int, now: float) -> None:
-        """It has applied so many entries of the group's log."""
+        """Notes that the replica has applied the group's log up to ``index``."""
         self._replicas[name].applied[group] = index
         top = self._tops.setdefault(group, _Top(now))
         if now - top.since >= BEHIND_S:
@@ -73,7 +79,7 @@ class Nearest:
         top.now = max(top.now, index)
 
     def round_trip_s(self, name: str) -> float:
-        """Median of the last few; infinite when it never answered."""
+        """Median of the last few; infinite if it never answered."""
         return self._replicas[name].distance_s
 
     def choose(self, group: int) -> str:
@@ -83,7 +89,9 @@ class Nearest:
         )
 
     def doubtful(self, name: str, group: int) -> bool:
-        """Cut off from the leader, or far behind: what it calls absent may have been registered long ago."""
+        """True if it is cut off from the leader or far behind: an id it calls absent may have been registered long
+        ago.
+        """
         replica, top = self._replicas[name], self._tops.get(group)
         if group in replica.leaderless:
             return True

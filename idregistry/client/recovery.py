@@ -1,5 +1,6 @@
-"""What callers ask beside inserts, clears and look-ups (``replica/recovery.py`` answers): routed, tried again until
-their time is up."""
+"""Requests besides insert, clear and look-up (answered by ``replica/recovery.py``): routed, and retried until their
+time-out.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ WITNESS_TIMEOUT = 5.0
 
 
 class Recovery:
-    """For joiners, verifiers, dispatchers and operators. Time-outs in seconds; nothing raises for no answer."""
+    """For joiners, verifiers, dispatchers and operators.
+
+    Time-outs are in seconds; a missing answer raises nothing.
+    """
 
     def __init__(
         self,
@@ -66,10 +70,11 @@ class Recovery:
                 return found
 
     async def retire_slot(self, slot: str, *, timeout: float) -> tuple[int, ...] | Refusal:
-        """The intent to fence a slot in every shard (rule 14); ``scan_owned`` tells where it is fenced already.
+        """The intent to fence a slot in every shard (rule 14); ``scan_owned`` shows which shards have fenced it.
 
-        The shards that must be fenced before the first reopening, as of the intent or later: ones that come after it
-        open with the fence. A Refusal says why not, or that nobody knows: ask again then.
+        Returns the shards that must have fenced it before the first reopening, as of the intent or later; shards
+        opened after the intent begin with the fence. A Refusal says why not, or that the outcome is unknown: then ask
+        again.
         """
         request = pb.RetireSlotRequest(slot=slot)
         reply = await self._ask(CONFIG_GROUP, "RetireSlot", request, deadline=self._deadline(timeout))
@@ -78,7 +83,9 @@ class Recovery:
     async def judge_by(
         self, join: str, datacentre: str, process: str, rule: bytes, *, timeout: float
     ) -> VerdictRules | Refusal:
-        """Announces the rule that ``process`` of ``datacentre`` works under; what the join's processes work under."""
+        """Announces the rule that ``process`` of ``datacentre`` works under; returns the rules of the join's
+        processes.
+        """
         request = pb.JudgeByRequest(join=join, datacentre=datacentre, process=process, rule=rule)
         reply = await self._ask(CONFIG_GROUP, "JudgeBy", request, deadline=self._deadline(timeout))
         return reply if isinstance(reply, Refusal) else messages.judged_of(reply)
@@ -86,7 +93,7 @@ class Recovery:
     async def keep_samples(
         self, join: str, datacentre: str, samples: Sequence[Sample], *, timeout: float
     ) -> tuple[Sample, ...] | Refusal:
-        """Keeps what a process of ``datacentre`` makes of records; all that are kept of the join."""
+        """Keeps samples that a process of ``datacentre`` derived from records; returns all samples of the join."""
         request = pb.KeepSamplesRequest(join=join, datacentre=datacentre, samples=messages.sample_messages(samples))
         reply = await self._ask(CONFIG_GROUP, "KeepSamples", request, deadline=self._deadline(timeout))
         return reply if isinstance(reply, Refusal) else messages.samples_of(reply)
@@ -95,7 +102,10 @@ class Recovery:
     async def clear_below(
         self, shard: int, incarnation: int, batch: int, count: int, xor: bytes, *, timeout: float
     ) -> Below | None:
-        """Clears by watermark (rule 8). None: unknown; ask again. Not ``applied``: clear by id."""
+        """Clears by watermark (rule 8).
+
+        ``None`` means unknown: ask again. If the answer is not ``applied``, clear by id.
+        """
         request = pb.ClearBelowRequest(shard=shard, incarnation=incarnation, batch=batch, count=count, xor=xor)
         reply = await self._ask(shard, "ClearBelow", request, deadline=self._deadline(timeout))
         if isinstance(reply, Refusal):
@@ -105,19 +115,22 @@ class Recovery:
     async def scan_owned(
         self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
     ) -> EntryPage | Refusal:
-        """A page of what a slot's incarnations up to ``upto`` own; give its cursor for the next one, until empty."""
+        """A page of the ids owned by a slot's incarnations up to ``upto``.
+
+        Pass its cursor for the next page; an empty one ends the scan.
+        """
         request = pb.ScanOwnedRequest(shard=shard, slot=slot, upto=upto, cursor=cursor, limit=limit)
         return await self._page(shard, "ScanOwned", request, timeout)
 
     async def scan_reopened(
         self, shard: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
     ) -> EntryPage | Refusal:
-        """A page of the ids that wait for somebody who carries their generation (rule 14)."""
+        """A page of the ids that wait for a record with their generation (rule 14)."""
         request = pb.ScanReopenedRequest(shard=shard, cursor=cursor, limit=limit)
         return await self._page(shard, "ScanReopened", request, timeout)
 
     async def trace(self, digest: bytes, time_ns: int, *, timeout: float) -> Traced | Refusal:
-        """What the registry has of one id with this event time."""
+        """The registry's entry for one id with this event time."""
         deadline = self._deadline(timeout)
         known = await self._described(deadline)
         if known is None:
@@ -144,8 +157,11 @@ class Recovery:
 
     # -- every shard --------------------------------------------------------------------------------------------
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
-        """Numbers of all shards; empty when nobody said so in time. Asked for each time: who sends no ids hears of no
-        change of the shards otherwise, and would never see what is owned or reopened in new ones."""
+        """Numbers of all shards; empty if no replica answered in time.
+
+        Asked on each call: a caller that sends no ids does not hear of changed shards otherwise, and would never see
+        owned or reopened ids in new ones.
+        """
         known = await self._described(self._deadline(timeout), fresh=True)
         if known is None:
             return ()

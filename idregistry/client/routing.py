@@ -1,7 +1,7 @@
-"""The Registry that callers see: routes each id to its shard, tries until the time-out, puts the answers together.
+"""The Registry that callers use: routes each id to its shard, retries until the time-out, merges the answers.
 
 One implementation for the embedded registry and the gRPC client; they differ in the Backend, which makes one try at
-one replica. Nothing here raises for an unreachable registry: what is not known is answered UNKNOWN, per id.
+one replica. Nothing here raises for an unreachable registry: ids without an answer are UNKNOWN.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LATE = Refusal(Status.UNKNOWN, "no answer in time")
 T = TypeVar("T")
 
 One = Callable[[int, Ids, float], Awaitable[Answered]]
-"""(shard, some of the ids, deadline) -> what the shard says of them."""
+"""(shard, some of the ids, deadline) -> the shard's answer for them."""
 
 
 class Backend(Protocol):
-    """One try at the replica that seems right; remembers hints. Raises nothing for an unreachable registry."""
+    """One try at the most likely replica; remembers hints. Raises nothing for an unreachable registry."""
 
     async def describe(self, *, timeout: float) -> Description | Refusal: ...
 
@@ -51,24 +51,24 @@ class Backend(Protocol):
     async def pulse(self, *, timeout: float) -> Pulse: ...
 
     async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
-        """Any other request to the group's leader: its reply, or a Refusal."""
+        """Sends any other request to the group's leader; returns its reply or a Refusal."""
 
     async def close(self) -> None: ...
 
 
-GRACE_S = 1.0  # After the first answer the others are waited for this long. Shards answer at different distances.
-LATE_S = 0.05  # the same for a late one, after all the others
-LOOK_S = 2.0  # a late one is waited for like the others once in so long
+GRACE_S = 1.0  # After the first answer, the wait for the others. Shards are at different distances.
+LATE_S = 0.05  # the wait for a late shard, after all the others
+LOOK_S = 2.0  # a late shard gets the wait of the others once per interval of this length
 
-ShardCall = tuple[int, Coroutine[Any, Any, bool]]  # a shard and what to do there; whether it answered
+ShardCall = tuple[int, Coroutine[Any, Any, bool]]  # a shard and its call, which returns True if the shard answered
 
 
 class ShardCalls:
-    """Calls of one kind to several shards at once: one that does not answer holds back its own ids only.
+    """Calls of one kind to several shards at once; a silent shard delays only its own ids.
 
-    The others' answers are handed over a moment after the first; what is missing then is unknown. A shard that was
-    missing is *late*: the next calls hardly wait for it, but for a look now and then whether it is back. A call to
-    one shard alone has all the time its caller gave it, so whoever asks again for what is unknown learns it.
+    The other answers are returned a moment after the first; missing ones are unknown. A shard whose answer was
+    missing is *late*: the next calls hardly wait for it, except at intervals to see if it is back. A call to a single
+    shard has the caller's whole time, so repeating the call for the unknown ids gets their answer.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class ShardCalls:
         self._look_at = 0.0
 
     async def run(self, calls: Sequence[ShardCall]) -> None:
-        """Runs them all; those that take too long are cancelled. Raises what one of them raises."""
+        """Runs all calls and cancels slow ones. Raises the exception of one of them."""
         tasks = [(shard, asyncio.ensure_future(call)) for shard, call in calls]
         try:
             await self._wait(tasks)
@@ -90,7 +90,7 @@ class ShardCalls:
                 if not task.done():
                     task.cancel()
                 elif not task.cancelled():
-                    task.exception()  # of several the first was raised
+                    task.exception()  # only the first of several exceptions was raised
 
     async def _wait(self, tasks: Sequence[tuple[int, asyncio.Future[bool]]]) -> None:
         now = asyncio.get_running_loop().time()
@@ -122,12 +122,12 @@ class RoutedRegistry:
         self._clock = clock
         self._description: Description | None = None
         self._stale = False
-        """A replica said that the description is not, or not any more, how shards are: ask before the next call."""
+        """A replica said that the description is out of date or too new: ask before the next call."""
         self._claim: SlotClaim | None = None
         self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
-        self.problem = ""  # why the last try that was not answered was not; for people
+        self.problem = ""  # for people: why the last try without an answer failed
         self.recovery = Recovery(self.ask, self.described, clock)
-        """What verifiers, dispatchers and operators ask beside the contract."""
+        """Requests of verifiers, dispatchers and operators besides ``api.Registry``."""
         self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness
 
     # -- api.Registry -------------------------------------------------------------------------------------------
@@ -170,24 +170,24 @@ class RoutedRegistry:
     async def close(self) -> None:
         await self._backend.close()
 
-    # -- beside the contract ------------------------------------------------------------------------------------
+    # -- besides the contract ------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | None:
-        """The deployment as one replica sees it, once it is set up; None: no replica said so in time."""
+        """The deployment as one replica sees it, once it is set up; ``None`` if no replica answered in time."""
         return await self.described(self._clock.monotonic() + timeout, fresh=True)
 
     async def ask(self, group: int, method: str, request: Any, *, deadline: float) -> Any:
-        """The reply of a group's leader to any request; a Refusal once it is too late or trying again is useless."""
+        """The reply of a group's leader to any request; a Refusal after the deadline or if a retry is useless."""
         return await self._persist(
             deadline, lambda remaining: self._backend.ask(group, method, request, timeout=remaining)
         )
 
     async def pulse(self, timeout: float) -> Pulse:
-        """Asks every replica at once; takes ``timeout`` seconds while one of them does not answer."""
+        """Asks every replica at once; takes the full ``timeout`` seconds if one does not answer."""
         return await self._backend.pulse(timeout=timeout)
 
     async def introduce(self, *, timeout: float) -> bool:
-        """Every shard has heard of the announced incarnations: inserts of the slot's earlier ones are answered
-        STALE_INCARNATION from here on. False: unknown; ask again.
+        """True once every shard knows the announced incarnations: from then on inserts of the slot's earlier ones are
+        answered STALE_INCARNATION. False means unknown: ask again.
         """
         deadline = self._clock.monotonic() + timeout
         shards = await self.recovery.shards(timeout=timeout)
@@ -198,8 +198,9 @@ class RoutedRegistry:
 
     # -- inside -------------------------------------------------------------------------------------------------
     async def _of_shards(self, ids: Ids, timeout: float, one: One, parts: ShardCalls) -> Verdicts:
-        """What ``one`` says of the rows of each shard, all at once; rows without an answer are UNKNOWN. What another
-        shard holds since before the last change is asked for there, config by config.
+        """The answers of ``one`` for the rows of each shard, all at once; rows without an answer are UNKNOWN.
+
+        Ids that another shard has held since before the last change are asked for there, config by config.
         """
         found = Verdicts.blank(len(ids), Answer.UNKNOWN)
         if not len(ids):
@@ -231,7 +232,10 @@ class RoutedRegistry:
         return _as_unknown(found, Answer.ELSEWHERE)
 
     async def described(self, deadline: float, *, fresh: bool = False) -> Description | None:
-        """As ``describe``, by a deadline (monotonic); not ``fresh``: as it was last heard, while nobody objected."""
+        """Like ``describe``, by a deadline (monotonic).
+
+        Unless ``fresh``, the last description as long as no replica objected.
+        """
         known = self._description
         if known is not None and not fresh and not self._stale:
             return known
@@ -246,7 +250,7 @@ class RoutedRegistry:
         if isinstance(outcome, Refusal):
             return None
         known = self._description
-        if known is None or outcome.config >= known.config:  # else of a replica that is behind
+        if known is None or outcome.config >= known.config:  # otherwise it comes from a replica that is behind
             self._description = outcome
         self._stale = False
         return self._description
@@ -260,11 +264,11 @@ class RoutedRegistry:
 
         async def attempt(claimed: SlotClaim | None, remaining: float) -> Answered:
             nonlocal perhaps_committed
-            before, perhaps_committed = perhaps_committed, True  # also when this attempt is cut off
+            before, perhaps_committed = perhaps_committed, True  # also if this attempt is cut off
             outcome = await self._backend.insert(shard, caller, claimed, ids, timeout=remaining)
             certain = isinstance(outcome, Verdicts) or outcome.status is not Status.UNKNOWN
             perhaps_committed = before or not certain
-            # An earlier attempt may have committed these: that another leader's clock runs late says nothing of them.
+            # An earlier attempt may have committed these: a slow clock of the new leader says nothing about them.
             return _as_unknown(outcome, Answer.TOO_NEW) if before and isinstance(outcome, Verdicts) else outcome
 
         outcome = await self._persist(deadline, lambda remaining: attempt(None, remaining))
@@ -273,7 +277,7 @@ class RoutedRegistry:
         return outcome
 
     async def _persist(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
-        """Tries until there is an answer, a refusal that trying again does not mend, or the deadline."""
+        """Retries until an answer, a refusal that no retry can fix, or the deadline."""
         back_off = _BACK_OFF_MIN
         before: Refusal | None = None
         while True:
@@ -281,18 +285,18 @@ class RoutedRegistry:
             if not isinstance(outcome, Refusal):
                 return outcome
             if outcome is _LATE and before is not None:
-                return Refusal(Status.UNKNOWN, before.reason or outcome.reason)  # why, as far as anybody said it
+                return Refusal(Status.UNKNOWN, before.reason or outcome.reason)  # the last known reason
             before = outcome
             if outcome.reason:
                 self.problem = outcome.reason
             if outcome.status in (Status.UNKNOWN_CALLER, Status.REFUSED):
                 return outcome
-            if outcome.status is Status.WRONG_SHARD:  # counts as unknown: the caller's next attempt routes anew
+            if outcome.status is Status.WRONG_SHARD:  # counts as unknown: the caller's next attempt routes again
                 self._stale = True
                 return outcome
             if self._clock.monotonic() + back_off >= deadline:
                 return outcome
-            # A leader that is named is asked at once, but for the first time only: two may name each other.
+            # A leader that is named is asked at once, but only the first time: two replicas may name each other.
             if not (outcome.status is Status.NOT_LEADER and outcome.leader and back_off == _BACK_OFF_MIN):
                 await asyncio.sleep(back_off)
             back_off = min(2 * back_off, _BACK_OFF_MAX)

@@ -1,1 +1,1 @@
-"""What a registry is, without a network, a clock or a disk: commands, id tables, state machines, snapshots, rules."""
+"""The registry without network, clock or disk: commands, id tables, state machines, snapshots, rules."""

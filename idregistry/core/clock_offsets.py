@@ -1,12 +1,12 @@
-"""Whether a replica's clock agrees with those of the others. Pure; all arithmetic is on intervals.
+"""Compares a replica's clock with those of the others. Pure; all arithmetic is on intervals.
 
-A peer's clock is read by a question and its answer. The peer read it at some moment between the two, so how far it is
-ahead of the asker's own *monotonic* clock is known within one round trip, whatever the two ways took (NTP's error
-bound without its guess that both ways take the same). How far it is ahead of the asker's wall clock follows when
-that is read: a step of the own wall clock shows at once, not at the next question.
+A peer's clock is read with one request. The peer reads it between request and reply, so its offset from the asker's
+*monotonic* clock is known within one round trip, regardless of the two one-way delays (NTP's error bound without its
+assumption that they are equal). The offset from the asker's wall clock is computed when that clock is read: a step of
+the local wall clock shows at once, not at the next request.
 
-The *median* is that of all replicas, the own clock included: while fewer than half of the clocks are wrong it lies
-between right ones. A clock that is not known may stand anywhere; so the median is an interval too.
+The *median* is over all replicas, including this one: while fewer than half of the clocks are wrong it lies between
+right ones. An unknown clock may show any time, so the median is an interval too.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from photon.config.interval_clock import Interval
 
 NS_PER_S = 1_000_000_000
 INFINITE_NS = 1 << 62
-"""A clock that is not known may be ahead or behind by this; more than any two real clocks differ."""
-READING_S_MAX = 30.0  # a reading older than this says nothing any more: clocks are stepped
-DRIFT = 0.001  # two clocks that nobody steps part by less than this share of the time: twice the kernel's 500 ppm
+"""Bound on an unknown clock's offset, ahead or behind; larger than any real one."""
+READING_S_MAX = 30.0  # readings older than this are ignored: clocks are stepped
+DRIFT = 0.001  # clocks that nobody steps drift apart by less than this share of the time: twice the kernel's 500 ppm
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How far a clock is ahead of the own one: from ``low_ns`` to ``high_ns``, both included."""
+    """A clock's offset from the local one, ahead: from ``low_ns`` to ``high_ns``, both included."""
 
     low_ns: int
     high_ns: int
 
     def within(self, bound_ns: int) -> bool:
-        """Surely not further from 0 than that."""
+        """True if it is surely no further from 0 than ``bound_ns``."""
         return -bound_ns <= self.low_ns and self.high_ns <= bound_ns
 
     def beyond(self, bound_ns: int) -> bool:
-        """Surely further from 0 than that."""
+        """True if it is surely further from 0 than ``bound_ns``."""
         return self.low_ns > bound_ns or self.high_ns < -bound_ns
 
     @property
@@ -51,7 +51,7 @@ OWN = Offset(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One peer's wall clock, and when it was asked and had answered on the own monotonic clock, in seconds."""
+    """One peer's wall clock, with the times of request and reply on the local monotonic clock, in seconds."""
 
     wall_ns: int
     asked_s: float
@@ -59,19 +59,19 @@ class Reading:
 
 
 def ahead_by(reading: Reading, now: Interval, monotonic_s: float) -> Offset:
-    """How far the peer's wall clock is ahead of the own one, which reads ``now`` at ``monotonic_s``."""
+    """The peer's wall clock minus the local one, which reads ``now`` at ``monotonic_s``."""
     age_s = monotonic_s - reading.asked_s
     if age_s > READING_S_MAX or age_s < 0:
         return ANYWHERE
     drift_ns = int(age_s * DRIFT * NS_PER_S)
-    # The peer read its clock when the own one showed between now - (age) and now - (age - round trip).
+    # The peer read its clock when the local one showed between now - (age) and now - (age - round trip).
     low = reading.wall_ns - now.now_ns + int((monotonic_s - reading.answered_s) * NS_PER_S) - drift_ns
     high = reading.wall_ns - now.now_ns + int(age_s * NS_PER_S) + 1 + drift_ns
     return Offset(_clipped(low), _clipped(high))
 
 
 def median(offsets: Sequence[Offset]) -> Offset:
-    """Of all clocks, the own one included. Of an even number, both in the middle belong to it."""
+    """The median of all clocks, including the local one. Of an even number it spans the two in the middle."""
     if not offsets:
         raise ValueError("no clocks")
     lows, highs = sorted(each.low_ns for each in offsets), sorted(each.high_ns for each in offsets)
@@ -79,38 +79,41 @@ def median(offsets: Sequence[Offset]) -> Offset:
 
 
 def middle_s(clocks: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Between which two seconds the median of clocks lies. Of each clock: how far it is ahead, and by how much that
-    may be wrong either way. What was asked, or asks, while it was paused or starved tells little."""
+    """The two seconds between which the median of clocks lies.
+
+    ``clocks``: for each clock its offset ahead and the error either way. A process that was paused or starved during
+    the request yields little.
+    """
     known = list(clocks)
     return statistics.median(at - error for at, error in known), statistics.median(at + error for at, error in known)
 
 
 def surely_apart_s(ahead_s: float, error_s: float, middle: tuple[float, float]) -> float:
-    """How far a clock is from such a median, at least."""
+    """The least distance of a clock from such a median."""
     return max(ahead_s - error_s - middle[1], middle[0] - ahead_s - error_s, 0.0)
 
 
 class Agreement(enum.IntEnum):
     """The numbers of registry.proto."""
 
-    AGREES = 1  # the own clock is surely within S of the median
+    AGREES = 1  # the local clock is surely within S of the median
     APART = 2  # it is surely further away
-    UNCERTAIN = 3  # too few answer, or not quickly enough for S
+    UNCERTAIN = 3  # too few peers answer, or not quickly enough for S
 
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """A replica's clock as it sees it itself; the others' and their median as ahead of it."""
+    """A replica's own view of its clock; the other clocks and their median are given as ahead of it."""
 
     now: Interval
     agreement: Agreement
     middle: Offset
     peers: Mapping[str, Offset]
-    objection: str  # why this replica proposes no boundary and no change of the shards; empty: it does
+    objection: str  # why this replica proposes no boundary and no change of the shards; empty if it does
 
 
 def judged(middle: Offset, uncertainty_ns: int) -> Agreement:
-    """``middle``: the median, as ahead of the own clock."""
+    """``middle``: the median, as ahead of the local clock."""
     if middle.within(uncertainty_ns):
         return Agreement.AGREES
     return Agreement.APART if middle.beyond(uncertainty_ns) else Agreement.UNCERTAIN
@@ -119,7 +122,7 @@ def judged(middle: Offset, uncertainty_ns: int) -> Agreement:
 def objection(
     now: Interval, middle: Offset, peers: Mapping[str, Offset], *, uncertainty_ns: int, require_sync: bool
 ) -> str:
-    """Why nothing may be proposed that depends on the time; empty: it may. For people, one line."""
+    """Why no proposal that depends on the time may be made; empty if it may. For people, one line."""
     bound = f"S = {uncertainty_ns / NS_PER_S:g} s"
     agreement = judged(middle, uncertainty_ns)
     if agreement is Agreement.APART:
@@ -139,11 +142,11 @@ def objection(
 
 
 def too_new_after(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
-    """Event times beyond this are TOO_NEW: later than now + S by any clock that may be right.
+    """Later event times are TOO_NEW: beyond now + S by any clock that may be right.
 
     S bounds the difference of any two machines, so an event may carry up to S more than this clock shows; a kernel
-    that allows for a greater error is believed. A clock that is surely wrong does not decide: then the median does,
-    or a leader whose clock is behind would hold its shard back until somebody corrects it.
+    that allows for a greater error is believed. A clock that is surely wrong does not decide: the median does.
+    Otherwise a leader with a slow clock would block its shard until an operator corrects it.
     """
     if middle.beyond(uncertainty_ns):
         return now.now_ns + middle.high_ns + uncertainty_ns
@@ -151,7 +154,7 @@ def too_new_after(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
 
 
 def not_after(now: Interval, uncertainty_ns: int) -> int:
-    """No machine's clock shows less than this: what a boundary is reckoned from."""
+    """A lower bound on every machine's clock: boundaries are computed from it."""
     return min(now.earliest_ns, now.now_ns - uncertainty_ns)
 
 

@@ -1,7 +1,7 @@
 """The commands that the Raft groups carry, as bytes: a version byte, then one tagged MessagePack map, validated.
 
-Columns of n ids travel as bytes of fixed width, little-endian, as in registry.proto. ``decode`` accepts nothing but
-what ``encode`` could have made: wrong versions, types, sizes and limits raise CommandError with one clear line.
+Columns of n ids travel as bytes of fixed width, little-endian, as in registry.proto. ``decode`` accepts only output
+of ``encode``: wrong versions, types, sizes and limits raise CommandError with one clear line.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from photon.idregistry.witness import Witness
 
 VERSION = 3
 MAX_ENTRY_IDS = 16_384  # ids of one Raft entry, inserts and clears together: at most 720 KiB of columns
-COMMAND_BYTES_MAX = 1 << 20  # what the Raft driver takes as one command
+COMMAND_BYTES_MAX = 1 << 20  # the Raft driver's limit for one command
 MAX_CLEARED = 262_144
-"""Ids that one watermark clears: some tens of milliseconds. More go in steps."""
+"""Ids that one watermark clears: some tens of milliseconds. Larger numbers are cleared in steps."""
 MAX_NAME_BYTES = 512
 MAX_ANNOUNCED = 4_096  # incarnations of one announcement
 MAX_SHARDS = 4_096
 MAX_RANGES = 1_024
-MAX_RANGE_SHARDS = 131_072  # shards of all ranges of a config together: it fits into one entry
+MAX_RANGE_SHARDS = 131_072  # shards over all ranges of a config: it must fit into one entry
 MAX_SEEDED = 1_024  # slots of one Seed
 NONCE_BYTES_MAX = 64
 ID_RULE_BYTES_MAX = 64
 VERDICT_RULE_BYTES_MAX = 128
-SHOWN_BYTES_MAX = 200  # of an id or key that is kept to be shown
+SHOWN_BYTES_MAX = 200  # of an id or key kept for display
 MAX_SAMPLES = 64  # of one command
 MAX_JOINS = 1_024
 NO_TIME = -(2**63)  # no event time: nothing was entered, no boundary was set
@@ -61,7 +61,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 # -- shards ---------------------------------------------------------------------------------------------------------
 class Batch(Command, frozen=True, tag="batch"):
-    """What had queued at a shard's leader: inserts of several callers, then clears."""
+    """The queue of a shard's leader: inserts of several callers, then clears."""
 
     callers: list[tuple[Incarnation, Annotated[int, msgspec.Meta(ge=1, le=MAX_ENTRY_IDS)]]] = []
     """(caller, number of its rows), in the order of the insert columns."""
@@ -75,11 +75,11 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_times: bytes = b""
     clear_tokens: bytes = b""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Number of the shards' config by which no other shard held the ids. 0: not looked for yet."""
+    """Number of the shards' config under which no other shard held the ids; 0 if not checked yet."""
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
-        """A batch of what several requests bring, one after another."""
+        """One batch made of several requests, in order."""
         cleared = {f"clear_{name}": column for name, column in Ids.encode_cleared(clears).items()}
         return Batch(callers=callers, **Ids.encode(inserts), **cleared, config=config)
 
@@ -121,12 +121,15 @@ class ClearBelow(Command, frozen=True, tag="below"):
 
     incarnation: Incarnation
     batch: Annotated[int, msgspec.Meta(ge=0, le=1 << BATCH_BITS)]
-    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]  # ids that were read in the output and not yet cleared
+    # ids that were read in the output and are not yet cleared
+    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]
     xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]  # XOR of their digests
 
 
 class Reopen(Command, frozen=True, tag="reopen"):
-    """Gives ids up by compare on the exported entry: owned ones, and by the operator's word others (rules 13-15)."""
+    """Gives ids up by compare with the exported entry: owned ones, and others on an operator's order
+    (rules 13-15).
+    """
 
     digests: bytes
     times: bytes
@@ -134,7 +137,7 @@ class Reopen(Command, frozen=True, tag="reopen"):
     generations: bytes  # of the exported entry
     operator: bool = False
     retired: bool = False  # only ids whose owner's slot is fenced in this shard (rule 14)
-    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # like a Batch's
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # as in Batch
 
     def ids(self) -> Ids:
         """Raises IdsError."""
@@ -143,7 +146,7 @@ class Reopen(Command, frozen=True, tag="reopen"):
         return Ids.decode(self.digests, self.times, self.tokens, generations=self.generations)
 
     def take(self, rows: I64, config: int) -> Reopen:
-        """Some of the ids, that no other shard held by this config."""
+        """The given rows, which no other shard held under this config."""
         return msgspec.structs.replace(
             self,
             digests=take(self.digests, DIGEST_BYTES, rows),
@@ -155,23 +158,26 @@ class Reopen(Command, frozen=True, tag="reopen"):
 
 
 class Barrier(Command, frozen=True, tag="barrier"):
-    """Changes nothing: who has applied it has all that was acknowledged before it. Also of the config group."""
+    """Changes nothing: a replica that has applied it has every entry acknowledged before it.
+
+    Also for the config group.
+    """
 
     mark: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
-    """Not empty: each replica keeps the state as of here for an export."""
+    """If not empty, each replica keeps its state at this entry for an export."""
 
 
 class CheckState(Command, frozen=True, tag="check"):
-    """Each replica takes the hash of its state here, and compares the one of an earlier check with the leader's."""
+    """Each replica hashes its state at this entry, and compares the hash of an earlier check with the leader's."""
 
     form: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
-    """How the hash was made; of another release's nothing can be said."""
-    index: Annotated[int, msgspec.Meta(ge=0)] = 0  # the entry that the leader's hash is of; 0: none is brought
+    """Version of the hash; hashes of different releases cannot be compared."""
+    index: Annotated[int, msgspec.Meta(ge=0)] = 0  # the entry of the leader's hash; 0 if none is given
     hash: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
 
 
 class OpenShard(Command, frozen=True, tag="open_shard"):
-    """A restored shard serves again, by the operator's word; with a boundary, unknown older ids are refused."""
+    """A restored shard serves again, on an operator's order; with a boundary, unknown older ids are refused."""
 
     boundary_ns: TimeNs | None = None
 
@@ -187,15 +193,15 @@ class RegisterAgain(Command, frozen=True, tag="again"):
     kinds: bytes
     tags: bytes
     generations: bytes = b""  # empty: all 0
-    cleared: bool = False  # whether their records are durable in an output
-    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # like a Batch's
+    cleared: bool = False  # True if their records are durable in an output
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # as in Batch
 
     def ids(self) -> Ids:
         """Raises IdsError."""
         return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
 
     def take(self, rows: I64, config: int) -> RegisterAgain:
-        """Some of the ids, that no other shard held by this config."""
+        """The given rows, which no other shard held under this config."""
         return msgspec.structs.replace(self, **Ids.encode([self.ids().take(rows)]), config=config)
 
 
@@ -222,17 +228,17 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like
     """Id, key and time that a join's rule gives one record (``samples``). Digests are the deployment's keyed ones."""
 
     side: Literal["foreign", "primary"]
-    log: Text  # its name, without what a rotation puts behind it
-    record: Digest  # of that name, the file's header and the record
+    log: Text  # the log's name without its rotation suffix
+    record: Digest  # of the log name, the file's header and the record
     key: Digest
     id: Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES)] = b""  # empty: the record has none
     time_ns: TimeNs = 0
-    key_shown: Shown = b""  # the begin of it; empty where records are redacted
+    key_shown: Shown = b""  # the beginning of the key; empty if records are redacted
     id_shown: Shown = b""
 
 
 class Configure(Command, frozen=True, tag="configure"):
-    """Opens a shard: its number and the active shard configs, from the config group. Before it come the Seeds."""
+    """Opens a shard: its number and the active shard config, from the config group. The Seeds come before it."""
 
     shard: ShardNumber
     ranges: Ranges
@@ -241,7 +247,7 @@ class Configure(Command, frozen=True, tag="configure"):
 
 
 class Seed(Command, frozen=True, tag="seed"):
-    """What the config group says of slots, for a shard that is opened: (slot, datacentre, newest, retired)."""
+    """The config group's facts about slots, for a new shard: (slot, datacentre, newest, retired)."""
 
     slots: Annotated[
         list[tuple[Name, Name, Annotated[int, msgspec.Meta(ge=0, lt=1 << INCARNATION_BITS)], bool]],
@@ -250,7 +256,9 @@ class Seed(Command, frozen=True, tag="seed"):
 
 
 class Prepare(Command, frozen=True, tag="prepare"):
-    """Applied only if every time ever entered is below ``starts_ns``; ids must then be the shard's own under both."""
+    """Applied only if every time ever entered is below ``starts_ns``; from then on ids must be the shard's own under
+    both.
+    """
 
     config: ConfigNumber
     starts_ns: TimeNs
@@ -264,18 +272,18 @@ class Activate(Command, frozen=True, tag="activate"):
 
 
 class Abort(Command, frozen=True, tag="abort"):
-    """This change, and any before it that the shard has not heard of, came to nothing."""
+    """This change, and any earlier one the shard has not heard of, was aborted."""
 
     config: ConfigNumber
 
 
 class Close(Command, frozen=True, tag="close"):
-    """The shard takes nothing any more: only if its boundary has passed its last time and it is empty."""
+    """The shard takes no more entries: only if its boundary has passed its last time and it is empty."""
 
 
 # -- config group ---------------------------------------------------------------------------------------------------
 class SetUp(Command, frozen=True, tag="setup"):
-    """Shard config of the deployment, and the id rule of each join; the first one wins, of each join."""
+    """Shard config of the deployment, and the id rule of each join. The first SetUp wins, for each join."""
 
     ranges: Ranges
     id_rules: IdRules = {}
@@ -298,7 +306,7 @@ class RetireSlot(Command, frozen=True, tag="retire"):
 
 
 class ExtendWitness(Command, frozen=True, tag="witness"):
-    """What a slot has made durable, exactly from the witness's end (rule 6)."""
+    """Extends a slot's witness over newly durable output; must start exactly at the witness's end (rule 6)."""
 
     slot: Name
     incarnation: Incarnation
@@ -310,7 +318,7 @@ class JudgeBy(Command, frozen=True, tag="judge"):
     """A process announces the verdict rule that it works under (``verdict_rules``)."""
 
     join: Name
-    process: Text  # empty: it has no name that lasts
+    process: Text  # empty if it has no lasting name
     rule: VerdictRule
 
 
@@ -322,7 +330,7 @@ class KeepSamples(Command, frozen=True, tag="samples"):
 
 
 class Intend(Command, frozen=True, tag="intend"):
-    """A change of the shards, if it becomes this number: from ``starts_ns`` on events belong to ``shards``."""
+    """Starts a change of the shards, if it gets this number: from ``starts_ns`` on events belong to ``shards``."""
 
     config: ConfigNumber
     starts_ns: TimeNs
@@ -330,7 +338,7 @@ class Intend(Command, frozen=True, tag="intend"):
 
 
 class Decide(Command, frozen=True, tag="decide"):
-    """How the change under way ends; the first one wins."""
+    """Ends the change under way; the first decision wins."""
 
     config: ConfigNumber
     activate: bool
@@ -338,7 +346,7 @@ class Decide(Command, frozen=True, tag="decide"):
 
 
 class Drop(Command, frozen=True, tag="drop"):
-    """A closed shard exists no more; its number is not used again."""
+    """A closed shard is removed; its number is not used again."""
 
     shard: ShardNumber
 
@@ -372,7 +380,7 @@ _VERSION_BYTE = bytes([VERSION])
 
 
 def encode(command: ShardCommand | ConfigCommand) -> bytes:
-    """The command as bytes. Raises CommandError when it is too long for a Raft entry; ``decode`` checks the rest."""
+    """The command as bytes. Raises CommandError if it is too long for a Raft entry; ``decode`` checks the rest."""
     data = _VERSION_BYTE + _encoder.encode(command)
     if len(data) > COMMAND_BYTES_MAX:
         raise CommandError(f"command of {len(data)} bytes, at most {COMMAND_BYTES_MAX} go into one entry")
@@ -432,7 +440,7 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
 
 
 def check_number(ids: Ids) -> None:
-    """Raises CommandError for more than go into one entry."""
+    """Raises CommandError for more ids than fit into one entry."""
     if len(ids) > MAX_ENTRY_IDS:
         raise CommandError(f"{len(ids)} ids, at most {MAX_ENTRY_IDS} go into one entry")
 

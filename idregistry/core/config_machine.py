@@ -1,8 +1,8 @@
 """The config group (group 0): slots with their incarnations and witnesses, datacentres, shard config, id rules.
 
 Invariants: an incarnation number is given out once in the deployment; a slot's newest incarnation is replaced only by
-an open that named it (compare-and-set); shard config is what the first set-up said and changes made of it
-(``shard_changes``), and a join's id rule what the first set-up that named the join said.
+an open that named it (compare-and-set); the shard config comes from the first set-up and later changes
+(``shard_changes``), and a join's id rule from the first set-up that named the join.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConfigSlot:
     datacentre: str
     address: str
     incarnations: list[int] = field(default_factory=list)  # ascending; the last is the newest
-    nonce: bytes = b""  # of the newest's open
+    nonce: bytes = b""  # of the open that made the newest
     retired: bool = False
     witness: Witness = ()
 
@@ -49,7 +49,7 @@ class ConfigSlot:
 
 @dataclass(frozen=True, slots=True)
 class Founding:
-    """A new shard's first entries, as of one moment: what it knows of slots, then itself."""
+    """A new shard's first entries, all as of one moment: slots, then the shard's configuration."""
 
     configure: c.Configure
     slots: list[SlotSeed]
@@ -64,9 +64,13 @@ class ConfigMachine:
         self._holders: dict[int, str] = {}  # incarnation -> slot
         self._last_incarnation = 0
         self.changes = shard_changes.Changes()
-        """The shards and their changes. This and ``id_rules`` are replaced, never changed: others read them."""
+        """The shards and their changes.
+
+        This and ``id_rules`` are replaced, never modified: other threads read them.
+        """
         self._restored = (0, 0)
-        """Incarnations above the first up to the second may have been given out after the backup that this is of."""
+        """Incarnations above the first number and up to the second may have been given out after the restored backup.
+        """
         self._applied = 0
         self.marks = Marks()
         self.id_rules: dict[str, bytes] = {}
@@ -76,7 +80,7 @@ class ConfigMachine:
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
-        """OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> why it was refused, empty when it was not."""
+        """OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> the reason for a refusal, empty if accepted."""
         decoded = c.decode_config(command)
         with self._lock:
             self._applied = index
@@ -138,7 +142,7 @@ class ConfigMachine:
             return sorted(name for name, slot in self._slots.items() if slot.retired)
 
     def datacentre_of(self, slot: str = "", incarnation: int = 0) -> str:
-        """To which datacentre a slot belongs, named or by one of its incarnations; empty: not heard of here."""
+        """The datacentre of a slot, given by name or by one of its incarnations; empty if unknown here."""
         with self._lock:
             known = self._slots.get(slot or self._holders.get(incarnation, ""))
             return known.datacentre if known is not None else ""
@@ -160,7 +164,7 @@ class ConfigMachine:
             return self._samples.get(join, ())
 
     def slots_after(self, name: str, limit: int) -> tuple[list[KnownSlot], bool]:
-        """Slots by name, and whether there are more; as of the last entry applied here."""
+        """Slots by name, and True if there are more; as of the last entry applied here."""
         with self._lock:
             after = sorted(each for each in self._slots if each > name)
             known = [(each, self._slots[each]) for each in after[:limit]]
@@ -175,18 +179,18 @@ class ConfigMachine:
             return {name: list(slot.incarnations) for name, slot in self._slots.items()}
 
     def lacks(self, setup: c.SetUp) -> bool:
-        """Whether there is something in this set-up that the deployment has not been told yet."""
+        """True if this set-up contains something that the deployment does not have yet."""
         return not self.changes.ranges or not setup.id_rules.keys() <= self.id_rules.keys()
 
     def conflict(self, setup: c.SetUp) -> str:
-        """Why a replica with this set-up must not serve this deployment; empty when it may."""
+        """Why a replica with this set-up must not serve this deployment; empty if it may."""
         with self._lock:
             return self._conflict(setup)
 
     def announcement(self, slot: str, incarnations: Iterable[int]) -> c.Announce | str | None:
-        """What to announce to a shard for these incarnations of a slot, its newest included.
+        """The announcement to a shard of these incarnations of a slot, including its newest.
 
-        A string says why they are refused; None: this replica has not heard of all of them yet.
+        A string says why they are refused; ``None`` means that this replica does not know all of them yet.
         """
         with self._lock:
             wanted = set(incarnations)
@@ -255,8 +259,11 @@ class ConfigMachine:
         return self._restored[0] < incarnation <= self._restored[1]
 
     def begin_restored(self, gap: int) -> None:
-        """After ``restore`` from a backup, before it serves: the next ``gap`` incarnations may have been given out
-        since then, so none of them is given out again. Raises SnapshotError when there are not so many left."""
+        """Prepares for serving after ``restore`` from a backup.
+
+        The next ``gap`` incarnations may have been given out since the backup, so none of them is given out again.
+        Raises SnapshotError if fewer are left.
+        """
         with self._lock:
             last = self._last_incarnation
             if last + gap >= INCARNATION_MAX:

@@ -1,14 +1,14 @@
 """Finds the row of a digest among all rows of a shard: open addressing over 48-bit words, in segments that split.
 
-A word says where the row is, and 11 bits of the digest's second half, so that a row is seldom looked at in vain.
-Places come in groups of GROUP, which fill from the first on: a group is looked at as one, and only a full one sends
-an id on to its next (double hashing within the segment), so that a batch is through after a few steps. One segment
-of up to SEGMENT_SLOTS places doubles while it is small; then it splits in two by the top bits of the hash (extendible
-hashing), and a directory says which segment a hash belongs to. So growing is always some 20,000 words at a time, a
-few milliseconds, however many there are. The segments split at different loads, or all of them would have to at once.
+A word holds the row's place and 11 bits of the digest's second half, so a row is seldom read in vain. Places come in
+groups of GROUP, which fill from the first on: a group is compared at once, and only a full one sends an id on to its
+next (double hashing within the segment), so a batch takes only a few steps. One segment of up to SEGMENT_SLOTS places
+doubles while it is small; then it splits in two by the top bits of the hash (extendible hashing), and a directory
+says which segment a hash belongs to. So each growth moves some 20,000 words in a few milliseconds, regardless of
+their total. Segments split at different loads; otherwise all of them would split at once.
 
-Rows have their place in chunks, and vanish by whole chunks. Nobody looks for their words then: they match nothing
-any more, and go when their segment is full.
+Rows are stored in chunks and removed by whole chunks. Their words stay: they match nothing any more, and are purged
+when their segment is full.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ CHUNK_BITS = 20
 CHUNK_ROWS = 1 << CHUNK_BITS
 _NUMBER_BITS = 16
 CHUNKS_MAX = 1 << _NUMBER_BITS
-"""Names for chunks. A bucket of 2.4 hours takes one for each million ids: they last for 18 years of small buckets."""
+"""Limit of chunk numbers.
+
+A bucket of 2.4 hours takes one per million ids: they last for 18 years of small buckets.
+"""
 GROUP = 16
 SEGMENT_SLOTS = 1 << 15
 LOAD_LOW, LOAD_HIGH = 0.70, 0.88
-"""A segment splits (or doubles, while it is small) at a load between these: about 11 bytes a row on average."""
+"""A segment splits (or doubles, while it is small) at a load between these: about 11 bytes per row on average."""
 PURGED_SHARE = 0.75
-"""A full segment that is not below this share of its limit without the words of rows that are gone splits at once."""
+"""A full segment splits at once unless removing the words of deleted rows brings it below this share of its limit."""
 _DEPTH_MAX = 28
-FEW = 16  # words that are put one by one: numpy's calls cost more than they save
+FEW = 16  # words that are put one by one: numpy's calls would cost more than they save
 _GROUP_SHIFT = np.uint64(18)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
 _LOW_MASK = np.uint64(0xFFFFFFFF)
 _LIKE_MASK = np.uint64(0xFFF0)
-"""Where a word's upper half has bits of the digest. The lowest of them is always set: no word has an upper half 0."""
+"""The bits of a word's upper half that come from the digest. The lowest is always set: no upper half is 0."""
 _LIKE = np.uint64(0x10)
 _CHUNK_SHIFT = np.uint64(CHUNK_BITS)
 _ROW_MASK = np.uint64(CHUNK_ROWS - 1)
@@ -54,26 +57,29 @@ def words_of(hi: U64, chunk: int, rows: I64) -> U64:
 
 
 def places_in(words: U64) -> tuple[I64, I64]:
-    """(number of the chunk, which of its rows) of each word."""
+    """(number of the chunk, row within it) of each word."""
     chunks, rows = (words >> _CHUNK_SHIFT) & _NUMBER_MASK, words & _ROW_MASK
     return chunks.view(np.int64), rows.view(np.int64)
 
 
 def hashes_of(lo: U64) -> U64:
-    """One hash an id. The top bits choose the segment, others the group, the lowest the step."""
+    """One hash per id. The top bits choose the segment, others the group, the lowest the step."""
     return (lo ^ (lo >> _32)) * _MIX
 
 
 class RowsOfWords(Protocol):
     def living(self, words: U64) -> Bools:
-        """Whose chunk is still there."""
+        """True for words whose chunk still exists."""
 
     def digests(self, words: U64) -> tuple[U64, U64]:
         """First and last eight bytes of the digest of each living row."""
 
 
 class DigestIndex:
-    """Words by digest; the digests themselves stay in the rows. 0 is no word. Groups count through all segments."""
+    """Words by digest; the digests themselves stay in the rows. 0 is not a word.
+
+    Groups are numbered through all segments.
+    """
 
     def __init__(self, rows: RowsOfWords) -> None:
         self._rows = rows
@@ -93,11 +99,11 @@ class DigestIndex:
 
     # -- batches ------------------------------------------------------------------------------------------------
     def find(self, lo: U64, hi: U64) -> U64:
-        """The word of each id; 0: there is none."""
+        """The word of each id; 0 if there is none."""
         return self.probe(lo, hi, hashes_of(lo))[0]
 
     def probe(self, lo: U64, hi: U64, hashes: U64) -> tuple[U64, I64]:
-        """(word of each id or 0, group that ended its probing: where there is none one with room)."""
+        """(word of each id or 0, group where its probing ended: for an absent id one with room)."""
         found = np.zeros(len(lo), np.uint64)
         todo: I64 = np.arange(len(lo))
         at, steps = self._homes(hashes), self._steps(hashes)
@@ -115,7 +121,7 @@ class DigestIndex:
         return found, at
 
     def enter(self, words: U64, hashes: U64, at: I64 | None = None) -> None:
-        """Enters words of ids, all different and not in here. ``at``: where ``probe`` ended; may be changed."""
+        """Enters words of new ids, all different. ``at``: the second result of ``probe``; may be modified."""
         if self._reserve(hashes) or at is None:
             at = self._homes(hashes)
         self._put(words, hashes, at)
@@ -126,7 +132,7 @@ class DigestIndex:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _compare(self, lo: U64, hi: U64, ids: I64, places: I64, found: U64) -> None:
-        """Notes the words at these places for those of the ids whose digests their rows have."""
+        """Notes the words at these places for the ids whose digests are in their rows."""
         words = self._words(places)
         living = self._rows.living(words)
         words, ids = words[living], ids[living]
@@ -149,14 +155,14 @@ class DigestIndex:
         self._high.reserve(places)
 
     def _homes(self, hashes: U64) -> I64:
-        """The group that the probing of each id starts with."""
+        """The first group in the probing of each id."""
         at = ((hashes >> _GROUP_SHIFT) & np.uint64(self._groups - 1)).astype(np.int64)
         if self._depth:
             at += self._directory[(hashes >> np.uint64(64 - self._depth)).astype(np.int64)]
         return at
 
     def _steps(self, hashes: U64) -> I64:
-        """By how many groups each id's probing goes on; odd, so that it meets every group of its segment."""
+        """Each id's step in groups while probing; odd, so that it reaches every group of its segment."""
         return ((hashes & np.uint64(self._groups - 1)) | np.uint64(1)).astype(np.int64)
 
     def _next(self, at: I64, steps: I64) -> I64:
@@ -164,7 +170,7 @@ class DigestIndex:
         return (at & ~mask) | ((at + steps) & mask)
 
     def _reserve(self, hashes: U64) -> bool:
-        """Room for these ids besides those that are there; whether words moved."""
+        """Makes room for these additional ids; True if words moved."""
         moved = False
         while True:
             if not self._depth and self._counts[0] + len(hashes) <= self._limits[0]:
@@ -185,14 +191,14 @@ class DigestIndex:
         return int(self._groups * GROUP * (LOAD_LOW + (LOAD_HIGH - LOAD_LOW) * spread))
 
     def _held(self, segment: int) -> U64:
-        """The words of a segment whose rows are still there."""
+        """The words of a segment whose rows still exist."""
         places = self._groups * GROUP
         words = self._words(slice(segment * places, (segment + 1) * places))
         words = words[words > 0]
         return words[self._rows.living(words)]
 
     def _double(self, more: int) -> None:
-        """The only segment, while it is small, becomes large enough for so many more, or as large as they get."""
+        """Enlarges the only segment, while it is small, for ``more`` words, at most to the full size."""
         held = self._held(0)
         while self._groups * GROUP < SEGMENT_SLOTS and len(held) + more > self._limit(0):
             self._groups *= 2
@@ -238,7 +244,9 @@ class DigestIndex:
             half.array[segment * places : (segment + 1) * places] = 0
 
     def _put(self, words: U64, hashes: U64, at: I64) -> None:
-        """Puts words of different ids into groups with room, probing from ``at``; these end as their groups."""
+        """Puts words of different ids into groups with room, probing from ``at``; returns in it their
+        final groups.
+        """
         steps, heads = self._steps(hashes), self._heads
         if len(words) <= FEW:
             self._put_each(words, steps, at)
@@ -247,7 +255,7 @@ class DigestIndex:
         while todo.size:
             here = at[todo]
             place = np.count_nonzero(heads[here], axis=1)
-            if todo.size > 1:  # several may be for one group
+            if todo.size > 1:  # several words may go to one group
                 order = np.argsort(here, kind="stable")
                 todo, here, place = todo[order], here[order], place[order]
                 starts = np.flatnonzero(np.diff(here, prepend=-1))

@@ -1,10 +1,11 @@
-"""Ids that another shard holds since before a change of the shards: they are met there, and entered nowhere else.
+"""Ids that another shard has held since before a change of the shards: they are answered there and entered nowhere
+else.
 
-An id is entered by the shard that the active config names, whatever its event time says; the shards that earlier
-configs name for it may hold it since then. They cannot come to hold it any more once they have entered the change
-themselves (``Sharding.takes``), and every replica hosts every shard: so a leader that finds the id in none of them,
-as they are on its own replica after that entry, knows it for as long as it serves by this config. The number of the
-config goes into the entry, and is compared where that is applied.
+An id is entered by the shard that the active config names, regardless of its event time; the shards that earlier
+configs name for it may still hold it. Those shards cannot take it any more once they have applied the change
+themselves (``Sharding.takes``), and every replica hosts every shard. So if a leader finds the id in none of them on
+its own replica after that entry, this stays true while it serves under this config. The config's number goes into the
+entry and is compared when the entry is applied.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from photon.idregistry.core.state_machine import ShardMachine
 
 
 class NotKnown(Exception):
-    """``str()`` says why a shard cannot tell yet where an id is."""
+    """``str()`` says why a shard cannot tell yet which shard holds an id."""
 
 
 def held_elsewhere(
@@ -33,9 +34,9 @@ def held_elsewhere(
     *,
     restoring: bool = False,
 ) -> tuple[Bools, int]:
-    """Of shard ``number``: (which ids another one holds, the config by which that is so).
+    """For shard ``number``: (True for ids that another shard holds, the config under which this holds).
 
-    ``restoring``: what is registered again may be entered while all shards are closed. Raises NotKnown.
+    ``restoring``: ids registered again may be entered while all shards are closed. Raises NotKnown.
     """
     standing, ranges = shards[number].serving
     held = np.zeros(len(digests) // DIGEST_BYTES, np.bool_)

@@ -1,7 +1,7 @@
-"""An array that grows without copying what is in it, so that growing never holds anybody up.
+"""An array that grows without copying its content, so that growing causes no pause.
 
-Small ones are numpy's and are copied. Large ones are anonymous private memory: the kernel moves their pages to a new
-place (mremap), which takes microseconds at any size. Room that was never written takes no memory.
+Small arrays are numpy's and are copied. Large ones are anonymous private memory: the kernel moves their pages to a
+new place (mremap), in microseconds at any size. Room that was never written takes no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAPPED_FROM_BYTES = 1 << 20
 """Smaller arrays are copied when they grow: a fraction of a millisecond, and few mappings for many small buckets."""
 _GROWTH = 1.25
 _HUGE_FROM_BYTES = 16 << 20
-"""Larger ones ask for huge pages: fewer faults while they fill; at most 2 MiB are taken too early."""
+"""Larger ones ask for huge pages: fewer faults while they fill; at most 2 MiB are allocated too early."""
 
 
 class GrowingArray:
@@ -55,10 +55,10 @@ class GrowingArray:
         memory = self._memory
         if memory is None:
             return False
-        self.array = np.zeros(0, self._dtype)  # lets go of the memory, which cannot move otherwise
+        self.array = np.zeros(0, self._dtype)  # releases the memory, which cannot move otherwise
         try:
             memory.resize(size)
-        except (BufferError, SystemError):  # somebody looks at it; or a system without mremap
+        except (BufferError, SystemError):  # a view exists; or a system without mremap
             self._view(memory)
             return False
         self._view(memory)

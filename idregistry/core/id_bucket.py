@@ -1,10 +1,10 @@
 """The ids of one time bucket: packed rows that grow without being copied, and their sums.
 
-A row changes in place only when it is cleared, reopened or taken again. What a snapshot still has to read of it is
-remembered then (``FrozenBucket``), so that neither a snapshot nor a change ever copies a bucket.
+A row changes in place only when it is cleared, reopened or taken again. If a snapshot has not read the row yet, its
+old content is kept (``FrozenBucket``), so neither a snapshot nor a change ever copies a bucket.
 
-Sums: each block of SUM_ROWS rows has the sum of its rows' hashes, kept up to date with each change. The sum of all
-does not depend on the order of rows: replicas compare it, and a row that changed by itself no longer adds up.
+Sums: each block of SUM_ROWS rows has the sum of its rows' hashes, updated with each change. The total does not depend
+on the order of rows: replicas compare it. A row corrupted in memory no longer matches its block's sum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_BUCKET_ROWS = 2**32
 STATE_MASK = 3
 KIND_SHIFT = 2
 _SUM_BITS = 16
-SUM_ROWS = 1 << _SUM_BITS  # rows of one sum
+SUM_ROWS = 1 << _SUM_BITS  # rows per sum
 
 ROW = np.dtype(
     [
@@ -49,13 +49,13 @@ _U64_MASK = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What n ids of a batch met in the table, each as left by the rows before it. Columns of n."""
+    """The table's entries for the n ids of a batch, each as left by the rows before it. Columns of n."""
 
     states: U8
     tokens: U64
     kinds: U8
     tags: U32
-    times: I64  # event times that the entries are stored with
+    times: I64  # event times of the stored entries
     added: Bools  # this row was absent and is now stored as owned
 
 
@@ -65,7 +65,7 @@ def times_in(rows: Rows) -> I64:
 
 
 def row_hashes(rows: Rows, number: int, generations: U64 | None = None) -> U64:
-    """One hash a row of bucket ``number``; 0 is as good as any. ``generations`` None: all 0."""
+    """One hash per row of bucket ``number``; 0 is a valid one. ``generations``: ``None`` means all 0."""
     x: U64 = rows["lo"] * _K[0]
     x ^= rows["hi"]
     x *= _K[1]
@@ -96,14 +96,14 @@ class Bucket:
         self.number = number
         self.count = 0
         self.cleared = 0
-        self.generations: dict[int, int] = {}  # row -> generation, where it is not 0
+        self.generations: dict[int, int] = {}  # row -> generation, if not 0
         self._rows = GrowingArray(ROW)
         self._sums: U64 = np.zeros(1, np.uint64)
         self._frozen: list[weakref.ref[FrozenBucket]] = []
 
     @property
     def rows(self) -> Rows:
-        """All rows, and room behind them. Do not keep it."""
+        """All rows and the spare room after them. Do not keep a reference."""
         return self._rows.array
 
     @property
@@ -120,7 +120,7 @@ class Bucket:
 
     # -- rows ---------------------------------------------------------------------------------------------------
     def append(self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, state: int) -> int:
-        """New rows; the first one's number. ``times`` are relative to the bucket's start."""
+        """Appends new rows; returns the first one's number. ``times`` are relative to the bucket's start."""
         start = self.count
         self._reserve(start + len(lo))
         rows = self.rows[start : start + len(lo)]
@@ -130,14 +130,14 @@ class Bucket:
         return start
 
     def write(self, at: I64 | slice, times: I64, tokens: U64, kinds: U8, tags: U32, state: int) -> None:
-        """Fills the columns beside the digest. ``times`` are relative to the bucket's start."""
+        """Fills the columns other than the digest. ``times`` are relative to the bucket's start."""
         rows = self.rows
         rows["token"][at], rows["tag"][at] = tokens, tags
         rows["time_low"][at], rows["time_high"][at] = times & 0xFFFFFFFF, times >> 32
         rows["what"][at] = (kinds << KIND_SHIFT) | state
 
     def appended(self, first: int) -> None:
-        """The rows from ``first`` on are new and complete now."""
+        """Tells that the rows from ``first`` on are new and complete."""
         if first < self.count:
             rows = np.arange(first, self.count)
             block, end = first >> _SUM_BITS, self.count - 1 >> _SUM_BITS
@@ -148,7 +148,7 @@ class Bucket:
             self._sums[block : end + 1] += np.add.reduceat(self._hashes(rows), starts)
 
     def change(self, rows: I64) -> None:
-        """Before rows, all different, are changed in place; ``changed`` must follow."""
+        """Call before rows, all different, are changed in place; ``changed`` must follow."""
         self._subtract(rows)
         live = []
         for reference in self._frozen:
@@ -162,14 +162,14 @@ class Bucket:
         np.add.at(self._sums, rows >> _SUM_BITS, self._hashes(rows))
 
     def clear(self, rows: I64) -> None:
-        """Owned rows, all different, become cleared."""
+        """Marks owned rows, all different, as cleared."""
         self.change(rows)
         self.rows["what"][rows] = (self.rows["what"][rows] & ~np.uint8(STATE_MASK)) | CLEARED
         self.cleared += rows.size
         self.changed(rows)
 
     def load(self, rows: Rows) -> None:
-        """Appends complete rows whose ids are not in here yet."""
+        """Appends complete rows of new ids."""
         start = self.count
         self._reserve(start + len(rows))
         self.rows[start : start + len(rows)] = rows
@@ -178,7 +178,7 @@ class Bucket:
         self.appended(start)
 
     def set_generations(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """(row, generation) of rows that are here. Raises ValueError for rows that are not."""
+        """Sets (row, generation) of existing rows. Raises ValueError for others."""
         given = dict(pairs)
         if not given:
             return
@@ -190,7 +190,7 @@ class Bucket:
         self.changed(rows)
 
     def without_cleared(self) -> Bucket:
-        """A bucket of the owned and reopened ids only, in the same order."""
+        """A copy with the owned and reopened ids only, in the same order."""
         rows = self.rows[: self.count]
         kept = np.flatnonzero((rows["what"] & STATE_MASK) != CLEARED)
         bucket = Bucket(self.number)
@@ -207,11 +207,11 @@ class Bucket:
 
     @property
     def blocks(self) -> int:
-        """Blocks of rows that have a sum of their own."""
+        """Number of blocks of rows with a sum of their own."""
         return -(-self.count >> _SUM_BITS) if self.count else 0
 
     def adds_up(self, block: int) -> bool:
-        """Whether the rows of a block are still what was written."""
+        """True if the rows of a block still match their sum."""
         start = block << _SUM_BITS
         rows = np.arange(start, min(start + SUM_ROWS, self.count))
         return int(np.add.reduce(self._hashes(rows))) == int(self._sums[block])
@@ -254,10 +254,10 @@ class FrozenBucket:
             self._before.append((rows, present[rows]))
 
     def read(self, rows: int) -> Rows:
-        """The next rows, at most so many; none at the end."""
+        """The next rows, at most ``rows``; none at the end."""
         start, end = self.position, min(self.position + rows, self.count)
         out = self._bucket.rows[start:end].copy()
-        for changed, before in reversed(self._before):  # the oldest last: it is what was
+        for changed, before in reversed(self._before):  # the oldest last: it holds the original content
             low, high = np.searchsorted(changed, (start, end))
             out[changed[low:high] - start] = before[low:high]
         self.position = end

@@ -1,14 +1,14 @@
 """The ids of one shard: digest -> (state, token, kind, tag, generation, event time), in flat tables per time bucket.
 
-An id is found by its digest alone, whatever event time it comes with: one index of the whole shard (``digest_index``,
-some 11 bytes an id) says in which bucket and row it is. A bucket (``id_bucket``) holds its rows densely in one packed
-array (35 bytes a row), by the event time that an id was first entered with. Whole batches are probed at once with
-numpy. Generations are nearly always 0 and live in a small dict aside. Rows are only appended or changed in place;
-collection rebuilds or drops whole buckets, so dropping a day does not mean scanning every id. Nothing here takes
-longer the more ids there are: arrays grow without being copied, the index in small steps.
+An id is found by its digest alone, regardless of its event time: one index of the whole shard (``digest_index``, some
+11 bytes per id) gives its bucket and row. A bucket (``id_bucket``) holds its rows densely in one packed array (35
+bytes per row); the event time of an id's first entry chooses the bucket. Whole batches are probed at once with numpy.
+Generations are nearly always 0 and live in a separate small dict. Rows are only appended or changed in place;
+collection rebuilds or drops whole buckets, so dropping a day does not scan every id. No operation slows down as ids
+accumulate: arrays grow without being copied, the index in small steps.
 
-The index hashes by the digest's *first* eight bytes, shards are chosen by its *last* eight (``sharding``): were it
-the same ones, all ids of a shard would crowd into a fraction of the index.
+The index hashes by the digest's *first* eight bytes, shards are chosen by its *last* eight (``sharding``): with the
+same bytes for both, a shard's ids would fill only a fraction of the index.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from photon.idregistry.core.id_bucket import (
     times_in,
 )
 
-BUCKET_BITS = 43  # event times that differ only in their low 43 bits (2.4 hours of nanoseconds) share a bucket
-MAX_BUCKET_BITS = 48  # what a row has room for
+BUCKET_BITS = 43  # event times that differ only in their low 43 bits (2.4 hours in nanoseconds) share a bucket
+MAX_BUCKET_BITS = 48  # limit of a row's time field
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,12 @@ class IdTable:
         self._buckets: dict[int, Bucket] = {}
         self._index = DigestIndex(self)
         self._chunks: dict[int, list[int]] = {}
-        """Bucket number -> what the index calls its first, second ... CHUNK_ROWS rows."""
+        """Bucket number -> the index's numbers of its first, second ... CHUNK_ROWS rows."""
         self._by_chunk: list[tuple[Bucket, int] | None] = [None]
-        """(bucket, first row) by chunk; None: it is gone. The first one is nobody's: a word of 0 is none."""
+        """(bucket, first row) by chunk; ``None`` means deleted.
+
+        The first one is never used: a word of 0 means none.
+        """
         self._living: Bools = np.zeros(1, np.bool_)
 
     def __len__(self) -> int:
@@ -86,7 +89,9 @@ class IdTable:
     def add(
         self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, may_add: Bools
     ) -> Entries:
-        """Stores the absent ids among those that may be added, the first of equals; says what each row met."""
+        """Stores the absent ids among those that may be added, the first of equal ones; returns the entry that each
+        row met.
+        """
         self._make_room(2 * len(lo))
         hashes = hashes_of(lo)
         words, ends = self._index.probe(lo, hi, hashes)
@@ -110,7 +115,7 @@ class IdTable:
         return self._entries(self._index.find(lo, hi), _empty_entries(len(lo)))
 
     def clear(self, lo: U64, hi: U64, tokens: U64) -> Entries:
-        """Owned ids whose token equals become cleared; says what each row met."""
+        """Marks owned ids with the same token as cleared; returns the entry that each row met."""
         if not len(lo):
             return _empty_entries(0)
         words = self._index.find(lo, hi)
@@ -132,7 +137,7 @@ class IdTable:
         return met
 
     def holds(self, lo: U64, hi: U64, before_ns: int) -> Bools:
-        """Which ids have an entry, if there are any of event times before."""
+        """True for ids with an entry, if the table has any event times before ``before_ns``."""
         if not any(number << self.bucket_bits < before_ns for number in self._buckets):
             return np.zeros(len(lo), np.bool_)
         held: Bools = self._index.find(lo, hi) != 0
@@ -148,7 +153,7 @@ class IdTable:
         return Entry(what & STATE_MASK, token, what >> KIND_SHIFT, tag, bucket.generations.get(row, 0))
 
     def put(self, digest: bytes, time: int, entry: Entry) -> None:
-        """Stores or replaces one id's entry. It keeps the event time that it was first stored with."""
+        """Stores or replaces one id's entry. It keeps the event time of its first entry."""
         lo, hi = digest_columns(digest)
         word = self._index.find(lo, hi)
         one = np.zeros(1, np.int64)
@@ -198,7 +203,7 @@ class IdTable:
         return bucket, int(rows[0])
 
     def _entries(self, words: U64, out: Entries) -> Entries:
-        """Fills in the entries behind words; 0 is none."""
+        """Fills in the entries of words; 0 means none."""
         present = np.flatnonzero(words)
         if not present.size:
             return out
@@ -213,7 +218,7 @@ class IdTable:
     def _append(
         self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, at: I64
     ) -> U64:
-        """New rows of absent ids, those at these positions of a batch; the word of each."""
+        """Appends rows for absent ids, at these positions of a batch; returns the word of each."""
         words = np.empty(len(at), np.uint64)
         for number, part in _groups(times[at] >> self.bucket_bits):
             rows = at[part]
@@ -253,14 +258,17 @@ class IdTable:
         self._index.enter(self._words(bucket, hi, rows), hashes_of(lo))
 
     def _forget(self, number: int) -> None:
-        """In time that does not depend on its rows: the index meets their words by and by."""
+        """Drops a bucket in constant time: the index purges its words gradually."""
         for chunk in self._chunks.pop(number, ()):
             self._by_chunk[chunk] = None
             self._living[chunk] = False
         del self._buckets[number]
 
     def _make_room(self, chunks: int) -> None:
-        """For so many more. After millions of them the index has no name left: once through all rows."""
+        """Reserves numbers for ``chunks`` chunks.
+
+        After millions of them the index runs out: then all rows are entered again.
+        """
         if len(self._by_chunk) + chunks <= CHUNKS_MAX:
             return
         self._index = DigestIndex(self)
@@ -274,19 +282,19 @@ class IdTable:
         return sorted(self._buckets)
 
     def bucket_rows(self, number: int) -> Rows:
-        """The rows of one bucket, to be read at once; none if it is gone."""
+        """The rows of one bucket, to be read at once; none if it was deleted."""
         bucket = self._buckets.get(number)
         return np.zeros(0, ROW) if bucket is None else bucket.rows[: bucket.count]
 
     def bucket(self, number: int) -> Bucket:
-        """One of them. Its rows keep their order until a collection."""
+        """One bucket. Its rows keep their order until a collection."""
         return self._buckets[number]
 
     # -- collection and snapshots -------------------------------------------------------------------------------
     def collect(self, boundary: int) -> int:
-        """Drops the cleared ids of the buckets that lie wholly below; the number dropped.
+        """Drops the cleared ids of the buckets wholly below ``boundary``; returns their number.
 
-        Touches only those buckets that hold a cleared id. Owned and reopened ids stay (rule 9).
+        Touches only buckets with a cleared id. Owned and reopened ids stay (rule 9).
         """
         dropped = 0
         for number in sorted(self._buckets):
@@ -305,7 +313,7 @@ class IdTable:
         return dropped
 
     def freeze(self) -> list[FrozenBucket]:
-        """A consistent view for a snapshot, free of charge: what is changed before it was read is remembered."""
+        """A consistent view for a snapshot, at no cost: rows changed before they were read are kept aside."""
         return [self._buckets[number].freeze() for number in sorted(self._buckets)]
 
     def load(self, number: int, rows: Rows) -> None:
@@ -316,12 +324,12 @@ class IdTable:
         self._enter(bucket, start)
 
     def load_generations(self, number: int, pairs: Iterable[tuple[int, int]]) -> None:
-        """Takes (row, generation) of a snapshot, after the rows. Raises ValueError for rows that are not there."""
+        """Takes (row, generation) of a snapshot, after the rows. Raises ValueError for missing rows."""
         self._bucket_of(number).set_generations(pairs)
 
     # -- sums ---------------------------------------------------------------------------------------------------
     def sum(self) -> int:
-        """Of the hashes of all entries, modulo 2**64: equal for equal tables, in whatever order they were filled."""
+        """The sum of the hashes of all entries, modulo 2**64: equal for equal tables, in any order of insertion."""
         return sum(bucket.sum for bucket in self._buckets.values()) % 2**64
 
     def blocks(self) -> list[tuple[int, int]]:
@@ -329,7 +337,7 @@ class IdTable:
         return [(number, block) for number in sorted(self._buckets) for block in range(self._buckets[number].blocks)]
 
     def adds_up(self, number: int, block: int) -> bool:
-        """Whether some tens of thousands of rows are still what was written; a bucket that is gone is."""
+        """True if a block of some tens of thousands of rows still matches its sum, or its bucket was deleted."""
         bucket = self._buckets.get(number)
         return bucket is None or block >= bucket.blocks or bucket.adds_up(block)
 
@@ -346,7 +354,7 @@ def _empty_entries(n: int) -> Entries:
 
 
 def _first_of_equals(lo: U64, hi: U64, may_add: Bools) -> I64:
-    """For each id of a batch the first position of an equal one that may be added, if that is not behind it; or -1.
+    """For each id of a batch the position of the first equal id that may be added, if not after it; else -1.
 
     The order is that of the batch, and so the same on every replica.
     """

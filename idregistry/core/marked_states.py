@@ -1,4 +1,4 @@
-"""A state kept as of one entry, so that all replicas can be asked for the state at the very same place in the log."""
+"""A state kept at one entry, so that all replicas can be compared at the same place in the log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class Marked:
 
 
 class Marks:
-    """The last marked state of one machine; thread-safe. No part of the machine's own state: it is not in snapshots,
-    and whoever serves drops it when nobody came for it."""
+    """The last marked state of one machine; thread-safe.
+
+    Not part of the machine's own state: it is not in snapshots, and the server drops it if nobody fetched it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +33,7 @@ class Marks:
             self._kept = marked
 
     def take(self, mark: bytes) -> Marked | None:
-        """It is kept no longer then."""
+        """Returns the state and forgets it."""
         with self._lock:
             kept = self._kept
             if kept is None or kept.mark != mark:

@@ -1,4 +1,4 @@
-"""What a replica answers to one request, whether it was asked over gRPC or within the process."""
+"""A replica's answers to one request, over gRPC or within the process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SlotClaim:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """One group as a replica sees it. ``leader`` is a replica's name, empty when unknown."""
+    """One group as a replica sees it. ``leader`` is a replica's name, empty if unknown."""
 
     group: int
     leader: str
@@ -58,11 +58,11 @@ class GroupFacts:
     batch_mean: float = 0.0
     commit_ms_p50: float = 0.0
     commit_ms_p99: float = 0.0
-    writable: bool = True  # False while the disk is full
+    writable: bool = True  # false while the disk is full
     bytes: int = 0  # memory that the ids take
-    overloaded: int = 0  # requests refused because too much was waiting
+    overloaded: int = 0  # requests refused because too many were waiting
     checked: Checked | None = None  # the state's hash at the last check: equal on all replicas for equal entries
-    alarms: tuple[str, ...] = ()  # each one line, for people: what is wrong, and what to do
+    alarms: tuple[str, ...] = ()  # for people, one line each: the problem, and what to do
 
     @classmethod
     def of(cls, group: int, state: GroupState, **more: Any) -> GroupFacts:
@@ -81,12 +81,15 @@ class Description:
     groups: Sequence[GroupFacts]
     id_rules: Mapping[str, bytes]  # by join
     clock: ClockFacts
-    config: int = 0  # number of the config that ``ranges`` is: of two descriptions the higher one holds
-    removed: tuple[int, ...] = ()  # shards that ``ranges`` names and that exist no more
+    config: int = 0  # number of the config in ``ranges``: of two descriptions the higher one is right
+    removed: tuple[int, ...] = ()  # shards in ``ranges`` that no longer exist
 
 
 def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:
-    """Round trips, and the longest commit time of a group. Of two that claim to lead it the newer term's does."""
+    """Round trips, and the longest commit time of a group.
+
+    If two replicas claim to lead it, the newer term counts.
+    """
     leading: dict[int, GroupFacts] = {}
     for description in described:
         for facts in description.groups:

@@ -1,7 +1,7 @@
-"""What is to be proposed next in a change of the shards: pure functions of what a replica has applied.
+"""Chooses the next proposal in a change of the shards: pure functions of a replica's applied state.
 
-Every replica hosts every group, so what a replica knows of all shards it knows from entries that were applied on it.
-What it knows may be old: each proposal is judged again where it is applied.
+Every replica hosts every group, so its knowledge of all shards comes from entries applied on it. This knowledge may
+be old: each proposal is judged again when it is applied.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ SlotSeed = tuple[str, str, int, bool]  # (slot, datacentre, newest incarnation, 
 
 
 def shard_step(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.ShardCommand | None:
-    """What a shard's leader proposes next there; None: nothing. The shard is open and not removed."""
+    """The next proposal of a shard's leader there; ``None`` if there is none. The shard is open and not removed."""
     known = shard.standing
-    if known.decided < changes.config:  # it was prepared, or the change would not have been activated
+    if known.decided < changes.config:  # it was prepared; otherwise the change would not have been activated
         return c.Activate(changes.config)
     if known.decided < changes.decided:
         return c.Abort(changes.decided)
@@ -40,7 +40,7 @@ def shard_step(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.Sha
 
 
 def config_step(changes: Changes, shards: Mapping[int, ShardFacts], now_ns: int) -> c.ConfigCommand | None:
-    """What the config group's leader proposes next there; None: nothing."""
+    """The next proposal of the config group's leader there; ``None`` if there is none."""
     pending = changes.pending
     if pending is None:
         gone = (number for number in changes.live if number in shards and shards[number].standing.closed)
@@ -80,7 +80,7 @@ def seeds(slots: Sequence[SlotSeed]) -> Iterator[c.Seed]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A change that may begin now, and what decides about its start."""
+    """A change that may begin now, and the reasons for its start time."""
 
     intend: c.Intend
     added: tuple[int, ...]
@@ -97,7 +97,7 @@ def plan(
     uncertainty_ns: int,
     lead_s: float | None,
 ) -> Plan | str:
-    """To ``count`` shards as early as is sensible. A string says why not.
+    """Plans a change to ``count`` shards, as early as is sensible. A string says why not.
 
     Safety does not depend on the start chosen here: a shard that has entered a later time refuses to prepare.
     """

@@ -1,4 +1,4 @@
-"""What operators may ask about the shards, and what a replica answers. As in registry.proto, number by number."""
+"""Operators' requests about the shards, and a replica's answers. Numbers as in registry.proto."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from photon.idregistry.core.outcomes import Refusal
 
 
 class Action(enum.IntEnum):
-    """STATUS and VERIFY are answered by any replica of what it knows; the others by the config group's leader."""
+    """STATUS and VERIFY are answered by any replica from its own state; the others by the config group's leader."""
 
     STATUS = 1
     PLAN = 2  # what APPLY would do now, and when it would take effect
@@ -30,21 +30,23 @@ class Stage(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class Ask:
     action: Action
-    shards: int = 0  # PLAN, APPLY: how many there shall be for events from then on
-    dry_run: bool = False  # APPLY, ABORT: only says what would be done
-    lead_s: float | None = None  # PLAN, APPLY: time for the shards to prepare; None: the default
+    shards: int = 0  # PLAN, APPLY: number of shards for events from then on
+    dry_run: bool = False  # APPLY, ABORT: only report what would be done
+    lead_s: float | None = None  # PLAN, APPLY: time for the shards to prepare; ``None`` means the default
     config: int = 0
-    """ABORT: the change's number, 0: the one under way. APPLY: only if it becomes this number (so that asking twice
-    changes once), 0: any."""
+    """ABORT: the change's number, or 0 for the one under way.
+
+    APPLY: only if it gets this number (so that a repeated request changes once), or 0 for any.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     config: int
-    starts_ns: int  # event times from here on go by the new shards
+    starts_ns: int  # event times from here on belong to the new shards
     shards: tuple[int, ...]  # the shards of the new range
     added: tuple[int, ...]
-    leaving: tuple[int, ...]  # take no new event from then on; removed when their last id is collected
+    leaving: tuple[int, ...]  # take no new events from then on; removed when their last id is collected
     stage: Stage
     reason: str = ""  # why aborted
     settled: bool = False  # every shard has entered the decision, and new ones serve
@@ -55,10 +57,10 @@ class ShardView:
     """One shard as the answering replica sees it."""
 
     shard: int
-    config: int  # the config that it serves by; 0: new, not open yet
+    config: int  # the config that it serves under; 0 if new and not open yet
     decided: int
-    prepared: int  # the change that it has prepared; 0: none
-    refused: int  # the last change that it refused; 0: none
+    prepared: int  # the change that it has prepared, or 0
+    refused: int  # the last change that it refused, or 0
     latest_ns: int  # latest event time ever entered, or NO_TIME
     boundary_ns: int
     until_ns: int  # end of its last range, or END_OF_TIME
@@ -68,7 +70,10 @@ class ShardView:
 
 @dataclass(frozen=True, slots=True)
 class Resharding:
-    """A replica's answer. ``change`` is the planned one, else the one under way, else the last; None: never any."""
+    """A replica's answer.
+
+    ``change`` is the planned one, else the one under way, else the last; ``None`` if there never was one.
+    """
 
     replica: str
     config: int
@@ -77,8 +82,8 @@ class Resharding:
     shards: Sequence[ShardView]
     removed: Sequence[int]
     now_ns: int
-    why_not_sooner: Sequence[str] = ()  # PLAN, APPLY: what decides when it takes effect, for people
-    problems: Sequence[str] = ()  # VERIFY: for people; none: all is well
+    why_not_sooner: Sequence[str] = ()  # PLAN, APPLY, for people: reasons for the start time
+    problems: Sequence[str] = ()  # VERIFY, for people; empty if all is well
 
 
 ReshardOutcome = Resharding | Refusal

@@ -1,10 +1,10 @@
-"""A shard that was restored from a backup: closed until what was registered since then is registered again.
+"""A shard restored from a backup: closed until the ids registered since the backup are registered again.
 
-What the backup does not know may have been written already: were the shard open, the same id would be given to
+Ids that are not in the backup may have been written already: if the shard were open, such an id would be given to
 another token, and its record written twice. While it is closed, inserts are answered "unknown" (callers wait), and
-only ``RegisterAgain`` adds ids, under the tokens that their records carry. ``OpenShard`` ends it, by the operator's
-word; with a boundary above every event time that may have been registered, unknown older ids are refused (they become
-late), and nothing can be doubled although nothing was registered again.
+only ``RegisterAgain`` adds ids, under the tokens that their records carry. ``OpenShard`` ends this, on an operator's
+order; with a boundary above every event time that may have been registered, unknown older ids are refused (they
+become late), and nothing can be written twice even if nothing was registered again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, Entries
 from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
 from photon.idregistry.core.shard_snapshot import ShardState
 
-CLOSED = 202  # Internal answer: the shard is closed. Leaves the server as STATUS_UNKNOWN.
+CLOSED = 202  # Internal answer: the shard is closed. Sent to clients as STATUS_UNKNOWN.
 CLOSED_REASON = "was restored from a backup and is closed: open it (photon registry restore --help says how)"
 
 
@@ -28,7 +28,10 @@ def register_again(
     table: IdTable, state: ShardState, command: c.RegisterAgain, announce: Callable[[c.Announce], str]
 ) -> U8 | str:
     """Answers per id: COMMITTED (owned by its token), DONE (cleared, by its token), TAKEN (another token has it),
-    BELOW_BOUNDARY (too old to be kept). A string says why all of it is refused."""
+    BELOW_BOUNDARY (too old to keep).
+
+    A string says why the whole command is refused.
+    """
     if not state.held:
         return "is open: only a restored shard that is closed takes ids again"
     ids = command.ids()
@@ -56,7 +59,9 @@ def register_again(
 
 
 def _retake(table: IdTable, ids: Ids, met: Entries, *, cleared: bool) -> None:
-    """Ids that the backup has as reopened, and records of another token than the former owner's: taken since."""
+    """Overwrites ids that are reopened in the backup and whose record has another token than the former owner's: they
+    were taken since.
+    """
     for i in np.flatnonzero((met.states == REOPENED) & (met.tokens != ids.tokens)).tolist():
         digest, time = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES], int(ids.times[i])
         entry = table.get(digest)

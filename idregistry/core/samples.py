@@ -1,9 +1,8 @@
-"""Sample records of a join's logs, and which id, key and time the join's rule gave to each. Pure.
+"""Sample records of a join's logs, with the id, key and time that the join's rule gave to each. Pure.
 
-The rule that derives them may be code, and only its answers show what code does to bytes. So a process that begins to
-read a log has its answer for one of the log's first records kept here, before it asks for any id of the log; and each
-process that starts derives the answer from the same bytes again and compares, before it asks for an id. The answer
-that was kept first holds.
+The rule may be code, and only its results show how code treats bytes. So before a process that begins to read a log
+asks for any of its ids, it stores here the rule's result for one of the log's first records. Each process that starts
+derives the result from the same bytes again and compares, before it asks for an id. The first stored result counts.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Sequence
 
 from photon.idregistry.core import commands as c
 
-FIRST = 8  # of each side of a join: these stay
-NEWEST = 32  # of each side: after these come others in their place
+FIRST = 8  # per side of a join: these are permanent
+NEWEST = 32  # per side: further ones replace the oldest of these
 
 
 def with_others(known: tuple[c.Sample, ...], others: Sequence[c.Sample]) -> tuple[c.Sample, ...]:
-    """The same object if nothing changes."""
+    """Returns the same object if nothing changes."""
     records = {(each.side, each.record) for each in known}
     news = [each for each in others if (each.side, each.record) not in records]
     if not news:

@@ -1,9 +1,9 @@
-"""What a shard is asked of its ids beside inserts: who owns what, in pages; clearing by watermark (rule 8); a trace.
+"""A shard's other operations on ids: pages of owned ids; clearing by watermark (rule 8); a trace.
 
-Pages are bounded in ids and in rows looked at, so that no question holds up the shard for long: a page may be empty
-and yet not the last. A cursor is (bucket, row, boundary). Rows keep their order, but collection, which comes with a
-new boundary, closes the gaps between them: a cursor of before begins its bucket anew. So a scan sees every id that
-has the asked state from its first page to its last, some perhaps twice; whoever acts on it compares anyway.
+Pages are bounded in ids and in rows looked at, so that no request blocks the shard for long: a page may be empty and
+yet not the last. A cursor is (bucket, row, boundary). Rows keep their order, but collection, which comes with a new
+boundary, closes the gaps between them: an older cursor starts its bucket again. So a scan sees every id that has the
+requested state from the first page to the last, some perhaps twice; actions on them compare anyway.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _NO_ROWS = np.empty(0, np.int64)
 
 
 class CursorError(ValueError):
-    """A cursor that no page gave."""
+    """A cursor that did not come from a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Some ids with their entries, as columns. ``cursor`` empty: there are no more."""
+    """Some ids with their entries, as columns. An empty ``cursor`` means that there are no more."""
 
     digests: bytes  # n x 16
     times: I64
@@ -54,7 +54,7 @@ class EntryPage:
     tags: U32
     generations: U32
     cursor: bytes
-    fenced: bool = False  # the slot that was asked for is fenced in this shard
+    fenced: bool = False  # the requested slot is fenced in this shard
 
     def __len__(self) -> int:
         return len(self.times)
@@ -62,7 +62,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """What became of a ClearBelow: what the shard owned below the batch, and whether it is cleared now."""
+    """The result of a ClearBelow: the ids the shard owned below the batch, and whether they are cleared now."""
 
     applied: bool
     count: int
@@ -71,7 +71,7 @@ class Below:
 
 
 Select = Callable[[Bucket, int, int], tuple[I64, int]]
-"""(bucket, first row, rows to look at) -> (rows that count, the row after the last one looked at)."""
+"""(bucket, first row, rows to look at) -> (selected rows, the row after the last one looked at)."""
 
 
 def owned_page(
@@ -96,7 +96,7 @@ def owned_page(
 
 
 def reopened_page(table: IdTable, state: ShardState, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
-    """Ids that were given up and that nobody has taken since. Looks at what was ever reopened only."""
+    """Ids that were given up and not taken since. Looks only at ids that were ever reopened."""
 
     def select(bucket: Bucket, start: int, rows: int) -> tuple[I64, int]:
         able = sorted(row for row in bucket.generations if row >= start)  # a reopened id has a generation
@@ -163,16 +163,16 @@ def _decode(cursor: bytes, boundary: int) -> tuple[int, int]:
 
 
 def clear_below(table: IdTable, state: ShardState, command: ClearBelow) -> Below:
-    """Applied only if count and XOR are those of all that is owned below; remembers the watermark then (rule 8).
+    """Applied only if count and XOR match all ids owned below; then remembers the watermark (rule 8).
 
-    Looks at the rows of those buckets that hold anything not cleared, about 10 ns a row, and takes a quarter of a
-    microsecond an id that it clears; at most MAX_CLEARED at once.
+    Reads the rows of the buckets that hold anything not cleared, about 10 ns per row, and takes a quarter of a
+    microsecond per id that it clears; at most MAX_CLEARED at once.
     """
     incarnation, batch = command.incarnation, command.batch
     if incarnation not in state.incarnations:
         return Below(False, 0, bytes(16), f"incarnation {incarnation} is not known here")
     if batch <= state.watermarks.get(incarnation, 0):
-        return Below(True, 0, bytes(16))  # nothing below can be owned: asked again
+        return Below(True, 0, bytes(16))  # repeated: nothing below can be owned
     first = np.uint64(incarnation << BATCH_BITS)
     end = np.uint64((incarnation << BATCH_BITS) + batch)
     found = [(number, _owned_between(table, number, first, end)) for number in table.bucket_numbers()]
@@ -208,7 +208,7 @@ def _xor_of(table: IdTable, found: Iterable[tuple[int, I64]]) -> bytes:
 
 
 def under_watermark(state: ShardState, tokens: U64) -> Bools | None:
-    """Which tokens lie below their incarnation's watermark; None: none of them."""
+    """True for tokens below their incarnation's watermark; ``None`` if there are none."""
     if not state.watermarks or not len(tokens):
         return None
     owners = tokens >> np.uint64(BATCH_BITS)
@@ -223,7 +223,7 @@ def under_watermark(state: ShardState, tokens: U64) -> Bools | None:
 
 
 def known_token(state: ShardState, token: int) -> int:
-    """The token, or 0 where this shard does not know whose it is."""
+    """The token, or 0 if this shard does not know its owner."""
     return token if (token >> BATCH_BITS) in state.incarnations else 0
 
 
@@ -234,7 +234,7 @@ def is_retired(state: ShardState, token: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What a shard says of one id, for people. The owner's fields are empty where it has no entry."""
+    """A shard's facts about one id, for people. The owner's fields are empty if there is no entry."""
 
     answer: Answer  # ABSENT, PRESENT, BELOW_BOUNDARY or REOPENED
     shard: int = 0
@@ -244,13 +244,13 @@ class Traced:
     generation: int = 0
     slot: str = ""
     datacentre: str = ""
-    boundary_ns: int | None = None  # None: it has not moved
+    boundary_ns: int | None = None  # ``None`` if it has not moved
     replica: str = ""
     applied: int = 0  # entries of the shard's log that this replica had applied
 
 
 def traced(entry: Entry | None, state: ShardState, time_ns: int) -> Traced:
-    """A shard's entry for an id with this event time; ``entry`` None: it has none."""
+    """A shard's facts about an id with this event time; ``entry`` is ``None`` if there is no entry."""
     boundary = None if state.boundary == NO_BOUNDARY else state.boundary
     if entry is None:
         below = boundary is not None and time_ns < boundary

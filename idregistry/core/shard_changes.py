@@ -1,8 +1,8 @@
 """The config group's side of a change of the shards (rule 16): intents, decisions, removals.
 
-Invariants: one change at a time; each has a number of its own, and ends once, activated or aborted; a number of a
-shard is given out once, and a change's shards are those that take new events now or new ones; a shard is dropped only
-when it takes no new events.
+Invariants: one change at a time; each has its own number and ends once, activated or aborted; a shard's number is
+given out once, and a change's shards are those that take new events now or new ones; a shard is dropped only when it
+takes no new events.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
 
 
 class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The shards of the deployment and their changes, as one value: whoever read it may keep it."""
+    """The shards of the deployment and their changes, as one immutable value: readers may keep it."""
 
     ranges: tuple[c.Range, ...] = ()  # the active config; empty before the first set-up
     config: Count = 0  # number of the active config
-    decided: Count = 0  # number of the last change that has ended; all before it have, too
-    last_shard: Count = 0  # the highest number that a shard was ever given
+    decided: Count = 0  # number of the last change that has ended; all before it have ended, too
+    last_shard: Count = 0  # the highest shard number ever given out
     pending: Intent | None = None
     last: Ended | None = None
     removed: tuple[c.ShardNumber, ...] = ()
@@ -62,8 +62,9 @@ def set_up(ranges: tuple[c.Range, ...]) -> Changes:
 
 
 def fits(changes: Changes, ranges: tuple[c.Range, ...]) -> bool:
-    """Whether a configuration that says so is of this deployment: as it was set up, or with its shards at any time
-    since."""
+    """True if a configuration with these ranges belongs to this deployment: as first set up, or with its shards at
+    any time since.
+    """
     if changes.ranges == ranges:
         return True
     counts = {len(each.shards) for each in changes.ranges}
@@ -71,14 +72,14 @@ def fits(changes: Changes, ranges: tuple[c.Range, ...]) -> bool:
 
 
 def new_shards(changes: Changes, count: int) -> tuple[int, ...]:
-    """Which shards a change to ``count`` of them takes: those of now in their order, then new ones."""
+    """The shards of a change to ``count``: the present ones in their order, then new ones."""
     kept = changes.named[:count]
     first = changes.last_shard + 1
     return (*kept, *range(first, first + count - len(kept)))
 
 
 def change(changes: Changes, command: c.Intend | c.Decide | c.Drop) -> tuple[Changes, str]:
-    """(the state after the entry, why it was refused: empty when it was not)."""
+    """(the state after the entry, the reason for a refusal: empty if accepted)."""
     if isinstance(command, c.Intend):
         return intend(changes, command)
     if isinstance(command, c.Decide):
@@ -122,7 +123,7 @@ def decide(changes: Changes, command: c.Decide) -> tuple[Changes, str]:
 
 
 def drop(changes: Changes, shard: int) -> tuple[Changes, str]:
-    """A shard that is closed itself: the caller has seen that."""
+    """Removes a shard that is closed itself, which the caller has checked."""
     if shard in changes.removed:
         return changes, ""
     if changes.pending is not None:

@@ -1,8 +1,8 @@
 """A shard's state, and its snapshot as chunks of at most 1 MiB.
 
 Each chunk is one tagged MessagePack map: a head (magic and version), the slots, the ids as packed rows of
-``id_table.ROW`` per time bucket, their generations where these are not 0, and an end that counts the ids, so that a
-snapshot cut short is noticed.
+``id_table.ROW`` per time bucket, generations other than 0, and an end that counts the ids, so that a snapshot cut
+short is noticed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INCARNATIONS_PER_ITEM = 65_536
 
 
 class SnapshotError(ValueError):
-    """Chunks that are not a whole snapshot of ours."""
+    """Chunks that are not a whole snapshot."""
 
 
 # -- the state ------------------------------------------------------------------------------------------------------
@@ -49,18 +49,18 @@ class ShardState:
     datacentres: list[str] = field(default_factory=list)
     slots: dict[str, SlotState] = field(default_factory=dict)
     incarnations: dict[int, str] = field(default_factory=dict)  # -> slot
-    watermarks: dict[int, int] = field(default_factory=dict)  # incarnation -> batch below which all was cleared
+    watermarks: dict[int, int] = field(default_factory=dict)  # incarnation -> batch below which all is cleared
     held: bool = False  # restored from a backup and not opened yet
 
 
 @dataclass(frozen=True, slots=True)
 class ShardImage:
-    """A shard as of one entry."""
+    """A shard's state after one entry."""
 
     applied: int
     bucket_bits: int
     state: ShardState
-    buckets: list[FrozenBucket] = field(default_factory=list)  # buckets of a snapshot that is to be written
+    buckets: list[FrozenBucket] = field(default_factory=list)  # buckets of a snapshot to be written
     table: IdTable = field(default_factory=IdTable)  # table of a snapshot that was read
 
 
@@ -113,7 +113,8 @@ class _End(_Chunk, frozen=True, tag="end"):
 _decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Watermarks | _Ids | _Generations | _End)
 _encode = msgspec.msgpack.Encoder().encode
 PEEK_BYTES = 64
-_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"  # how the encoder begins a chunk of ids, and names its rows
+# the encoder's first bytes of a chunk of ids, and of its rows
+_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"
 
 
 def write_shard(image: ShardImage) -> Iterable[bytes]:
@@ -122,7 +123,7 @@ def write_shard(image: ShardImage) -> Iterable[bytes]:
 
 
 def state_chunks(image: ShardImage) -> list[bytes]:
-    """All but the ids: the same bytes for the same state, as long as VERSION is."""
+    """All chunks but the ids: the same bytes for the same state and VERSION."""
     state = image.state
     head = _Head(
         MAGIC,
@@ -150,7 +151,9 @@ def _slot_chunks(state: ShardState) -> Iterator[bytes]:
 
 
 def slot_items(slots: Iterable[tuple[tuple[Any, ...], list[int]]], most: int) -> Iterator[list[Any]]:
-    """(a slot's fields, its incarnations) as items of chunks: ``most`` a chunk, some of the incarnations in each."""
+    """(a slot's fields, its incarnations) as items of chunks: ``most`` per chunk, with some of the incarnations in
+    each.
+    """
     items: list[Any] = []
     weight = 0
     for fields, incarnations in slots:
@@ -184,7 +187,7 @@ def _row_chunks(buckets: list[FrozenBucket]) -> Iterator[bytes]:
 
 
 def read_shard(chunks: Iterable[bytes]) -> ShardImage:
-    """What ``write_shard`` wrote. Raises SnapshotError."""
+    """Reads the output of ``write_shard``. Raises SnapshotError."""
     reading = ShardReading()
     for chunk in chunks:
         reading.take(chunk)
@@ -192,13 +195,13 @@ def read_shard(chunks: Iterable[bytes]) -> ShardImage:
 
 
 class ShardReading:
-    """Reads a snapshot chunk by chunk, some milliseconds each; at no time are there two copies of the ids.
+    """Reads a snapshot chunk by chunk, some milliseconds each; there are never two copies of the ids.
 
     Implements raft.api.Restoring. Raises SnapshotError.
     """
 
     def __init__(self, replace: Callable[[ShardImage], None] = lambda image: None) -> None:
-        """``replace`` is given the whole state by ``finish``."""
+        """``finish`` calls ``replace`` with the whole state."""
         self._replace = replace
         self._image: ShardImage | None = None
         self._expected: int | None = None
@@ -223,7 +226,7 @@ class ShardReading:
             self._expected = chunk.ids
 
     def done(self) -> ShardImage:
-        """The state, once all chunks were taken."""
+        """The state, after the last chunk."""
         image = self._image
         if image is None or self._expected is None:
             raise SnapshotError("shard snapshot: cut short")
@@ -258,7 +261,9 @@ def head_facts(chunk: bytes) -> HeadFacts:
 
 
 def peek_ids(begin: bytes, length: int) -> tuple[int, int] | None:
-    """Bucket and number of rows of a chunk of ids, from its first PEEK_BYTES and its length; None: it is another."""
+    """Bucket and number of rows of a chunk of ids, from its first PEEK_BYTES and its length; ``None`` for other
+    chunks.
+    """
     at = begin.find(_ROWS_NAME)
     if not begin.startswith(_IDS_BEGIN) or at < 0:
         return None
@@ -278,13 +283,13 @@ def ids_of(chunk: bytes) -> tuple[int, Rows]:
 
 
 def generations_of(chunk: bytes) -> tuple[int, list[tuple[int, int]]] | None:
-    """Bucket and (row, generation) of a chunk of generations; None: it is another. Raises SnapshotError."""
+    """Bucket and (row, generation) of a chunk of generations; ``None`` for other chunks. Raises SnapshotError."""
     decoded = _decode(chunk)
     return (decoded.bucket, decoded.rows) if isinstance(decoded, _Generations) else None
 
 
 def held_head(chunk: bytes) -> bytes:
-    """The first chunk of a snapshot, for a shard that begins closed to inserts. Raises SnapshotError."""
+    """The same first chunk of a snapshot, but for a shard that begins closed to inserts. Raises SnapshotError."""
     head = _decode(chunk)
     _begin(head)
     return _encode(msgspec.structs.replace(head, held=True))

@@ -1,11 +1,11 @@
 """A shard's side of a change of the shards (rule 16): entries that prepare, activate, abort, and close.
 
-Invariants: ids are entered only if they are the shard's own under its active config; a shard prepares only while
-every time ever entered is below the change's start, and from there on enters no later one that is not its own under
-both configs: so all that it holds of others' ids lies below; a new config comes from its own Activate entry; no
-change at or below ``decided`` is prepared any more. That no other shard holds an id is the leader's to know before it
-proposes (``former_shards``); the config that it knew this by stands in the entry, and must be the shard's when that
-is applied.
+Invariants: ids are entered only if they belong to the shard under its active config; a shard prepares only while
+every time ever entered is below the change's start, and from then on enters no later id that does not belong to it
+under both configs: so all ids of others that it holds lie below the start; a new config comes from the shard's own
+Activate entry; no change at or below ``decided`` is prepared any more. The leader must know that no other shard holds
+an id before it proposes (``former_shards``); the entry names the config under which it knew this, which must be the
+shard's when the entry is applied.
 
 ``latest`` is the latest event time ever entered, and never below the boundary.
 """
@@ -35,9 +35,9 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_li
 
 
 class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a shard stands in the changes; one value, replaced as a whole."""
+    """A shard's progress in the changes; one value, replaced as a whole."""
 
-    config: Count = 0  # number of its config; 0: not open
+    config: Count = 0  # number of its config; 0 if not open
     decided: Count = 0  # the last change whose end it knows
     prepared: Prepared | None = None
     refused: Count = 0  # the last change that it refused
@@ -46,7 +46,7 @@ class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    number: int  # 0: not open
+    number: int  # 0 if not open
     standing: Standing
     latest: int
     boundary: int
@@ -56,25 +56,25 @@ class ShardFacts:
 
 @dataclass(slots=True)
 class Sharding:
-    """What a shard knows of shards. Changed by its entries only."""
+    """A shard's knowledge of the shards. Changed by its entries only."""
 
     number: int = 0  # 0 until it is configured
     ranges: tuple[c.Range, ...] = ()
     standing: Standing = field(default_factory=Standing)
     latest: int = c.NO_TIME  # latest event time ever entered, or the boundary, whichever is later; ns
     _until: tuple[tuple[c.Range, ...], int] = field(default=((), c.NO_TIME), compare=False, repr=False)
-    """(config, end of this shard's last range in it): asked for every second."""
+    """(config, end of this shard's last range in it), cached: it is needed every second."""
 
     # -- ids ----------------------------------------------------------------------------------------------------
     def own(self, digests: bytes) -> Bools:
-        """Which ids belong here under the active config."""
+        """True for ids that belong here under the active config."""
         if not self.number:
             return np.zeros(len(digests) // DIGEST_BYTES, np.bool_)
         own: Bools = shards_of(digests, self.ranges[-1].shards) == self.number
         return own
 
     def takes(self, digests: bytes, times: I64, config: int) -> Bools:
-        """Which ids may be entered now, if no other shard held them under this config."""
+        """True for ids that may be entered now, if no other shard held them under this config."""
         own = self.own(digests)
         if self.standing.prepared is not None:
             later = times >= self.standing.prepared.starts_ns
@@ -85,7 +85,7 @@ class Sharding:
         return own
 
     def keeps(self, digests: bytes, times: I64, config: int) -> Bools:
-        """Which ids may be given an entry by the operator's word, whatever the boundary says."""
+        """True for ids that may get an entry on an operator's order, regardless of the boundary."""
         return np.zeros(len(times), np.bool_) if self.standing.closed else self.takes(digests, times, config)
 
     def facts(self, ids: int, boundary: int) -> ShardFacts:
@@ -102,7 +102,7 @@ class Sharding:
     def apply(
         self, command: c.Configure | c.Prepare | c.Activate | c.Abort | c.Close, ids: int, boundary: int
     ) -> str:
-        """Why it was refused, empty when it was not. ``ids`` and ``boundary`` are the shard's."""
+        """The reason for a refusal, empty if accepted. ``ids`` and ``boundary`` are the shard's."""
         if isinstance(command, c.Configure):
             return self.configure(command)
         if isinstance(command, c.Prepare):
@@ -114,7 +114,7 @@ class Sharding:
         return self.close(ids, boundary)
 
     def configure(self, command: c.Configure) -> str:
-        """The first one counts. Each answers why it was refused, or an empty string."""
+        """The first one counts. Each of these methods returns the reason for a refusal, or an empty string."""
         if self.number:
             if (self.number, self.ranges) == (command.shard, command.ranges):
                 return ""
@@ -124,7 +124,7 @@ class Sharding:
         return ""
 
     def prepare(self, command: c.Prepare) -> str:
-        """The comparison that makes a start safe whatever clocks say."""
+        """Makes the comparison that keeps a start safe regardless of any clock."""
         known = self.standing
         if not self.number:
             return "the shard is not open yet"
@@ -138,7 +138,7 @@ class Sharding:
             return f"the shard knows the changes up to {known.decided}, not how {command.config - 1} ended"
         try:
             with_range(self.ranges, command.starts_ns, command.shards)
-        except c.CommandError as error:  # no change of the config that this shard has
+        except c.CommandError as error:  # does not fit the config that this shard has
             return str(error)
         if known.refused != command.config and self.latest < command.starts_ns:
             self._replace(prepared=Prepared(command.config, command.starts_ns, command.shards))
@@ -158,7 +158,7 @@ class Sharding:
         return ""
 
     def abort(self, command: c.Abort) -> str:
-        """The proposer has seen in the config group that none of the changes between was activated."""
+        """Aborts; the proposer has seen in the config group that no change in between was activated."""
         known = self.standing
         if not self.number:
             return "the shard is not open yet"
@@ -167,7 +167,7 @@ class Sharding:
         return ""
 
     def close(self, ids: int, boundary: int) -> str:
-        """Takes nothing any more, for ever."""
+        """Permanently stops taking entries."""
         if not self.number:
             return "the shard is not open yet"
         if ids:
@@ -182,7 +182,7 @@ class Sharding:
 
     @property
     def until(self) -> int:
-        """End of its last range, ns."""
+        """End of this shard's last range, ns."""
         if self._until[0] is not self.ranges:
             ends = (each.end_ns for each in self.ranges if self.number in each.shards)
             self._until = self.ranges, max(ends, default=c.NO_TIME)
@@ -193,7 +193,7 @@ class Sharding:
 
 
 def misplaced(rows: Rows, bucket_start: int, sharding: Sharding) -> int:
-    """How many of a bucket's rows never belonged here, or have a time at which that was over."""
+    """The number of a bucket's rows that never belonged here, or have a time after they stopped belonging here."""
     times = times_in(rows) + np.int64(bucket_start)
     hi = rows["hi"].astype(np.uint64)
     fits = np.zeros(len(rows), np.bool_)

@@ -1,10 +1,10 @@
 """Which shard an id belongs to: a pure function of its digest and the shard config (paper, section 2.2.2).
 
-A config is a list of ranges (start, end, shards) of event time, of which the last one is where ids are entered: its
-shard is chosen by the digest's *last* eight bytes modulo the number of shards; the first eight index the table within
-a shard (``id_table``). The ranges before it are how shards were: what they hold has event times below their end, so
-that they are asked until the boundary has passed it. Unlike the paper's, an id's shard does not depend on its event
-time: the same id comes with another time, and must be met where it is.
+A config is a list of ranges (start, end, shards) of event time, and ids are entered in the last one: their shard is
+chosen by the digest's *last* eight bytes modulo the number of shards; the first eight index the table within a shard
+(``id_table``). The earlier ranges describe former shards: their ids have event times below the range's end, so they
+are asked until the boundary has passed it. Unlike in the paper, an id's shard does not depend on its event time: the
+same id may arrive with another time, and must be found where it was entered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOREVER = (NO_TIME, END_OF_TIME)
 
 
 def single_range(shards: int) -> tuple[Range, ...]:
-    """The config of a deployment's first start: all of time in shards 1 to n."""
+    """The config of a deployment's first start: all time in shards 1 to ``shards``."""
     if not 1 <= shards <= MAX_SHARDS:
         raise ValueError(f"shards = {shards} is not within 1 and {MAX_SHARDS}")
     return (Range(*FOREVER, tuple(range(1, shards + 1))),)
@@ -32,7 +32,7 @@ def shards_in(ranges: tuple[Range, ...]) -> set[int]:
 
 
 def with_range(ranges: tuple[Range, ...], starts_ns: int, shards: tuple[int, ...]) -> tuple[Range, ...]:
-    """The config in which event times from ``starts_ns`` on belong to other shards. Raises CommandError."""
+    """The config in which event times from ``starts_ns`` on belong to ``shards``. Raises CommandError."""
     last = ranges[-1]
     changed = (*ranges[:-1], Range(last.start_ns, starts_ns, last.shards), Range(starts_ns, last.end_ns, shards))
     check_ranges(changed)
@@ -45,7 +45,7 @@ def shards_of(digests: bytes, shards: Sequence[int]) -> U32:
 
 
 def shards_by(by_digest: U64, shards: Sequence[int]) -> U32:
-    """As ``shards_of``, of the digests' last eight bytes as little-endian numbers."""
+    """Like ``shards_of``, from the digests' last eight bytes as little-endian numbers."""
     if len(shards) == 1:
         return np.full(len(by_digest), shards[0], np.uint32)
     return np.array(shards, np.uint32)[(by_digest % np.uint64(len(shards))).astype(np.int64)]
@@ -60,7 +60,7 @@ class Part:
 
 
 def split(digests: bytes, shards: Sequence[int], rows: I64 | None = None, *, most: int = MAX_ENTRY_IDS) -> list[Part]:
-    """A batch (or the given rows of it) by shard, ascending, in parts of at most so many rows."""
+    """Splits a batch (or the given rows of it) by shard, ascending, in parts of at most ``most`` rows."""
     numbers = shards_of(digests, shards)
     if rows is None:
         rows = np.arange(len(numbers))

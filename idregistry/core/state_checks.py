@@ -1,7 +1,7 @@
-"""Replicas compare their states: one entry makes each take the hash of its own, another brings them the leader's.
+"""Compares the states of replicas: one entry makes each hash its own state, another brings the leader's hash.
 
-Equal entries applied must give equal states, so at one index of the log all hashes are equal. The ids' part is kept
-up to date with each change (``id_bucket``), so a check costs as much as a shard has buckets and slots. Pure.
+Equal entries must give equal states, so at one index of the log all hashes are equal. The ids' part is updated with
+each change (``id_bucket``), so a check costs in proportion to a shard's buckets and slots. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _KEPT = 8
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The state's hash after entry ``index``. ``form`` says how it was made: of two forms nothing can be said."""
+    """The state's hash after entry ``index``.
+
+    ``form`` is the version of the hash: different forms cannot be compared.
+    """
 
     form: int
     index: int
@@ -37,7 +40,7 @@ class Difference:
 
 
 def state_hash(state: Iterable[bytes], table: IdTable) -> bytes:
-    """``state``: all but the ids, as their snapshot would begin."""
+    """``state``: all but the ids, as the beginning of their snapshot."""
     digest = hashlib.blake2b(digest_size=HASH_BYTES)
     for chunk in state:
         digest.update(len(chunk).to_bytes(8, "little") + chunk)
@@ -46,12 +49,12 @@ def state_hash(state: Iterable[bytes], table: IdTable) -> bytes:
 
 
 class Checks:
-    """What one replica's machine found; no part of its replicated state."""
+    """Findings of one replica's machine; not part of its replicated state."""
 
     def __init__(self) -> None:
         self._taken: OrderedDict[int, Checked] = OrderedDict()
         self.difference: Difference | None = None
-        """The last one; None again once a later state was the leader's, as after a snapshot of its."""
+        """The last difference; ``None`` again once a later state equals the leader's, as after a snapshot from it."""
 
     @property
     def last(self) -> Checked | None:

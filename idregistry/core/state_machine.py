@@ -1,22 +1,19 @@
 """One shard's state machine: who owns which id (paper, section 2.1), by the answer table of the protocol.
 
-=========================== =================== =================== ================= ============ =======
-state of the id             insert, same token  insert, other token clear(token)      reopen       look-up
-=========================== =================== =================== ================= ============ =======
-absent, above the boundary  COMMITTED           COMMITTED           REFUSED           NO_OP        ABSENT
-absent, below               BELOW_BOUNDARY      BELOW_BOUNDARY      NO_OP             operator     BELOW_…
-owned                       COMMITTED           TAKEN               CLEARED / REFUSED same token   PRESENT
-cleared                     DONE                TAKEN               CLEARED           operator     PRESENT
-reopened(g), carries g      COMMITTED           COMMITTED           REFUSED           NO_OP        ABSENT
-reopened(g), another        TAKEN               TAKEN               REFUSED           NO_OP        ABSENT
+=========================== =================== =================== ================= ============ ======= state of
+the id insert, same token insert, other token clear(token) reopen look-up ===========================
+=================== =================== ================= ============ ======= absent, above the boundary COMMITTED
+COMMITTED REFUSED NO_OP ABSENT absent, below BELOW_BOUNDARY BELOW_BOUNDARY NO_OP operator BELOW_… owned COMMITTED
+TAKEN CLEARED / REFUSED same token PRESENT cleared DONE TAKEN CLEARED operator PRESENT reopened(g), carries g
+COMMITTED COMMITTED REFUSED NO_OP ABSENT reopened(g), another TAKEN TAKEN REFUSED NO_OP ABSENT
 =========================== =================== =================== ================= ============ =======
 
-An id is found by its digest alone, whatever event time it comes with; the time that it was entered with stays.
-Order of checks: fence, incarnation, config (of ids that have no entry here: one that moved since is met where it is),
-entry, boundary; all when the entry is applied, from this shard's state.
-A token below its incarnation's watermark (rule 8) is DONE after config, whatever the entry: its ids were cleared.
-Rows of a batch are judged in order: the first of equal ids wins. TOO_NEW needs a clock, so the leader's server
-answers it, of absent ids only, before it proposes.
+An id is found by its digest alone, regardless of its event time; the time of its first entry stays. Order of checks:
+fence, incarnation, config (only for ids without an entry here: an id that moved since is found where it is), entry,
+boundary; all when the entry is applied, from this shard's state. A token below its incarnation's watermark (rule 8)
+is DONE after the config check, regardless of the entry: its ids were cleared. Rows of a batch are judged in order:
+the first of equal ids wins. TOO_NEW needs a clock, so the leader's server answers it before it proposes, and only for
+absent ids.
 
 Invariant: from COMMITTED to token T for an id, no other token is answered COMMITTED for it until a Reopen that named
 T raised the generation; below the boundary nothing absent becomes owned.
@@ -57,9 +54,9 @@ from photon.idregistry.core.state_checks import Checked, Checks, state_hash
 from photon.idregistry.raft.api import Frozen
 
 WRONG_SHARD = 200
-"""Internal answer: not an id of this shard under its config. Leaves the server as STATUS_WRONG_SHARD."""
+"""Internal answer: not an id of this shard under its config. Sent to clients as STATUS_WRONG_SHARD."""
 UNKNOWN_CALLER = 201
-"""Internal answer: this shard has not heard of the incarnation. Leaves the server as STATUS_UNKNOWN_CALLER."""
+"""Internal answer: this shard does not know the incarnation. Sent to clients as STATUS_UNKNOWN_CALLER."""
 MAX_DATACENTRES = 255
 MAX_SLOTS = 1 << 20
 
@@ -88,13 +85,13 @@ class ShardMachine:
     def apply(self, index: int, command: bytes) -> BatchAnswers | scans.Below | Checked | U8 | int | str:
         """Applies a committed command; a command of another release raises (the replica stops).
 
-        Results: Batch -> BatchAnswers; ClearBelow -> Below; Reopen -> Answer column (REOPENED or NO_OP);
-        Boundary -> the boundary, ns; CheckState -> Checked; all others -> why it was refused, empty when it was not.
+        Results: Batch -> BatchAnswers; ClearBelow -> Below; Reopen -> Answer column (REOPENED or NO_OP); Boundary ->
+        the boundary, ns; CheckState -> Checked; all others -> the reason for a refusal, empty if accepted.
         """
         return self._apply(index, c.decode_shard(command))
 
     def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
-        """Applies committed commands whose results nobody waits for: consecutive batches as one."""
+        """Applies committed commands whose results nobody waits for, with consecutive batches merged."""
         for index, decoded in merged(enumerate(map(c.decode_shard, commands), first)):
             self._apply(index, decoded)
 
@@ -128,7 +125,7 @@ class ShardMachine:
                     return self._state.sharding.apply(decoded, len(self._table), self._state.boundary)
 
     def snapshot(self) -> Iterable[bytes]:
-        """The state as of this call, though read later: chunks of at most 1 MiB."""
+        """The state as of this call, even if read later: chunks of at most 1 MiB."""
         with self._lock:
             image = ShardImage(self.applied, self._bucket_bits, self._state, self._table.freeze())
             return Frozen(write_shard(image), self._lock)
@@ -158,13 +155,13 @@ class ShardMachine:
             return self._with_owners(answers, met, present)
 
     def holds(self, digests: bytes, before_ns: int) -> Bools:
-        """Which ids it has an entry of, if it has any of event times before."""
+        """True for ids with an entry here, if the shard has any event times before ``before_ns``."""
         with self._lock:
             return self._table.holds(*digest_columns(digests), before_ns)
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
-        """Where it stands in the changes of the shards, and the config that it serves by, as of one moment."""
+        """The standing in the changes of the shards, and the active config, as of one moment."""
         with self._lock:
             return self._state.sharding.standing, self._state.sharding.ranges
 
@@ -179,7 +176,7 @@ class ShardMachine:
             return scans.owned_page(self._table, self._state, slot, upto, cursor, limit)
 
     def reopened_page(self, cursor: bytes, limit: int = scans.PAGE_IDS_MAX) -> scans.EntryPage:
-        """Ids that wait for somebody who carries their generation. Raises CursorError."""
+        """Ids that wait for a record with their generation. Raises CursorError."""
         with self._lock:
             return scans.reopened_page(self._table, self._state, cursor, limit)
 
@@ -188,7 +185,7 @@ class ShardMachine:
         return all(incarnation in known for incarnation in incarnations)
 
     def datacentre_of(self, incarnation: int) -> str:
-        """Where its slot is; empty: it is not known here."""
+        """The datacentre of an incarnation's slot; empty if unknown here."""
         slot = self._state.slots.get(self._state.incarnations.get(incarnation, ""))
         return self._state.datacentres[slot.datacentre] if slot is not None and slot.datacentre >= 0 else ""
 
@@ -207,7 +204,7 @@ class ShardMachine:
 
     @property
     def closed(self) -> bool:
-        """Restored from a backup and not opened yet: ids registered since may be missing."""
+        """True if restored from a backup and not opened yet: ids registered since may be missing."""
         return self._state.held
 
     @property
@@ -226,14 +223,14 @@ class ShardMachine:
             return self._table.bucket_numbers()
 
     def misplaced(self, bucket: int) -> int:
-        """Ids of a bucket that are not this shard's: a defect."""
+        """Number of ids of a bucket that are not this shard's; more than 0 is a defect."""
         with self._lock:
             rows = self._table.bucket_rows(bucket)
             return misplaced(rows, bucket << self._bucket_bits, self._state.sharding)
 
     @property
     def boundary(self) -> int:
-        """ns UTC; NO_BOUNDARY: nothing is too old."""
+        """ns UTC; NO_BOUNDARY means that nothing is too old."""
         return self._state.boundary
 
     @property
@@ -247,7 +244,7 @@ class ShardMachine:
             return self._table.blocks()
 
     def adds_up(self, bucket: int, block: int) -> bool:
-        """Whether the rows of a block are still what was written."""
+        """True if the rows of a block still match their sum."""
         with self._lock:
             return self._table.adds_up(bucket, block)
 
@@ -272,7 +269,7 @@ class ShardMachine:
         if self._state.held:
             may_add[:] = False
         met = self._table.add(lo, hi, times, tokens, ids.kinds, ids.tags, ids.generations, may_add)
-        if met.added.all():  # nearly always: what was new passed everything, and nobody else owns it
+        if met.added.all():  # nearly always: every new row passed all checks, and nobody else owns it
             self._state.sharding.entered(times)
             return Verdicts.blank(len(ids), Answer.COMMITTED, tuple(self._state.datacentres))
         answers[(answers == 0) & ~takes & (met.states == 0)] = WRONG_SHARD
@@ -291,13 +288,13 @@ class ShardMachine:
         reopened = np.flatnonzero(passed & (met.states == REOPENED))
         if reopened.size:
             self._insert_reopened(reopened, ids, answers, met)
-        if under is not None:  # their own: whatever stands there now is not asked
+        if under is not None:  # their own: the present entry does not matter
             met.tokens[under], met.kinds[under], met.tags[under] = tokens[under], ids.kinds[under], ids.tags[under]
         owned_by = (answers == Answer.TAKEN) | (answers == Answer.DONE)
         return self._with_owners(answers, met, owned_by & (met.tokens != 0))
 
     def _check_callers(self, callers: list[tuple[int, int]], tokens: U64) -> U8:
-        """Fence and incarnation: 0 where both are passed."""
+        """Checks fence and incarnation: 0 for rows that pass both."""
         answers = np.zeros(len(tokens), np.uint8)
         start = 0
         for caller, count in callers:
@@ -320,7 +317,7 @@ class ShardMachine:
         return answers
 
     def _insert_reopened(self, rows: I64, ids: Ids, answers: U8, met: Entries) -> None:
-        """One id after the other: rare, and a row may follow one that took the id in this very batch."""
+        """One id after the other: rare, and an earlier row of the same batch may have taken the id."""
         for i in rows.tolist():
             digest = ids.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
             time, token = int(ids.times[i]), int(ids.tokens[i])
@@ -330,7 +327,7 @@ class ShardMachine:
             if entry.state == REOPENED and entry.generation == generation:
                 self._table.put(digest, time, Entry(OWNED, token, int(ids.kinds[i]), int(ids.tags[i]), generation))
                 answers[i] = Answer.COMMITTED
-            elif entry.state == OWNED:  # taken by a row before this one
+            elif entry.state == OWNED:  # taken by an earlier row
                 answers[i] = Answer.COMMITTED if entry.token == token else Answer.TAKEN
                 met.states[i], met.tokens[i], met.kinds[i], met.tags[i] = OWNED, entry.token, entry.kind, entry.tag
             else:
@@ -338,7 +335,7 @@ class ShardMachine:
 
     # -- clear, reopen, collection ------------------------------------------------------------------------------
     def _clear(self, ids: Ids, config: int) -> Verdicts:
-        """``config``: by which no other shard held them; once it has changed, another may."""
+        """``config``: no other shard held the ids under it; once it has changed, another shard may."""
         if not len(ids):
             return Verdicts.blank(0)
         met = self._table.clear(*digest_columns(ids.digests), ids.tokens)
@@ -352,7 +349,7 @@ class ShardMachine:
     def _reopen(self, command: c.Reopen) -> U8:
         ids = command.ids()
         answers = np.full(len(ids), Answer.NO_OP, np.uint8)
-        if self._state.held:  # what was registered and cleared since the backup may look owned here
+        if self._state.held:  # ids registered and cleared since the backup may look owned here
             answers[:] = CLOSED
             return answers
         own = self._state.sharding.keeps(ids.digests, ids.times, command.config)
@@ -364,12 +361,12 @@ class ShardMachine:
                 answers[i] = WRONG_SHARD
                 continue
             if entry is None and command.operator and time < self._state.boundary:
-                entry = Entry(CLEARED, token, 0, 0, generation)  # collected: as it was exported
+                entry = Entry(CLEARED, token, 0, 0, generation)  # collected: restored as it was exported
             if entry is None or not _may_reopen(entry, token, generation, command.operator):
                 continue
             if command.retired and not scans.is_retired(self._state, token):
                 continue
-            # The former owner stays named: TAKEN says whose verdict it was, until somebody takes the id.
+            # Keep the former owner's name: TAKEN says whose verdict it was, until another token takes the id.
             former = scans.known_token(self._state, token)
             self._table.put(digest, time, Entry(REOPENED, former, entry.kind, entry.tag, entry.generation + 1))
             answers[i] = Answer.REOPENED
@@ -442,7 +439,7 @@ class ShardMachine:
 
     # -- owners -------------------------------------------------------------------------------------------------
     def _with_owners(self, answers: U8, met: Entries, where: Bools) -> Verdicts:
-        """Owner columns where asked, 0 elsewhere."""
+        """Fills the owner columns for rows of ``where``, 0 elsewhere."""
         tokens = np.where(where, met.tokens, 0).astype(np.uint64)
         datacentres = np.zeros(len(answers), np.uint8)
         rows = np.flatnonzero(where)
@@ -458,7 +455,7 @@ class ShardMachine:
 
 
 def _may_reopen(entry: Entry, token: int, generation: int, operator: bool) -> bool:
-    """By compare: an owned id on the token; a cleared one by the operator's word, on token and generation."""
+    """Compares: an owned id on the token; a cleared one, on an operator's order, on token and generation."""
     if entry.state == REOPENED or entry.token != token:
         return False
     return entry.state == OWNED or (operator and entry.generation == generation)

@@ -1,16 +1,16 @@
-"""Which of several rules for the verdict *unmatched* is the newest: that of the file which was changed last. Pure.
+"""Finds the newest of several rules for the verdict *unmatched*: the one in the file changed last. Pure.
 
 An operator gives a changed ``[join.NAME]`` to one process after the other. Until all have it, a process under the old
 rule may miss a primary event that the others find, and its verdict would be final. So each process announces its rule
-when it starts, and makes no such verdict while another rule is the newest.
+when it starts, and gives no such verdict while another rule is the newest.
 
 No clock and no number in the file tells old from new. A rule becomes the newest when a process announces it that
 
 - worked under the newest one before: its file was changed, forwards or back; or
-- has another one than before, or never announced any, and the rule was never the newest.
+- has another rule than before, or never announced one, and the rule was never the newest.
 
-A process that starts again with its old file changes nothing, nor does one without a lasting name that has an old
-file. A datacentre that is permanently down holds nobody back: the others do not wait for its processes.
+A process that restarts with its old file changes nothing, nor does one without a lasting name that has an old file. A
+datacentre that is permanently down blocks nothing: the others do not wait for its processes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import msgspec
 
 from photon.idregistry.core import commands as c
 
-RULES_MAX = 64  # of a join: what was the newest before is forgotten
-PROCESSES_MAX = 1_024  # of a join: the one that announced its rule first is forgotten
+RULES_MAX = 64  # per join: older ones are forgotten
+PROCESSES_MAX = 1_024  # per join: the earliest announcer is forgotten
 
 
 class VerdictRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """The announcements of one join's processes."""
 
     rules: tuple[c.VerdictRule, ...] = ()  # in the order in which they became the newest
-    brought: c.Text = ""  # the process that announced the newest first
-    processes: dict[c.Name, c.VerdictRule] = {}  # the last to change comes last
+    brought: c.Text = ""  # the process that first announced the newest
+    processes: dict[c.Name, c.VerdictRule] = {}  # the last one to change comes last
 
     @property
     def newest(self) -> bytes:
         return self.rules[-1] if self.rules else b""
 
     def announced(self, process: str, rule: bytes) -> VerdictRules:
-        """The same object if nothing changes."""
+        """Returns the same object if nothing changes."""
         before = self.processes.get(process)
         if before == rule:
             return self

@@ -1,1 +1,1 @@
-"""What operators do with a registry: inspect, transfer, reshard, back up, restore, replace a replica."""
+"""Operators' commands for a registry: inspect, transfer, reshard, back up, restore, replace a replica."""

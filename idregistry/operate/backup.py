@@ -39,18 +39,18 @@ PARTIAL = ".partial"
 
 
 class BackupDamaged(PhotonError):
-    """A backup that cannot be relied on. One line: which file, and what is wrong."""
+    """An unreliable backup. One line: which file, and the fault."""
 
 
 class BackupRefused(PhotonError):
-    """No backup can be made there, or now. One line."""
+    """No backup can be made there or now. One line."""
 
 
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     group: int
     file: str
     bytes: int
-    index: int  # the state holds all entries up to here
+    index: int  # the state includes all entries up to this one
     term: int
     chunks: int
     checksum: str  # BLAKE2b-256 of the chunks, hex
@@ -59,7 +59,7 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     magic: str
     photon: str
-    made_at: str  # UTC, ISO 8601: when it was begun. What was acknowledged before is in it.
+    made_at: str  # UTC, ISO 8601: the start of the backup. Entries acknowledged before it are included.
     members: list[str]
     groups: list[GroupEntry]
     checksum: str = ""  # BLAKE2b-256 of all the rest as JSON, hex
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a group's state comes from. ``facts`` gives the stream's own once the chunks were read."""
+    """Where a group's state comes from. ``facts`` returns the stream's own facts once the chunks were read."""
 
     seed: GroupSeed
     facts: Callable[[], ExportFacts | None]
@@ -75,11 +75,14 @@ class Source:
 
 def write_backup(disk: Disk, directory: Path, sources: Iterator[Source], *, photon: str, made_at: str,
                  members: Sequence[str]) -> list[GroupContent]:  # fmt: skip
-    """Makes DIR; what it holds, as read back. Raises BackupRefused, OSError, and what reading a source raises."""
+    """Makes DIR and returns its content, read back.
+
+    Raises BackupRefused, OSError, and the errors of reading a source.
+    """
     if directory.exists():
         raise BackupRefused(f"{directory}: exists already: name a new directory for each backup")
     building = directory.with_name(directory.name + PARTIAL)
-    if building.exists():  # of a call that was cut short
+    if building.exists():  # left by an interrupted call
         shutil.rmtree(building)
     try:
         disk.make_dir(building)
@@ -143,7 +146,7 @@ def read_manifest(disk: Disk, directory: Path) -> Manifest:
 
 @contextmanager
 def damage_in(path: Path) -> Iterator[None]:
-    """What raft and the machines call damage, as BackupDamaged."""
+    """Turns damage reported by raft and the machines into BackupDamaged."""
     try:
         yield
     except SnapshotError as error:
@@ -181,7 +184,7 @@ class GroupContent:
 
 
 def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
-    """Reads every byte, and decodes it. Raises BackupDamaged."""
+    """Reads and decodes every byte. Raises BackupDamaged."""
     manifest = read_manifest(disk, directory)
     config = config_of(disk, directory, manifest)
     found = [_content(disk, directory, entry, config.ranges) for entry in manifest.groups]
@@ -224,15 +227,15 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
 
 # -- restoring: data directories of a new deployment, whose shards begin closed (``restored_shard``) -----------------
 INCARNATIONS_SINCE_MAX = 1 << 16
-"""So many incarnations may have been given out after the backup: the restored deployment gives none of them again."""
+"""Up to this many incarnations may have been given out after the backup: the restored deployment skips them."""
 
 
 def restore_replica(
     disk: Disk, backup: Path, manifest: Manifest, directory: Path, member: Member, entropy: Callable[[int], bytes]
 ) -> None:
-    """Writes one replica's data directory. Every replica of the deployment needs its own, of the same backup.
+    """Writes one replica's data directory. Every replica of the deployment needs its own, from the same backup.
 
-    Raises SeedRefused, BackupDamaged, OSError; then nothing is there.
+    Raises SeedRefused, BackupDamaged, OSError; then no directory is left.
     """
     seed_directory(disk, directory, member, _seeds(disk, backup, manifest), entropy)
 

@@ -1,7 +1,7 @@
-"""The ids of a backup for many readers at once: where each chunk of them stands, and one part of them as columns.
+"""A backup's ids for many readers at once: the place of each chunk, and the columns of one part.
 
-Planning reads some bytes of each chunk, so it costs little however many ids there are; a part is read and checked
-(CRC of each chunk) by whoever takes it, in memory of one chunk.
+Planning reads some bytes of each chunk, so it costs little for any number of ids; each reader reads and checks its
+part (CRC of each chunk), in memory of one chunk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk in a snapshot file. ``offset``: of its frame."""
+    """A chunk in a snapshot file. ``offset`` is that of its frame."""
 
     offset: int
     length: int
@@ -33,7 +33,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class IdsChunk:
-    """Some ids of one bucket; ``first_row``: how many of the bucket stand before them."""
+    """Some ids of one bucket; ``first_row``: the number of the bucket's rows before them."""
 
     chunk: Chunk
     bucket: int
@@ -58,7 +58,7 @@ class IdsPart:
 
 
 def plan_ids(disk: Disk, directory: Path, manifest: Manifest, part_bytes: int) -> Iterator[IdsPart]:
-    """All ids of a backup in parts of about so many bytes. Raises BackupDamaged, OSError."""
+    """All ids of a backup in parts of about ``part_bytes``. Raises BackupDamaged, OSError."""
     for entry in manifest.groups:
         if entry.group == 0:
             continue
@@ -121,8 +121,10 @@ def _read(disk: Disk, path: Path, chunk: Chunk, read: Callable[[bytes], T]) -> T
 
 
 def read_part(disk: Disk, directory: Path, part: IdsPart, *, given_back: bool = False) -> Iterator[IdColumns]:
-    """A part's ids, a chunk at a time; ``given_back``: chunks without any that was given back are not read. Raises
-    BackupDamaged, OSError."""
+    """A part's ids, a chunk at a time. With ``given_back``, skips chunks without any id that was given back.
+
+    Raises BackupDamaged, OSError.
+    """
     path = directory / part.file
     for each in part.chunks:
         generations = _generations(disk, path, part, each)

@@ -1,4 +1,4 @@
-"""What is wrong with a deployment's registry, and what to do about it. Pure: inspections and certificates in."""
+"""Problems of a deployment's registry, and what to do about each. Pure: takes inspections and certificates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from photon.idregistry.core.clock_offsets import middle_s, surely_apart_s
 from photon.idregistry.operate.inspection import GroupRow, Inspection, epoch_of, group_rows
 
 DISK_SHARE_MIN = 0.05
-DISK_BYTES_MIN = 1 << 30  # less free than either is a finding
+DISK_BYTES_MIN = 1 << 30  # less free space than either is a finding
 LAG_MAX = 1_000  # entries that a replica may be behind
 
 Level = Literal["error", "warning"]
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the deployment file says."""
+    """The deployment file's settings."""
 
     members: Mapping[str, str]
     uncertainty_s: float
@@ -37,7 +37,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class CertificateEnd:
-    """Until when an identity's certificate holds. ``ends`` None: it cannot be used, and ``why`` says so."""
+    """When an identity's certificate ends. ``ends`` is ``None`` if it cannot be used; ``why`` says why."""
 
     identity: str
     ends: datetime | None
@@ -48,7 +48,7 @@ class CertificateEnd:
 def findings(
     found: Mapping[str, Inspection], expected: Expected, certificates: Sequence[CertificateEnd]
 ) -> list[Finding]:
-    """Errors first."""
+    """The findings, errors first."""
     said = [*_reach(found), *_membership(found, expected), *_clocks(found, expected.uncertainty_s), *_disks(found)]
     for row in group_rows(found):
         said += _group(row)
@@ -87,7 +87,7 @@ def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator
 
 
 def _clocks(found: Mapping[str, Inspection], uncertainty_s: float) -> Iterator[Finding]:
-    """Against the replicas' median: the operator's own clock may be the wrong one."""
+    """Compares with the replicas' median: the operator's own clock may be the wrong one."""
     answering = [each for each in found.values() if each.reply is not None]
     if not answering:
         return

@@ -1,4 +1,4 @@
-"""What a replica holds of a group, short enough to compare: all replicas asked under one mark must say the same."""
+"""A short fingerprint of a replica's state of a group: all replicas asked under one mark must agree."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Fingerprint:
 
     applied: int
     ids: int
-    sum: str  # Of all ids' entries, whatever their order; hex. Of the config group: of its snapshot.
-    facts: str  # hash of all else a shard knows: slots, incarnations, boundary, ranges; hex
+    sum: str  # hex; sum of all ids' entries, in any order. For the config group: of its snapshot
+    facts: str  # hex; hash of the rest of a shard: slots, incarnations, boundary, ranges
     boundary_ns: int | None = None
 
 
@@ -44,7 +44,7 @@ def fingerprint(group: int, export: ExportReader) -> Fingerprint:
 
 
 def facts_sum(image: ShardImage) -> str:
-    """Order of slots does not count."""
+    """Does not depend on the order of slots."""
     state = image.state
     slots = sorted((name, slot.datacentre, slot.newest, slot.fenced) for name, slot in state.slots.items())
     facts = (
@@ -62,7 +62,7 @@ def facts_sum(image: ShardImage) -> str:
 
 
 def differences(group: int, found: Mapping[str, Fingerprint]) -> list[str]:
-    """The differences in words; empty: all are the same. Replica names show the minority."""
+    """The differences in words; empty if there are none. Replica names show the minority."""
     kinds: dict[Fingerprint, list[str]] = {}
     for name, each in sorted(found.items()):
         kinds.setdefault(each, []).append(name)

@@ -48,7 +48,7 @@ HEADER_BYTES = _HEADER.size + _CRC.size
 
 
 class ColumnsRefused(PhotonError):
-    """A file that cannot be written there, or one that is no whole export. One line."""
+    """The file cannot be written there, or is not a whole export. One line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,10 @@ class Written:
 
 
 def write_columns(disk: Disk, path: Path, chunks: Iterable[bytes]) -> Written:
-    """From a shard's snapshot chunks; the file appears when it is whole. Raises ColumnsRefused, OSError, and what
-    reading the chunks raises."""
+    """Writes a shard's snapshot chunks; the file appears once it is whole.
+
+    Raises ColumnsRefused, OSError, and the errors of reading the chunks.
+    """
     if disk.exists(path):
         raise ColumnsRefused(f"{path}: exists already: name a new file")
     if not disk.exists(path.parent):
@@ -132,7 +134,7 @@ def blocks_of(table: IdTable) -> Iterator[IdColumns]:
 
 
 def columns_of_rows(rows: Rows, base_ns: int, generations: U32) -> IdColumns:
-    """Packed rows of a bucket, whose event times count from ``base_ns``."""
+    """Converts packed rows of a bucket, whose event times count from ``base_ns``."""
     pairs = np.stack((rows["lo"], rows["hi"]), axis=1).astype("<u8")
     return IdColumns(
         pairs.tobytes(),
@@ -146,7 +148,7 @@ def columns_of_rows(rows: Rows, base_ns: int, generations: U32) -> IdColumns:
 
 
 def read_columns(disk: Disk, path: Path) -> Iterator[IdColumns]:
-    """Block by block, each checked; all of it once the iterator has ended. Raises ColumnsRefused."""
+    """Reads block by block, each checked; the file is whole once the iterator has ended. Raises ColumnsRefused."""
     _read_header(disk, path)
     at, ids = HEADER_BYTES, 0
     while True:

@@ -1,4 +1,4 @@
-"""What operators see of a deployment: one inspection a replica, and what follows from all of them. Pure."""
+"""A deployment as operators see it: one inspection per replica, and the conclusions from all of them. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """One replica. ``reply`` None: it did not answer, and ``why`` says how."""
+    """One replica. ``reply`` is ``None`` if it did not answer; ``why`` says how."""
 
     name: str
     reply: pb.InspectReply | None
     why: str
     round_trip_s: float
-    clock_ahead_s: float  # by how much its clock is ahead of the operator's, within half a round trip
+    clock_ahead_s: float  # how far its clock is ahead of the operator's, within half a round trip
 
     def group(self, number: int) -> pb.GroupInspection | None:
         if self.reply is None:
@@ -26,7 +26,10 @@ class Inspection:
 
 
 def leader_of(found: Iterable[Inspection], group: int) -> str:
-    """Who leads a group: of two that say so, the one of the newer term. Empty: nobody."""
+    """The leader of a group; if two replicas claim to lead, the one of the newer term.
+
+    Empty means that there is none.
+    """
     leading = [
         (facts.term, each.name)
         for each in found
@@ -41,16 +44,18 @@ def groups_of(found: Iterable[Inspection]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLag:
-    """A replica's part in a group. ``behind`` None: it does not answer, or has no such group."""
+    """A replica's part in a group. ``behind`` is ``None`` if it does not answer or has no such group."""
 
     replica: str
     applied: int
-    behind: int | None  # entries that are committed and not applied here
+    behind: int | None  # entries committed but not applied here
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group over all replicas; figures are the leader's where there is one, else of who is furthest."""
+    """One group over all replicas; figures are the leader's, or those of the replica that is furthest if there is
+    none.
+    """
 
     group: int
     leader: str
@@ -102,5 +107,5 @@ def _alarms(facts: pb.GroupInspection) -> list[str]:
 
 
 def epoch_of(found: Mapping[str, Inspection]) -> int:
-    """The highest that any replica is in; 0: none answers."""
+    """The highest epoch of any replica; 0 if none answers."""
     return max((each.reply.epoch for each in found.values() if each.reply is not None), default=0)

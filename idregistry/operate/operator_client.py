@@ -1,4 +1,4 @@
-"""Operators' calls to the replicas of a registry: blocking, one channel a replica, each error one line."""
+"""Operators' calls to the replicas of a registry: blocking, one channel per replica, one line per error."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from photon.idregistry.core.outcomes import Description
 from photon.idregistry.operate.inspection import Inspection, groups_of, leader_of
 
 CALL_SECONDS = 5.0
-EXPORT_SECONDS = 3600.0  # of one export; a connection that dies is noticed much sooner, by its keepalive
-LEADER_SECONDS = 20.0  # how long a leader is waited for
+EXPORT_SECONDS = 3600.0  # per export; its keepalive notices a dead connection much sooner
+LEADER_SECONDS = 20.0  # longest wait for a leader
 _PAUSE = 0.1
 _OPTIONS = (
     *REGISTRY_OPERATOR.sizes,
@@ -39,7 +39,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A state that every replica keeps once: a group's, as of an entry."""
+    """A group's state as of an entry, which every replica keeps once."""
 
     group: int
     mark: bytes
@@ -48,18 +48,18 @@ class Mark:
 
 
 class RegistryUnreachable(PhotonError):
-    """A replica does not answer, or no leader is found. One line."""
+    """A replica does not answer, or no leader was found. One line."""
 
 
 class RegistryRefuses(PhotonError):
-    """A replica answers that it will not. One line."""
+    """A replica refuses. One line."""
 
 
 class OperatorClient:
     """An operator's client of all replicas of a deployment. ``close`` it."""
 
     def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None) -> None:
-        """``addresses``: replica -> host:port as seen from here. ``tls`` None: plain text."""
+        """``addresses``: replica -> host:port as seen from here. ``tls``: ``None`` means plain text."""
         self.addresses = dict(addresses)
         self._tls = tls
         self._channels = {
@@ -86,7 +86,9 @@ class OperatorClient:
         return {name: self._inspected(name, future.result) for name, future in asked.items()}
 
     def measure_all(self, timeout: float = CALL_SECONDS) -> dict[str, Inspection]:
-        """As inspect_all, then each again, alone and over an open connection: distances and clocks' differences."""
+        """Like ``inspect_all``, then each replica again, alone and over an open connection: measures distances and
+        clock differences.
+        """
         found = self.inspect_all(timeout)
         for name in [name for name, each in found.items() if each.reply is not None]:
             stub = self._stubs[name]
@@ -124,7 +126,7 @@ class OperatorClient:
         return ExportReader(parts(), f"group {mark.group} of replica {name}")
 
     def ranges(self) -> tuple[Range, ...]:
-        """The shards' active config, as the first replica says that knows it. Raises RegistryUnreachable."""
+        """The shards' active config, from the first replica that knows it. Raises RegistryUnreachable."""
         for channel in self._channels.values():
             try:
                 reply = described(REGISTRY.stub(channel).Describe(pb.DescribeRequest(), timeout=CALL_SECONDS))
@@ -136,7 +138,7 @@ class OperatorClient:
 
     # -- the leader ---------------------------------------------------------------------------------------------
     def leader(self, group: int, timeout: float = LEADER_SECONDS) -> str:
-        """Raises RegistryUnreachable when none is found in time."""
+        """Raises RegistryUnreachable if none is found in time."""
         deadline = time.monotonic() + timeout
         while True:
             inspected = self.inspect_all().values()
@@ -153,24 +155,29 @@ class OperatorClient:
             time.sleep(_PAUSE)
 
     def barrier(self, group: int) -> int:
-        """Index of an entry that changes nothing: who has applied it has all that was acknowledged before.
-        Raises PhotonError."""
+        """Index of an entry that changes nothing: a replica that has applied it has every entry acknowledged before.
+
+        Raises PhotonError.
+        """
         return self.marked(group).index
 
     def marked(self, group: int) -> Mark:
-        """Has every replica keep its state as of one entry, for ``export``. Raises PhotonError."""
+        """Has every replica keep its state at one entry, for ``export``. Raises PhotonError."""
         mark = b""
 
         def call(stub: Any) -> Any:
             nonlocal mark
-            mark = os.urandom(MARK_BYTES_MAX)  # a new one for each try: an unknown one may have been committed
+            mark = os.urandom(MARK_BYTES_MAX)  # a new one for each try: an earlier one may have been committed
             return stub.Barrier(pb.BarrierRequest(group=group, mark=mark), timeout=7)
 
         reply = self._at_leader(group, call)
         return Mark(group, mark, reply.index, reply.term)
 
     def transfer(self, group: int, to: str, timeout: float = LEADER_SECONDS) -> str:
-        """Who leads the group then. Raises PhotonError when the leader is another one after ``timeout`` seconds."""
+        """Returns the group's leader afterwards.
+
+        Raises PhotonError if it is another replica after ``timeout`` seconds.
+        """
         before = self.leader(group)
         if to == before:
             return before
@@ -214,7 +221,7 @@ class OperatorClient:
         return answers
 
     def _why(self, error: Any) -> str:
-        """In a few words. ``error``: what a call raises has a code, whatever the stubs say."""
+        """The reason in a few words. ``error``: a call's exception has a code, although the stubs lack it."""
         code = error.code()
         if code is grpc.StatusCode.PERMISSION_DENIED:
             return "refused: the certificate shown is no operator's"
@@ -224,7 +231,7 @@ class OperatorClient:
         return code.name.lower().replace("_", " ") if said.startswith(code.name) else said
 
     def _at_leader(self, group: int, call: Callable[[Any], Any], done: str | None = None) -> Any:
-        """A call that may be repeated. ``done``: a leader of this name means that it need not be asked any more."""
+        """Makes a call that may be repeated. ``done``: if this replica leads, the call is not needed any more."""
         deadline = time.monotonic() + LEADER_SECONDS
         why = "no leader"
         while time.monotonic() < deadline:

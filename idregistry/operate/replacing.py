@@ -1,16 +1,19 @@
 """Replacing a replica whose disk is lost: the checks, and the next membership. Pure.
 
-The members of an epoch are fixed, and each replica's directory says them. Why the order matters: an entry that was
-acknowledged may lie on the lost disk and on a bare majority less one of the others. If a new, empty replica simply
-took the place, those that lack the entry could elect each other together with it. So *every* survivor first applies
-all that was acknowledged (a barrier) and notes the next membership, the new one starts from a state after it,
-and each begins the next epoch by a restart; in it nobody listens to messages of the one before. Between the two a
-replica is in one epoch only, and from its note on no survivor listens to the old one, should it come back after all:
-so no two majorities exist at a time; what is acknowledged after the barrier lies on as
-many survivors as a majority has, which every majority of the new members meets. A survivor never notes two
-memberships for one epoch, and the new one is filled only when all have noted its: so two operators cannot make two.
-Where only some have noted it, and are restarted, neither epoch may have a majority: the file's epoch takes the others
-along. It is safe, also with the new one empty: whoever notes it, all have passed the barrier.
+The members of an epoch are fixed, and each replica's directory lists them.
+
+Why the order matters: an acknowledged entry may exist only on the lost disk and on a bare majority less one of the
+others. If a new, empty replica simply took the lost one's place, it could form a majority with replicas that lack the
+entry. So *every* survivor first applies all acknowledged entries (a barrier) and notes the next membership; the new
+replica starts from a state after the barrier; and each replica begins the next epoch with a restart and then ignores
+messages of the previous one. A replica is in one epoch only, and once a survivor has noted the next membership it
+ignores the lost replica, even if that comes back. So there are never two majorities: an entry acknowledged after the
+barrier is on as many survivors as a majority has, and every majority of the new members includes one of them.
+
+A survivor never notes two memberships for one epoch, and the new replica is filled only when all have noted its
+membership: so two operators cannot create two. If only some survivors have noted it and restart, neither epoch may
+have a majority: the epoch in the deployment file takes the others along. This is safe even if the new replica is
+empty: any noted membership means that all survivors have passed the barrier.
 """
 
 from __future__ import annotations
@@ -24,18 +27,18 @@ from photon.idregistry.operate.inspection import GroupRow, Inspection, epoch_of,
 
 
 class ReplaceRefused(PhotonError):
-    """It would be unsafe, or cannot be done so. One line: why, and what to do first."""
+    """It would be unsafe, or is impossible this way. One line: why, and what to do first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Of one replica, from the membership of now to the next."""
+    """The exchange of one replica: from the present membership to the next."""
 
     old: str
     new: str
-    epoch: int  # the next
-    members: Mapping[str, str]  # of now: name -> address
-    address: str  # the new one's
+    epoch: int  # the next one
+    members: Mapping[str, str]  # the present ones: name -> address
+    address: str  # the new replica's
 
     @property
     def next(self) -> dict[str, str]:
@@ -45,8 +48,11 @@ class Exchange:
 
 
 def survivors(replicas: Mapping[str, Replica], old: str, new: str) -> dict[str, str]:
-    """Name -> address of those that stay, by the deployment file: it has the new one in the old one's place.
-    Raises ReplaceRefused."""
+    """Name -> address of the remaining replicas, from the deployment file, which has the new replica in place of the
+    old one.
+
+    Raises ReplaceRefused.
+    """
     if new not in replicas or old in replicas:
         raise ReplaceRefused(
             f"{new}: put its table [registry.replicas.{new}] in place of that of {old} in the deployment file first; "
@@ -56,7 +62,7 @@ def survivors(replicas: Mapping[str, Replica], old: str, new: str) -> dict[str, 
 
 
 def exchange(found: Mapping[str, Inspection], old: str, new: str, address: str) -> Exchange:
-    """What the survivors, ``found``, are in, and what is to follow. Raises ReplaceRefused."""
+    """The present and the next membership of the survivors in ``found``. Raises ReplaceRefused."""
     members: dict[str, str] = {}
     epoch = 0
     for name, each in found.items():
@@ -86,7 +92,7 @@ def exchange(found: Mapping[str, Inspection], old: str, new: str, address: str) 
 
 
 def check_survivors(found: Mapping[str, Inspection]) -> list[GroupRow]:
-    """The groups, once it is safe to begin. Raises ReplaceRefused."""
+    """The groups, if it is safe to begin. Raises ReplaceRefused."""
     for name, each in found.items():
         for group in each.reply.groups if each.reply is not None else ():
             if not group.healthy or not group.writable:
@@ -99,7 +105,7 @@ def check_survivors(found: Mapping[str, Inspection]) -> list[GroupRow]:
 
 
 def behind(found: Mapping[str, Inspection], barriers: Mapping[int, int]) -> list[str]:
-    """Which survivors have not applied which barrier yet (group -> index); none: go on. For people."""
+    """Survivors that have not applied a barrier yet (group -> index); empty once all have. For people."""
     said = []
     for name, each in found.items():
         for group, index in barriers.items():
@@ -110,7 +116,7 @@ def behind(found: Mapping[str, Inspection], barriers: Mapping[int, int]) -> list
 
 
 def not_there_yet(found: Mapping[str, Inspection]) -> list[str]:
-    """What is still missing before the new membership stands; none: done. For people."""
+    """Steps missing before the new membership stands; empty once it does. For people."""
     said = []
     epoch = epoch_of(found)
     for name, each in found.items():

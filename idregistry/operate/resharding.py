@@ -1,7 +1,7 @@
-"""A change of the shards from the operator's side: planned, begun, watched, tried again when a shard refused.
+"""A change of the shards from the operator's side: planned, begun, watched, retried if a shard refused.
 
-What is asked for may be asked twice: a change has a number, and a request names it. Whoever stops watching changes
-nothing: the registry goes on by itself.
+Requests may be repeated: a change has a number, and a request names it. An operator who stops watching changes
+nothing: the registry continues by itself.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome, Stage
 
-WATCH_SECONDS = 0.2  # the registry is asked so often how far a change is
+WATCH_SECONDS = 0.2  # interval of asking the registry for a change's progress
 AGAIN_SECONDS = 1.0
-"""What was refused right after it was planned is planned again after so long: shards may just have lost a leader."""
+"""Wait before planning again after a refusal right after the plan: shards may just have lost a leader."""
 AFTER_START_SECONDS = 60.0
-"""A change is decided before its start; then the shards enter the decision, and new ones open."""
+"""A change is decided before its start; then the shards apply the decision, and new ones open."""
 
 
 class ReshardFailed(PhotonError):
-    """``str()`` is one line: what, and what to do."""
+    """``str()`` is one line: the failure, and what to do."""
 
 
 Tell = Callable[[Resharding], None]
@@ -50,12 +50,12 @@ async def apply(
     sleep: Sleep = asyncio.sleep,
     tell: Tell = lambda found: None,
 ) -> Resharding:
-    """Changes the number of shards and watches to the end; ``tell`` is called with all that was seen.
+    """Changes the number of shards and watches to the end; ``tell`` is called with each state seen.
 
-    ``timeout`` is of one request. ``limit`` of the whole, seconds; None: until AFTER_START_SECONDS after the start.
-    Tried up to ``tries`` times where a shard held a later event than the start (the next plan begins later), or where
-    the registry could not begin what it had just planned. The answer holds the last change, which is not settled when
-    ``limit`` has passed. Raises ReshardFailed.
+    ``timeout`` limits one request, ``limit`` the whole, in seconds; ``None`` means until AFTER_START_SECONDS after
+    the start. Tries up to ``tries`` times if a shard has a later event than the start (the next plan begins later),
+    or if the registry could not begin its own plan. The answer contains the last change, which is not settled if
+    ``limit`` was reached. Raises ReshardFailed.
     """
     until = None if limit is None else clock.monotonic() + limit
     while True:
@@ -87,9 +87,9 @@ async def apply(
 async def watch(
     registry: RegistryClient, config: int, *, until: float, clock: Clock, sleep: Sleep = asyncio.sleep, tell: Tell
 ) -> Resharding:
-    """The registry's state once a change has ended and settled, or at ``until`` (monotonic).
+    """Returns the registry's state once a change has ended and settled, or at ``until`` (monotonic).
 
-    Raises ReshardFailed when nobody ever answered.
+    Raises ReshardFailed if no replica ever answered.
     """
     last: Resharding | None = None
     reason = "no registry replica answers"
@@ -112,7 +112,7 @@ async def watch(
 
 
 def ended(found: Resharding, config: int) -> bool:
-    """Whether nothing is left to wait for in a change. A later one begins only after it has settled."""
+    """True if nothing is left to wait for in a change. A later one begins only after it has settled."""
     change = found.change
     if change is None or change.config < config:
         return False
@@ -120,7 +120,7 @@ def ended(found: Resharding, config: int) -> bool:
 
 
 def refused(found: Resharding, config: int) -> bool:
-    """Whether a change ended because a shard holds a later event than its start: one more try may begin later."""
+    """True if a change ended because a shard has a later event than its start: one more try may begin later."""
     change = found.change
     if change is None or change.config != config or change.stage is not Stage.ABORTED:
         return False
@@ -130,7 +130,7 @@ def refused(found: Resharding, config: int) -> bool:
 async def verified(
     registry: RegistryClient, replicas: Sequence[str], *, timeout: float
 ) -> Mapping[str, ReshardOutcome]:
-    """Each replica's own check of what it holds."""
+    """Each replica's check of its own content."""
     asking = (registry.reshard(Ask(Action.VERIFY), replica=name, timeout=timeout) for name in replicas)
     return dict(zip(replicas, await asyncio.gather(*asking), strict=True))
 

@@ -1,7 +1,7 @@
-"""A replica's data directory made of given states: of a restored deployment, or of one that replaces another.
+"""Fills a replica's data directory with given states: of a restored deployment, or of the replica that it replaces.
 
-It is built in a directory within it, made durable, and moved up, the file ``replica`` last: without that file no
-replica starts there, and what a call that was cut short has left is made again. So it may be a mount point.
+It is filled in a subdirectory, made durable, and moved up, the file ``replica`` last: without that file no replica
+starts there, and remains of an interrupted call are rebuilt. So the directory may be a mount point.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class GroupSeed:
 @dataclass(frozen=True, slots=True)
 class Member:
     name: str
-    members: Collection[str]  # a mapping has their addresses
+    members: Collection[str]  # as a mapping it has their addresses
     epoch: int
 
 
 def check_free(directory: Path) -> None:
-    """Raises SeedRefused when something is there already, but for what a call that was cut short has left."""
+    """Raises SeedRefused if the directory has anything except remains of an interrupted call."""
     if _left(directory):
         return
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -54,7 +54,7 @@ def check_free(directory: Path) -> None:
 def seed_directory(
     disk: Disk, directory: Path, member: Member, groups: Iterable[GroupSeed], entropy: Callable[[int], bytes]
 ) -> None:
-    """Raises SeedRefused, OSError, and what reading the chunks raises; then nothing is there."""
+    """Raises SeedRefused, OSError, and the errors of reading the chunks; then no replica is there."""
     check_free(directory)
     made, building = not directory.exists(), directory / BUILDING
     _clear(directory)
@@ -89,7 +89,7 @@ def seed_directory(
 
 
 def _left(directory: Path) -> bool:
-    """Whether all that is there is what a call that was cut short has left: ``replica`` is not in its place."""
+    """True if everything here is left by an interrupted call: ``replica`` is not in its place."""
     building = directory / BUILDING
     if not building.is_dir() or (directory / REPLICA).exists():
         return False
@@ -116,7 +116,7 @@ def write_group(disk: Disk, directory: Path, seed: GroupSeed) -> None:
 
 
 def write_snapshot(disk: Disk, directory: Path, seed: GroupSeed) -> int:
-    """File ``snapshot`` (layout in ``raft/snapshot.py``); its bytes."""
+    """Writes the file ``snapshot`` (layout in ``raft/snapshot.py``); returns its size in bytes."""
     with closing(SnapshotStore(directory, disk)) as store:
         store.begin(seed.index, seed.term, Frozen(seed.chunks, nullcontext()))
         while not store.step():

@@ -1,6 +1,6 @@
 """The Raft driver's contract: it replicates commands, and hosts any state machine over bytes.
 
-Nothing here knows of the IdRegistry; other replicated services will use it.
+Nothing here depends on the IdRegistry; other replicated services will use it.
 """
 
 from __future__ import annotations
@@ -18,47 +18,48 @@ class StateMachine(Protocol):
     """
 
     def apply(self, index: int, command: bytes) -> Any:
-        """Applies a committed command. The result goes to the proposer on the replica that proposed it."""
+        """Applies a committed command. The result goes to the proposer, on the proposing replica."""
 
     def snapshot(self) -> Iterable[bytes]:
         """The whole state as chunks of at most 1 MiB.
 
-        They are drawn at once, unless they are ``Frozen``: a large state should be: nothing is committed meanwhile.
+        They are drawn at once, and nothing is committed meanwhile, unless they are ``Frozen``; a large state should
+        be.
         """
 
     def restore(self, chunks: Iterable[bytes]) -> None: ...
 
 
 class Restoring(Protocol):
-    """A state that is being read from a snapshot, beside the present one."""
+    """A state being read from a snapshot while the present one stays in use."""
 
     def take(self, chunk: bytes) -> None:
-        """The next chunk; some milliseconds."""
+        """Takes the next chunk, in some milliseconds."""
 
     def finish(self) -> None:
-        """All chunks were taken: replaces the state, at once."""
+        """Replaces the state at once, after the last chunk."""
 
 
 @runtime_checkable
 class PatientMachine(Protocol):
-    """A state machine that can restore chunk by chunk, so that a large state holds nobody up."""
+    """A state machine that restores chunk by chunk, so that a large state causes no long pause."""
 
     def restoring(self) -> Restoring: ...
 
 
 @runtime_checkable
 class RunMachine(Protocol):
-    """A state machine that applies many commands together faster than one after the other."""
+    """A state machine that applies many commands faster together than one by one."""
 
     def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
-        """Applies committed commands whose results nobody here waits for; ``first`` is the first one's index.
+        """Applies committed commands whose results nobody here waits for; ``first`` is the index of the first.
 
-        The state is the same as after ``apply`` of each: other replicas may apply the same ones singly.
+        The state is the same as after ``apply`` of each: other replicas may apply the same commands singly.
         """
 
 
 class Frozen(Iterator[bytes]):
-    """Chunks of the state as of the call that gave them, though they are drawn later, while commands are applied."""
+    """Chunks of the state as of the call that returned them, even if drawn later, while commands are applied."""
 
     def __init__(self, chunks: Iterable[bytes], lock: AbstractContextManager[object]) -> None:
         """``lock`` is held while a chunk is drawn, so that any thread may draw."""
@@ -79,7 +80,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class NotLeader:
-    """Not proposed: this replica does not lead. ``leader`` is a replica's name, or None when unknown."""
+    """Not proposed: this replica does not lead. ``leader`` is a replica's name, or ``None`` if unknown."""
 
     leader: str | None
 
@@ -99,23 +100,30 @@ class GroupState:
     term: int
     applied: int
     committed: int
-    healthy: bool  # False once the group stopped on an error (fail-stop)
+    healthy: bool  # false once the group stopped on an error (fail-stop)
     writable: bool = True
-    """False while the disk is full: the replica reads from memory and takes no part; it goes on by itself."""
+    """False while the disk is full: the replica serves reads from memory and does not vote or append; it resumes by
+    itself.
+    """
     current: bool = True
-    """Where it leads: it has applied an entry of its term, and so all that was acknowledged before. One that has just
-    started and been elected may have applied nothing yet."""
+    """For a leader: it has applied an entry of its term, and so everything acknowledged before.
+
+    A replica that has just started and been elected may have applied nothing yet.
+    """
 
 
 class Group(Protocol):
     def propose(self, command: bytes, *, timeout: float, done: Callable[[ProposalOutcome], None]) -> None:
-        """Thread-safe. ``done`` is called exactly once, on the driver's thread (or at once when not leader)."""
+        """Thread-safe. Calls ``done`` exactly once, on the driver's thread (or at once if not the leader)."""
 
     def state(self) -> GroupState:
         """Thread-safe."""
 
     def transfer(self, to: str | None) -> None:
-        """Asks the leader to let another replica lead (None: the one that is furthest). Best effort. Thread-safe."""
+        """Asks the leader to let another replica lead (``None``: the one that is furthest).
+
+        Best effort. Thread-safe.
+        """
 
     def hears(self, peer: str) -> bool:
-        """Whether another replica was heard of late. Thread-safe."""
+        """True if another replica was heard from lately. Thread-safe."""

@@ -1,4 +1,4 @@
-"""Messages between replicas as bytes, and what stands in for pickle inside pysyncobj.
+"""Messages between replicas as bytes, and the replacement for pickle inside pysyncobj.
 
 A message is one version byte and a msgpack array; decoding builds only the types below, with their field types
 checked. Commands are opaque bytes behind a type byte; only REGULAR and NO_OP exist here: membership is static, and
@@ -43,9 +43,9 @@ class Append(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class AppendAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
-    """Accepted: the follower's log equals the leader's below next_index, durably. Else: send from next_index on.
+    """Accepted: the follower's log equals the leader's below next_index, durably. Otherwise: send from next_index on.
 
-    ``term`` is that of the message acknowledged.
+    ``term`` is that of the acknowledged message.
     """
 
     term: Count
@@ -54,7 +54,7 @@ class AppendAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
-    """Bytes from ``offset`` on of a snapshot file of ``total`` bytes, of the state after entry ``index``."""
+    """Bytes from ``offset`` on of a snapshot file of ``total`` bytes, with the state after entry ``index``."""
 
     term: Count
     index: Count
@@ -65,7 +65,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class ChunkAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
-    """The follower wants the bytes from ``offset`` on next. ``damaged``: all had come, and it cannot be read."""
+    """The follower wants the bytes from ``offset`` on next. ``damaged``: all have arrived, but cannot be read."""
 
     term: Count
     index: Count
@@ -74,7 +74,7 @@ class ChunkAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class AskVotes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
-    """Would you vote for me in ``term``? Asked before standing; binds nobody (Raft's pre-vote)."""
+    """Asks for a vote in ``term`` before standing; the answer binds nobody (Raft's pre-vote)."""
 
     term: Count
     last_index: Count
@@ -82,7 +82,7 @@ class AskVotes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class WouldVote(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=8):
-    """To AskVotes for an election in ``asked``, from one whose term is ``term``."""
+    """Answers AskVotes for an election in ``asked``; ``term`` is the answering replica's."""
 
     asked: Count
     term: Count
@@ -96,7 +96,7 @@ class Stand(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class Sleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=10):
-    """From the leader of ``term``: all is committed up to ``last``, the last entry; expect no heartbeats."""
+    """From the leader of ``term``: everything is committed up to ``last``, the last entry; expect no heartbeats."""
 
     term: Count
     last: Count
@@ -108,7 +108,9 @@ class Asleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class KeepsStill(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=12):
-    """From the leader of ``term``, whose disk is full: wait for it no longer, lest those that sleep wait for ever."""
+    """From the leader of ``term``, whose disk is full: do not wait for it, since sleeping followers would wait
+    forever.
+    """
 
     term: Count
 
@@ -134,7 +136,7 @@ _VERSION = bytes([CODEC_VERSION])
 
 
 class BadMessage(Exception):
-    """A peer sent what no replica of this version sends; it is dropped and counted."""
+    """A peer sent a message that no replica of this version sends; it is dropped and counted."""
 
 
 def encode(message: Message) -> bytes:
@@ -159,16 +161,16 @@ def decode(data: bytes) -> Message:
 
 
 def is_command(command: bytes) -> bool:
-    """Whether an entry is one that a replica of this version writes."""
+    """True for entries that a replica of this version writes."""
     return (command[:1] == REGULAR and len(command) <= 1 + COMMAND_BYTES_MAX) or command == NO_OP
 
 
 class SafePickle:
-    """In place of the module ``pysyncobj.pickle``: the library meets nothing but commands of ours here."""
+    """Replaces the module ``pysyncobj.pickle``: the library reads only our own commands here."""
 
     @staticmethod
     def loads(data: bytes) -> tuple[int, tuple[bytes]]:
-        """A REGULAR command, type byte taken off, as the library's (method number, arguments)."""
+        """A REGULAR command, without its type byte, as the library's (method number, arguments)."""
         return APPLY_METHOD, (data,)
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""The only file that meets pysyncobj's SyncObj: pinned to one version, its globals replaced in one place.
+"""The only file that uses pysyncobj's SyncObj: pinned to one version, its globals replaced in one place.
 
-pysyncobj elects, commits and applies. Everything it loses data with is replaced: journal, serialiser, transport,
+pysyncobj elects, commits and applies. Every part that could lose data is replaced: journal, serialiser, transport,
 pickle, the sending of append messages. Private names of the library are touched in this file only.
 """
 
@@ -21,7 +21,7 @@ from photon.idregistry.raft.rules import Accepted, LogView, Progress
 from photon.idregistry.raft.snapshot import SnapshotStore
 from photon.idregistry.raft.transport import HeldTransport
 
-with left_out("cryptography"):  # of its own encryption, beside our transport
+with left_out("cryptography"):  # the library's own encryption is not used: our transport has TLS
     import pysyncobj.syncobj as library
     from pysyncobj.config import SERIALIZER_STATE, SyncObjConf
     from pysyncobj.node import Node
@@ -41,7 +41,7 @@ _time = threading.local()
 
 @contextmanager
 def library_time(monotonic: Callable[[], float]) -> Iterator[None]:
-    """The library asks a global for the time; on this thread, inside this block, it gets ours."""
+    """Gives the library our time, on this thread and inside this block, from the global that it asks."""
     before = getattr(_time, "now", None)
     _time.now = monotonic
     try:
@@ -51,7 +51,7 @@ def library_time(monotonic: Callable[[], float]) -> Iterator[None]:
 
 
 def _monotonic() -> float:
-    now: Callable[[], float] = _time.now  # set by library_time, without which nothing of the library may run
+    now: Callable[[], float] = _time.now  # set by library_time; no library code may run without it
     return now()
 
 
@@ -62,7 +62,7 @@ def _create_journal(journal: Journal) -> Journal:
 library.monotonicTime = _monotonic
 library.pickle = SafePickle
 library.createJournal = _create_journal
-library.PIPE_NOTIFIER_ENABLED = False  # two descriptors a group, never closed; the host's thread is woken otherwise
+library.PIPE_NOTIFIER_ENABLED = False  # two descriptors per group, never closed; the host's thread is woken otherwise
 
 
 class _NoPoller:
@@ -76,7 +76,7 @@ class _Serializer:
     def __init__(
         self, store: SnapshotStore, snapshot: Callable[[], Iterable[bytes]], failed: Callable[[], None]
     ) -> None:
-        """``failed`` is called when the disk was too full for a snapshot."""
+        """``failed`` is called if the disk was too full for a snapshot."""
         self._store = store
         self._snapshot = snapshot
         self._failed = failed
@@ -97,7 +97,7 @@ class _Serializer:
         self.begin(index, term, position)
 
     def begin(self, index: int, term: int, position: int) -> None:
-        """Starts a snapshot; when it is complete the log may be cut before ``position``."""
+        """Starts a snapshot; once it is complete, the log may be cut before ``position``."""
         self._position = position
         try:
             self._store.begin(index, term, self._snapshot())
@@ -129,7 +129,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._journal = journal
         self._held = HeldTransport()
         self._nodes = {peer: Node(peer) for peer in sorted(peers)}
-        self.sends_due = False  # set when the library would send append messages to all
+        self.sends_due = False  # set where the library would send append messages to all
         conf = SyncObjConf(
             autoTick=False,
             appendEntriesUseBatch=False,
@@ -155,7 +155,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         if store.info is not None:
             self.jump(store.info.index)
         if not peers:
-            self.stand()  # nobody to wait for
+            self.stand()  # there is nobody to wait for
         else:
             wait = self._between(options.first_min, options.first_max)
             self._SyncObj__raftElectionDeadline = _monotonic() + wait
@@ -169,7 +169,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._between(self._options.election_min, self._options.election_max)
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
-        """Only notes it: the driver sends once a step, with flow control, and after the sync."""
+        """Only notes the request: the driver sends once per step, with flow control, and after the sync."""
         self._SyncObj__newAppendEntriesTime = _monotonic() + self._options.heartbeat
         self.sends_due = True
 
@@ -177,8 +177,10 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._journal.cut_before(index, self._options.log_margin)
 
     def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
-        """So many in one tick, lest a replica that replays its log be silent for as long as that takes, with all its
-        groups: the library applies everything that is committed at once.
+        """Applies a limited number of entries per tick.
+
+        The library would apply all committed entries at once, and a replica replaying its log would be silent that
+        long, with all its groups.
         """
         committed = self.committed()
         until = min(committed, self.applied() + APPLIED_AT_ONCE)
@@ -190,7 +192,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
             self._SyncObj__raftCommitIndex = committed
 
     def _apply_unwatched(self, until: int) -> bool:
-        """Applies those of the next entries together for whose results nobody waits; whether there were any."""
+        """Applies together those of the next entries whose results nobody waits for; True if there were any."""
         if self._apply_run is None or until - self.applied() < 2:
             return False
         first = self.applied() + 1
@@ -234,7 +236,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return None if node is None else str(node.id)
 
     def deadline(self) -> float:
-        """Monotonic time at which the library wants a tick, if nothing else happens."""
+        """Monotonic time at which the library wants a tick if nothing else happens."""
         if self.leads():
             return float(self._SyncObj__newAppendEntriesTime) if self._nodes else float("inf")
         if self._nodes and not self._SyncObj__connectedNodes:
@@ -256,7 +258,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._nodes[peer] in self._SyncObj__connectedNodes
 
     def append(self, command: bytes, callback: Callable[[Any, int], None]) -> None:
-        """Proposes at the leader; the callback gets (result, library's FAIL_REASON) if the library ever knows."""
+        """Proposes at the leader; the callback gets (result, library's FAIL_REASON) if the library ever learns it."""
         index, term = self._journal.last + 1, self.term()
         self._journal.add(REGULAR + command, index, term)
         self._SyncObj__commandsWaitingCommit[index].append((term, callback))
@@ -280,7 +282,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._deliver(peer, {"type": "response_vote", "term": message.term})
 
     def appended(self, peer: str, term: int, accepted: Accepted) -> None:
-        """An append message after ``rules.receive_append``."""
+        """Takes over an append message after ``rules.receive_append``."""
         first = accepted.prev_index + 1
         self._deliver(
             peer,
@@ -295,7 +297,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         )
 
     def led(self, peer: str, term: int) -> None:
-        """The peer leads in this term, and that is all that is known: nothing is compared, nothing is committed."""
+        """Notes that the peer leads in this term, and nothing else: nothing is compared or committed."""
         last = self._journal.last
         self.appended(peer, term, Accepted(last, self._journal.term_at(last), (), last, 0))
 
@@ -304,7 +306,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return Progress(self._SyncObj__raftMatchIndex[node], self._SyncObj__raftNextIndex[node])
 
     def progressed(self, peer: str, progress: Progress | None) -> None:
-        """The follower answered in this term; None when only that is known."""
+        """Notes a follower's answer in this term; ``None`` if it says nothing about its progress."""
         node = self._nodes[peer]
         self._SyncObj__lastResponseTime[node] = _monotonic()
         if progress is not None:
@@ -312,33 +314,33 @@ class Core(library.SyncObj):  # type: ignore[misc]
             self._SyncObj__raftNextIndex[node] = progress.next_index
 
     def stand(self) -> None:
-        """The next tick stands for election."""
+        """Makes the next tick stand for election."""
         self._SyncObj__raftElectionDeadline = _NOW
 
     def wait_longer(self) -> None:
-        """Another random time passes before the election deadline."""
+        """Draws another random time until the election deadline."""
         self._SyncObj__raftElectionDeadline = _monotonic() + self._SyncObj__generateRaftTimeout()
 
     def learn(self, term: int) -> None:
-        """Somebody is in a newer term: this replica follows it, whoever leads there."""
+        """Follows a newer term, whoever leads in it."""
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(library._RAFT_STATE.FOLLOWER)
         self._SyncObj__raftLeader = None
 
     def rewrite_snapshot(self) -> None:
-        """Takes a snapshot anew, though the log may not have moved since the last one."""
+        """Takes a new snapshot even if the log has not moved since the last one."""
         index = self.applied()
         self._SyncObj__serializer.begin(index, self._journal.term_at(index), index - 1)
 
     def jump(self, index: int) -> None:
-        """The machine's state is that after entry ``index`` now."""
+        """Notes that the machine's state is now the one after entry ``index``."""
         self._SyncObj__raftLastApplied = index
         self._SyncObj__raftCommitIndex = max(self.committed(), index)
 
     # --- outputs ----------------------------------------------------------------------------------------------
 
     def next_append(self, peer: str, *, with_entries: bool) -> Append | None:
-        """The next append message for a follower, moving its next index; None when it needs a snapshot."""
+        """The next append message for a follower, moving its next index; ``None`` if it needs a snapshot."""
         node = self._nodes[peer]
         journal = self._journal
         next_index = self._SyncObj__raftNextIndex[node]
@@ -360,7 +362,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return self._held.take()
 
     def ping_of(self) -> Append:
-        """A message that keeps a follower from standing for election, and that it will reject."""
+        """A message that keeps a follower from standing for election, and that it rejects."""
         journal = self._journal
         return Append(self.term(), 0, journal.first, journal.term_at(journal.first), [])
 

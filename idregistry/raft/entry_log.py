@@ -1,8 +1,8 @@
-"""The entries of a group's log: the newest commands in memory, the others where they stand in the segment file.
+"""The entries of a group's log: the newest commands in memory, the others read from the segment file.
 
-A log may be as long as half of a snapshot. Its commands are wanted twice: applied a moment after they came, and sent
-once more to a follower that was away. So only the last ones are kept; of each entry there remain 24 bytes: term,
-length, checksum of the command, and where in the file it begins.
+A log may be as long as half a snapshot. Its commands are needed twice: when they are applied, a moment after they
+arrive, and when they are sent to a follower that was away. So only the last ones are kept; of each other entry 24
+bytes remain: term, length, checksum of the command, and its offset in the file.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable
 
 from photon.idregistry.raft.options import RaftStopped
 
-Entry = tuple[bytes, int, int]  # (command with its type byte, index, term), as the library holds it
+Entry = tuple[bytes, int, int]  # (command with its type byte, index, term), in the library's form
 
 Read = Callable[[int, int], bytes]  # bytes of the segment file: offset, length; shorter at its end
 
-WINDOW_BYTES = 256 << 10  # read at once, as entries are wanted one after the other
+WINDOW_BYTES = 256 << 10  # read at once, since entries are read one after the other
 
 
 class EntryLog:
-    """Positions count from 0, the first entry alive. Not thread-safe.
+    """Positions count from 0, the first live entry. Not thread-safe.
 
-    Entries are *placed* in order, when they are durable in the segment file; only those can be forgotten.
-    ``unplaced`` are the places of the others in what is to be written next.
+    Entries become *placed* in order, when they are durable in the segment file; only placed commands can be
+    forgotten. ``unplaced`` has the places of the others in the next write.
     """
 
     def __init__(self, read: Read) -> None:
@@ -34,8 +34,8 @@ class EntryLog:
         self._terms = array("Q")
         self._lengths = array("I")
         self._checksums = array("I")
-        self._offsets = array("Q")  # of the placed ones
-        self._offsets_next: array[int] | None = None  # of the same, in the next segment
+        self._offsets = array("Q")  # of the placed entries
+        self._offsets_next: array[int] | None = None  # of the placed entries, in the next segment
         self._unplaced: list[int] = []
         self._commands: list[bytes] = []  # of the last entries
         self._in_memory = 0
@@ -46,7 +46,7 @@ class EntryLog:
 
     @property
     def last(self) -> int:
-        """Index of the last entry; only where there is one."""
+        """Index of the last entry; only if there is one."""
         return self.first + len(self._terms) - 1
 
     def term(self, position: int) -> int:
@@ -56,7 +56,10 @@ class EntryLog:
         return self._lengths[position]
 
     def entry(self, position: int) -> Entry:
-        """With its command. Raises RaftStopped when the file does not hold what was written there, OSError."""
+        """The entry with its command.
+
+        Raises RaftStopped if the file does not contain what was written there, OSError.
+        """
         begin = len(self._terms) - len(self._commands)
         command = self._commands[position - begin] if position >= begin else self._stored(position)
         return command, self.first + position, self._terms[position]
@@ -65,7 +68,7 @@ class EntryLog:
         offset, length = self._offsets[position], self._lengths[position]
         begin, data = self._window
         if not begin <= offset <= offset + length <= begin + len(data):
-            last = len(self._offsets) - 1  # what stands behind it may be written again after a full disk
+            last = len(self._offsets) - 1  # bytes after it may be written again after a full disk
             ahead = min(WINDOW_BYTES, self._offsets[last] + self._lengths[last] - offset)
             begin, data = self._window = offset, self._read(offset, max(length, ahead))
         command = data[offset - begin : offset - begin + length]
@@ -79,14 +82,17 @@ class EntryLog:
     # --- changes ----------------------------------------------------------------------------------------------
 
     def add(self, command: bytes, index: int, term: int, place: int) -> None:
-        """Behind the last one. ``place``: where the command begins in what is written next."""
+        """Appends an entry. ``place``: where the command begins in the next write."""
         self._extend(command, index, term)
         self._unplaced.append(place)
         self._commands.append(command)
         self._in_memory += len(command)
 
     def add_placed(self, command: bytes, index: int, term: int, offset: int) -> None:
-        """Found in the segment file: not kept in memory. Only while nothing is."""
+        """Adds an entry found in the segment file, without keeping it in memory.
+
+        Only while no command is in memory.
+        """
         self._extend(command, index, term)
         self._offsets.append(offset)
 
@@ -99,7 +105,7 @@ class EntryLog:
         self.bytes += len(command)
 
     def cut_from(self, position: int) -> None:
-        """Removes the entry at the position and all behind it."""
+        """Removes the entry at the position and all after it."""
         self.bytes -= sum(self._lengths[position:])
         begin = len(self._terms) - len(self._commands)
         kept = max(position - begin, 0)
@@ -109,7 +115,7 @@ class EntryLog:
         self._cut_columns(slice(position, None))
 
     def drop_before(self, position: int) -> None:
-        """Forgets the entries before the position. Only while no next segment is written."""
+        """Forgets the entries before the position. Only while no next segment is being written."""
         self.bytes -= sum(self._lengths[:position])
         begin = len(self._terms) - len(self._commands)
         gone = max(position - begin, 0)
@@ -130,14 +136,16 @@ class EntryLog:
     # --- places -----------------------------------------------------------------------------------------------
 
     def placed(self, begin: int, begin_next: int | None) -> None:
-        """What was to be written is durable, and begins at this byte of the file (of the next one too)."""
+        """Notes that the pending entries are durable, and begin at this byte of the file (and of the next one)."""
         if self._offsets_next is not None and begin_next is not None:
             self._offsets_next.extend(begin_next + place for place in self._unplaced)
         self._offsets.extend(begin + place for place in self._unplaced)
         self._unplaced.clear()
 
     def moving(self, offsets: array[int] | None) -> None:
-        """The next segment is being written, with all entries at these places; None: it was given up."""
+        """Notes that the next segment is being written, with all entries at these places; ``None`` if it was given
+        up.
+        """
         self._offsets_next = offsets
 
     def moved(self, read: Read) -> None:
@@ -147,7 +155,7 @@ class EntryLog:
         self._read, self._window = read, (0, b"")
 
     def forget_commands(self, keep: int) -> None:
-        """Keeps about ``keep`` bytes of the newest commands in memory, and those that are not placed."""
+        """Forgets older commands: keeps about ``keep`` bytes of the newest, and those that are not placed."""
         if self._in_memory <= 2 * keep:
             return
         begin = len(self._terms) - len(self._commands)

@@ -1,7 +1,7 @@
 """One group on one replica: messages, proposals and time in; durable log, messages and outcomes out.
 
-``step`` is the whole of it, in the order that safety asks for: take in messages, tick the library, sync the journal,
-and only then let messages and outcomes go.
+``step`` does everything, in the order that safety requires: take in messages, tick the library, sync the journal, and
+only then release messages and outcomes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Done = Callable[[ProposalOutcome], None]
 
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """Answered once, at its deadline at the latest."""
+    """Answered once, at the latest at its deadline."""
 
     command: bytes
     deadline: float
@@ -55,7 +55,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class HandOver:
-    """The leader is giving its place to another replica; no proposal is taken meanwhile."""
+    """The leader is handing over to another replica; no proposals are accepted meanwhile."""
 
     to: str | None
     until: float
@@ -67,7 +67,7 @@ Outcome = tuple[Done, ProposalOutcome]
 
 @dataclass(slots=True)
 class StepResult:
-    """What a step lets go, everything in it being durable."""
+    """The output of a step; everything it depends on is durable."""
 
     messages: Out = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -75,7 +75,7 @@ class StepResult:
 
 @dataclass(eq=False, kw_only=True)
 class RaftGroup:
-    """Implements ``api.Group``. ``propose`` and ``state`` are thread-safe, all else is the host's thread."""
+    """Implements ``api.Group``. ``propose`` and ``state`` are thread-safe; all else is for the host's thread."""
 
     number: int
     name: str
@@ -100,12 +100,12 @@ class RaftGroup:
         self._ballot = rules.Ballot()
         self._leader_heard_at = -_NEVER
         self._hand_over: HandOver | None = None
-        self._told_to_stand = -1  # the term whose leader told this replica to stand in this step; -1: none
-        self._full = False  # the last sync found no room: nothing is taken in and nothing leaves until one succeeds
+        self._told_to_stand = -1  # the term whose leader told this replica to stand in this step, or -1
+        self._full = False  # the last sync found no room: nothing goes in or out until one succeeds
         self._still_said_at = -_NEVER
         self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)
-        self._current_in = -1  # the last term that it leads, or led, and has applied an entry of
+        self._current_in = -1  # the last term in which it led and applied an entry
         self.due = -_NEVER  # monotonic time of the next step if nothing arrives
 
     # --- any thread -------------------------------------------------------------------------------------------
@@ -126,9 +126,10 @@ class RaftGroup:
             self.wake()
 
     def transfer(self, to: str | None) -> None:
-        """Asks the leader to let another replica lead (None: the one that is furthest). Best effort: watch ``state``.
+        """Asks the leader to let another replica lead (``None``: the one that is furthest). Best effort: watch
+        ``state``.
 
-        Proposals wait until that one leads, or until it has not come to it within the time of an election.
+        Proposals wait until that replica leads, or has failed to within the time of an election.
         """
         if to is not None and to not in self.peers:
             raise ValueError(f"raft: {to} is not another replica of group {self.number}: {self.peers}")
@@ -145,18 +146,18 @@ class RaftGroup:
 
     @property
     def waited_for(self) -> bool:
-        """Whether a proposal has no answer yet. Thread-safe."""
+        """True if a proposal has no answer yet. Thread-safe."""
         return bool(self._queue or self._in_flight)
 
     @property
     def resting(self) -> bool:
-        """Neither heartbeats nor timers, until something happens."""
+        """True while it needs neither heartbeats nor timers, until something happens."""
         return self._resting.rests
 
     # --- the host's thread ------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Reads the disk. Raises RaftStopped when it is damaged or holds less than was promised."""
+        """Reads the disk. Raises RaftStopped if it is damaged or lacks something that was promised."""
         self.disk.make_dir(self.directory)
         self._store = SnapshotStore(self.directory, self.disk)
         self._journal = journal = Journal(self.directory, self.disk, self.options.log_memory)
@@ -188,7 +189,7 @@ class RaftGroup:
         self._publish(self.clock.monotonic())
 
     def connect(self, peer: str, up: bool) -> None:
-        """Whether a peer has been heard of late."""
+        """Notes if a peer was heard from lately."""
         self._core.connect(peer, up)
         self._resting.disturb()
         self.due = -_NEVER
@@ -197,9 +198,9 @@ class RaftGroup:
         return now >= self.due or bool(self._queue) or self._hand_over is not None
 
     def step(self, messages: Sequence[tuple[str, codec.Message]]) -> StepResult:
-        """One round. Raises whatever goes wrong; the replica must stop then."""
+        """Makes one step. The replica must stop after any exception."""
         now = self.clock.monotonic()
-        with library_time(lambda: now):  # one moment for all of it
+        with library_time(lambda: now):  # the same moment for all of it
             if self._resting.sleeps_on(messages, wanted=bool(self._queue) or self._hand_over is not None):
                 return StepResult(self._resting.answers(messages))
             self._leader_heard_at = self._resting.wake(messages, now, self._leader_heard_at)
@@ -230,7 +231,7 @@ class RaftGroup:
         return result
 
     def _sync(self) -> bool:
-        """Whether all that happened so far is durable. Like a pause otherwise: the others go on without this one."""
+        """True if everything so far is durable. If not, it is like a pause: the others go on without this replica."""
         try:
             self._journal.sync()
         except DiskFull:
@@ -240,8 +241,8 @@ class RaftGroup:
         return True
 
     def _keep_still(self, now: float) -> StepResult:
-        """The disk is full: only proposals that wait in vain are answered."""
-        if not now < self.due < _NEVER:  # at rest, or alone, there was no next step to be tried in
+        """Handles a full disk: only answers proposals whose deadline has passed."""
+        if not now < self.due < _NEVER:  # at rest, or alone, no next step was planned in which to retry
             self.due = now + self.options.disk_retry
         held, self._outcomes = self._outcomes, []
         self._expire(now)
@@ -253,7 +254,7 @@ class RaftGroup:
         return result
 
     def _tell_to_go_on(self, now: float) -> Out:
-        """Followers that rest would wait for this leader as long as its process lives."""
+        """Tells resting followers not to wait: they would wait for this leader as long as its process lives."""
         core = self._core
         if not core.leads() or now - self._still_said_at < self.options.disk_retry:
             return []
@@ -261,7 +262,7 @@ class RaftGroup:
         return [(peer, codec.KeepsStill(core.term())) for peer in self.peers if core.connected(peer)]
 
     def close(self, *, healthy: bool) -> list[Outcome]:
-        """Ends the group; what was proposed is unknown from now on."""
+        """Ends the group; the fate of open proposals is unknown from now on."""
         with self._lock:
             self._closed = True
             state = self._published
@@ -310,13 +311,13 @@ class RaftGroup:
             case codec.Asleep():
                 self._resting.sleeps(peer, message)
             case codec.KeepsStill():
-                pass  # it has woken those that slept; those awake wait for heartbeats anyway
+                pass  # it has woken the sleeping replicas; those awake wait for heartbeats anyway
             case codec.Stand():
                 if core.leader() == peer:
                     self._told_to_stand = message.term
 
     def _obeys(self, peer: str, term: int) -> bool:
-        """Whether the sender leads in this or a newer term."""
+        """True if the sender leads in this or a newer term."""
         core = self._core
         if term == core.term() and (core.leads() or core.leader() not in (None, peer)):
             raise RaftStopped(f"group {self.number}: {core.leader()} and {peer} both lead in term {term}")
@@ -342,7 +343,9 @@ class RaftGroup:
         self._out += self._installer.receive(peer, chunk)
 
     def _mend_snapshot(self, now: float) -> None:
-        """A follower cannot read what it got: if it is our file that rotted, the state in memory is written anew."""
+        """Handles a follower's report of a damaged snapshot: if our file is corrupt, the state in memory is written
+        again.
+        """
         if self._store.writing or now < self._snapshot_after or not self._store.damage():
             return
         self._snapshot_after = now + self.options.disk_retry
@@ -351,13 +354,13 @@ class RaftGroup:
     # --- elections --------------------------------------------------------------------------------------------
 
     def _stand_if_told(self) -> None:
-        """After all messages: one that came with the order, or behind it, would have it wait for its election."""
+        """Called after all messages: one that came with or after the order would make it wait for its election."""
         if self._told_to_stand == self._core.term() and not self._core.leads():
             self._core.stand()
         self._told_to_stand = -1
 
     def _let_lead(self, now: float) -> None:
-        """Tells the chosen one to stand, once it has everything and nothing is in flight."""
+        """Tells the chosen replica to stand, once it has all entries and nothing is in flight."""
         hand_over, core = self._hand_over, self._core
         if hand_over is None:
             return
@@ -406,11 +409,11 @@ class RaftGroup:
         return min(due, self._deadlines[0][0]) if self._deadlines else due
 
     def _snapshot_failed(self) -> None:
-        """No room for a snapshot: not tried again at once."""
+        """Handles missing room for a snapshot: does not retry at once."""
         self._snapshot_after = self.clock.monotonic() + 4 * self.options.disk_retry
 
     def _compact(self, now: float) -> None:
-        """Asks for a snapshot when the log has grown, unless a follower is just receiving the present one."""
+        """Requests a snapshot if the log has grown, unless a follower is just receiving the present one."""
         info = self._store.info
         options = self.options
         limit = max(options.log_bytes, int(options.log_ratio * info.size) if info else 0) + options.log_margin
@@ -465,7 +468,7 @@ class RaftGroup:
             self._answer(heapq.heappop(deadlines)[2], Unknown())
 
     def _settle(self) -> None:
-        """What was proposed in a term that is over is unknown; what was not proposed at all goes elsewhere."""
+        """Answers proposals of a term that is over as unknown; those never proposed are to go elsewhere."""
         core = self._core
         term = core.term() if core.leads() else -1
         if self._in_flight:
@@ -483,7 +486,7 @@ class RaftGroup:
         old = self._published
         leader, leads = (None, False) if self._full else (core.leader(), core.leads())
         if not leads and now - self._leader_heard_at > self.options.leader_patience:
-            leader = None  # cut off: one that cannot win an election goes on following whom it followed
+            leader = None  # cut off: a replica that cannot win an election still names the leader it followed
         new = (leader, leads, core.term(), core.applied(), core.committed(), not self._full)
         if new != (old.leader, old.is_leader, old.term, old.applied, old.committed, old.writable):
             term = core.term()

@@ -35,7 +35,7 @@ _SLEEP_MAX = 60.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """A group that comes (``machine``) or goes (None)."""
+    """A group to add (``machine``), or to remove (``None``)."""
 
     number: int
     machine: StateMachine | None
@@ -43,14 +43,14 @@ class _Change:
 
 
 class RaftHost:
-    """All groups of one replica. ``start`` and ``stop`` it, or, in a simulation, ``open`` it and ``pump`` it.
+    """All groups of one replica. Call ``start`` and ``stop``, or, in a simulation, ``open`` and ``pump``.
 
-    Groups also come and go while it runs. Who uses it knows which ones there should be; which ones were here at the
-    last stop is on disk (``identity.known_groups``), so that each is opened at the start, before anything is sent.
-    Replicas need not be of one mind at one moment: messages for a group that is not here are lost, which Raft bears.
+    Groups are also added and removed while it runs. The caller knows which groups should exist; the groups present at
+    the last stop are listed on disk (``identity.known_groups``), so that each is opened at the start, before anything
+    is sent. Replicas need not agree at every moment: messages for a missing group are lost, which Raft tolerates.
 
-    Any exception while driving ends the whole replica (fail-stop): ``healthy`` turns false, what was proposed is
-    answered Unknown, nothing is sent any more.
+    Any exception while driving ends the whole replica (fail-stop): ``healthy`` turns false, open proposals are
+    answered Unknown, and nothing more is sent.
     """
 
     def __init__(
@@ -68,8 +68,10 @@ class RaftHost:
         random: Random | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """``peers`` are all replicas, this one included: name -> host:port. ``network`` None: gRPC between them,
-        in plain text if ``tls`` is None."""
+        """``peers``: all replicas, including this one: name -> host:port.
+
+        ``network``: ``None`` means gRPC between them, in plain text if ``tls`` is ``None``.
+        """
         if name not in peers:
             raise ValueError(f"raft: {name} is not among the replicas {sorted(peers)}")
         self._name = name
@@ -83,12 +85,12 @@ class RaftHost:
         self._wake = threading.Event()
         self._network = network
         if network is None and self._others:
-            from photon.idregistry.raft.wire import GrpcNetwork  # not for embedded use
+            from photon.idregistry.raft.wire import GrpcNetwork  # not needed for embedded use
 
             self._network = GrpcNetwork({each: peers[each] for each in self._others}, tls, clock)
         self._random = random or Random()
         self._groups = {number: self._make_group(number, machine) for number, machine in sorted(machines.items())}
-        """Replaced, never altered: other threads look into it."""
+        """Replaced, never modified: other threads read it."""
         self._identity: Identity | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -105,18 +107,18 @@ class RaftHost:
         self._connected: set[str] = set()
         self._sent: dict[str, float] = {}
         self._full = False
-        self.dropped = 0  # messages received and thrown away: inbox full, of no group, or unreadable
+        self.dropped = 0  # messages received and dropped: inbox full, unknown group, or unreadable
 
     # --- any thread -------------------------------------------------------------------------------------------
 
     @property
     def healthy(self) -> bool:
-        """False before ``start``, after ``stop``, and once the replica stopped by itself."""
+        """False before ``start``, after ``stop``, and once the replica has stopped by itself."""
         return self._running and self.failure is None
 
     @property
     def writable(self) -> bool:
-        """False while the disk is full; the replica takes no part then, and goes on by itself when there is room."""
+        """False while the disk is full; the replica takes no part then, and resumes by itself once there is room."""
         return all(group.state().writable for group in self._groups.values())
 
     def group(self, number: int) -> Group:
@@ -125,16 +127,15 @@ class RaftHost:
 
     @property
     def numbers(self) -> list[int]:
-        """Numbers of the groups that are here now, ascending."""
+        """Numbers of the present groups, ascending."""
         return sorted(self._groups)
 
     def add_group(self, number: int, machine: StateMachine) -> Future[Group | None]:
-        """Opens a group while the replica runs; the future is done when it is durably here and takes part.
+        """Opens a group while the replica runs; the future is done when the group is durable and takes part.
 
-        For a group that is new on this replica: one with much on its disk would hold up the others while it is read
-        (give it to the constructor). While the disk is full it waits. The future gets RaftStopped when the group
-        was removed here before, or the replica ended first. Raises ValueError when it is here, or there are
-        GROUPS_MAX. Thread-safe.
+        For a group that is new on this replica: reading a large one from disk would block the others (give it to the
+        constructor). Waits while the disk is full. The future gets RaftStopped if the group was removed here before,
+        or the replica ended first. Raises ValueError if the group is present, or there are GROUPS_MAX. Thread-safe.
         """
         with self._lock:
             coming = {change.number for change in self._changes if change.machine is not None}
@@ -145,10 +146,10 @@ class RaftHost:
             return self._queue_change(_Change(number, machine))
 
     def remove_group(self, number: int) -> Future[Group | None]:
-        """Ends a group and deletes its files, for ever: open proposals are answered Unknown, its number is noted.
+        """Permanently ends a group and deletes its files: open proposals are answered Unknown, its number is noted.
 
-        For a group of which no replica needs anything any more. The future is done when that is durable. Raises
-        KeyError when it is not here. Thread-safe.
+        For a group that no replica needs any more. The future is done when this is durable. Raises KeyError if the
+        group is not present. Thread-safe.
         """
         with self._lock:
             if number not in self._groups or any(change.number == number for change in self._changes):
@@ -156,21 +157,21 @@ class RaftHost:
             return self._queue_change(_Change(number, None))
 
     def transfer_leadership(self, number: int, to: str | None = None) -> None:
-        """Where this replica leads the group: another one shall (None: the one that is furthest). Thread-safe.
+        """If this replica leads the group, lets another one lead (``None``: the one that is furthest). Thread-safe.
 
-        Best effort: the caller watches ``state``. Raises KeyError, and ValueError when ``to`` is no other replica.
+        Best effort: the caller watches ``state``. Raises KeyError, and ValueError if ``to`` is no other replica.
         """
         self._groups[number].transfer(to)
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
-        """Registers the RaftPeer service, if there are peers and they speak gRPC. Call before the server starts."""
+        """Registers the RaftPeer service, if there are peers that use gRPC. Call before the server starts."""
         from photon.idregistry.raft.wire import GrpcNetwork
 
         if isinstance(self._network, GrpcNetwork):
             self._network.add_to_server(server)
 
     def hang_up(self) -> None:
-        """Ends the peers' streams to ``add_to_server``'s server; on its event loop."""
+        """Ends the peers' streams to the server of ``add_to_server``; call on its event loop."""
         from photon.idregistry.raft.wire import GrpcNetwork
 
         if isinstance(self._network, GrpcNetwork):
@@ -178,11 +179,11 @@ class RaftHost:
 
     @property
     def waited_for(self) -> bool:
-        """Whether a proposal made here has no answer yet."""
+        """True if a proposal made here has no answer yet."""
         return any(group.waited_for for group in self._groups.values())
 
     def start(self) -> None:
-        """Returns when the disks are read and the thread runs. Raises what reading raised."""
+        """Returns once the disks are read and the thread runs. Raises the errors of reading."""
         if self._thread is not None:
             raise RuntimeError("raft: a host starts once")
         ready = threading.Event()
@@ -235,7 +236,10 @@ class RaftHost:
     # --- the driving thread -----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Reads the disks and joins the network. For a simulation, which has no thread; else ``start`` does it."""
+        """Reads the disks and joins the network.
+
+        For a simulation, which has no thread; otherwise ``start`` does it.
+        """
         self._identity = Identity(
             disk=self._disk,
             directory=self._directory,
@@ -246,7 +250,7 @@ class RaftHost:
             entropy=self._entropy,
         )
         for number in self._identity.removed:
-            delete_group(self._disk, self._directory, number)  # it may have ended in the middle of that
+            delete_group(self._disk, self._directory, number)  # deletion may have been interrupted
         for group in self._groups.values():
             group.open()
         self._identity.made(list(self._groups))
@@ -258,7 +262,7 @@ class RaftHost:
         self._running = True
 
     def pump(self) -> float:
-        """Does all there is to do; answers the monotonic time of the next pump if nothing arrives.
+        """Does all pending work; returns the monotonic time of the next pump if nothing arrives.
 
         Any exception must end the replica.
         """
@@ -310,7 +314,8 @@ class RaftHost:
                 delay = min(due - self._clock.monotonic(), _SLEEP_MAX)
                 if delay > 0:
                     self._wake.wait(delay)
-        except (RaftStopped, DiskFull) as e:  # full at a start: there is nothing in memory to keep still with
+        # full at a start: nothing is in memory yet, so the replica cannot just wait
+        except (RaftStopped, DiskFull) as e:
             self.failure = e
             log.error("raft.stopped", replica=self._name, reason=str(e))
         except OSError as e:
@@ -344,7 +349,7 @@ class RaftHost:
 
     def _queue_change(self, change: _Change) -> Future[Group | None]:
         """Queues a change; the lock is held."""
-        change.done.set_running_or_notify_cancel()  # it happens, whoever still waits
+        change.done.set_running_or_notify_cancel()  # it happens even if nobody waits for it
         if self._ended:
             change.done.set_exception(self._over())
         else:
@@ -353,7 +358,7 @@ class RaftHost:
         return change.done
 
     def _change_groups(self, now: float) -> None:
-        """One change a round, as each takes several syncs."""
+        """Makes one change per round, as each takes several syncs."""
         if not self._changes or now < self._change_after:
             return
         assert self._identity is not None
@@ -383,7 +388,7 @@ class RaftHost:
             change.done.set_result(group)
 
     def _add_now(self, identity: Identity, number: int, machine: StateMachine) -> RaftGroup:
-        """Votes and entries of it leave this replica only after its directory and its name are durable."""
+        """The group's votes and entries leave this replica only after its directory and name are durable."""
         group = self._make_group(number, machine)
         try:
             group.open()
@@ -399,10 +404,10 @@ class RaftHost:
         return group
 
     def _remove_now(self, identity: Identity, number: int) -> None:
-        """Noted before anything is deleted: a journal that is gone without a note is a lost one."""
+        """Noted before anything is deleted: a journal that is missing without a note counts as lost."""
         identity.unmade(number)
         group = self._groups.get(number)
-        if group is not None:  # else a full disk stopped the deleting, and it goes on now
+        if group is not None:  # otherwise a full disk stopped the deletion, which now continues
             with self._lock:
                 self._groups = {each: other for each, other in self._groups.items() if each != number}
             _answer(group.close(healthy=True))
@@ -459,5 +464,5 @@ def _answer(outcomes: Sequence[Outcome]) -> None:
     for done, outcome in outcomes:
         try:
             done(outcome)
-        except Exception:  # the proposer's own affair: nothing here depends on it
+        except Exception:  # the proposer's own problem: nothing here depends on it
             log.exception("raft.done_raised")

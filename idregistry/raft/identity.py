@@ -1,14 +1,13 @@
 """Which replica a directory belongs to, so that a wiped or swapped disk does not rejoin under its old name.
 
-A replica that forgot its log and vote, and votes again, can take acknowledged entries away. So the directory gets an
-id drawn at random when it is made; each peer notes it durably when it first hears it, and refuses another one under
-the same name ever after.
+A replica that lost its log and vote, and votes again, can destroy acknowledged entries. So a new directory gets a
+random id; each peer notes it durably when it first hears it, and from then on refuses another id under the same name.
 
-It also notes the groups that this replica has: a journal that is gone is missed at the next start, groups that were
-added at run time are found again (``known_groups``), and one that was removed is never opened again under its number.
+It also notes the groups that this replica has: a journal that is gone is missed at the next start, groups added at
+run time are found again (``known_groups``), and a removed group is never opened again under its number.
 
-And it is where the membership stands: the deployment file only says with which one a new directory begins. The next
-one is noted by ``follow`` and taken up by the next start.
+The membership is stored there, too: the deployment file only gives the membership of a new directory. ``follow``
+notes the next one, and the next start adopts it.
 
 File ``replica``: magic "PHOTREPL", version u8, crc32 u32 little-endian, msgpack of ``_Record``.
 """
@@ -37,7 +36,7 @@ DISK_ID_BYTES = 16
 _HEADER = struct.Struct("<8sBI")
 _GROUP_PREFIX = "group-"
 REPLICA = "replica"  # the file's name
-BUILDING = "seed.new"  # within a directory: where it is filled, before the file ``replica`` is moved into its place
+BUILDING = "seed.new"  # subdirectory that is filled before the file ``replica`` is moved into its place
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -48,7 +47,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     groups: list[int]
     peers: dict[str, bytes]
     removed: list[int]
-    addresses: dict[str, str]  # of the members, as of the last start
+    addresses: dict[str, str]  # of the members, at the last start
     following: tuple[int, dict[str, str]] | None = None  # the next membership: epoch, members with their addresses
 
 
@@ -60,14 +59,14 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class KnownGroups:
-    """What a replica's directory says of its groups, ascending."""
+    """The groups of a replica according to its directory, ascending."""
 
     present: tuple[int, ...]  # groups whose journals exist: to be opened at the next start
-    removed: tuple[int, ...]  # were here, and never come back under these numbers
+    removed: tuple[int, ...]  # were here, and never return under these numbers
 
 
 def known_groups(disk: Disk, directory: Path) -> KnownGroups:
-    """Read before a ``RaftHost`` is made; nothing at all before the first start. Raises RaftStopped, OSError."""
+    """Read before a ``RaftHost`` is made; empty before the first start. Raises RaftStopped, OSError."""
     path = directory / REPLICA
     if not disk.exists(path):
         return KnownGroups((), ())
@@ -76,8 +75,11 @@ def known_groups(disk: Disk, directory: Path) -> KnownGroups:
 
 
 def membership(disk: Disk, directory: Path, configured: Membership) -> Membership:
-    """What a replica starts in: ``configured`` for a new directory, or if that is of a higher epoch; else what its
-    directory says, with the addresses as configured where they are. Raises RaftStopped, OSError."""
+    """The membership in which a replica starts.
+
+    ``configured`` for a new directory, or if its epoch is higher; otherwise the directory's, with addresses as
+    configured where they are. Raises RaftStopped, OSError.
+    """
     path = directory / REPLICA
     if not disk.exists(path):
         return configured
@@ -107,7 +109,7 @@ def delete_group(disk: Disk, directory: Path, group: int) -> None:
 
 
 class Identity:
-    """This replica's, and what it knows of its peers'. ``check`` is thread-safe."""
+    """This replica's identity, and those it knows of its peers. ``check`` is thread-safe."""
 
     def __init__(
         self,
@@ -120,8 +122,10 @@ class Identity:
         groups: Collection[int],
         entropy: Callable[[int], bytes],
     ) -> None:
-        """Reads or makes the directory's identity. ``members``: a mapping has their addresses. Raises RaftStopped
-        when it is not this replica's."""
+        """Reads or creates the directory's identity. ``members``: as a mapping it has their addresses.
+
+        Raises RaftStopped if the identity is not this replica's.
+        """
         self._addresses = dict(members) if isinstance(members, Mapping) else {}
         self._disk = disk
         self._path = directory / REPLICA
@@ -136,23 +140,25 @@ class Identity:
         self.hello = Hello(name, self._record.disk, epoch)
 
     def made(self, groups: Collection[int]) -> None:
-        """Notes that the groups' journals exist from now on."""
+        """Notes that the groups' journals exist."""
         with self._lock:
             known = sorted({*self._record.groups, *groups})
             if known != self._record.groups:
                 self._write(msgspec.structs.replace(self._record, groups=known))
 
     def unmade(self, group: int) -> None:
-        """Notes that the group is no more: its files may go, and its number is not used again."""
+        """Notes that the group is removed: its files may go, and its number is not used again."""
         with self._lock:
             record = self._record
             left = [each for each in record.groups if each != group]
             self._write(msgspec.structs.replace(record, groups=left, removed=sorted({*record.removed, group})))
 
     def follow(self, epoch: int, members: Mapping[str, str]) -> str:
-        """Notes durably the next membership, which the next start takes up; never another one for the same epoch, so
-        that no two of them can have a majority each. Who is not in it is not listened to from now on. Empty: done;
-        else why not. Raises OSError."""
+        """Notes the next membership durably; the next start adopts it.
+
+        Never notes another one for the same epoch, so no two memberships can each have a majority. From now on
+        replicas outside it are ignored. Returns why it refused, empty if done. Raises OSError.
+        """
         with self._lock:
             record = self._record
             if epoch != record.epoch + 1:
@@ -176,7 +182,7 @@ class Identity:
         return tuple(self._record.removed)
 
     def check(self, hello: Hello) -> Refused | None:
-        """Whether to listen to a peer; its disk is noted durably the first time."""
+        """Decides if a peer may be heard (``None``: yes); its disk is noted durably the first time."""
         record = self._record
         if record.following is not None and hello.name not in record.following[1]:
             return Refused(f"{record.name} has agreed to members without {hello.name}: it was replaced", fatal=False)
@@ -187,7 +193,7 @@ class Identity:
         with self._lock:
             record = self._record
             known = record.peers.get(hello.name, hello.disk)
-            if known != hello.disk:  # in whatever epoch: wiped ones are back in the first, and could be its majority
+            if known != hello.disk:  # in any epoch: wiped replicas are back in the first, and could be its majority
                 return Refused(
                     f"{record.name} knows replica {hello.name} with another disk: this one was wiped or copied, and "
                     f"has forgotten what it acknowledged; restore its disk, or replace it by a replica of a new name",
@@ -198,7 +204,7 @@ class Identity:
             if hello.name not in record.peers:
                 try:
                     self._write(msgspec.structs.replace(record, peers={**record.peers, hello.name: hello.disk}))
-                except OSError as e:  # a full disk, mostly; written whole and anew at the next try
+                except OSError as e:  # usually a full disk; written again as a whole at the next try
                     return Refused(f"{record.name} cannot note the disk of {hello.name}: {e}", fatal=False)
         return None
 
@@ -237,7 +243,7 @@ class Identity:
             raise RaftStopped(f"{directory} was not filled to its end: repeat the call that was cut short")
 
     def _write(self, record: _Record) -> None:
-        """Believed only once it is durable."""
+        """The record counts only once it is durable."""
         body = msgspec.msgpack.encode(record)
         self._disk.replace(self._path, _HEADER.pack(MAGIC, VERSION, zlib.crc32(body)) + body)
         self._record = record

@@ -1,13 +1,13 @@
 """The log, term and vote of one group on disk.
 
-One segment file is live at a time, ``journal-<16 digits>.log``; its layout stands in ``segment_file.py``.
+One segment file is live at a time, ``journal-<16 digits>.log``; ``segment_file.py`` has its layout.
 
-A full disk is not the end: what was written in part is cut off again, everything stays in memory, and ``sync`` may be
-tried again. Until it succeeds nothing of it may leave the replica.
+A full disk is not fatal: a partial write is cut off again, everything stays in memory, and ``sync`` may be tried
+again. Until it succeeds nothing of this may leave the replica.
 
-At each start all that is alive is written to a new segment: so what an earlier process wrote but perhaps failed to
-sync is made durable before anything is answered from it (protocol rule 7). After each snapshot too, slice by slice,
-while the log goes on in the old segment (``Move``): however long the log is, nobody waits for it.
+Each start writes all live entries to a new segment: so writes of an earlier process that it may have failed to sync
+are durable before any answer depends on them (protocol rule 7). So does each snapshot, slice by slice, while the log
+continues in the old segment (``Move``): even a long log causes no wait.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ SLICE_BYTES = 1 << 20
 
 
 class Move:
-    """A journal on its way to its next segment: written slice by slice beside the live one, which goes on meanwhile.
+    """A journal on its way to its next segment: written slice by slice next to the live one, which continues
+    meanwhile.
 
-    First come the entries that were alive when it began, then whatever was appended to the live segment since, in the
-    same order. When nothing is left, the new one is whole and durable, and takes the old one's place. After an
-    OSError it must be closed, and another one begun.
+    First come the entries that were live at the beginning, then those appended to the live segment since, in the same
+    order. When nothing is left, the new segment is whole and durable, and replaces the old one. After an OSError it
+    must be closed, and another move begun.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Move:
         self._later.append(payload)
 
     def step(self) -> int | None:
-        """Writes and syncs a slice; bytes of the file once it is whole. Raises OSError."""
+        """Writes and syncs a slice; returns the file's bytes once it is whole. Raises OSError."""
         file = self._file
         parts: list[bytes] = []
         if file is None:
@@ -82,7 +83,8 @@ class Move:
         ended = False
         while size < SLICE_BYTES:
             payload = next(self._alive, None)
-            # What was alive is vouched for by the header's seal, what came later by how much was durable before it.
+            # The header's seal vouches for the initial entries, and the durable length in each later frame for the
+            # entries before it.
             if payload is not None:
                 parts.append(self._frame(self.frames, 0, payload))
             elif self._later:
@@ -109,12 +111,12 @@ class Move:
 class Journal:
     """Implements the library's journal. Changes are in memory until ``sync``. Not thread-safe.
 
-    Raises RaftStopped for damaged files, OSError when writing fails; after either the replica must stop. DiskFull:
-    nothing of what is not yet synced may leave the replica, and ``sync`` must be called again before anything else.
+    Raises RaftStopped for damaged files, OSError if writing fails; after either the replica must stop. After DiskFull
+    nothing that is not synced may leave the replica, and ``sync`` must be called again before anything else.
     """
 
     def __init__(self, directory: Path, disk: Disk, memory: int = LOG_MEMORY_BYTES) -> None:
-        """``memory``: bytes of the newest commands that are kept, about; the others are read when they are wanted."""
+        """``memory``: about how many bytes of the newest commands are kept; others are read when needed."""
         self._directory = directory
         self._disk = disk
         self._memory = memory
@@ -123,13 +125,13 @@ class Journal:
         self._pending = bytearray()
         self._rewrite = True
         self._number = 0
-        self._whole = 0  # bytes of the file that were written whole
+        self._whole = 0  # bytes of the file that were written completely
         self._synced = 0  # bytes of the file that are durable
-        self._proven = True  # a frame behind the durable part says so
+        self._proven = True  # a frame after the durable part says so
         self._file: AppendFile | None = None
         self._move_wanted = False
-        self._move: Move | None = None  # the move to the next segment that is under way
-        self._move_end = 0  # bytes of the next segment, with what it has yet to get
+        self._move: Move | None = None  # the move to the next segment under way
+        self._move_end = 0  # bytes of the next segment, including those still to be written
         self.syncs = 0
         disk.make_dir(directory)
         segments = segments_in(disk, directory)
@@ -161,12 +163,12 @@ class Journal:
             self._pending += CUT.pack(KIND_CUT, self._log.first + position)
 
     def deleteEntriesTo(self, position: int) -> None:  # noqa: N802 - the library's name
-        """Removes the entries before the position; the file follows with the next syncs."""
+        """Removes the entries before the position; the file is shortened by the next syncs."""
         if position <= 0:
             return
         self._give_up_move()
         self._log.drop_before(position)
-        self._move_wanted = True  # begins once nothing is pending: that would stand in the new segment twice
+        self._move_wanted = True  # begins once nothing is pending, which would be in the new segment twice
 
     @overload
     def __getitem__(self, item: int) -> Entry: ...
@@ -175,7 +177,7 @@ class Journal:
     def __getitem__(self, item: slice) -> list[Entry]: ...
 
     def __getitem__(self, item: int | slice) -> Entry | list[Entry]:
-        """A slice of whole entries. Of single ones the library wants index and term only, and often: no command."""
+        """A slice of whole entries. For single entries the library needs, often, only index and term: no command."""
         log = self._log
         if isinstance(item, slice):
             return [log.entry(position) for position in range(*item.indices(len(log)))]
@@ -186,7 +188,7 @@ class Journal:
         return len(self._log)
 
     def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
-        """Not kept: a commit index saved beside the log can lie past it, and hangs the library's start."""
+        """Not kept: a separately saved commit index can lie past the log, and hangs the library's start."""
 
     def getRaftCommitIndex(self) -> int:  # noqa: N802
         return 1
@@ -203,7 +205,7 @@ class Journal:
         return self._vote
 
     def onOneSecondTimer(self) -> None:  # noqa: N802
-        """The library's moment to flush; sync() is ours."""
+        """The library's moment to flush; we call ``sync`` instead."""
 
     def _destroy(self) -> None:
         self.close()
@@ -232,14 +234,14 @@ class Journal:
         return self._log.term(index - self._log.first)
 
     def entry_at(self, index: int) -> Entry:
-        """The entry with its command, from memory or from the disk."""
+        """The entry with its command, from memory or disk."""
         return self._log.entry(index - self._log.first)
 
     def align(self, index: int, term: int) -> None:
         """Makes the log continue a snapshot of the state after entry (index, term).
 
-        Entries behind it stay if the log holds that very entry; else the snapshot is all there is. A process killed
-        between installing a snapshot and cutting the log leaves exactly this to be done at its next start.
+        Entries after it stay if the log contains that very entry; otherwise only the snapshot remains. A process
+        killed between installing a snapshot and cutting the log leaves this work for its next start.
         """
         if len(self._log) and self.first > index:
             raise RaftStopped(
@@ -249,7 +251,7 @@ class Journal:
         if len(self._log) and index <= self.last and self.term_at(index) == term:
             return
         self.clear()
-        self.add(NO_OP, index, term)  # stands for an applied entry: only its index and term are ever looked at
+        self.add(NO_OP, index, term)  # replaces an applied entry: only its index and term are ever read
 
     def cut_before(self, index: int, margin: int) -> None:
         """Forgets entries below ``index``, but keeps up to ``margin`` bytes of them."""
@@ -297,20 +299,20 @@ class Journal:
 
     @property
     def moving(self) -> bool:
-        """Whether the next ``sync`` has something to do in any case."""
+        """True if the next ``sync`` has work in any case."""
         return self._move is not None or self._move_wanted
 
     def _move_on(self, move: Move) -> None:
-        """Writes one slice of the next segment; with the last one, that is the live one."""
+        """Writes one slice of the next segment, which becomes the live one with the last slice."""
         try:
             with no_space(self._directory):
                 size = move.step()
-        except DiskFull:  # the old segment is whole; the next snapshot tries again
+        except DiskFull:  # the old segment is whole; the next snapshot retries
             self._give_up_move()
             return
         if size is not None:
             self._move = None
-            self._rewrite = True  # should this fail, nobody knows which segment the next start will find
+            self._rewrite = True  # if this fails, the next start may find either segment
             with no_space(self._directory):
                 self._put_in_place(self._segment + 1, move.frames, size)
             self._rewrite = self._proven = False
@@ -322,11 +324,11 @@ class Journal:
         self._log.moving(None)
 
     def _append(self, payload: bytes) -> None:
-        """One frame, whole or not at all."""
+        """Writes one frame, completely or not at all."""
         path = self._path(self._segment)
         with no_space(path):
             if self._file is None:
-                self._disk.truncate(path, self._whole)  # what a full disk left of the last try
+                self._disk.truncate(path, self._whole)  # left by the last try on a full disk
                 self._file = self._disk.append(path)
             try:
                 self._file.write(frame(self._segment, self._number, self._synced, payload))
@@ -365,7 +367,7 @@ class Journal:
         )
 
     def _put_in_place(self, segment: int, frames: int, size: int) -> None:
-        """The temporary file, whole and durable, is the live segment from now on."""
+        """Makes the temporary file, whole and durable, the live segment."""
         path = self._path(segment)
         self._disk.rename(self._directory / "journal.tmp", path)
         self._disk.sync_dir(self._directory)
@@ -398,7 +400,7 @@ class Journal:
             ) from None
 
     def _replay(self, payload: bytes, begin: int) -> None:
-        """``begin``: where it stands in the file."""
+        """``begin``: its offset in the file."""
         at = 0
         while at < len(payload):
             kind = payload[at]
@@ -434,7 +436,7 @@ def segments_in(disk: Disk, directory: Path) -> list[int]:
 
 
 def _frame_ends(entries: EntryLog, size: int) -> list[int]:
-    """Where the frames of a new segment end, as positions in the entries; the first begins with ``size`` bytes."""
+    """The ends of a new segment's frames, as positions in the entries; the first frame begins with ``size`` bytes."""
     ends = []
     for position in range(len(entries)):
         size += ENTRY.size + entries.length(position)
@@ -445,7 +447,7 @@ def _frame_ends(entries: EntryLog, size: int) -> list[int]:
 
 
 def _offsets(entries: EntryLog, ends: Sequence[int], size: int) -> tuple[array[int], int]:
-    """Where the commands come to stand in a new segment of these frames, and its bytes."""
+    """The commands' offsets in a new segment with these frames, and its size in bytes."""
     offsets = array("Q")
     at, begin = HEADER_BYTES + size, 0
     for end in ends:

@@ -13,58 +13,62 @@ from photon.config.errors import PhotonError
 COMMAND_BYTES_MAX = 1 << 20  # a larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB
 MESSAGE_BYTES_MAX = 2 * COMMAND_BYTES_MAX + (64 << 10)
 """One message between replicas: entries stop being added once they reach COMMAND_BYTES_MAX."""
-FRAME_BYTES_MAX = 3 << 20  # messages of one frame on the wire (a single message always fits)
+FRAME_BYTES_MAX = 3 << 20  # messages in one frame on the wire (a single message always fits)
 FRAME_MESSAGES_MAX = 4096
 ENTRIES_MAX = 1024  # entries in one append message
-APPLIED_AT_ONCE = 64  # entries that a step applies: some 20 ms of small ones, 200 ms of full ones
-ENTRY_COST = 4 << 10  # to replay an entry costs as much as so many bytes of full ones, however small it is
+APPLIED_AT_ONCE = 64  # entries applied per step: some 20 ms for small ones, 200 ms for full ones
+ENTRY_COST = 4 << 10  # replaying an entry costs as much as this many bytes of full ones, however small it is
 APPENDS_IN_FLIGHT = 8  # append messages with entries that may be on their way to one peer
 SNAPSHOT_SLICE_BYTES = 1 << 20
-"""Written, and synced, of a snapshot in one step, so that a dump never blocks the group for long."""
-SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20  # what StateMachine.snapshot may yield at once
-STREAM_S = 0.05  # entries that follow others as soon as this are a stream
+"""Bytes of a snapshot written and synced per step, so that a dump never blocks the group for long."""
+SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20  # largest chunk that StateMachine.snapshot may yield
+STREAM_S = 0.05  # entries that follow others within this time are a stream
 COMMIT_TOLD_S = 0.01
-"""In a stream followers hear of a commit with the next entries, or by a message of its own so long after the last
-ones: such messages would be half of all. A single entry's commit is told at once."""
+"""Within a stream, followers hear of a commit with the next entries, or in a separate message this long after the
+last ones: otherwise such messages would be half of all. A single entry's commit is sent at once.
+"""
 TRANSFER_BYTES = 512 << 10  # bytes of a snapshot in one message to a follower
-QUEUE_BYTES_MAX = 32 << 20  # waiting for one peer; beyond it the oldest is dropped (Raft tolerates loss)
-INBOX_BYTES_MAX = 64 << 20  # received and not yet handled; beyond it the newest is dropped
+QUEUE_BYTES_MAX = 32 << 20  # waiting for one peer; beyond it the oldest messages are dropped (Raft tolerates loss)
+INBOX_BYTES_MAX = 64 << 20  # received and not yet handled; beyond it the newest messages are dropped
 LOG_MEMORY_BYTES = 4 << 20  # bytes of the newest commands of a group that stay in memory
-GROUPS_MAX = 1024  # groups of one replica; beyond it none is added
-PROPOSALS_MAX = 4096  # waiting in one group; beyond it a proposal is answered NotLeader, as it was not proposed
+GROUPS_MAX = 1024  # per replica; beyond it no group is added
+PROPOSALS_MAX = 4096  # waiting in one group; beyond it a proposal is answered NotLeader, since it was not proposed
 
 
 @dataclass(frozen=True, slots=True)
 class RaftOptions:
-    """How a replica behaves; the defaults suit replicas up to some 100 ms apart."""
+    """Tuning of a replica; the defaults suit replicas up to some 100 ms apart."""
 
     election_min: float = 0.4
     """A follower that hears no leader for a random time between these two stands for election."""
     election_max: float = 0.8
     first_min: float = 0.05
-    """One that has just started has heard nobody yet: it asks after a random time between these two. Whoever hears a
-    leader says no, and where all have just started nobody need be waited for."""
+    """A replica that has just started has heard nobody yet: it asks after a random time between these two.
+
+    Replicas that hear a leader say no, and if all have just started there is nobody to wait for.
+    """
     first_max: float = 0.25
     heartbeat: float = 0.12  # must be below a third of election_min
-    leader_patience: float = 1.6  # a leader that hears no majority for so long steps down
-    peer_silence: float = 2.0  # a peer not heard for so long counts as disconnected: nothing is sent to it but pings
+    leader_patience: float = 1.6  # a leader that hears no majority for this time steps down
+    peer_silence: float = 2.0  # a peer silent for this time counts as disconnected: it gets only pings
     ping: float = 0.5
-    disk_retry: float = 0.5  # after a write failed on a full disk it is tried again so often
-    transfer_retry: float = 1.0  # an unanswered snapshot message is sent again after this
-    in_flight: int = 4  # entries of one group proposed and not yet committed
+    disk_retry: float = 0.5  # interval of retries after a write failed on a full disk
+    transfer_retry: float = 1.0  # an unanswered snapshot message is sent again after this time
+    in_flight: int = 4  # entries of one group that are proposed and not yet committed
     log_bytes: int = 16 << 20
-    """The log is compacted above the larger of this and log_ratio of the last snapshot; each entry since then counts
-    for ENTRY_COST more than its size."""
+    """The log is compacted when it exceeds both this and log_ratio of the last snapshot; each entry since then counts
+    ENTRY_COST more than its size.
+    """
     log_ratio: float = 0.5
     """For each byte of the log two of a snapshot are written, and a start reads half a snapshot more."""
     log_memory: int = LOG_MEMORY_BYTES
-    """The newest commands of a group are kept, the others are read when a follower needs them."""
+    """The newest commands of a group are kept in memory; older ones are read when a follower needs them."""
     log_margin: int = 1 << 20
     """Bytes of applied entries kept through a compaction, so that a follower slightly behind needs no snapshot."""
     timer_grid: float = 0.02
     """Timers of all groups are rounded up to multiples of it, so that many idle groups wake together."""
     rest_after: float = 1.0
-    """A group in which nothing happens for so long stops its heartbeats and timers until something does."""
+    """A group without activity for this time stops its heartbeats and timers until something happens."""
     epoch: int = 1  # of the membership: messages of another epoch are refused
 
     def __post_init__(self) -> None:
@@ -82,16 +86,16 @@ class RaftOptions:
 
 
 class RaftStopped(PhotonError):
-    """The replica may not go on: damaged files, a broken invariant. The message says what, where and what to do."""
+    """The replica must stop: damaged files, a broken invariant. The message says what, where and what to do."""
 
 
 class DiskFull(PhotonError):
-    """Nothing could be written; the replica waits for room and keeps still meanwhile."""
+    """Nothing could be written; the replica waits for room and stays silent meanwhile."""
 
 
 @contextmanager
 def no_space(path: Path) -> Iterator[None]:
-    """Tells a full disk, which passes, from other failures, after which a process may not trust its files."""
+    """Tells a full disk, which is temporary, from other failures, after which a process may not trust its files."""
     try:
         yield
     except OSError as e:

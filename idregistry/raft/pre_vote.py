@@ -1,4 +1,4 @@
-"""Asking before standing for election, so that a replica that cannot win disturbs nobody (Raft's pre-vote)."""
+"""Asks before standing for election, so that a replica that cannot win disturbs nobody (Raft's pre-vote)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEVER = float("inf")
 
 
 class Canvassing:
-    """One group's, on one replica. All calls inside ``library_time``."""
+    """The pre-vote of one group on one replica. All calls inside ``library_time``."""
 
     def __init__(self, core: Core, journal: Journal, peers: Sequence[str], options: RaftOptions) -> None:
         self._core = core
@@ -24,7 +24,7 @@ class Canvassing:
         self._canvass = rules.Canvass(len(peers) + 1)
 
     def begin(self, now: float) -> list[tuple[str, Message]]:
-        """Questions to all, where this replica has heard no leader for long enough to stand."""
+        """Questions to all replicas, once this one has heard no leader for long enough to stand."""
         core = self._core
         if core.leads() or not self._peers or not _NEVER > now - core.deadline() > 0:
             return []
@@ -35,7 +35,7 @@ class Canvassing:
         return [(peer, ask) for peer in self._peers]
 
     def asked(self, message: AskVotes, *, silence: float) -> WouldVote:
-        """Whether this replica would vote for who asks. ``silence``: seconds since it heard its leader."""
+        """Tells the asking replica if this one would vote for it. ``silence``: seconds since it heard its leader."""
         core = self._core
         if message.term - 1 > core.term():
             core.learn(message.term - 1)
@@ -52,7 +52,7 @@ class Canvassing:
         return WouldVote(message.term, core.term(), yes)
 
     def answered(self, peer: str, answer: WouldVote) -> None:
-        """It stands once a majority would vote for it."""
+        """Stands for election once a majority would vote for this replica."""
         core = self._core
         if answer.term > core.term():
             core.learn(answer.term)

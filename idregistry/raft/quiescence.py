@@ -1,13 +1,14 @@
-"""Groups that do nothing cost nothing: no heartbeats, no timers, until something happens.
+"""Stops heartbeats and timers of idle groups until something happens, so that they cost nothing.
 
-The leader of a group in which all is committed, and everywhere, and was for a while, tells its followers to sleep
-(``Sleep``); once all that are heard have (``Asleep``) it rests too. Whether a resting leader lives is then known from
-its process: replicas hear of each other twice a second, whatever groups they share, and a peer that falls silent, or
-comes back, wakes all groups. So does any message that is not part of going to sleep, and any proposal.
+When everything in a group has been committed on all replicas for a while, its leader tells its followers to sleep
+(``Sleep``); once all followers that are heard have answered (``Asleep``), the leader rests too. From then on the
+leader's process shows if it lives: replicas hear from each other twice a second, regardless of the groups they share,
+and a peer that falls silent, or comes back, wakes all groups. So does any message that is not part of going to sleep,
+and any proposal.
 
-This is about when to send and to wait, no more: votes, terms and logs are what they are. A follower that sleeps
-though its leader leads no more is woken by the one who asks for its vote. A leader whose disk is full lives but leads
-no more: it says so (``KeepsStill``), as those that sleep would wait for it as long as its process lives.
+This only affects when to send and to wait: votes, terms and logs do not change. If a sleeping follower's leader no
+longer leads, the replica that asks for its vote wakes it. A leader whose disk is full lives but no longer leads: it
+says so (``KeepsStill``), since sleeping followers would wait for it as long as its process lives.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Messages = Sequence[tuple[str, Message]]
 
 
 class Resting:
-    """One group's. All calls within ``library_time``."""
+    """The rest of one group. All calls within ``library_time``."""
 
     def __init__(self, core: Core, journal: Journal, peers: Sequence[str], options: RaftOptions) -> None:
         self._core = core
@@ -41,12 +42,15 @@ class Resting:
         self.rests = False
 
     def disturb(self) -> None:
-        """Something happened that no message tells: the next step wakes."""
+        """Notes an event that no message reports: the next step wakes the group."""
         self._disturbed = True
 
     # -- a step begins ------------------------------------------------------------------------------------------
     def sleeps_on(self, messages: Messages, *, wanted: bool) -> bool:
-        """Whether only late messages of going to sleep are to be answered. ``wanted``: there is a proposal."""
+        """True if the group sleeps on and only answers late messages of going to sleep.
+
+        ``wanted``: there is a proposal.
+        """
         return self.rests and not wanted and not self._disturbed and all(self._is_late(m) for _, m in messages)
 
     def answers(self, messages: Messages) -> Out:
@@ -60,7 +64,10 @@ class Resting:
         return out
 
     def wake(self, messages: Messages, now: float, heard_at: float) -> float:
-        """Everything begins anew. When the leader was last heard: ``heard_at``, unless it has rested as follower."""
+        """Starts everything again.
+
+        Returns when the leader was last heard: ``heard_at``, unless the group rested as a follower.
+        """
         rested = self.rests
         self.rests = self._disturbed = False
         if not rested:
@@ -90,7 +97,10 @@ class Resting:
 
     # -- a step ends --------------------------------------------------------------------------------------------
     def settle(self, *, idle: bool, now: float) -> Out:
-        """``idle``: nothing waits, is written or is read here. What to send; afterwards it may rest."""
+        """``idle``: nothing waits, is written or is read here.
+
+        Returns the messages to send; afterwards it may rest.
+        """
         told, self._told = self._told, None
         core, last = self._core, self._journal.last
         quiet = idle and core.committed() == core.applied() == last
@@ -124,7 +134,7 @@ class Resting:
     def _is_late(self, message: Message) -> bool:
         term, last = self._core.term(), self._journal.last
         if isinstance(message, KeepsStill):
-            return message.term < term  # another leads by now
+            return message.term < term  # another replica leads by now
         if self._core.leads():
             if isinstance(message, AppendAck):
                 return message.accepted and (message.term, message.next_index) == (term, last + 1)

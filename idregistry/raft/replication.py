@@ -1,4 +1,4 @@
-"""What a leader sends to its followers: entries with flow control, heartbeats, snapshots piece by piece."""
+"""A leader's messages to its followers: entries with flow control, heartbeats, snapshots piece by piece."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class _Transfer:
 class _Sending:
     appends: int = 0
     commit: int = 0
-    sent_at: float = -_NEVER  # when it was last sent entries
-    streams: bool = False  # these came soon after others: so will the next ones
+    sent_at: float = -_NEVER  # when entries were last sent to it
+    streams: bool = False  # these entries came soon after others: so will the next ones
     rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
 
 
 class Sender:
-    """One group's, on one replica; does nothing while that does not lead. All calls inside ``library_time``."""
+    """The sender of one group on one replica; idle while that does not lead. All calls inside ``library_time``."""
 
     def __init__(
         self, core: Core, journal: Journal, store: SnapshotStore, peers: Sequence[str], options: RaftOptions
@@ -55,15 +55,15 @@ class Sender:
         self._sending: dict[str, _Sending] = {}
         self._term = 0
         self._heartbeat_at = -_NEVER
-        self.due = _NEVER  # monotonic time at which a follower is to hear of a commit, if no entries go there before
+        self.due = _NEVER  # monotonic time to tell a follower of a commit, if no entries go there before
 
     @property
     def transferring(self) -> bool:
-        """Whether a follower is just receiving the snapshot."""
+        """True while a follower is receiving the snapshot."""
         return self._core.leads() and any(each.transfer is not None for each in self._sending.values())
 
     def acknowledged(self, peer: str, ack: AppendAck, now: float) -> None:
-        """A follower's answer, of the present term."""
+        """Takes a follower's answer in the present term."""
         core = self._core
         last = self._journal.last
         progress = rules.receive_ack(ack, core.progress(peer), term=core.term(), last=last)
@@ -76,11 +76,11 @@ class Sender:
             return
         if ack.accepted or now - sending.rewound_at >= self._options.heartbeat:
             core.sends_due = True
-            if not ack.accepted:  # doubled or late rejections must not start a storm; heartbeats repair the rest
+            if not ack.accepted:  # duplicate or late rejections must not start a storm; heartbeats repair the rest
                 sending.rewound_at = now
 
     def chunk_acknowledged(self, peer: str, ack: ChunkAck) -> None:
-        """A follower's answer, of the present term."""
+        """Takes a follower's answer in the present term."""
         self._core.progressed(peer, None)
         transfer = self._to(peer).transfer
         if transfer is None or transfer.index != ack.index:
@@ -91,7 +91,7 @@ class Sender:
         transfer.offset = ack.offset  # going back waits for transfer_retry: late answers must not start a storm
 
     def send(self, now: float, out: Out) -> None:
-        """Adds what is due to ``out``."""
+        """Adds due messages to ``out``."""
         core = self._core
         if not core.sends_due and now < self.due:
             return
@@ -118,7 +118,7 @@ class Sender:
         core = self._core
         sending = self._to(peer)
         if heartbeat:
-            sending.appends = 0  # what was not acknowledged by now may be lost
+            sending.appends = 0  # messages not acknowledged by now may be lost
         sent = False
         while sending.appends < APPENDS_IN_FLIGHT and core.progress(peer).next_index <= self._journal.last:
             append = core.next_append(peer, with_entries=True)

@@ -1,6 +1,6 @@
-"""What pysyncobj gets wrong about messages, as pure rules: no sockets, no files, no clock, no library.
+"""Pure rules that correct how pysyncobj handles messages: no sockets, files, clock or library.
 
-Each rule's docstring names the defect it answers (``DESIGN.md`` has the table).
+Each rule's docstring names the defect it corrects (``DESIGN.md`` has the table).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from photon.idregistry.raft.options import RaftStopped
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """A follower's log: entries first … last are present, 1 … commit are known to be committed."""
+    """A follower's log: it has entries first … last, and knows that 1 … commit are committed."""
 
     first: int
     last: int
@@ -24,7 +24,7 @@ class LogView:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The library may have ``entries`` behind ``prev_index``; empty entries mean: nothing new.
+    """The library may take ``entries`` after ``prev_index``; empty entries mean that there is nothing new.
 
     After that the log equals the leader's up to ``matched``, and is committed up to ``commit``.
     """
@@ -46,13 +46,13 @@ class Rejected:
 def receive_append(message: Append, log: LogView) -> Accepted | Rejected:
     """Normalises an append message of the current term.
 
-    Defects answered: the library cuts its log on any message whose prev_index is below the log's end, though terms
-    agree (so a late or doubled message takes acknowledged entries away); it commits up to the leader's commit index
-    though its own tail was not compared; a rejected follower can live-lock with its leader. Here only entries that
-    are really new or conflict reach it, the commit index is capped at what was compared, and a rejection names
+    Defects corrected: the library cuts its log on any message whose prev_index is below the log's end, even if terms
+    agree (so a late or duplicate message removes acknowledged entries); it commits up to the leader's commit index
+    even if its own tail was not compared; a rejected follower can live-lock with its leader. Here the library gets
+    only entries that are new or conflict, the commit index is capped at the compared part, and a rejection names
     commit + 1, which always matches.
 
-    Raises RaftStopped when a committed entry differs from the leader's: two histories, which may not be papered over.
+    Raises RaftStopped if a committed entry differs from the leader's: two histories, which must not be hidden.
     """
     prev, end = message.prev_index, message.prev_index + len(message.entries)
     if prev > log.last:
@@ -60,7 +60,7 @@ def receive_append(message: Append, log: LogView) -> Accepted | Rejected:
     if prev >= log.first and log.term_at(prev) != message.prev_term:
         _not_committed(prev, log)
         return Rejected(log.commit + 1)
-    index = max(prev + 1, log.first)  # what is below the first entry went into a snapshot: committed, so equal
+    index = max(prev + 1, log.first)  # entries before the first went into a snapshot: committed, so equal
     while index <= end and index <= log.last:
         if log.term_at(index) != message.entries[index - prev - 1][0]:
             _not_committed(index, log)
@@ -82,17 +82,17 @@ def _not_committed(index: int, log: LogView) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a leader knows of one follower."""
+    """A leader's knowledge of one follower."""
 
     matched: int
     next_index: int
 
 
 def receive_ack(ack: AppendAck, progress: Progress, *, term: int, last: int) -> Progress | None:
-    """The follower's progress after an acknowledgement; None when it says nothing now.
+    """The follower's progress after an acknowledgement; ``None`` if it says nothing now.
 
-    Defects answered: acknowledgements carry no term in the library, so a delayed one of an older term counts for
-    entries it never saw; a success can move next_index back, so that entries are sent again and again.
+    Defects corrected: in the library acknowledgements carry no term, so a delayed one of an older term counts for
+    entries that the follower never saw; a success can move next_index back, so that entries are sent again and again.
     """
     if ack.term != term or ack.next_index > last + 1:
         return None
@@ -102,14 +102,14 @@ def receive_ack(ack: AppendAck, progress: Progress, *, term: int, last: int) -> 
 
 
 class Ballot:
-    """Votes of one term, each voter counted once: the library would count a doubled message as two voters."""
+    """Votes of one term, each voter counted once: the library would count a duplicate message as two voters."""
 
     def __init__(self) -> None:
         self._term = 0
         self._voters: set[str] = set()
 
     def count(self, voter: str, term: int) -> bool:
-        """Whether this vote is the voter's first of the term."""
+        """True if this vote is the voter's first in the term."""
         if term != self._term:
             self._term = term
             self._voters = set()
@@ -120,25 +120,25 @@ class Ballot:
 
 
 class Canvass:
-    """Asking before standing (pre-vote): who was cut off from the leader does not disturb it when it returns.
+    """Asks before standing (pre-vote): a replica that was cut off from the leader does not disturb it on return.
 
-    Defect answered: a replica of the library that misses its leader raises its term at once; when it is heard again,
-    everyone follows that term, and the leader is gone though nothing was wrong with it.
+    Defect corrected: a replica of the library that misses its leader raises its term at once; when it is heard again,
+    all follow that term, and a healthy leader is lost.
     """
 
     def __init__(self, replicas: int) -> None:
-        """``replicas``: all of the group, this one included."""
+        """``replicas``: number of all replicas of the group, including this one."""
         self._needed = replicas // 2 + 1
         self._term = 0
         self._ballot = Ballot()
         self._yes = 0
 
     def begin(self, term: int) -> None:
-        """Asks anew, for an election in ``term``. Its own vote is sure."""
+        """Starts asking again, for an election in ``term``. Its own vote is certain."""
         self._term, self._ballot, self._yes = term, Ballot(), 1
 
     def count(self, voter: str, answer: WouldVote, *, term: int) -> bool:
-        """Whether this answer makes a majority. ``term`` is the present one: the canvass is of the next."""
+        """True if this answer makes a majority. ``term`` is the present one: the canvass is for the next."""
         if self._term != term + 1 or answer.asked != self._term or not answer.yes:
             return False
         if not self._ballot.count(voter, self._term):
@@ -153,6 +153,8 @@ class Canvass:
 def would_vote(
     message: AskVotes, *, term: int, last_index: int, last_term: int, leads: bool, silence: float, patience: float
 ) -> bool:
-    """Whether one would vote for the asker: its log has all of ours, and no leader was heard for ``patience``."""
+    """True if a replica would vote for the asker: its log has all of ours, and no leader was heard for
+    ``patience``.
+    """
     complete = (message.last_term, message.last_index) >= (last_term, last_index)
     return message.term > term and complete and not leads and silence >= patience

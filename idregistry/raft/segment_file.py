@@ -6,16 +6,16 @@ Layout, little-endian:
     frame    mark "PJF2", length u32, crc32(segment, number, synced, payload) u32, number u64, synced u64,
              payload of `length` bytes
 
-A frame is one write followed by one fdatasync: all that one step of the group appended. Its payload is records:
-ENTRY (index, term, command), TERM (term, vote), CUT (entries from index on are gone). Frames are numbered from 0.
-The first ``sealed`` bytes were written whole and synced before the file got its name; the first ``synced`` bytes were
-durable when the frame was written. When nothing follows a synced frame at once, an empty frame says so; it is not
-synced itself.
+A frame is one write followed by one fdatasync: all that one step of the group appended. Its payload is records: ENTRY
+(index, term, command), TERM (term, vote), CUT (entries from index on are gone). Frames are numbered from 0. The first
+``sealed`` bytes were written whole and synced before the file got its name; the first ``synced`` bytes were durable
+when the frame was written. When nothing follows a synced frame at once, an empty frame says so; it is not synced
+itself.
 
-Reading: a bad frame in the part that any good frame, before or behind it, says was durable, is damage and stops the
-replica. Behind that part nothing was promised: it is cut at the first bad frame, but not at an empty one, which says
-nothing that the frame behind it does not. (What is left: a bit that flips in
-the last frame *and* a power cut that takes the empty frame behind it look like a torn write.)
+Reading: if any good frame, before or after it, says that a bad frame was durable, this is damage and stops the
+replica. After the durable part nothing was promised: the file is cut at the first bad frame, except at an empty one,
+whose content the next frame repeats. (Undetectable: a flipped bit in the last frame *and* a power cut that removes
+the empty frame after it look like a torn write.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from photon.config.versioned_file import other_version
 MAGIC = b"PHOTJRNL"
 VERSION = 2
 MARK = b"PJF2"
-FRAME_TARGET = 1 << 20  # a rewrite starts a new frame after so many bytes
+FRAME_TARGET = 1 << 20  # size at which a rewrite starts a new frame
 HEADER = struct.Struct("<8sB7xQQ")
 CRC = struct.Struct("<I")
 FRAME = struct.Struct("<4sIIQQ")
@@ -43,7 +43,7 @@ HEADER_BYTES = HEADER.size + CRC.size
 
 
 class Damaged(Exception):
-    """What is wrong with a segment file."""
+    """A damaged segment file; ``str()`` says what is wrong."""
 
 
 def header(segment: int, sealed: int) -> bytes:
@@ -70,7 +70,7 @@ def parse(data: bytes, at: int, segment: int) -> tuple[int, int, bytes] | None:
 
 
 def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(where it begins, payload) of a segment's frames, without a torn tail. Raises Damaged."""
+    """(offset, payload) of a segment's frames, without a torn tail. Raises Damaged."""
     if len(data) < HEADER_BYTES or zlib.crc32(data[: HEADER.size]) != CRC.unpack_from(data, HEADER.size)[0]:
         raise Damaged("its header is bad")
     magic, version, segment, durable = HEADER.unpack_from(data)
@@ -87,7 +87,7 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
             behind = parse(data, at + FRAME.size, segment)
             if behind is None or behind[0] != expected + 1:
                 return
-            at += FRAME.size  # an empty frame stood here: nothing is lost with it, and all would be with the next one
+            at += FRAME.size  # an empty frame was here: nothing is lost with it, but the next ones would be
             expected += 1
             continue
         number, synced, payload = parsed
@@ -102,7 +102,7 @@ def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _durable_after(data: bytes, at: int, segment: int) -> int:
-    """How many bytes of the file good frames behind an offset say were durable."""
+    """The durable length of the file according to good frames after an offset."""
     durable = 0
     found = data.find(MARK, at + 1)
     while found >= 0:

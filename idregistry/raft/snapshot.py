@@ -34,7 +34,7 @@ _HEADER = struct.Struct("<8sB7xQQ")
 _CRC = struct.Struct("<I")
 _FRAME = struct.Struct("<II")
 _COUNT = struct.Struct("<Q")
-_END = 0xFFFFFFFF  # stands for a length: the end
+_END = 0xFFFFFFFF  # in place of a length: the end
 _HEADER_BYTES = _HEADER.size + _CRC.size
 
 
@@ -49,7 +49,7 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which snapshot is being received, and from whom."""
+    """Identifies the snapshot being received, and its sender."""
 
     sender: str
     term: int
@@ -74,10 +74,10 @@ class _Writing:
 
 
 class SnapshotStore:
-    """The one snapshot of a group, one being written, and one being received. Not thread-safe.
+    """A group's snapshot, the one being written, and the one being received. Not thread-safe.
 
-    Raises RaftStopped for damaged files and OSError; after either the replica must stop. DiskFull: the snapshot being
-    written or received was given up, the one in place is what it was.
+    Raises RaftStopped for damaged files and OSError; after either the replica must stop. After DiskFull the snapshot
+    being written or received was given up; the one in place is unchanged.
     """
 
     def __init__(self, directory: Path, disk: Disk) -> None:
@@ -103,7 +103,7 @@ class SnapshotStore:
         return self._disk.read(self._path, offset, TRANSFER_BYTES)
 
     def damage(self) -> str:
-        """Why the snapshot in place cannot be read, empty when it can. Reads all of it."""
+        """Why the snapshot in place cannot be read; empty if it can. Reads all of it."""
         try:
             for _ in self.chunks():
                 pass
@@ -122,7 +122,7 @@ class SnapshotStore:
         return self._writing is not None
 
     def begin(self, index: int, term: int, chunks: Iterable[bytes]) -> None:
-        """Starts a snapshot. The chunks are drawn now, as the state moves on; by ``step`` where Frozen."""
+        """Starts a snapshot. Chunks are drawn now, since the state moves on; Frozen ones by ``step``."""
         drawn = chunks if isinstance(chunks, Frozen) else iter(list(chunks))
         header = _HEADER.pack(MAGIC, VERSION, index, term)
         with self._kept_or_removed(self._writing_path, self._give_up_writing):
@@ -165,9 +165,9 @@ class SnapshotStore:
     # --- receiving a leader's ---------------------------------------------------------------------------------
 
     def receive(self, sender: str, chunk: Chunk) -> int:
-        """Takes a piece if it is the next one; answers the offset wanted next, ``total`` when all is there.
+        """Takes a piece if it is the next one; returns the offset wanted next, or ``total`` once everything arrived.
 
-        A piece of another sender, term or snapshot starts again at 0.
+        A piece from another sender, term or snapshot starts again at 0.
         """
         incoming = self._incoming
         key = Key(sender, chunk.term, chunk.index, chunk.index_term, chunk.total)
@@ -187,7 +187,7 @@ class SnapshotStore:
         return self._incoming.key if self._incoming is not None else None
 
     def incoming_chunks(self) -> Iterator[bytes]:
-        """The state in what was received, each chunk checked. Raises RaftStopped where it is damaged."""
+        """The state in the received snapshot, each chunk checked. Raises RaftStopped if it is damaged."""
         incoming = self._incoming
         assert incoming is not None
         if self._read_header(self._incoming_path) != (incoming.key.index, incoming.key.index_term):
@@ -195,11 +195,11 @@ class SnapshotStore:
         yield from self._read_chunks(self._incoming_path)
 
     def put_incoming(self) -> SnapshotInfo:
-        """Puts what was received, and checked, in place, durably."""
+        """Puts the received and checked snapshot in place, durably."""
         incoming = self._incoming
         assert incoming is not None
         self._incoming = None
-        self._give_up_writing()  # it would be older than what has come
+        self._give_up_writing()  # it would be older than the received one
         return self._put(incoming.file, self._incoming_path, incoming.key.index, incoming.key.index_term)
 
     def give_up_incoming(self) -> None:
@@ -216,7 +216,7 @@ class SnapshotStore:
 
     @contextmanager
     def _kept_or_removed(self, path: Path, give_up: Callable[[], None]) -> Iterator[None]:
-        """A full disk ends the file: what was written in part is of no use."""
+        """Ends the file on a full disk: a partial one is useless."""
         try:
             with no_space(path):
                 yield
@@ -237,7 +237,8 @@ class SnapshotStore:
         size = file.size
         file.close()
         self._disk.rename(path, self._path)
-        self._disk.sync_dir(self._directory)  # before the log is cut: the library cuts first, and loses it all
+        # before the log is cut: the library cuts first, and would lose everything
+        self._disk.sync_dir(self._directory)
         self.info = SnapshotInfo(index, term, size)
         return self.info
 

@@ -1,6 +1,6 @@
-"""A leader's snapshot that has arrived whole: checked and read a few chunks a step, then put in place at once.
+"""Installs a complete snapshot from the leader: checked and read a few chunks per step, then put in place at once.
 
-Meanwhile the group goes on as a follower that lacks entries, and all other groups of the process are not held up.
+Meanwhile the group acts as a follower that lacks entries, and other groups of the process are not delayed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHUNKS_A_STEP = 4  # two megabytes or some 65,000 ids: about twenty milliseconds
 
 
 class Installer:
-    """One group's. Raises RaftStopped and OSError; after either the replica must stop."""
+    """The installer of one group. Raises RaftStopped and OSError; after either the replica must stop."""
 
     def __init__(self, store: SnapshotStore, journal: Journal, machine: StateMachine, core: Core) -> None:
         self._store = store
@@ -35,21 +35,21 @@ class Installer:
         return self._key is not None
 
     def receive(self, peer: str, chunk: Chunk) -> Out:
-        """Takes a piece from the leader; what to answer now."""
+        """Takes a piece from the leader; returns the answer to send now."""
         committed = self._core.committed()
-        if chunk.index <= committed:  # what is committed here equals the leader's
+        if chunk.index <= committed:  # entries committed here equal the leader's
             return [(peer, AppendAck(chunk.term, committed + 1, True))]
         try:
             offset = self._store.receive(peer, chunk)
         except DiskFull:
-            return []  # the leader sends again; it is told where to begin when there is room
+            return []  # the leader sends again, and learns the offset once there is room
         if offset < chunk.total:
             return [(peer, ChunkAck(chunk.term, chunk.index, offset, damaged=False))]
         self._begin()
         return []
 
     def _begin(self) -> None:
-        """What the store has received is whole. Nothing happens if it is that which is just being read."""
+        """Starts on the snapshot that the store has received completely, unless it is already being read."""
         key = self._store.incoming
         if key is None or key == self._key:
             return
@@ -58,12 +58,12 @@ class Installer:
         self._restoring = self._machine.restoring() if isinstance(self._machine, PatientMachine) else None
 
     def step(self) -> Out:
-        """Reads on; the answer once it is in place or known to be damaged."""
+        """Reads on; returns the answer once the snapshot is in place or known to be damaged."""
         key = self._key
         if key is None:
             return []
         if key != self._store.incoming or key.index <= self._core.committed():
-            self._forget()  # another one is coming in, or the log got there by itself
+            self._forget()  # another snapshot is arriving, or the log got there by itself
             return []
         try:
             for _ in range(CHUNKS_A_STEP):
@@ -72,7 +72,7 @@ class Installer:
                     return [(key.sender, self._finish(key))]
                 if self._restoring is not None:
                     self._restoring.take(chunk)
-        except RaftStopped:  # the leader's file, ours or the way between rotted; the one in place was not touched
+        except RaftStopped:  # the leader's file, ours or the network was corrupt; the one in place was not touched
             self._forget()
             self._store.give_up_incoming()
             return [(key.sender, ChunkAck(key.term, key.index, 0, damaged=True))]

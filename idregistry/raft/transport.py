@@ -1,5 +1,6 @@
-"""Between the library and the network: what a network carries, and messages held back until they may
-be sent. Nothing here opens a socket; ``wire.py`` does.
+"""Between the library and the network: the network's interface, and messages held back until they may be sent.
+
+Nothing here opens a socket; ``wire.py`` does.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a frame was not taken. ``fatal``: the sender's disk is not the one known under its name; it must stop."""
+    """Why a frame was refused. ``fatal``: the sender's disk is not the one known under its name; it must stop."""
 
     reason: str
     fatal: bool
 
 
 class Receiver(Protocol):
-    """What a network needs of a replica. Thread-safe."""
+    """The part of a replica that a network calls. Thread-safe."""
 
     def receive(self, hello: Hello, messages: Sequence[GroupMessage]) -> Refused | None: ...
 
@@ -48,10 +49,10 @@ class Network(Protocol):
 
 
 class HeldTransport:
-    """The library's transport: what it sends waits in ``held`` until the driver has synced the journal.
+    """The library's transport: its messages wait in ``held`` until the driver has synced the journal.
 
-    Only votes go through the library; append messages, their acknowledgements and snapshots are the driver's own, and
-    forwarded commands do not exist.
+    Only votes go through the library; the driver itself sends append messages, their acknowledgements and snapshots,
+    and there are no forwarded commands.
     """
 
     ready = True
@@ -73,11 +74,11 @@ class HeldTransport:
             self.held.append((node.id, vote))
         elif kind == "response_vote":
             self.held.append((node.id, Vote(message["term"])))
-        elif kind != "next_node_idx":  # acknowledged by the driver, with the term
+        elif kind != "next_node_idx":  # the driver acknowledges, with the term
             raise TypeError(f"raft: the library sends {kind!r}, which this driver does not know")
         return True
 
-    # the library's interface; names are its own
+    # the library's interface, with its names
     def setOnMessageReceivedCallback(self, callback: Callable[[Any, dict[str, Any]], None] | None) -> None:  # noqa: N802
         self.on_message = callback
 

@@ -1,7 +1,7 @@
-"""Frames over gRPC client-streams: one stream to each peer, on the one port that each replica has.
+"""Frames over gRPC client-streams: one stream to each peer, on each replica's single port.
 
 Receiving runs on the server's event loop; sending on one thread per peer, away from that loop, so that a busy service
-does not hold heartbeats back.
+does not delay heartbeats.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ BACK_OFF_MIN = 0.05
 BACK_OFF_MAX = 1.0
 REFUSED_PAUSE = 1.0
 SILENCE_MAX = 5.0
-"""A stream to a peer that was not heard for so long is opened anew: its connection may be dead without knowing."""
-AWAIT_S = 0.5  # it is looked so often whether it was
+"""A stream to a peer silent for this time is opened again: its connection may be dead unnoticed."""
+AWAIT_S = 0.5  # interval of checking peers for silence
 _OTHER_FIELDS = 16  # fields of a frame besides its messages
 _PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (
@@ -45,7 +45,7 @@ class GrpcNetwork:
     """Implements ``transport.Network``."""
 
     def __init__(self, peers: Mapping[str, str], tls: Tls | None, clock: Clock) -> None:
-        """``peers``: the others, name -> host:port. ``tls`` None: plain text, for a private network."""
+        """``peers``: the others, name -> host:port. ``tls``: ``None`` means plain text, for a private network."""
         self._tls = tls
         self._links = {
             name: _Link(name, address, towards(tls, identity(Role.REGISTRY, name)), clock)
@@ -75,8 +75,11 @@ class GrpcNetwork:
             link.join()
 
     def hang_up(self) -> None:
-        """Ends the peers' streams to here, which would otherwise last as long as a server waits for requests in
-        flight when it is stopped. On the server's event loop."""
+        """Ends the peers' streams to this server, which otherwise would last as long as a stopping server waits for
+        requests.
+
+        On the server's event loop.
+        """
         self._servicer.hang_up()
 
     @property
@@ -84,10 +87,10 @@ class GrpcNetwork:
         return self._receiver is not None
 
     def take(self, frame: peer_pb2.PeerFrame, shown: str = "") -> Refused | None:
-        """A frame from a stream. The server's receive limit bounded it before it was allocated.
+        """Takes a frame from a stream. The server's receive limit bounded it before it was allocated.
 
-        ``shown``: whose certificate came with it. With TLS only a replica's own certificate speaks for it: with
-        any other of the deployment one could vote, or acknowledge entries, in its name.
+        ``shown``: the owner of the certificate. With TLS a replica's frames need its own certificate: otherwise any
+        certificate of the deployment could vote, or acknowledge entries, in its name.
         """
         receiver, hello = self._receiver, self._hello
         assert receiver is not None
@@ -96,7 +99,7 @@ class GrpcNetwork:
             return Refused(f"the certificate is of {shown or 'nobody'}, not of replica {frame.sender!r}", fatal=False)
         if frame.receiver != hello.name:
             return Refused(f"this is replica {hello.name}, not {frame.receiver}: check the addresses", fatal=False)
-        messages = [(each.group, each.payload) for each in frame.messages]  # each access makes an object
+        messages = [(each.group, each.payload) for each in frame.messages]  # each access creates an object
         if _too_large(messages):
             return Refused("frame too large", fatal=False)
         link = self._links.get(frame.sender)
@@ -204,12 +207,12 @@ class _Link:
             with self._condition:
                 if not self._stopped:
                     self._condition.wait_for(lambda: self._stopped, timeout=max(pause, back_off))
-                self._queue.clear()  # of the past: acknowledgements and requests that nobody waits for
+                self._queue.clear()  # outdated: acknowledgements and requests that nobody waits for
                 self._bytes = 0
             back_off = min(2 * back_off, BACK_OFF_MAX)
 
     def _exchange(self) -> float:
-        """One stream from its opening to its end; seconds to wait at least before the next."""
+        """One stream from opening to end; returns the least seconds to wait before the next."""
         with self._condition:
             self._stream += 1
             stream = self._stream
@@ -224,16 +227,16 @@ class _Link:
                 self._receiver.refused(self._peer, Refused(ack.reason, fatal=fatal))
                 return REFUSED_PAUSE
         except grpc.RpcError:
-            pass  # not there, or gone: tried again
+            pass  # not there, or gone: retried
         finally:
             with self._condition:
-                self._stream += 1  # ends the generator, which gRPC may still be waiting in
+                self._stream += 1  # ends the generator, in which gRPC may still be waiting
                 self._condition.notify_all()
             channel.close()
         return 0.0
 
     def _await(self, call: Any, began: float) -> peer_pb2.PeerAck | None:
-        # ``call.result`` would wake this thread with each frame that is sent, and five times a second beside.
+        # ``call.result`` would wake this thread with each frame sent, and five times a second besides.
         ended = threading.Event()
         call.add_done_callback(lambda _: ended.set())
         while not ended.wait(AWAIT_S):
@@ -248,7 +251,7 @@ class _Link:
         return ack
 
     def _frames(self, stream: int) -> Iterator[peer_pb2.PeerFrame]:
-        """What gRPC sends: it takes the next frame when the transport has room for it."""
+        """The frames for gRPC, which takes the next one when the transport has room for it."""
         while True:
             with self._condition:
                 while not (self._queue or self._ping or self._stopped or self._stream != stream):

@@ -1,1 +1,1 @@
-"""A running replica: queues, batches, proposals, shards that come and go, its gRPC services and its process."""
+"""A running replica: queues, batches, proposals, opening and closing of shards, its gRPC services and its process."""

@@ -1,8 +1,8 @@
-"""Server-side batching (paper, section 2.2.1): what has queued at a shard's leader becomes one Raft entry.
+"""Server-side batching (paper, section 2.2.1): the queue of a shard's leader becomes one Raft entry.
 
 Pure: requests, outcomes and the time in; commands and replies out. Handlers only queue; a few entries are in flight
-at a time, so while they are being committed the next one fills, and nobody waits for a whole commit before his own.
-Conflicts inside a batch are resolved where it is applied (rows are judged in order), so every replica resolves them
+at a time, so the next one fills while they are committed, and no request waits for a whole commit before its own.
+Conflicts inside a batch are resolved when it is applied (rows are judged in order), so every replica resolves them
 alike.
 """
 
@@ -18,26 +18,26 @@ from photon.batch.verdicts import Verdicts
 from photon.idregistry.core.commands import MAX_ENTRY_IDS, Batch
 from photon.idregistry.core.state_machine import BatchAnswers
 
-QUEUED_IDS_MAX = 262_144  # Waiting at one shard: about 12 MB. Beyond it requests are answered OVERLOADED.
+QUEUED_IDS_MAX = 262_144  # Ids waiting at one shard: about 12 MB. Beyond it requests are answered OVERLOADED.
 QUEUED_REQUESTS_MAX = 8_192
 ENTRIES_IN_FLIGHT = 2
 _LATENCIES_KEPT = 512
 
-T = TypeVar("T")  # whatever names a request to the caller, an asyncio future for instance
+T = TypeVar("T")  # the caller's handle for a request, for instance an asyncio future
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting(Generic[T]):
     ticket: T
     ids: Ids
-    caller: int  # of an insert; 0: a clear
-    deadline: float  # monotonic seconds: not proposed after it
-    config: int  # the config of the shards that the ids were looked for by; an entry has one
+    caller: int  # of an insert; 0 for a clear
+    deadline: float  # monotonic seconds: not proposed after this
+    config: int  # the shards' config under which the ids were looked for; each entry has one
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
-    """What goes into one Raft entry."""
+    """The requests of one Raft entry."""
 
     inserts: Sequence[Waiting[T]]
     clears: Sequence[Waiting[T]]
@@ -80,7 +80,7 @@ class Batcher(Generic[T]):
         return bool(self._queue) and self._in_flight < ENTRIES_IN_FLIGHT
 
     def offer(self, request: Waiting[T]) -> bool:
-        """Queues a request; False: the queue is full. A request has 1 to MAX_ENTRY_IDS rows."""
+        """Queues a request of 1 to MAX_ENTRY_IDS rows; False if the queue is full."""
         n = len(request.ids)
         if not 1 <= n <= MAX_ENTRY_IDS:
             raise ValueError(f"a request has 1 to {MAX_ENTRY_IDS} ids, not {n}")
@@ -92,9 +92,9 @@ class Batcher(Generic[T]):
         return True
 
     def take(self, now: float) -> tuple[Entry[T] | None, list[T]]:
-        """(the next entry, tickets of requests that waited beyond their deadline and were not proposed).
+        """(the next entry, tickets of requests whose deadline passed before they were proposed).
 
-        No entry while ENTRIES_IN_FLIGHT are or nothing waits. The caller must ``finish`` an entry.
+        No entry if ENTRIES_IN_FLIGHT are under way or nothing waits. The caller must ``finish`` an entry.
         """
         if self._in_flight >= ENTRIES_IN_FLIGHT:
             return None, []
@@ -128,7 +128,7 @@ class Batcher(Generic[T]):
             self._latencies_ms.append(1000 * (now - entry.taken_at))
 
     def drain(self) -> list[T]:
-        """Empties the queue: this replica does not lead any more."""
+        """Empties the queue: this replica no longer leads."""
         tickets = [request.ticket for request in self._queue]
         self._queue.clear()
         self.queued_ids = 0
@@ -139,22 +139,22 @@ class Batcher(Generic[T]):
         return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
-RESUME_SHARE = 0.95  # inserts are taken again when the ids take less than this share of the limit
+RESUME_SHARE = 0.95  # inserts are accepted again when the ids take less than this share of the limit
 
 
 class MemoryLimit:
     """The memory limit over all shards of one replica."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """``limit``: bytes of rows and indexes; None: as much as there is."""
+        """``limit``: bytes of rows and indexes; ``None`` means no limit."""
         if limit is not None and limit < 1:
             raise ValueError(f"memory limit {limit} is not positive")
         self.limit = limit
-        self.used = 0  # bytes, when last looked
+        self.used = 0  # bytes, at the last look
         self.reached = False
 
     def update(self, used: int) -> bool:
-        """``used``: bytes that the ids take now. Whether ``reached`` changed."""
+        """``used``: bytes that the ids take now. Returns True if ``reached`` changed."""
         self.used = used
         if self.limit is None:
             return False

@@ -1,4 +1,4 @@
-"""A replica's time: its own clock, what it knows of the others', and what follows for what it may propose."""
+"""A replica's time: its own clock, its knowledge of the others', and what it may propose as a result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClockWatch:
         return list(self._readings)
 
     def read(self, peer: str, reading: clock_offsets.Reading) -> None:
-        """A peer answered. KeyError for a stranger."""
+        """Notes a peer's answer. Raises KeyError for an unknown peer."""
         if peer not in self._readings:
             raise KeyError(peer)
         self._readings[peer] = reading
@@ -43,11 +43,11 @@ class ClockWatch:
         return clock_offsets.too_new_after(now, _middle(peers), self.time.uncertainty_ns)
 
     def not_after_ns(self, latest_ns: int) -> int:
-        """No machine's clock shows less than this. ``latest_ns``: the newest event time that was entered."""
+        """A lower bound on every machine's clock. ``latest_ns``: the newest event time entered."""
         return clock_offsets.not_after(self.time.read(), self.time.uncertainty_ns)
 
     def objection(self) -> str:
-        """Why nothing may be proposed now that depends on the time; empty: it may."""
+        """Why no proposal that depends on the time may be made now; empty if it may."""
         return self.facts().objection
 
     def facts(self) -> clock_offsets.ClockFacts:
@@ -78,9 +78,12 @@ class ClockWatch:
 
 
 class LoneClock(ClockWatch):
-    """The clock of a registry in the process of its only joiner. There is no other to compare it with, so it decides
-    nothing alone: no id is TOO_NEW, since the shards, whose changes ids of the future would delay, never change here;
-    and the boundary follows the events when the clock is ahead of them."""
+    """The clock of a registry in the process of its only joiner.
+
+    There is no other clock to compare it with, so it decides nothing alone: no id is TOO_NEW, since ids of the future
+    would only delay changes of the shards, and those never change here; and the boundary follows the events if the
+    clock is ahead of them.
+    """
 
     def too_new_after_ns(self) -> int:
         return END_OF_TIME
@@ -94,7 +97,7 @@ def _middle(peers: Mapping[str, clock_offsets.Offset]) -> clock_offsets.Offset:
 
 
 def _note(now: Interval, uncertainty_ns: int) -> str:
-    """What is not as it should be with this machine's own clock, for the log."""
+    """Problems of this machine's own clock, for the log."""
     bound = f"S = {uncertainty_ns / 1e9:g} s"
     if not now.synchronised:
         return f"the kernel does not know its clock's error (no time daemon): it is taken to be within {bound}"
@@ -103,8 +106,8 @@ def _note(now: Interval, uncertainty_ns: int) -> str:
     return ""
 
 
-ASK_SECONDS = 5.0  # each peer is asked as often as this
-PAUSE_SECONDS_MIN = 0.1  # after the first question that a peer does not answer; then longer and longer
+ASK_SECONDS = 5.0  # interval between questions to each peer
+PAUSE_SECONDS_MIN = 0.1  # after the first question without an answer; then longer and longer
 TIMEOUT_SECONDS = 2.0
 
 
@@ -112,7 +115,7 @@ class PeerClocks:
     """Feeds a ClockWatch. ``start`` and ``stop`` it on the replica's event loop."""
 
     def __init__(self, name: str, watch: ClockWatch, addresses: Mapping[str, str], tls: Tls | None) -> None:
-        """``addresses``: of the watch's peers, replica -> host:port."""
+        """``addresses``: those of the watch's peers, replica -> host:port."""
         self._name = name
         self._watch = watch
         self._channels = Channels({peer: addresses[peer] for peer in watch.peers}, tls)
@@ -134,7 +137,7 @@ class PeerClocks:
         while True:
             connected = self._channels.connected(peer)
             answered = await self._read(peer)
-            if answered and not connected:  # the time that connecting took made it inexact
+            if answered and not connected:  # the time to connect made it inexact
                 answered = await self._read(peer)
             pause = ASK_SECONDS if answered else min(2 * pause, ASK_SECONDS)
             await asyncio.sleep(pause)

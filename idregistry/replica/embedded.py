@@ -27,7 +27,7 @@ START_TIMEOUT = 30.0
 
 
 class RegistryConflict(PhotonError):
-    """The registry's directory was filled under other settings. ``str()`` says which and what to do."""
+    """The registry's directory was created with other settings. ``str()`` says which, and what to do."""
 
 
 class LocalBackend:
@@ -73,7 +73,7 @@ class EmbeddedRegistry(RoutedRegistry):
 
     @property
     def failure(self) -> str | None:
-        """One line once the driver stopped: nothing is answered any more, but UNKNOWN. None while it is well."""
+        """One line once the driver stopped: from then on every answer is UNKNOWN. ``None`` while it is healthy."""
         if self._host.healthy:
             return None
         return f"the registry stopped: {self._host.failure or 'its driver has ended'}; mend that and run this again"
@@ -92,8 +92,8 @@ class EmbeddedRegistry(RoutedRegistry):
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> EmbeddedRegistry:
-        """Opens or creates the registry and waits until it serves. ``lone``: one joiner in this process has it for
-        itself, and its shards never change; see ``LoneClock``.
+        """Opens or creates the registry and waits until it serves. ``lone``: it belongs to one joiner in this
+        process, and its shards never change; see ``LoneClock``.
 
         Raises RegistryConflict for other settings than the directory's, OSError and the driver's errors for a disk
         that cannot be read.
@@ -123,7 +123,7 @@ class EmbeddedRegistry(RoutedRegistry):
 
 
 async def _serving(replica: RegistryReplica, host: RaftHost) -> None:
-    """Waits until the replica serves. Raises RegistryConflict, or what stopped the driver."""
+    """Waits until the replica serves. Raises RegistryConflict, or the error that stopped the driver."""
     while not replica.ready:
         if replica.conflict is not None and replica.conflict.done():
             raise RegistryConflict(replica.conflict.result())

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import grpc.aio
 
 FIRST_NUMBER = 2 * MAX_SHARDS
-"""Numbers from here on are guests': no shard has one, and none is opened as a shard where its guest is missing."""
+"""Numbers from here on belong to guests: no shard has one, and none is opened as a shard if its guest is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """The registry knows nothing of what it does; whether the replica is ready does not depend on it."""
+    """A service that the registry knows nothing about; the replica's readiness does not depend on it."""
 
-    number: int  # of its group: FIRST_NUMBER or more, the same on each replica, for ever
+    number: int  # group number: FIRST_NUMBER or more, permanently the same on each replica
     machine: StateMachine
     serve: Callable[[Group, grpc.aio.Server], list[Source]]
-    """Adds its services to the server before that starts; returns the sources of its metrics."""
+    """Adds its services to the server before the start; returns the sources of its metrics."""

@@ -1,8 +1,8 @@
-"""Where a shard's leader should be: beside those who insert. Pure.
+"""Chooses a shard's leader: next to the datacentre that inserts. Pure.
 
-From there a registration takes one round trip, to a majority; from anywhere else one more, to the leader. Where one
+From there a registration takes one round trip, to a majority; from anywhere else one more, to the leader. If one
 datacentre inserts most of the ids (its others wait, or have no pipeline), the leader lets a replica of that
-datacentre's region lead. Where several share the work no place is better than another, and it stays.
+datacentre's region lead. If several share the work no place is better than another, and the lead stays.
 """
 
 from __future__ import annotations
@@ -12,33 +12,35 @@ from collections.abc import Mapping, Sequence
 
 PERIOD_S = 2.5
 PERIODS = 2
-"""So many in a row say the same before the lead is handed over: that holds inserts up for some round trips."""
-MOSTLY = 0.8  # share of a period's ids that are one region's
-LEAST_IDS = 20  # a period with fewer says nothing
+"""Number of successive periods that must agree before the lead is handed over, which delays inserts by some round
+trips.
+"""
+MOSTLY = 0.8  # share of a period's ids from one region
+LEAST_IDS = 20  # a period with fewer ids is ignored
 
 
 class LeadPlacement:
-    """One shard's, on one replica. Times are monotonic seconds, given by the caller."""
+    """The placement of one shard on one replica. Times are monotonic seconds, given by the caller."""
 
     def __init__(self, name: str, near: Mapping[str, Sequence[str]]) -> None:
-        """``near``: datacentre -> the replicas of its region; those not in it have none."""
+        """``near``: datacentre -> the replicas of its region; datacentres not in it have none."""
         self._name = name
         self._near = near
-        self._ids: Counter[tuple[str, ...]] = Counter()  # by the replicas that are near
+        self._ids: Counter[tuple[str, ...]] = Counter()  # by the nearby replicas
         self._since = 0.0
         self._said: tuple[str, ...] = ()
         self._times = 0
 
     def inserted(self, datacentre: str, ids: int) -> None:
-        """Notes how many ids were registered from there, through this replica."""
+        """Notes the number of ids registered from a datacentre through this replica."""
         if self._near:
             self._ids[tuple(self._near.get(datacentre, ()))] += ids
 
     def better(self, now: float) -> tuple[str, ...]:
-        """Other replicas, any of which should lead in place of this one; mostly none. To be asked once a second."""
+        """Other replicas, any of which should lead instead of this one; usually none. Call once a second."""
         if now - self._since < PERIOD_S:
             return ()
-        late = now - self._since >= 2 * PERIOD_S  # nobody asked: it did not lead
+        late = now - self._since >= 2 * PERIOD_S  # nobody asked: this replica did not lead
         ids, self._ids, self._since = self._ids, Counter(), now
         said: tuple[str, ...] = ()
         if not late and ids.total() >= LEAST_IDS:

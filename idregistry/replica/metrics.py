@@ -1,4 +1,4 @@
-"""A registry replica's metrics and what the status page shows of its shards, read from its state."""
+"""A registry replica's metrics, and its shards on the status page, read from its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "photon_registry"
 
 
 def reads(replica: RegistryReplica) -> list[Source]:
-    """The sources of one replica: each shard, and what is common to them."""
+    """The sources of one replica: each shard, and their common figures."""
 
     def shards(into: Readings) -> None:
         for facts in replica.describe().groups:

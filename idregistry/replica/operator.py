@@ -1,4 +1,4 @@
-"""What a replica does for operators. On the event loop that serves; states are read on worker threads."""
+"""A replica's work for operators. Runs on the serving event loop; states are read on worker threads."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings
 log = get_logger(__name__)
 
 MARK_SECONDS = 60.0
-"""A marked state that nobody came for is forgotten after so long: while it is kept, changed rows are copied."""
+"""A marked state that nobody fetches is dropped after this time: while it is kept, changed rows are copied."""
 TIDY_SECONDS = 5.0
 EXPORTS_MAX = 4  # exports under way at one replica; further ones are refused
 PROPOSAL_SECONDS = 5.0
 MEMBERS_MAX = 5
-APPLY_SECONDS = 10.0  # how long an export waits for its mark to be applied here
+APPLY_SECONDS = 10.0  # longest wait of an export until its mark is applied here
 POLL_SECONDS = 0.02
 _INSPECTED = (
     *("group", "leader", "is_leader", "term", "applied", "healthy", "writable", "ids", "bytes"),
     *("batches", "batch_mean", "commit_ms_p50", "commit_ms_p99", "alarms"),
 )
-"""Fields of GroupFacts and GroupInspection alike."""
+"""Fields shared by GroupFacts and GroupInspection."""
 
 
 class Operator:
@@ -82,7 +82,9 @@ class Operator:
 
     # -- entries ------------------------------------------------------------------------------------------------
     async def barrier(self, group: int, mark: bytes) -> tuple[int, int] | Refusal:
-        """(index, term) of an entry that changes nothing: who has applied it has all that was acknowledged before."""
+        """(index, term) of an entry that changes nothing: a replica that has applied it has every entry acknowledged
+        before.
+        """
         if len(mark) > MARK_BYTES_MAX:
             return Refusal(Status.REFUSED, f"mark: {len(mark)} bytes, at most {MARK_BYTES_MAX} may be")
         before = self._state(group)
@@ -95,7 +97,7 @@ class Operator:
         return int(outcome), after.term
 
     def tidy(self) -> None:
-        """Forgets marked states that nobody came for. To be called now and then."""
+        """Drops marked states that nobody fetched. Call at intervals."""
         now = self._clock.monotonic()
         if now < self._tidy_after:
             return
@@ -109,7 +111,7 @@ class Operator:
                 marks.take(mark)
 
     async def open_shard(self, shard: int, boundary_ns: int | None) -> Refusal | None:
-        """Ends the closed state of a restored shard. None: done."""
+        """Ends the closed state of a restored shard. ``None`` means done."""
         if shard not in self._machines.shards:
             return Refusal(Status.REFUSED, f"replica {self._settings.name} has no shard {shard}")
         outcome = await self._proposed(shard, c.encode(c.OpenShard(boundary_ns)))
@@ -118,7 +120,7 @@ class Operator:
         return Refusal(Status.REFUSED, outcome) if outcome else None
 
     async def register_again(self, shard: int, command: c.RegisterAgain) -> bytes | Refusal:
-        """Answers per id, of a closed shard."""
+        """Answers per id, for a closed shard."""
         server = self._replica.shard_server(shard)
         if server is None:
             return Refusal(Status.REFUSED, f"replica {self._settings.name} has no shard {shard}")
@@ -133,7 +135,7 @@ class Operator:
         return outcome if isinstance(outcome, Refusal) else outcome.tobytes()
 
     def transfer(self, group: int, to: str) -> Refusal | None:
-        """Begins; the caller watches who leads. None: begun."""
+        """Begins a transfer; the caller watches who leads. ``None`` means begun."""
         state = self._state(group)
         if state is None:
             return Refusal(Status.REFUSED, f"replica {self._settings.name} has no group {group}")
@@ -150,7 +152,7 @@ class Operator:
         return None
 
     def follow(self, epoch: int, members: Mapping[str, str]) -> Refusal | None:
-        """Notes the next membership, which this replica's next start takes up. None: done."""
+        """Notes the next membership, which this replica's next start adopts. ``None`` means done."""
         if len(members) > MEMBERS_MAX:
             return Refusal(Status.REFUSED, f"{len(members)} members, at most {MEMBERS_MAX} may be")
         try:
@@ -164,7 +166,10 @@ class Operator:
 
     # -- export -------------------------------------------------------------------------------------------------
     async def export(self, group: int, mark: bytes) -> AsyncIterator[pb.ExportPart]:
-        """The state as of a marked barrier, once; waits until this replica has applied it. Traffic goes on."""
+        """Sends the state as of a marked barrier, once; waits until this replica has applied it.
+
+        Traffic continues.
+        """
         reason = self._may_export(group)
         marked = None
         if not reason:

@@ -1,4 +1,4 @@
-"""One registry replica as a process: Raft, registry and health on one port, until it is told to stop."""
+"""One registry replica as a process: Raft, registry and health on one port, until it is stopped."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ from photon.idregistry.replica.service import SERVER_OPTIONS, OperatorServicer, 
 
 log = get_logger(__name__)
 
-_STARTING_SECONDS, _WATCH_SECONDS = 0.1, 0.5  # between two looks at the replica, until it is ready and then
+_STARTING_SECONDS, _WATCH_SECONDS = 0.1, 0.5  # interval of looking at the replica, until it is ready and afterwards
 _GRACE_SECONDS = 2.0
 _CONFLICT_SECONDS = 0.5
-"""A replica that may not serve stays so long: others that were started like it find out only with a majority."""
+"""A replica that must not serve stays up this long: others started like it learn of the conflict only with a
+majority.
+"""
 _LET_END_SECONDS = 0.01
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -59,11 +61,12 @@ async def serve_registry(
     clock: Clock | None = None,
     kernel: Callable[[], KernelTime | None] = kernel_time,
 ) -> None:
-    """Serves until ``stop`` is set. ``ready`` is called once, when it serves; ``answers`` is told before what answers
-    callers in this process. ``guests``: what else is replicated here. ``kernel``: what it says of its clock.
+    """Serves until ``stop`` is set. ``ready`` is called once, when it serves; ``answers`` is called earlier with the
+    object that answers callers in this process. ``guests``: other services replicated here. ``kernel``: the kernel's
+    facts about its clock.
 
-    Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
-    driver stopped on an error (fail-stop: a restart reads the disk again).
+    Raises ServeError with one clear line if it cannot start, if the deployment was set up otherwise, or if the driver
+    stopped on an error (fail-stop: a restart reads the disk again).
     """
     clock = clock or SystemClock()
     disk = disk or RealDisk()
@@ -109,7 +112,7 @@ async def serve_registry(
 
 
 def _clocks(settings: ReplicaSettings, clock: Clock, kernel: Callable[[], KernelTime | None]) -> ClockWatch:
-    """Raises ServeError for a clock that is not synchronised where it has to be."""
+    """Raises ServeError if the clock is not synchronised but must be."""
     time = IntervalClock(clock, int(settings.uncertainty_s * 1e9), kernel)
     if settings.require_sync and not time.read().synchronised:
         raise ServeError(
@@ -128,7 +131,7 @@ async def _start_host(host: RaftHost, settings: ReplicaSettings) -> None:
 
 
 async def _let_end(server: grpc.aio.Server, host: RaftHost) -> None:
-    """Requests in flight may end. Their proposals need the peers, whose streams never end by themselves."""
+    """Lets requests in flight end. Their proposals need the peers, whose streams never end by themselves."""
     stopping = asyncio.create_task(server.stop(_GRACE_SECONDS))
     while host.waited_for and not stopping.done():  # noqa: ASYNC110 - another thread answers them
         await asyncio.sleep(_LET_END_SECONDS)
@@ -144,7 +147,7 @@ async def _watch(
     stop: asyncio.Event,
     ready: Callable[[], None],
 ) -> None:
-    """Serves until it is told to stop. Health is the driver's. Raises ServeError."""
+    """Serves until it is stopped. Health is the driver's. Raises ServeError."""
     said_ready = False
     serving = False
     while not stop.is_set():

@@ -1,4 +1,4 @@
-"""From the driver's thread to an event loop: a proposal as an awaitable, and what its outcome means to who asked."""
+"""From the driver's thread to an event loop: a proposal as an awaitable, and the caller's answer from its outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def propose(
 
 
 async def proposed(group: Group, command: bytes, *, timeout: float) -> ProposalOutcome:
-    """Waits for the outcome, a little longer than the driver does; then it is Unknown."""
+    """Waits for the outcome, a little longer than the driver does; after that it is Unknown."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[ProposalOutcome] = loop.create_future()
 
@@ -39,14 +39,14 @@ async def proposed(group: Group, command: bytes, *, timeout: float) -> ProposalO
 
     propose(group, command, timeout=timeout, done=done, loop=loop)
     try:
-        async with asyncio.timeout(timeout + 0.5):  # wait_for loses a cancellation that comes with the outcome
+        async with asyncio.timeout(timeout + 0.5):  # wait_for loses a cancellation that arrives with the outcome
             return await future
     except TimeoutError:
         return Unknown()
 
 
 async def applied(group: Group, command: bytes, where: str, *, timeout: float) -> Any:
-    """What the machine answered, or a Refusal that says why it did not."""
+    """The machine's answer, or a Refusal that says why there is none."""
     outcome = await proposed(group, command, timeout=timeout)
     return outcome.result if isinstance(outcome, Applied) else not_applied(outcome, where)
 
@@ -59,5 +59,5 @@ def not_applied(outcome: ProposalOutcome, where: str) -> Refusal:
 
 
 def not_leading(state: GroupState) -> Refusal | None:
-    """None: this replica leads the group."""
+    """``None`` means that this replica leads the group."""
     return None if state.is_leader else Refusal(Status.NOT_LEADER, leader=state.leader or "")

@@ -1,4 +1,4 @@
-"""What a replica answers to joiners, verifiers, dispatchers and operators beside inserts, clears and look-ups."""
+"""A replica's answers to joiners, verifiers, dispatchers and operators besides inserts, clears and look-ups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
 
-PAGE_SLOTS_MAX = 256  # slots of one page
+PAGE_SLOTS_MAX = 256  # slots per page
 
 
 class _Refused(Exception):
@@ -36,7 +36,7 @@ def _unless_refused(outcome: Any) -> Any:
 
 
 class RecoveryServer:
-    """On the event loop that serves. Each answer's ``status`` says whether the rest of it means anything."""
+    """Runs on the serving event loop. Each answer's ``status`` says if the rest of it is valid."""
 
     def __init__(self, replica: RegistryReplica) -> None:
         self._replica = replica
@@ -83,14 +83,14 @@ class RecoveryServer:
                 return await self._keep_samples(request, timeout)
 
     async def _retire(self, slot: str, timeout: float) -> pb.RetireSlotReply:
-        """The intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""
+        """Commits the intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""
         if reason := await self._in_config(c.RetireSlot(slot), timeout):
             raise _Refused(Refusal(Status.REFUSED, reason))
         log.warning("registry.retired", slot=slot)
         return pb.RetireSlotReply(status=pb.STATUS_OK, shards=self._replica.config.changes.live)
 
     async def _judge_by(self, request: pb.JudgeByRequest, timeout: float) -> pb.JudgeByReply:
-        """Joiners ask every few seconds: an entry is committed only for news."""
+        """Joiners ask every few seconds: an entry is committed only for a change."""
         self._check_leads_config()
         known = self._replica.config.verdict_rules(request.join)
         if known.announced(request.process, request.rule) is not known:
@@ -103,7 +103,7 @@ class RecoveryServer:
         return messages.judged_reply(known)
 
     async def _keep_samples(self, request: pb.KeepSamplesRequest, timeout: float) -> pb.KeepSamplesReply:
-        """Datacentres with the same logs have the same samples: an entry is committed only for news."""
+        """Datacentres with the same logs have the same samples: an entry is committed only for a change."""
         self._check_leads_config()
         asked, known = messages.samples_of(request), self._replica.config.samples(request.join)
         if with_others(known, asked) is not known:
@@ -118,7 +118,7 @@ class RecoveryServer:
         if request.cursor:
             _unless_refused(not_leading(server.group.state()))
         else:
-            # A leader that was replaced without knowing may lack ids: an entry of its own shows that it leads.
+            # A leader that was replaced unnoticed may lack ids: an entry of its own shows that it leads.
             await self._in_shard(request.shard, c.Batch(), timeout)
         limit = request.limit or PAGE_IDS_MAX
         return messages.entries_reply(server.machine.owned_page(request.slot, request.upto, request.cursor, limit))
@@ -147,7 +147,8 @@ class RecoveryServer:
         elsewhere = answers == WRONG_SHARD
         if elsewhere.all() and ids:
             raise _Refused(Refusal(Status.WRONG_SHARD, "the ids are not this shard's"))
-        answers[elsewhere] = Answer.UNKNOWN  # the others are done: who asks for these again learns where they belong
+        # the others are done: a caller that asks for these again learns where they belong
+        answers[elsewhere] = Answer.UNKNOWN
         return pb.ReopenReply(status=pb.STATUS_OK, answers=answers.tobytes())
 
     # -- proposals: each raises _Refused --------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class RecoveryServer:
 
     async def _in_config(self, command: c.ConfigCommand, timeout: float) -> Any:
         data = c.encode(command)
-        c.decode_config(data)  # what no replica could decode must not be committed: it would stop them all
+        c.decode_config(data)  # an entry that no replica could decode must not be committed: it would stop them all
         return _unless_refused(await applied(self._replica.config_group, data, "the config group", timeout=timeout))
 
     async def _in_shard(self, shard: int, command: c.ShardCommand, timeout: float) -> Any:

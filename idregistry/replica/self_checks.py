@@ -1,5 +1,6 @@
-"""What a replica watches in itself: the memory its ids take, its rows against their sums, its states against the
-leader's. Once a second, a few milliseconds; trouble becomes an alarm in the log and in Describe.
+"""A replica's checks of itself: memory of its ids, rows against their sums, states against the leader's.
+
+Once a second, for a few milliseconds; problems become an alarm in the log and in Describe.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from photon.idregistry.replica.shard_server import ShardServer
 
 log = get_logger(__name__)
 
-CHECK_SECONDS = 60.0  # a shard whose state changed is compared so often
-CHECKED_AT_ONCE = 8  # shards whose check is proposed in one round, so that many shards do not all do it at one moment
+CHECK_SECONDS = 60.0  # interval of comparing a shard whose state changed
+CHECKED_AT_ONCE = 8  # shards whose check is proposed in one round, so that many shards do not all check at once
 
 
 class Watch:
-    """One replica's; on the loop that serves."""
+    """The checks of one replica; on the serving event loop."""
 
     def __init__(self, *, shards: Mapping[int, ShardServer], memory: MemoryLimit, clock: Clock) -> None:
         """``shards`` may change meanwhile."""
@@ -48,7 +49,7 @@ class Watch:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _add_up_some(self) -> None:
-        """One block of rows of one shard: all of ten million ids in three minutes."""
+        """Checks one block of rows of one shard: all of ten million ids take three minutes."""
         block = next(self._blocks, None)
         if block is None:
             self._blocks = self._all_blocks()
@@ -97,7 +98,7 @@ class Watch:
             await self._check(server, now)
 
     async def _check(self, server: ShardServer, now: float) -> None:
-        """One entry to take the hash, another to compare it: what differs is known at once."""
+        """Proposes one entry to hash the state and another to compare it: a difference is known at once."""
         self._checked_at[server.number] = (now, 0)
         outcome = await server.propose(c.CheckState())
         if not isinstance(outcome, Applied) or not isinstance(outcome.result, Checked):

@@ -1,4 +1,4 @@
-"""One replica of the IdRegistry: the config group and every shard, whatever carries the requests.
+"""One replica of the IdRegistry: the config group and every shard, independent of the transport.
 
 Facts that concern every shard are committed in the config group as intent; the caretaker of the shard's leader then
 proposes them there as entries of their own (design: "all checks happen when the entry is applied").
@@ -46,14 +46,15 @@ _STARTING_SECONDS = 0.02
 _CHANGING_SECONDS = 0.1
 BOUNDARY_STEP_NS = 10_000_000_000
 BOUNDARY_STEPS_MAX = 10_000
-"""The boundary moves in steps of at least ten seconds, and in no more than so many over the retention: each is an
-entry in each shard, which wakes its group in all replicas."""
+"""The boundary moves in steps of at least ten seconds, and in at most this many over the retention: each step is an
+entry in each shard, which wakes its group in all replicas.
+"""
 
 
 def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
-    """A start opens what is on its disk, and until the config group says otherwise the shards of the first set-up.
+    """The groups on disk, and until the config group says otherwise the shards of the first set-up.
 
-    At a first start of a replica that joins a deployment with more shards, the caretaker opens those.
+    At the first start of a replica that joins a deployment with more shards, the caretaker opens those.
     """
     first = () if known.present else range(1, configured + 1)
     found = {*first, *known.present} - {CONFIG_GROUP, *known.removed}
@@ -74,25 +75,25 @@ class Machines:
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
     name: str
-    peers: Mapping[str, str]  # every replica, this one included: name -> host:port that peers and clients reach it by
+    peers: Mapping[str, str]  # every replica, including this one: name -> host:port for peers and clients
     directory: Path
     shards: int
     uncertainty_s: float = 5.0  # S: the bound on clock uncertainty between any two machines of the deployment
-    retention_s: float | None = None  # None: the boundary never moves
+    retention_s: float | None = None  # ``None``: the boundary never moves
     memory_limit: int | None = None
-    """Bytes that the ids may take; then inserts are answered OVERLOADED. None: as much as there is."""
+    """Bytes that the ids may take; beyond it inserts are answered OVERLOADED. ``None`` means no limit."""
     id_rules: Mapping[str, bytes] = field(default_factory=dict)
     """Join -> hash of the rule that derives id, key and time from its records."""
     bind: str | None = None  # where to listen, if it is not the advertised address
-    tls: Tls | None = None  # None: plain text, for clients and between replicas
-    epoch: int = 1  # of the membership of a new directory; replicas of another epoch are not listened to
+    tls: Tls | None = None  # ``None``: plain text, for clients and between replicas
+    epoch: int = 1  # of a new directory's membership; replicas of another epoch are ignored
     near: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Datacentre -> the replicas of its region: where it inserts most of a shard's ids, one of them is to lead."""
-    require_sync: bool = False  # whether a machine whose kernel does not call its clock synchronised is refused
+    """Datacentre -> the replicas of its region: if it inserts most of a shard's ids, one of them should lead."""
+    require_sync: bool = False  # True to refuse a machine whose kernel does not call its clock synchronised
 
 
 def resumed(settings: ReplicaSettings, disk: Disk) -> ReplicaSettings:
-    """In the membership that its directory says, once it has begun. Raises RaftStopped, OSError."""
+    """The settings with the membership of the directory, once that has begun. Raises RaftStopped, OSError."""
     found = membership(disk, settings.directory, Membership(settings.epoch, settings.peers))
     return replace(settings, epoch=found.epoch, peers=found.members)
 
@@ -102,8 +103,8 @@ def host_and_replica(
 ) -> tuple[RaftHost, RegistryReplica]:
     """A replica on a Raft host; neither is started.
 
-    Raises ValueError for a number of shards or a name that cannot be, RaftStopped and OSError for a directory that
-    cannot be read.
+    Raises ValueError for an invalid number of shards or name, RaftStopped and OSError for a directory that cannot be
+    read.
     """
     set_up = c.SetUp(single_range(settings.shards), dict(settings.id_rules))
     machines = Machines(shards_to_open(settings.shards, known_groups(disk, settings.directory)))
@@ -151,12 +152,13 @@ class RegistryReplica:
         clocks: ClockWatch | None = None,
         near: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
-        """``uncertainty_ns`` is S. ``opener`` opens groups of further shards; None: there can be none.
+        """``set_up`` configures the deployment at its first start, and is compared with it at later ones.
 
-        ``clocks``: what is known of the other replicas' clocks; None: there are no others.
-        ``set_up`` is what the deployment gets at its first start, and is compared with at every later one.
-        ``near``: datacentre -> replicas beside it, one of which is to lead the shards of which it registers most ids.
-        ``retention_ns`` None: the boundary never moves. ``memory_limit``: bytes that the ids of all shards may take.
+        ``uncertainty_ns`` is S. ``opener`` opens groups of further shards; ``None`` means that there can be none.
+        ``clocks``: knowledge of the other replicas' clocks; ``None`` means that there are no others. ``near``:
+        datacentre -> nearby replicas, one of which should lead the shards for which the datacentre registers most
+        ids. ``retention_ns``: ``None`` means that the boundary never moves. ``memory_limit``: bytes that the ids of
+        all shards may take.
         """
         self.name = name
         self.config_group = groups[CONFIG_GROUP]
@@ -189,7 +191,7 @@ class RegistryReplica:
         self._tasks: list[asyncio.Task[None]] = []
         self._remembered_told = False
         self.conflict: asyncio.Future[str] | None = None
-        """Resolves when the deployment was set up otherwise than this replica is configured: it must end."""
+        """Resolves if the deployment was set up otherwise than this replica is configured: it must end."""
 
     # -- life ---------------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -212,10 +214,10 @@ class RegistryReplica:
 
     @property
     def ready(self) -> bool:
-        """Set up as configured, and every group has a leader.
+        """True if set up as configured, and every group has a leader.
 
-        A join that is new here waits for a leader of the config group that has it too: until then its own processes
-        wait, and all others need not.
+        A join that is new here waits for a leader of the config group that has it too: until then only the join's own
+        processes wait.
         """
         return (
             bool(self.config.ranges)
@@ -260,7 +262,7 @@ class RegistryReplica:
         return server.look_up(ids) if server else self._keeper.without_shard(shard)
 
     def led(self, shard: int) -> bool:
-        """Whether this replica has heard of the shard's leader of late: if not, its look-ups grow stale."""
+        """True if this replica has heard from the shard's leader lately: if not, its look-ups become outdated."""
         group = self._groups.get(shard)
         return group is not None and group.state().leader is not None
 
@@ -294,7 +296,7 @@ class RegistryReplica:
         )
 
     def _serves(self, shard: int) -> bool:
-        """Has a leader and is open; a shard that is none any more is not missed."""
+        """True if the shard has a leader and is open, or no longer exists."""
         if not self._keeper.is_live(shard):
             return True
         server = self._shards.get(shard)
@@ -309,7 +311,7 @@ class RegistryReplica:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _take_care(self) -> None:
-        """Fast until all is set up and while shards change, then once a second."""
+        """Runs often until all is set up and while shards change, otherwise once a second."""
         while True:
             try:
                 settled = await self._care_once()
@@ -324,7 +326,7 @@ class RegistryReplica:
             await asyncio.sleep(CARETAKER_SECONDS if settled else pause)
 
     async def _care_once(self) -> bool:
-        """Proposes what the config group has and a shard led from here lacks; whether nothing is left to do."""
+        """Proposes what the config group has and a shard led from here lacks; True if nothing is left to do."""
         reason = self.config.conflict(self._set_up)
         if reason:
             if self.conflict is not None and not self.conflict.done():
@@ -364,10 +366,11 @@ class RegistryReplica:
         return True
 
     def _tell_remembered(self, server: ShardServer) -> None:
-        """Once, where the shard was at work when the clock showed more than it does now."""
+        """Called once, for a shard that worked when the clock showed a later time than now."""
         facts, now = server.machine.sharding, self.clocks.time.read()
         by_boundary = facts.boundary + (self._retention_ns or 0) if facts.boundary > NO_TIME else NO_TIME
-        was_ns = max(facts.latest, by_boundary)  # the boundary counts in ``latest``; how far the clock was, is more
+        # the boundary counts in ``latest``; the clock itself had gone further
+        was_ns = max(facts.latest, by_boundary)
         if was_ns > self.clocks.too_new_after_ns() + self.clocks.time.uncertainty_ns:
             self._remembered_told = True
             log.warning(

@@ -1,6 +1,7 @@
-"""The gRPC faces of a replica (registry.proto): for callers, and for operators only (config/rights.py).
+"""The gRPC services of a replica (registry.proto): for callers, and for operators only (config/rights.py).
 
-Results are in the body; any non-OK status means unknown. What is refused is answered by the method's own reply."""
+Results are in the body; any non-OK status means unknown. Refusals use the method's own reply.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.replica.server import RegistryReplica
 
 REQUEST_SECONDS_DEFAULT = 5.0  # deadline of callers that set none
-_REPLY_MARGIN = 0.05  # answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it
+_REPLY_MARGIN = 0.05  # answer UNKNOWN this long before the caller's deadline, so that the reason still arrives
 
 SERVER_OPTIONS = (
     *REGISTRY.sizes,
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
-    # Clients ping idle connections to notice a silent cut (channels.py): those pings are no abuse.
+    # Clients ping idle connections to notice a silent cut (channels.py): these pings are legitimate.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -45,7 +46,7 @@ def _or_refusal(method: Callable[[Any, Any, Context], Awaitable[Any]]) -> Callab
 
 
 class RegistryServicer:
-    """Translates; all else is the replica's."""
+    """Translates; the replica does the rest."""
 
     def __init__(self, replica: RegistryReplica) -> None:
         self._replica = replica
@@ -125,7 +126,7 @@ class RegistryServicer:
 
 
 class OperatorServicer:
-    """Translates; all else is the operator's."""
+    """Translates; the operator does the rest."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -174,7 +175,7 @@ class OperatorServicer:
 
 
 def datacentres_in(config: ConfigMachine) -> DatacentreOf:
-    """Whose slot a request means, as far as this replica has heard."""
+    """The datacentre of the slot that a request means, as far as this replica knows."""
 
     def datacentre_of(kind: str, request: Any) -> str:
         if kind == OWNED_SLOT:

@@ -1,7 +1,7 @@
 """Changes of the shards on one replica: opens and closes groups, proposes the next entry, answers operators.
 
-Runs on the replica's event loop, called by its caretaker. What is decided here is decided from what was applied on
-this replica; ``reshard_plan`` and the machines hold the rules.
+Runs on the replica's event loop, called by its caretaker. Decisions use only the state applied on this replica;
+``reshard_plan`` and the machines hold the rules.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class ShardKeeper:
     groups: dict[int, Group]  # these two are the replica's, and are changed here
     shards: dict[int, ShardServer]
     serve: Callable[[int, Group, ShardMachine], ShardServer]
-    opener: RaftHost | None  # None: no change can begin
+    opener: RaftHost | None  # ``None``: no change can begin
     clock: Clock
     clocks: ClockWatch
     retention: bool
 
     def __post_init__(self) -> None:
         self._live: tuple[Changes, frozenset[int]] = Changes(), frozenset()
-        """As of which value of the config group; asked for many times a second."""
+        """The config group's value that this is from; needed many times a second."""
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
         self._failed: dict[int, str] = {}  # why a shard's group could not be opened here; only a restart tries again
         self.waited_for = set(self.shards)
-        """Shards without which this replica is not ready: those that it started with, and what was opened since."""
+        """Shards without which this replica is not ready: those it started with, and those opened since."""
 
     # -- the caretaker's --------------------------------------------------------------------------------------------
     @property
@@ -70,7 +70,7 @@ class ShardKeeper:
         return shard in self._live[1]
 
     def open_and_close(self) -> None:
-        """Groups of shards that were activated come, groups of shards that were removed go."""
+        """Adds groups of activated shards, removes groups of removed ones."""
         if self.opener is None:
             return
         changes = self.config.changes
@@ -83,7 +83,7 @@ class ShardKeeper:
                 self._opened(number, machine, coming)
         wanted = changes.pending.shards if changes.pending is not None else ()
         for number in list(self.shards):
-            # A number that was given out and is not live now never is again.
+            # A number that was given out and is not live now never will be again.
             if number <= changes.last_shard and not self.is_live(number) and number not in wanted:
                 self.shards.pop(number)
                 self.groups.pop(number)
@@ -92,10 +92,10 @@ class ShardKeeper:
                 log.info("registry.shard_removed", replica=self.name, shard=number)
 
     async def care_for_changes(self) -> bool:
-        """In the config group, where it is led from here; whether nothing is left to do."""
+        """Works in the config group, if this replica leads it; True if nothing is left to do."""
         if not self.config_group.state().is_leader:
             return True
-        # A clock that is not to be trusted ends no change for being late; what else is decided here needs no clock.
+        # An untrusted clock ends no change for being late; other decisions here need no clock.
         now_ns = NO_TIME if self.clocks.objection() else self.clock.now_ns()
         step = config_step(self.config.changes, self._facts(), now_ns)
         if step is None:
@@ -106,21 +106,21 @@ class ShardKeeper:
         return False
 
     def steps(self, server: ShardServer) -> list[c.ShardCommand]:
-        """What is to be proposed in a shard that is led from here and live, in this order."""
+        """The proposals for a live shard led from here, in order."""
         facts = server.machine.sharding
         if facts.number:
             self.waited_for.add(server.number)
             step = shard_step(self.config.changes, facts, retention=self.retention)
             return [] if step is None else [step]
-        # The fences and incarnations of one moment, and the config of that moment after all of them are entered: no
-        # matter who else proposes here, the shard opens with every fence that came before its own activation.
+        # The fences and incarnations of one moment, and that moment's config after all of them are entered:
+        # regardless of other proposers, the shard opens with every fence that came before its own activation.
         founding = self.config.founding(server.number)
         missing = [slot for slot in founding.slots if not server.machine.has_heard(slot)]
         return [*seeds(missing), founding.configure]
 
     # -- requests -----------------------------------------------------------------------------------------------
     def without_shard(self, shard: int) -> Refusal:
-        """About a shard that is not here, or not any more."""
+        """The refusal for a shard that is not here, or no longer."""
         changes = self.config.changes
         if shard in changes.live or shard > changes.last_shard:
             return Refusal(Status.UNKNOWN, f"replica {self.name} has not opened shard {shard} yet")
@@ -205,7 +205,7 @@ class ShardKeeper:
         changes = self.config.changes
         known = changes.decided if changes.pending is None else changes.pending.config
         if ask.config and ask.action is Action.APPLY and known == ask.config:
-            return self.status()  # it was asked for before
+            return self.status()  # the same request was made before
         doubt = self.clocks.objection()
         if doubt:
             return Refusal(Status.REFUSED, f"replica {self.name} proposes no change of the shards: {doubt}")
@@ -259,9 +259,10 @@ def _change(intent: Intent, stage: Stage, reason: str = "", settled: bool = Fals
 
 
 async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> AsyncIterator[str]:
-    """What a replica holds that does not agree with the shard config: an id outside its shard, a shard behind.
+    """Contradictions between a replica's content and the shard config: an id outside its shard, a shard behind.
 
-    For people, one line each. Takes time in the number of ids, in pieces: others go on meanwhile."""
+    For people, one line each. Takes time in proportion to the ids, in pieces, so that others can run meanwhile.
+    """
     if not changes.ranges:
         yield "the registry is not set up yet"
         return

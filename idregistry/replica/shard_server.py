@@ -1,6 +1,6 @@
-"""One shard on one replica: requests are queued, one Raft entry after the other is proposed, replies are handed out.
+"""One shard on one replica: queues requests, proposes one Raft entry after the other, returns replies.
 
-Everything here runs on one event loop; the driver's thread applies entries and its outcomes hop back to the loop.
+Everything here runs on one event loop; the driver's thread applies entries and passes outcomes to the loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from photon.idregistry.replica.proposing import applied, not_applied, not_leadin
 
 log = get_logger(__name__)
 
-PROPOSAL_TIMEOUT = 5.0  # seconds after which an entry in flight counts as unknown and the next one goes out
+PROPOSAL_TIMEOUT = 5.0  # seconds after which an entry in flight counts as unknown and the next one is proposed
 _CONFIG_POLL = 0.01
 
 _NOT_OURS = Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
@@ -56,7 +56,7 @@ class ShardServer:
     leading: LeadPlacement
 
     def __post_init__(self) -> None:
-        self.damaged = False  # rows in memory are not what was written
+        self.damaged = False  # rows in memory do not match their sums
         self.batcher: Batcher[Future] = Batcher()
         self._pump_scheduled = False
 
@@ -69,8 +69,8 @@ class ShardServer:
         if refused is not None:
             return refused
         self.leading.inserted(self.machine.datacentre_of(caller), len(ids))
-        # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
-        # An id that is known has its answer, whatever time it comes with: it would wait until that has come.
+        # TOO_NEW needs a clock, so it is decided here and not when the entry is applied. A known id has its answer,
+        # regardless of its event time: otherwise it would wait for that time.
         too_new = ids.times > self.clocks.too_new_after_ns()
         if (rows := np.flatnonzero(too_new)).size:
             too_new[rows] = ~self.machine.holds(ids.take(rows).digests, FOREVER[1])
@@ -102,13 +102,13 @@ class ShardServer:
         return held_elsewhere(self.number, digests, self.machines, removed, restoring=restoring)
 
     async def propose_own(self, command: c.Reopen | c.RegisterAgain, *, timeout: float) -> U8 | str | Refusal:
-        """An entry of those of the command's ids that no other shard holds; the others are answered ELSEWHERE.
+        """Proposes the command's ids that no other shard holds; the others are answered ELSEWHERE.
 
         A string says why the machine refused all of them. Raises CommandError.
         """
         c.decode_shard(
             c.encode(command)
-        )  # what no replica could decode must not be committed: it would stop them all
+        )  # an entry that no replica could decode must not be committed: it would stop them all
         try:
             held, config = self.held_elsewhere(command.digests, restoring=isinstance(command, c.RegisterAgain))
         except NotKnown as reason:
@@ -159,7 +159,10 @@ class ShardServer:
         return self.group.state().is_leader
 
     def let_nearer_lead(self) -> None:
-        """Hands the lead to a replica beside those who insert, where there is one. Of the leader, once a second."""
+        """Hands the lead to a replica near the datacentre that inserts, if there is one.
+
+        The leader calls it once a second.
+        """
         better = self.leading.better(self.clock.monotonic())
         to = next((name for name in better if self.group.hears(name)), None)
         if to is not None:
@@ -183,7 +186,7 @@ class ShardServer:
         return Refusal(Status.OVERLOADED, self.memory.reason) if self.memory.reached else None
 
     async def _introduce(self, caller: int, claim: SlotClaim | None, ids: Ids, deadline: float) -> Refusal | None:
-        """Makes sure, by an entry of its own, that this shard knows whose tokens these are."""
+        """Makes sure, with a separate entry, that this shard knows the owner of these tokens."""
         incarnations = {caller, *(ids.tokens >> np.uint64(BATCH_BITS)).tolist()}
         if self.machine.knows(incarnations):
             return None
@@ -206,7 +209,7 @@ class ShardServer:
         return not_applied(outcome, f"shard {self.number}")
 
     async def _by_entry(self, ids: Ids, too_new: Bools, caller: int, deadline: float) -> Answered:
-        """Of all rows, but those that are too new or another shard's. ``caller`` 0: they are cleared."""
+        """Proposes all rows except those that are too new or another shard's. ``caller`` 0: clears them."""
         try:
             held, config = self.held_elsewhere(ids.digests)
         except NotKnown as reason:
@@ -233,7 +236,7 @@ class ShardServer:
             return Refusal(Status.UNKNOWN, f"shard {self.number} did not commit in time")
 
     def _pump_soon(self) -> None:
-        """After the handlers that are ready now have queued as well."""
+        """Runs after the handlers that are ready now have queued, too."""
         if not self._pump_scheduled and self.batcher.may_take:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -278,7 +281,7 @@ def _checked(ids: Ids, check: Callable[[Ids], None] = c.check_number) -> Refusal
 
 
 def _judged(answers: Verdicts) -> Answered:
-    """Answers that are none of the protocol's concern the whole request: it is repeated with the same tokens."""
+    """Answers outside the protocol concern the whole request: it is repeated with the same tokens."""
     if answers.says(WRONG_SHARD):
         return _NOT_OURS
     if answers.says(UNKNOWN_CALLER):
