@@ -1,13 +1,13 @@
-"""Looks at the other slots of its pipeline on this machine, and redoes those that nobody is at (rule 13).
+"""Finds slots of its pipeline on this machine that no process uses, and redoes them (rule 13).
 
 A joiner that was removed from the configuration, or whose process died and does not come back, leaves a slot
-directory: its redo log may own ids that are not written yet, its files may not be final. What it owned is never taken
-by anybody else, only written through its own directory, under its lock and a new incarnation.
+directory: its redo log may own ids that are not written yet, its files may not be final. Nobody else ever takes what
+it owned; it is only written through its own directory, under its lock and a new incarnation.
 
-One at a time, each for a few seconds at most: an owner that comes back waits longer than that for its lock. A slot
-is done when its redo log is empty and its files are final; ``adopted.json`` says at which incarnation it was left so,
-and nobody opens it again until somebody else has. Nothing here serves requests, and nothing that is wrong with
-another slot ends this process: its engine ends, and what it had begun is redone by the next try.
+One at a time, each for a few seconds at most: a returning owner waits longer than that for its lock. A slot is done
+when its redo log is empty and its files are final; ``adopted.json`` notes the incarnation of that moment, and no
+adopter opens the slot again until another process has. Nothing here serves requests, and a fault in another slot does
+not end this process: the slot's engine ends, and the next try redoes what it had begun.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from photon.outputs.cleared import read_clearing
 from photon.outputs.published import read_slot
 
 PAUSE_FIRST_S, PAUSE_MOST_S = 10.0, 600.0
-"""A slot that could not be brought to its end is tried again after so long, twice as long each time."""
-SLOTS_MAX = 1024  # slot directories of one pipeline that are watched
+"""First wait before retrying a slot that could not be finished, doubled each time, and the longest wait."""
+SLOTS_MAX = 1024  # watched slot directories of one pipeline
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     slot: str
-    held: bool  # somebody has its lock
-    taken: int  # another number whenever somebody has taken the lock
-    left: bool  # something may be left to do: it was opened since it was last left empty
+    held: bool  # a process has its lock
+    taken: int  # changes whenever a process takes the lock
+    left: bool  # work may be left: it was opened since it was last left empty
 
 
 @dataclass(slots=True)
 class _Free:
-    """A slot whose lock nobody has, seconds of a monotonic clock."""
+    """A slot whose lock is free; times are seconds of a monotonic clock."""
 
     since: float
     taken: int
@@ -61,14 +61,14 @@ class _Free:
 
 
 class Orphans:
-    """Remembers since when each slot's lock is free. Not thread-safe."""
+    """Remembers how long each slot's lock has been free. Not thread-safe."""
 
     def __init__(self, adopt_after_s: float) -> None:
         self._adopt_after_s = adopt_after_s
         self._free: dict[str, _Free] = {}
 
     def look(self, seen: Iterable[Seen], now: float) -> list[str]:
-        """Slots that are to be adopted now, those that wait longest first."""
+        """Slots to adopt now, those that wait longest first."""
         free: dict[str, _Free] = {}
         for each in list(seen)[:SLOTS_MAX]:
             if each.held or not each.left:
@@ -82,9 +82,9 @@ class Orphans:
         return sorted(due, key=lambda name: (free[name].since, name))
 
     def tried(self, slot: str, taken: int, now: float, *, moved: bool = False) -> float:
-        """It was taken up and is not done. Returns seconds to the next try.
+        """Notes a try that did not finish the slot. Returns seconds to the next try.
 
-        ``taken``: of the lock after our own try; ``moved``: a part of it was done, the rest may come soon.
+        ``taken``: that of the lock after our own try; ``moved``: part of the work was done, the rest may come soon.
         """
         free = self._free.setdefault(slot, _Free(now, taken))
         free.taken = taken
@@ -93,10 +93,12 @@ class Orphans:
         return free.pause
 
 
-LOOK_S = 5.0  # from one look at the directories to the next: half to one and a half times so long
+LOOK_S = 5.0  # interval of looking at the directories, times a random 0.5 to 1.5
 HOLD_S = 5.0
-"""An open slot is held so long at most, and given back; less than an owner waits for its lock (``lock.WAIT_S``)."""
-START_S = 60.0  # to open it: the registry may be away, and a large log takes its time to be read and copied
+"""An open slot is given back at the latest after this time; shorter than an owner's wait for its lock
+(``lock.WAIT_S``).
+"""
+START_S = 60.0  # to open it: the registry may be unreachable, and a large log takes time to read and copy
 POLL_S = 0.1
 MARK_NAME = "adopted.json"
 
@@ -104,7 +106,7 @@ log = get_logger(__name__)
 
 
 class SlotEnded(asyncio.CancelledError):
-    """What ``die`` raises in an adopted slot: it ends the task that met it, and the slot with it."""
+    """Raised by ``die`` in an adopted slot: ends the task in which it is raised, and the slot with it."""
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
@@ -115,21 +117,24 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="v
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A slot to redo: its engine, not started, and one pass of its verifier where this joiner has one beside it."""
+    """A slot to redo: its engine, not started, and one pass of its verifier if this joiner runs one."""
 
     engine: JoinerEngine
     verify: Callable[[], Awaitable[object]] | None = None
 
 
 Open = Callable[[str, Die], AbstractAsyncContextManager[Adopted]]
-"""Of a slot's name. What the engine talks to is its own: it must not share a registry client with another slot."""
+"""Takes a slot's name.
+
+The engine's connections are its own: it must not share a registry client with another slot.
+"""
 
 
 @dataclass(eq=False)
 class Adopter:
-    """Of one pipeline on one machine. ``run`` beside the joiner's own slot.
+    """The adopter of one pipeline on one machine. Run ``run`` in parallel with the joiner's own slot.
 
-    ``slots``: the directory that holds the slots' state directories; ``random``: 0 to 1.
+    ``slots``: the directory with the slots' state directories; ``random``: returns 0 to 1.
     """
 
     disk: Disk
@@ -145,14 +150,14 @@ class Adopter:
     def __post_init__(self) -> None:
         self._orphans = Orphans(self.adopt_after_s)
         self._said: dict[str, str] = {}
-        self._moved: set[str] = set()  # slots of which the last try did a part
+        self._moved: set[str] = set()  # slots whose last try did part of the work
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await until(stop, self.look_s * (0.5 + self.random())):
             await self.look()
 
     async def look(self) -> list[str]:
-        """One look; redoes what is due. Names of the slots that were brought to their end."""
+        """Looks once and redoes due slots. Returns the names of the finished ones."""
         seen = await asyncio.to_thread(self._seen)
         done = []
         for slot in self._orphans.look(seen, self.clock.monotonic()):
@@ -187,7 +192,7 @@ class Adopter:
 
     # -- one slot ------------------------------------------------------------------------------------------------
     async def _adopt(self, slot: str) -> str:
-        """Redoes it; why it is not done, empty when it is."""
+        """Redoes a slot; returns why it is not finished, empty if it is."""
         ended: list[str] = []
 
         def die(reason: str) -> NoReturn:
@@ -216,7 +221,7 @@ class Adopter:
         while not await engine.drain(POLL_S):
             if ended:
                 return ended[0]
-            await asyncio.sleep(POLL_S)  # it returns at once when all that is left waits for a clock
+            await asyncio.sleep(POLL_S)  # it returns at once if all that is left waits for a clock
         await engine.shell.roll()
         await engine.shell.witnessed(float("inf"))
         while (open_files := self._not_final(state)) and not ended:
@@ -238,14 +243,14 @@ class Adopter:
                 self._moved.add(slot)
 
     def _not_final(self, state: Path) -> list[str]:
-        """Files that somebody will make final yet; those with trouble in them wait for an operator."""
+        """Files that still have to become final; damaged ones wait for an operator."""
         bad = read_clearing(self.disk, state).trouble
         files = read_slot(self.disk, state).files
         return [each.name for each in files if not each.final and each.length and each.name not in bad]
 
 
 def has_work_left(disk: Disk, state: Path, slot: Slot) -> bool:
-    """Whether it was opened since it was left empty; what cannot be read is not ours to touch."""
+    """True if the slot was opened since it was left empty; a slot that cannot be read is not ours to touch."""
     try:
         known = read_state(disk, state / STATE_NAME, slot)
     except (SlotRefused, OSError):
@@ -254,7 +259,7 @@ def has_work_left(disk: Disk, state: Path, slot: Slot) -> bool:
 
 
 def _mark_of(disk: Disk, state: Path) -> int:
-    """The incarnation at which the slot was left empty; 0: never, or it cannot be read."""
+    """The incarnation at which the slot was left empty; 0 if never, or if it cannot be read."""
     path = state / MARK_NAME
     if not disk.exists(path):
         return 0

@@ -1,4 +1,4 @@
-"""What a dispatcher may ask of a joiner; the gRPC client and the embedded joiner both offer it."""
+"""The interface between dispatcher and joiner, implemented by the gRPC client and the embedded joiner."""
 
 from __future__ import annotations
 
@@ -17,40 +17,45 @@ from photon.batch.verdicts import Verdicts
 
 
 class Outcome(enum.IntEnum):
-    """What became of one event in one attempt. The four after RETRY are verdicts of this datacentre's making, and
-    have the number of the ``Kind`` that the id is registered for."""
+    """The result of one attempt at one event.
+
+    The four after RETRY are verdicts given by this datacentre, with the number of the ``Kind`` that the id is
+    registered for.
+    """
 
     RETRY = 0  # no verdict: try again later, here or elsewhere (unknown, unavailable, overloaded)
     JOINED = 1
     FILTERED = 2
     UNMATCHED = 3
     REJECTED = 4
-    NOT_YET = 5  # the primary event has not been read yet, or the patience of a missing one is not over
+    NOT_YET = 5  # the primary event has not been read yet, or may still come within the patience
     TAKEN = 6
-    """Registered before under another token: by this very line (a re-read), or by another one with the same id."""
-    LATE = 7  # below the boundary: the dispatcher claims it late (rule 10)
+    """Registered before under another token: for this very line (read again), or for another one with the same id."""
+    LATE = 7  # below the boundary: the dispatcher takes the event through the late path (rule 10)
     TOO_NEW = 8  # its event time is in the future: park it
 
 
 UNKNOWN_REASON = "its registration is still unknown"  # as the reason for RETRY: the registry has not answered
-GONE_REASON = "the primary log that holds its event is gone"  # as the reason for RETRY
+GONE_REASON = "the primary log that holds its event is gone"  # the reason for RETRY
 WAIT_NS = -(2**63)  # as ``unmatched_as_of_ns``: a missing primary never makes this event unmatched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinAnswers:
-    """A row for each event of a batch."""
+    """One row for each event of a batch."""
 
     verdicts: Verdicts
-    """``outcomes`` are those of ``Outcome``. Owners are those of rows that are TAKEN; ``reasons`` has RETRY and
-    REJECTED."""
+    """``outcomes`` are ``Outcome`` values. Owners are given for TAKEN rows, ``reasons`` for RETRY and REJECTED."""
     same_line: Mask
-    """Of rows that are TAKEN: the owner's line had this line's bytes, offset and log name. Of another datacentre's
-    line that says something only where both read identical copies of the logs; whoever asks knows."""
-    overloaded: bool = False  # nothing was taken up, and all rows are RETRY
-    failed: bool = False  # the call broke: nobody knows what became of the batch, and all rows are RETRY
-    ambiguous: Sequence[int] = ()  # rows whose key several primary records share that differ
-    unpaired: Sequence[int] = ()  # rows that are unmatched though their primary event is there
+    """For TAKEN rows: the owner's line had this line's bytes, offset and log name.
+
+    For another datacentre's line this is only meaningful if both read identical copies of the logs, which the caller
+    knows.
+    """
+    overloaded: bool = False  # nothing was accepted, and all rows are RETRY
+    failed: bool = False  # the call broke: the batch's fate is unknown, and all rows are RETRY
+    ambiguous: Sequence[int] = ()  # rows with a key that several different primary records share
+    unpaired: Sequence[int] = ()  # rows that are unmatched although their primary event exists
 
     @property
     def useless(self) -> bool:
@@ -61,14 +66,14 @@ class JoinAnswers:
         return {Outcome(outcome): outcomes.count(outcome) for outcome in set(outcomes)}
 
     def noted(self) -> dict[str, int]:
-        """Their counts, for a span."""
+        """Counts of these rows, for a span."""
         return {f"outcome.{outcome.name.lower()}": count for outcome, count in self.counts().items()}
 
     @staticmethod
     def alike(
         n: int, outcome: Outcome, reason: str = "", *, overloaded: bool = False, failed: bool = False
     ) -> JoinAnswers:
-        """n rows, all of them without an owner."""
+        """n equal rows, without an owner."""
         verdicts = Verdicts.blank(n, outcome)
         if reason:
             verdicts = replace(verdicts, reasons=dict.fromkeys(range(n), reason))
@@ -95,9 +100,9 @@ class JoinAnswers:
 
 
 class Joiner(Protocol):
-    """Any joiner serves any event; nothing is routed by state."""
+    """Any joiner serves any event; no state binds an event to a joiner."""
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """One attempt. An unreachable joiner answers RETRY for all."""
+        """One attempt. If the joiner is unreachable, all rows are RETRY."""
 
     async def close(self) -> None: ...

@@ -1,9 +1,9 @@
-"""A joiner that finds its slot itself when it starts, by what lies on the disk and what the registry knows.
+"""A joiner that chooses its slot itself when it starts, from the disk and the registry's list.
 
-Such slots are named ``DATACENTRE-auto-NUMBER``, so that no two datacentres have one name. One that an earlier joiner
-left comes before a new one: its redo log is redone at once. Nothing is decided here for good: who has a slot is
-decided by its lock, and which directory is the slot by the registry. So a joiner tries one after the other, and a
-crash anywhere leaves at most an empty directory, whose name is taken by the next one.
+Such slots are named ``DATACENTRE-auto-NUMBER``, so that names differ between datacentres. A slot left by an earlier
+joiner comes before a new one: its redo log is redone at once. Nothing here is final: the lock decides which process
+has a slot, and the registry decides which directory is the slot. So a joiner tries one after the other, and a crash
+leaves at most an empty directory, whose name the next joiner takes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.log.format import RETIRED_NAME
 
 MARK = "-auto-"
-AUTO_MAX = 256  # slots of one datacentre that are named by themselves: their numbers go from 1 up to here
+AUTO_MAX = 256  # limit of automatic slot numbers per datacentre, which start at 1
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
     held: bool  # a process has its lock
-    opened: bool  # it was a joiner's slot before; else only its name was taken
-    left: bool  # something may be left to redo in it
+    opened: bool  # it was a joiner's slot before; otherwise only its name was taken
+    left: bool  # it may have work left to redo
     retired: bool
 
 
@@ -55,11 +55,11 @@ def is_auto(slot: str, datacentre: str) -> bool:
 def to_try(
     datacentre: str, here: Mapping[str, Here], known: Mapping[str, bool], named: Container[str]
 ) -> Iterable[str]:
-    """Slots in the order in which they are to be tried; none when all names are in use or lost.
+    """Slots in the order to try them; none if all names are in use or lost.
 
     ``known``: slots of the registry, and whether they are retired; ``named``: those of the deployment file, which are
-    never taken. A slot that the registry knows and that has no directory here lies on another machine or is lost: it
-    is for an operator to retire.
+    never taken. A slot in the registry without a directory here is on another machine or lost: an operator must
+    retire it.
     """
     redo: list[str] = []
     empty: list[str] = []
@@ -78,7 +78,7 @@ def to_try(
     return [*redo, *empty, *fresh]
 
 
-TAKE_S = 0.5  # for the lock of a slot that looked free: who only looks holds it for an instant
+TAKE_S = 0.5  # for the lock of a slot that looked free: observers hold it only for an instant
 ASK_AGAIN_S = 0.5
 
 log = get_logger(__name__)
@@ -90,8 +90,8 @@ ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
 class AutoJoiner:
     """A ``JoinerEngine`` whose slot is known once it has started. Implements ``joiner.api.Joiner``.
 
-    ``slots``: the directory that holds the slots' state directories; ``named``: slots of the deployment file,
-    of all datacentres; ``make``: an engine in a slot, which waits for its lock no longer than ``TAKE_S``.
+    ``slots``: the directory with the slots' state directories; ``named``: slots of the deployment file, of all
+    datacentres; ``make``: an engine in a slot, which waits for its lock no longer than ``TAKE_S``.
     """
 
     disk: Disk
@@ -104,16 +104,16 @@ class AutoJoiner:
     def __post_init__(self) -> None:
         self._named = frozenset(self.named)
         self._engine: JoinerEngine | None = None
-        self.left = False  # as JoinerEngine
+        self.left = False  # as in JoinerEngine
 
     @property
     def opened(self) -> JoinerEngine | None:
         return None if self._engine is None else self._engine.opened
 
     async def start(self) -> None:
-        """Opens the first slot that can be opened. Raises SlotRefused when there is none, OSError.
+        """Opens the first slot that can be opened. Raises SlotRefused if there is none, OSError.
 
-        A slot that is refused, or cannot be read, is left to an operator, who is told so; another one serves.
+        A slot that is refused, or unreadable, is reported to the operator, and another one serves.
         """
         known = {each.name: each.retired for each in await self._known()}
         here = await asyncio.to_thread(self._here)

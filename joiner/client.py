@@ -16,19 +16,19 @@ OPTIONS = (*wire.JOINER.sizes, *back_off(100, 250))  # it is near, and events wa
 
 
 class JoinerClient:
-    """One join's joiner at an address. Whatever goes wrong on the way is RETRY for the events concerned: unknown."""
+    """A client of one join's joiner at an address. Any failure on the way is RETRY for its events: unknown."""
 
     def __init__(self, address: str, join: str, to: Towards | None = None) -> None:
-        """Call it inside the event loop that will use it. ``to`` None: plain text."""
+        """Call it inside the event loop that will use it. ``to``: ``None`` means plain text."""
         self._join = join
         self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
         self._stub = wire.JOINER.stub(self._channel)
         self._closed = False
-        self.error = ""  # why the last request failed; "" when it did not
+        self.error = ""  # why the last request failed; empty if it did not
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """See api.Joiner. A batch too big for one message goes in several, one after the other."""
+        """See api.Joiner. Sends a batch too large for one message in several, one after the other."""
         parts = events.parts(wire.EVENTS_MAX, wire.REQUEST_BYTES_MAX)
         if len(parts) == 1:
             return await self._ask(events, timeout)
@@ -57,7 +57,7 @@ class JoinerClient:
         return JoinAnswers.alike(n, Outcome.RETRY, reason, overloaded=overloaded, failed=not overloaded)
 
     async def serves(self, timeout: float) -> bool | None:
-        """Whether it says so; None: no answer within ``timeout`` seconds."""
+        """True if the joiner says that it serves; ``None`` if there is no answer within ``timeout`` seconds."""
         try:
             return await serves(self._channel, wire.JOINER.name, timeout)
         except asyncio.CancelledError:
@@ -66,12 +66,12 @@ class JoinerClient:
             return None
 
     async def close(self) -> None:
-        """Closes the channel; what is on its way is unknown."""
+        """Closes the channel; the fate of requests under way is unknown."""
         self._closed = True
         await self._channel.close(None)
 
 
 def _cancelled() -> bool:
-    """Whether it is this task that is to end, not the call that it waits for."""
+    """True if this task is to end, rather than the call it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,14 +1,14 @@
-"""The exactly-once protocol of one slot, without I/O and without a clock (protocol rules 1 to 5 and 12).
+"""The exactly-once protocol of one slot, without I/O or a clock (protocol rules 1 to 5 and 12).
 
-Theory of operation. A *frame* is what is logged at once: a batch of would-be records under one token, or rows carried
-over under their original tokens. A frame goes through
+Theory of operation. A *frame* is logged at once: a batch of would-be records under one token, or rows carried over
+under their original tokens. A frame goes through
 
     submit -> Append -> redo_synced -> Insert -> answered -> Write -> output_synced -> Release
 
-and each row of it on its own: COMMITTED rows are written, rows with another final answer are dropped, UNKNOWN rows
-are asked for again, with the same token, until they are known. The frame may leave the log when no row is open and
-all that was written of it is synced. A frame that is far behind the log's head and still has open rows gives them to
-a new frame, so that a shard that is down does not pin the log.
+and each row proceeds separately: COMMITTED rows are written, rows with another final answer are dropped, UNKNOWN rows
+are asked for again with the same token until they are known. The frame may leave the log when no row is open and all
+its written rows are synced. A frame far behind the log's head that still has open rows passes them to a new frame, so
+that an unreachable shard does not pin the log.
 
 Invariants
 - No row is inserted before the frame that holds it is durable in the log (rule 1).
@@ -39,7 +39,7 @@ from photon.joiner.rows import Rows, concat
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append to the redo log as frame ``frame`` and sync, in the order given; then ``redo_synced``."""
+    """Append to the redo log as frame ``frame`` and sync, in the given order; then ``redo_synced``."""
 
     frame: int
     rows: Rows
@@ -47,7 +47,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Ask the registry once; then ``answered``, UNKNOWN for whatever was not heard."""
+    """Ask the registry once; then ``answered``, with UNKNOWN for rows without an answer."""
 
     frame: int
     inserts: Ids
@@ -57,12 +57,12 @@ class Insert:
 class Write:
     """Append the chunks, whole lines each, to the output logs of these kinds, in the order of ``number``.
 
-    Then ``written``. The output's sync may be put off; ``SyncOutput`` asks for it at the latest.
+    Then ``written``. The output's sync may be delayed until ``SyncOutput`` requests it.
     """
 
     number: int
     chunks: tuple[tuple[Kind, bytes], ...]
-    oldest_ns: int = field(default=NEVER_NS, compare=False)  # event time of one of its records
+    oldest_ns: int = field(default=NEVER_NS, compare=False)  # event time of its oldest record
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class SyncOutput:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the caller of ``frame``: a row for each of its rows. Comes once a frame."""
+    """Answer the caller of ``frame``, with a row for each of its rows. Comes once per frame."""
 
     frame: int
     verdicts: Verdicts
-    same_line: Mask  # as ``JoinAnswers`` has it
+    same_line: Mask  # as in ``JoinAnswers``
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Release:
 class Redone:
     """Every batch of incarnations up to this one has left the log, carried-over ids included: publish it (rule 13).
 
-    Comes once, and what it speaks of is in the output's last sync.
+    Comes once, after the output's sync that includes these batches.
     """
 
     upto: int
@@ -104,8 +104,8 @@ class Stop:
 Instruction = Append | Insert | Write | SyncOutput | Reply | Release | Redone | Stop
 
 
-CARRY_ROWS_MAX = 4096  # rows that one carry-over frame takes
-SMALL_ROWS = 512  # a frame with more open rows is not worth another one for the number of frames alone
+CARRY_ROWS_MAX = 4096  # rows of one carry-over frame
+SMALL_ROWS = 512  # a frame with more open rows is not carried over merely because of the number of frames
 
 _FINAL_OF_INSERT = frozenset(
     (Answer.COMMITTED, Answer.TAKEN, Answer.DONE, Answer.BELOW_BOUNDARY, Answer.TOO_NEW, Answer.UNKNOWN)
@@ -115,7 +115,7 @@ _FATAL = {
     Answer.STALE_INCARNATION: "a newer process has opened this slot (STALE_INCARNATION); is its directory a copy, "
     "or was a second joiner started on it?",
 }
-# As numbers: numpy takes six times as long to compare with a member of an enumeration.
+# As numbers: numpy takes six times as long to compare with an enumeration's member.
 _UNKNOWN, _COMMITTED, _TAKEN = int(Answer.UNKNOWN), int(Answer.COMMITTED), int(Answer.TAKEN)
 _DONE, _TOO_NEW = int(Answer.DONE), int(Answer.TOO_NEW)
 _OUTCOME_OF = np.zeros(256, np.uint8)
@@ -129,20 +129,23 @@ class CoreLimits:
     """Bounds and delays of the core. Times in seconds of the monotonic clock."""
 
     answer_after_s: float = 0.5
-    """A caller whose other rows are known is told that some are not, so long after the first time they were not."""
+    """How long after the first UNKNOWN the caller waits for the remaining rows, once its others are known; then it is
+    told that some are unknown.
+    """
     retry_first_s: float = 0.05
     retry_max_s: float = 2.0
     sync_output_after_s: float = 0.5
     sync_output_after_bytes: int = 64 << 20
     carry_over_behind_bytes: int = 128 << 20
-    """A frame this far behind the log's head hands its open rows to a new one."""
+    """A frame this far behind the log's head passes its open rows to a new one."""
     open_frames_max: int = 256
-    """Of more frames with open rows the small ones do so as well: each is asked for by itself, and thousands of
-    questions that a shard has not answered would hold each other up when it comes back."""
+    """With more frames that have open rows, small ones are carried over, too: each is asked for separately, and
+    thousands of requests to a shard that did not answer would block each other when it comes back.
+    """
 
 
 class OpenRecord(NamedTuple):
-    """A would-be record. ``durable``: in the redo log, so that the registry is asked."""
+    """A would-be record. ``durable``: it is in the redo log, so the registry is asked for it."""
 
     line: bytes
     kind: int
@@ -154,16 +157,16 @@ class OpenRecord(NamedTuple):
 class _Frame:
     number: int
     rows: Rows
-    open: RowIndexes  # rows whose fate is not known yet
+    open: RowIndexes  # rows whose fate is unknown
     bytes: int
-    place: int  # of the log's head when it was appended
-    verdicts: Verdicts  # RETRY for those that are open
+    place: int  # position of the log's head when it was appended
+    verdicts: Verdicts  # RETRY for open rows
     deadline: float = 0.0
     replied: bool = False
     synced: bool = False
     inserting: bool = False
-    early: int = 0  # open rows that were TOO_NEW when they were asked for last
-    asked_before: bool = False  # an insert of these rows may have been applied without our hearing of it
+    early: int = 0  # open rows that were TOO_NEW at the last request
+    asked_before: bool = False  # an insert of these rows may have been applied without an answer reaching us
     retry_at: float = 0.0
     retry_delay: float = 0.0
     last_write: int = 0
@@ -172,7 +175,7 @@ class _Frame:
 
 
 class SlotCore:
-    """One incarnation of one slot. All methods return instructions, in the order in which they are to be done."""
+    """One incarnation of one slot. All methods return instructions, to be executed in order."""
 
     def __init__(self, incarnation: int, limits: CoreLimits | None = None, *, next_frame: int = 0) -> None:
         self._incarnation = incarnation
@@ -183,7 +186,7 @@ class SlotCore:
         self._unsynced: deque[_Frame] = deque()
         self._open: dict[int, _Frame] = {}  # logged or being logged, with open rows
         self._settled: list[_Frame] = []  # without open rows, waiting for the output's sync
-        self._past: set[int] | None = set()  # frames with tokens of predecessors; None: Redone was said
+        self._past: set[int] | None = set()  # frames with tokens of predecessors; ``None`` once Redone was returned
         self._outstanding: set[bytes] = set()  # digests answered UNKNOWN at least once, still open
         self._early: dict[bytes, int] = {}  # those of them that were TOO_NEW last, with their event times
         self._write_number = 0
@@ -199,7 +202,7 @@ class SlotCore:
     # -- what the shell may ask ------------------------------------------------------------------------------
     @property
     def empty(self) -> bool:
-        """No frame is needed in the redo log any more."""
+        """True if no frame is needed in the redo log any more."""
         return not self._open and not self._settled
 
     @property
@@ -209,28 +212,30 @@ class SlotCore:
 
     @property
     def early(self) -> Mapping[bytes, int]:
-        """Open digests that the registry takes when its clock has come to their event times (ns), not before."""
+        """Open digests that the registry accepts only when its clock reaches their event times (ns)."""
         return self._early
 
     @property
     def waits_for_time(self) -> bool:
-        """All that is left to do waits for a clock."""
+        """True if all remaining work waits for a clock."""
         return bool(self._open) and not self._settled and all(f.early == len(f.open) for f in self._open.values())
 
     @property
     def oldest_open_ns(self) -> int:
-        """Event time of the oldest row whose fate is not known; NEVER_NS: there is none."""
+        """Event time of the oldest row whose fate is unknown; NEVER_NS if there is none."""
         oldest = [np.minimum.reduce(each.rows.times[each.open], initial=NEVER_NS) for each in self._open.values()]
         return int(min(oldest, default=NEVER_NS))
 
     def take_token(self) -> int:
-        """The token of the next batch; each call gives another one, whether it is used or not (rule 2)."""
+        """The token of the next batch; each call gives a new one, whether it is used or not (rule 2)."""
         self._next_batch += 1
         return token_of(self._incarnation, self._next_batch)
 
     # -- events ----------------------------------------------------------------------------------------------
     def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
-        """What the log holds and the output lacks: UNKNOWN ids of rule 3, under their own tokens (rule 5)."""
+        """Takes the rows that the log has and the output lacks: UNKNOWN ids of rule 3, under their own tokens (rule
+        5).
+        """
         out: list[Instruction] = []
         self._past = {number for number, _ in kept}
         for number, rows in kept:
@@ -245,7 +250,7 @@ class SlotCore:
         return out + self._all_redone()
 
     def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
-        """A batch of would-be records under a token from ``take_token``; ids are unique within it (rule 2).
+        """Takes a batch of would-be records under a token from ``take_token``; ids are unique within it (rule 2).
 
         Returns the frame's number, which its Reply will name. Nothing is registered before ``redo_synced``.
         """
@@ -256,7 +261,7 @@ class SlotCore:
         return number, [Append(number, rows)]
 
     def redo_synced(self, upto: int) -> list[Instruction]:
-        """All frames up to this one are durable in the log (rule 1)."""
+        """Notes that all frames up to this one are durable in the log (rule 1)."""
         out: list[Instruction] = []
         while self._unsynced and self._unsynced[0].number <= upto:
             frame = self._unsynced.popleft()
@@ -267,7 +272,7 @@ class SlotCore:
         return out
 
     def answered(self, number: int, answers: Verdicts, now: float) -> list[Instruction]:
-        """The registry's answers to the Insert of this frame, aligned with it (rule 3)."""
+        """Takes the registry's answers to the Insert of this frame, aligned with it (rule 3)."""
         frame = self._open[number]
         frame.inserting = False
         asked = frame.open
@@ -275,7 +280,7 @@ class SlotCore:
         if reason := _must_stop(codes, len(asked)):
             return [Stop(reason)]
         if frame.asked_before:
-            # An earlier insert may own the id meanwhile: a refusal that never looked at the entry says nothing.
+            # An earlier insert may own the id meanwhile: a refusal made without looking at the entry says nothing.
             self._note_early(frame, asked, codes == _TOO_NEW)
             codes = np.where(codes == _TOO_NEW, _UNKNOWN, codes).astype(np.uint8)
         out = self._commit(frame, asked[codes == _COMMITTED], now)
@@ -289,13 +294,15 @@ class SlotCore:
         return out
 
     def written(self, number: int, size: int) -> list[Instruction]:
-        """All Writes up to ``number`` stand in the output, synced or not; ``size`` bytes since the last call."""
+        """Notes that all Writes up to ``number`` are in the output, synced or not; ``size`` bytes since the last
+        call.
+        """
         self._written = number
         self.unwritten_bytes -= size
         return []
 
     def output_synced(self, number: int) -> list[Instruction]:
-        """All Writes up to ``number`` are durable, under durable names (rule 4)."""
+        """Notes that all Writes up to ``number`` are durable, under durable names (rule 4)."""
         self._synced = max(self._synced, number)
         self._sync_asked = False
         if self._synced == self._write_number:
@@ -307,7 +314,7 @@ class SlotCore:
         return self._release(free)
 
     def tick(self, now: float, *, hurry: bool = False) -> list[Instruction]:
-        """Time passes: retries, deadlines, carry-over, the lazy sync of the output (at once when in a hurry)."""
+        """Advances time: retries, deadlines, carry-over, the delayed sync of the output (with ``hurry`` at once)."""
         out: list[Instruction] = []
         for frame in list(self._open.values()):
             if not frame.replied and now >= frame.deadline:
@@ -320,7 +327,7 @@ class SlotCore:
             old = now - self._unsynced_since >= self._limits.sync_output_after_s
             if hurry or old or self._unsynced_bytes >= self._limits.sync_output_after_bytes:
                 self._sync_asked = True
-                self._unsynced_since = now  # what is written from now on waits its own turn
+                self._unsynced_since = now  # later writes start their own wait
                 self._unsynced_bytes = 0
                 out.append(SyncOutput())
         return out
@@ -375,7 +382,9 @@ class SlotCore:
             self._early.update(zip(digests, frame.rows.times[rows].tolist(), strict=True))
 
     def _drop(self, frame: _Frame, asked: RowIndexes, codes: U8, answers: Verdicts) -> None:
-        """Final answers other than COMMITTED: the would-be record is not written (or was, and is cleared: DONE)."""
+        """Final answers other than COMMITTED: the would-be record is not written (DONE: it was written
+        and cleared).
+        """
         dropped = (codes != _COMMITTED) & (codes != _UNKNOWN)
         if not dropped.any():
             return
@@ -387,10 +396,10 @@ class SlotCore:
             frame.verdicts = frame.verdicts.put([(rows[taken], _owners(answers, np.flatnonzero(dropped)[taken]))])
 
     def _keep_unknown(self, frame: _Frame, unknown: RowIndexes, now: float) -> None:
-        """What is not known stays open, under its token, and is asked for again later."""
+        """Keeps unknown rows open, under their token, to be asked for again later."""
         closed = len(frame.open) - len(unknown)
         self.open_rows -= closed
-        if not frame.asked_before:  # the caller may go on: whoever asks for the rest again is told when it is known
+        if not frame.asked_before:  # the caller may go on: the answer comes when the rest is asked for again
             frame.deadline = min(frame.deadline, now + self._limits.answer_after_s)
         if frame.asked_before and closed:
             before = take_digests(frame.rows.digests, frame.open)
@@ -408,15 +417,15 @@ class SlotCore:
             return []
         frame.replied = True
         verdicts = frame.verdicts
-        if len(frame.open):  # what becomes of these is not for this caller
+        if len(frame.open):  # this caller does not wait for their fate
             verdicts = verdicts.take(np.arange(len(verdicts)))
         return [Reply(frame.number, verdicts, verdicts.owner_tags == frame.rows.tags)]
 
     def _settle(self, frame: _Frame) -> list[Instruction]:
-        """No row is open: it leaves the log once its last write is durable."""
+        """Handles a frame without open rows: it leaves the log once its last write is durable."""
         del self._open[frame.number]
         self.open_bytes -= frame.bytes
-        frame.rows = _NO_ROWS  # the lines are written or dropped: do not hold them until the sync
+        frame.rows = _NO_ROWS  # the lines are written or dropped: do not keep them until the sync
         if frame.last_write <= self._synced:
             return self._release((frame.number,))
         self._settled.append(frame)
@@ -429,7 +438,7 @@ class SlotCore:
         return [Release(frames)]
 
     def _all_redone(self) -> list[Instruction]:
-        """Says so when no frame holds anything of an earlier incarnation any more (rule 13)."""
+        """Returns Redone once no frame holds anything of an earlier incarnation (rule 13)."""
         if self._past is None or self._past:
             return []
         self._past = None
@@ -445,7 +454,7 @@ class SlotCore:
 
     # -- carry-over ------------------------------------------------------------------------------------------
     def _carry_over(self) -> list[Instruction]:
-        """Open rows of frames far behind the head go into one new frame, under their own tokens (rule 4)."""
+        """Moves open rows of frames far behind the head into one new frame, under their own tokens (rule 4)."""
         oldest = self._head - self._limits.carry_over_behind_bytes
         crowded = len(self._open) > self._limits.open_frames_max
         sources: list[_Frame] = []
@@ -455,7 +464,7 @@ class SlotCore:
             if count >= CARRY_ROWS_MAX or not (behind or crowded):
                 break
             if not behind and len(frame.open) > SMALL_ROWS:
-                continue  # else the same rows were logged again and again
+                continue  # otherwise the same rows would be logged again and again
             if self._waits(frame) and frame.asked_before:
                 sources.append(frame)
                 count += len(frame.open)
@@ -477,14 +486,14 @@ class SlotCore:
         return out + appended
 
     def _hand_over(self, source: _Frame) -> list[Instruction]:
-        """The carrying frame is durable: the source's open rows are no longer its own."""
+        """Runs once the carrying frame is durable: the source's open rows are no longer its own."""
         self.open_rows -= len(source.open)
         source.open = source.open[:0]
         return self._settle(source)
 
 
 def _must_stop(codes: U8, expected: int) -> str:
-    """Why the process must end after these answers, or an empty text."""
+    """Why the process must end after these answers; empty if it need not."""
     if len(codes) != expected:
         return f"the registry answered {len(codes)} of {expected} ids: its version does not fit this joiner's"
     for code in np.unique(codes).tolist():

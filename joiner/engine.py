@@ -31,20 +31,20 @@ from photon.joiner.verdicts import Decided, Judge, LineBuilder, merge_reply, row
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    ids: int = 64 << 10  # ids looked up or registered, and not known yet
+    ids: int = 64 << 10  # ids being looked up or registered
     record_bytes: int = 256 << 20  # bytes of would-be records in memory
     redo_bytes: int = 4 << 30  # bytes of the redo log on disk
 
 
 class Throttle:
-    """Counts the ids of calls that are still looking up; what is registered is counted by the core."""
+    """Counts the ids of calls that are still looking up; the core counts those being registered."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self.looking_up = 0
 
     def refusal(self, ids: int, *, open_ids: int, record_bytes: int, redo_bytes: int) -> str:
-        """Why so many ids are refused now, or an empty text. An idle joiner refuses no batch for its size."""
+        """Why this number of ids is refused now; empty if it is not. An idle joiner refuses no batch for its size."""
         bounds = self._bounds
         held = self.looking_up + open_ids
         if held and held + ids > bounds.ids:
@@ -60,7 +60,7 @@ log = get_logger(__name__)
 
 _T = TypeVar("_T")
 
-REDO_PARTS = 4  # a full redo log has at least about so many segments
+REDO_PARTS = 4  # a full redo log has at least about this many segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class JoinerLimits:
     output: OutputLimits = field(default_factory=OutputLimits)
     segment_bytes: int = SEGMENT_BYTES
     lock_wait_s: float = WAIT_S
-    close_s: float = 20.0  # the longest that an orderly stop decides and publishes; supervisors and Docker wait 30 s
+    close_s: float = 20.0  # longest time that an orderly stop decides and publishes; supervisors and Docker wait 30 s
 
     def fitting(self) -> JoinerLimits:
-        """With a small redo log segments are smaller, and what is open is carried over sooner.
+        """For a small redo log, makes segments smaller and carries open rows over sooner.
 
-        Space is given back by whole segments, that of the newest only when it is full: one bigger than the log would
-        fill it for ever.
+        Space is given back by whole segments, the newest only once it is full: a segment bigger than the log would
+        fill it permanently.
         """
         part = max(1, self.bounds.redo_bytes // REDO_PARTS)
         behind = min(self.core.carry_over_behind_bytes, part)
@@ -89,18 +89,18 @@ class JoinerLimits:
 
 @dataclass(frozen=True, slots=True)
 class JoinerStats:
-    """Counted since the start of the process."""
+    """Counted since the process started."""
 
     outcomes: dict[Outcome, int]
     open_ids: int
     record_bytes: int
     redo_bytes: int
     refused_batches: int
-    redone: int  # rows that the start found in the redo log and not in the output
+    redone: int  # rows that the start found in the redo log but not in the output
 
 
 class JoinerEngine:
-    """Implements ``joiner.api.Joiner`` in this process. ``start`` first; the lock is held until ``close``."""
+    """Implements ``joiner.api.Joiner`` in this process. Call ``start`` first; the lock is held until ``close``."""
 
     def __init__(
         self,
@@ -116,8 +116,10 @@ class JoinerEngine:
         copying: Copying | None = None,
         withholds: Callable[[], str] = lambda: "",
     ) -> None:
-        """``copying`` None: the output has no copy in another datacentre. ``withholds``: why no event is called
-        unmatched now; empty: events are."""
+        """``copying``: ``None`` means that the output has no copy in another datacentre.
+
+        ``withholds``: why no event may be called unmatched now; empty if events may.
+        """
         self._copying = copying
         self.withholds = withholds
         self._slot = slot
@@ -131,14 +133,14 @@ class JoinerEngine:
         self._lock = SlotLock(paths.state)
         self._shell: SlotShell | None = None
         self._refusing = ""
-        self.left = False  # whether ``close`` had to leave something in the redo log
+        self.left = False  # True if ``close`` had to leave work in the redo log
         self._counts: Counter[Outcome] = Counter()
         self._refused = 0
         self._redone = 0
 
     # -- life ------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Takes the lock, opens the slot, redoes what was left, and serves at once (rules 5 to 7).
+        """Takes the lock, opens the slot, redoes the remaining work, and serves at once (rules 5 to 7).
 
         Raises SlotRefused, RedoLogDamaged, OutputDamaged or OSError; the process should then end. Waits for the
         registry as long as it takes.
@@ -189,7 +191,9 @@ class JoinerEngine:
         self._shell.start(recovered.kept)
 
     async def _take_lock(self) -> None:
-        """Waits a bounded time for a predecessor that is being killed; not in a thread: that could not be stopped."""
+        """Waits a limited time for a predecessor that is being killed; not in a thread, which could not
+        be stopped.
+        """
         deadline = self._world.clock.monotonic() + self._limits.lock_wait_s
         while True:
             try:
@@ -200,22 +204,25 @@ class JoinerEngine:
             await asyncio.sleep(POLL_S)
 
     async def drain(self, timeout: float) -> bool:
-        """Refuses new work and empties the redo log; False when something was still unknown after ``timeout`` s."""
+        """Refuses new work and empties the redo log; False if some rows were still unknown after ``timeout`` s."""
         self._refusing = "draining: this slot takes no new work"
         return await self.shell.drain(self._world.clock.monotonic() + timeout)
 
     async def settle(self, timeout: float) -> bool:
-        """Like ``drain``, but goes on serving: all that was taken up so far is dropped, or durable in the output and
-        shown to readers and verifier; or it waits for a clock, in the redo log."""
+        """Like ``drain``, but continues serving.
+
+        Afterwards everything accepted so far is dropped, or durable in the output and shown to readers and verifier;
+        or it waits for a clock, in the redo log.
+        """
         deadline = self._world.clock.monotonic() + timeout
         done = await self.shell.drain(deadline) or self.shell.core.waits_for_time
         return done and await self.shell.witnessed(deadline)
 
     async def close(self, *, at_once: bool = False) -> None:
-        """Decides and publishes what is left for at most ``close_s`` (``at_once``: not), ends the threads, releases
-        the lock.
+        """Decides and publishes the remaining work for at most ``close_s`` (not with ``at_once``), ends the threads,
+        releases the lock.
 
-        ``left`` is True if something is undecided or unpublished: the next start sees to it.
+        ``left`` is True if something is undecided or unpublished: the next start finishes it.
         """
         if self._shell is not None:
             deadline = self._world.clock.monotonic() + self._limits.close_s
@@ -229,7 +236,7 @@ class JoinerEngine:
         self._lock.release()
 
     def _say_left(self, shell: SlotShell) -> None:
-        """Logs what an orderly stop leaves behind; the process says nothing after this line."""
+        """Logs the work that an orderly stop leaves; the process logs nothing after this line."""
         if not self.left:
             log.info("slot closed: everything it took is decided and published", slot=self._slot.name)
             return
@@ -279,7 +286,7 @@ class JoinerEngine:
 
     # -- one batch -------------------------------------------------------------------------------------------
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """One attempt at each event; ``timeout`` in seconds, after which what is unknown is RETRY."""
+        """One attempt at each event; after ``timeout`` seconds unknown rows are RETRY."""
         if self._shell is None or (reason := self._refusal(len(events))):
             self._refused += 1
             why = reason if self._shell is not None else "the joiner is not started"

@@ -1,6 +1,6 @@
-"""From blocks of a foreign log to events in columns. Pure.
+"""Turns blocks of a foreign log into events in columns. Pure.
 
-Dispatchers read with it, and Spark's jobs: an id is derived in one place.
+Used by dispatchers and Spark jobs, so that ids are derived in one place.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EventsRead(NamedTuple):
 
 
 def records_of(block: Block) -> tuple[list[bytes], list[int]]:
-    """Records without line ends, and their offsets. Blank lines are no records."""
+    """Records without line ends, and their offsets. Blank lines are skipped."""
     lines = block.data.split(b"\n")
     lines.pop()
     ends = accumulate(map(len, lines))
@@ -59,11 +59,13 @@ def records_of(block: Block) -> tuple[list[bytes], list[int]]:
 def events_of(
     block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester, as_of_ns: int = 0
 ) -> EventsRead:
-    """Some records of a block. Never raises for a record: what cannot be read is listed with its reason. Raises Retry
-    where the machine cannot answer now, and AdapterError for an adapter whose answers for the same bytes differ
-    (``adapters.computed_twice``) or do not come.
+    """Reads some records of a block.
 
-    ``as_of_ns``: of all of them (``Events.as_of``).
+    Never raises for a record: unreadable ones are listed with their reasons. Raises Retry if the machine cannot
+    answer now, and AdapterError if the adapter's answers for the same bytes differ (``adapters.computed_twice``) or
+    do not come.
+
+    ``as_of_ns``: for all events (``Events.as_of``).
     """
     keys, times, ids, others = headers_of(records, block.file, adapter)
     unreadable = []
@@ -94,8 +96,10 @@ def events_of(
 
 
 def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers:
-    """Keys, times and ids as the adapter reads them; what the contract does not allow is among ``others``. Raises
-    Retry."""
+    """Keys, times and ids as the adapter reads them; records that violate the contract are among ``others``.
+
+    Raises Retry.
+    """
     headers = _headers(adapter, records, file)
     if type(adapter) is not ConfiguredAdapter:  # its headers are right by construction
         headers = _checked(headers)
@@ -110,7 +114,7 @@ def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers
 def _with_places(
     block: Block, records: list[bytes], offsets: list[int], ids: Sequence[bytes | None]
 ) -> list[bytes | None]:
-    """Ids with those of records that carry none."""
+    """The ids, with places as ids for records without one."""
     rows = [row for row, event_id in enumerate(ids) if event_id is None]
     made = place_ids(
         block.data, block.offset, block.before, [records[row] for row in rows], [offsets[row] for row in rows]
@@ -126,14 +130,15 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
     columns: object = None
     if type(adapter) is ConfiguredAdapter:
         columns = guard.many(lambda: adapter.header_columns(records, file))
-    elif adapter.defines("header_columns"):  # else it is the loop below
+    elif adapter.defines("header_columns"):  # otherwise this is the loop below
         columns = guard.many(lambda own: adapter.header_columns(own, file), records)
     if isinstance(columns, Headers) and _fits(columns, count):
         if type(adapter) is not ConfiguredAdapter:
             _compare_forms(guard, adapter, records, file, "header_columns", columns)
         return columns
 
-    alone = guard.each(records, lambda record: _alone(adapter, record, file), ends=True)  # tells which record it was
+    # tells which record was at fault
+    alone = guard.each(records, lambda record: _alone(adapter, record, file), ends=True)
     faults = {at: each for at, each in enumerate(alone) if isinstance(each, Fault)}
     if away := next((each.reason for each in faults.values() if each.retry), ""):
         raise Retry(away)
@@ -151,11 +156,11 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
 def _compare_forms(
     guard: Guard, adapter: Adapter, records: list[bytes], file: LogFile, form: str, columns: Headers
 ) -> None:
-    """Raises AdapterError where a record's header differs when it is asked for alone."""
+    """Raises AdapterError if a record's header differs when it is computed alone."""
     rows = rows_due(adapter, "foreign", len(records))
     alone = guard.each([records[at] for at in rows], lambda record: _alone(adapter, record, file))
     for at, answer in zip(rows, alone, strict=True):
-        if isinstance(answer, ForeignHeader | BadRecord):  # others are no answers, and were rejected as such
+        if isinstance(answer, ForeignHeader | BadRecord):  # others are not answers, and were rejected as such
             one = columns.others.get(at) or ForeignHeader(columns.keys[at], columns.times[at], columns.ids[at])
             compare(adapter, file, form, one, answer)
 
@@ -168,7 +173,7 @@ def _alone(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | Ba
 
 
 def _in_columns(made: Sequence[object]) -> Headers:
-    """What is no answer at all says so in its place."""
+    """The headers as columns; a value that is no answer at all is reported in its place."""
     if set(map(type, made)) == {ForeignHeader}:
         return Headers.columns(cast("Sequence[ForeignHeader]", made), {})
     return Headers.of(
@@ -189,7 +194,7 @@ def _fits(headers: Headers, count: int) -> bool:
 
 
 def _checked(headers: Headers) -> Headers:
-    """What an adapter gave, without the records for which it is not what the contract says: those are rejected."""
+    """The adapter's headers without those that violate the contract: these records are rejected."""
     keys, times, ids, others = headers
     right = set(map(type, keys)) <= {bytes} and b"" not in keys and set(map(type, times)) <= {int}
     right = right and max(map(len, keys), default=0) <= KEY_BYTES_MAX

@@ -1,7 +1,7 @@
-"""Which of a key's primary events an event is joined with, where that is not just the first. Pure.
+"""Chooses which of a key's primary events an event is joined with, if not simply the first. Pure.
 
-``match = "all"``: those within the bounds, in file order. ``match = "latest"``: of those not after the event, and
-within the bounds, that with the latest event time; of several of one time the last in file order.
+``match = "all"``: all within the bounds, in file order. ``match = "latest"``: the one with the latest event time
+among those within the bounds and not after the event; of several with the same time the last in file order.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from photon.joiner.api import WAIT_NS
 
 TOO_MANY_REASON = f"more than {SET_MAX:,} primary events, or {SET_BYTES_MAX >> 20} MiB of them, have its key"
 PAIRS_BYTES_MAX = 32 << 20
-"""Of an event's payloads, ids and keys in all its records: these are written, and copied, together."""
-ESCAPED_BYTES = 6  # what a byte of an id or key takes in a record at most
+"""Limit for an event's payloads, ids and keys in all its records, which are written and copied together."""
+ESCAPED_BYTES = 6  # the most that a byte of an id or key takes in a record
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
 OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
 NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"
@@ -30,26 +30,29 @@ NONE_BEFORE_REASON = "no primary event of its key is as early as it"
 
 
 class Chosen(NamedTuple):
-    """``found``: of each row that is joined one record of its set; rows whose set is empty are ABSENT."""
+    """``found``: for each joined row one record of its set; rows with an empty set are ABSENT."""
 
     found: EventLookUps
-    sets: Mapping[int, Sequence[int]]  # row that is FOUND -> which of ``records`` it is joined with
+    sets: Mapping[int, Sequence[int]]  # row that is FOUND -> indexes in ``records`` of those it is joined with
     records: Records
     faults: Mapping[int, Fault]
-    """Row that is FOUND -> why it cannot be told which; the record of ``found`` is to blame."""
-    reasons: Mapping[int, str]  # row that is ABSENT -> why, where its key has primary events
+    """Row that is FOUND -> why the choice is impossible; the record in ``found`` is at fault."""
+    reasons: Mapping[int, str]  # row that is ABSENT -> why, although its key has primary events
 
 
 def suits(matching: Matching, found: EventLookUps) -> bool:
-    """Whether the store answers as this join asks. Where ``match`` was changed and not all processes were restarted
-    yet, one gives a single record, at once, and the other takes it for a whole set; or sets for single records."""
+    """True if the store answers as this join asks.
+
+    If ``match`` was changed and not all processes were restarted yet, one may give a single record that the other
+    would take for a whole set, or sets instead of single records.
+    """
     if matching.whole_sets:
         return not len(found.found) or found.counts is not None
     return len(found.found) == found.codes.count(LookUpCode.FOUND) and LookUpCode.TOO_MANY not in found.codes
 
 
 def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps) -> Chosen:
-    """``found``: whole sets. What has another key than the event names is left out."""
+    """``found``: whole sets. Records with another key than the event names are left out."""
     records, codes = found.found, bytearray(found.codes)
     keys, times = primary_keys_of(guard, records), _times(matching, guard, records)
     waits = (events.as_of == WAIT_NS).tolist()
@@ -60,10 +63,10 @@ def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps
     for row, count in zip(found.rows().tolist(), found.per_row().tolist(), strict=True):
         its = range(end, end := end + count)
         named = [at for at in its if keys[at] == events.keys[row]]
-        if waits[row]:  # whoever gave it, it is not final
+        if waits[row]:  # from any source, it is not final
             codes[row] = LookUpCode.NOT_YET
         elif unknown := next(((at, key) for at in its if isinstance(key := keys[at], Fault)), None):
-            sets[row], faults[row] = (unknown[0],), unknown[1]  # nobody can say whether it belongs to the set
+            sets[row], faults[row] = (unknown[0],), unknown[1]  # it is unknown if it belongs to the set
         elif not named:
             sets[row] = its[:1]
         elif fault := next(((at, time) for at in named if isinstance(time := times[at], Fault)), None):
@@ -88,7 +91,7 @@ def _chosen(matching: Matching, time_ns: int, named: list[int], times: Sequence[
 
 
 def _times(matching: Matching, guard: Guard, records: Records) -> Sequence[int | Fault]:
-    """The event time of each, where it matters."""
+    """The event time of each record, if it matters."""
     if not matching.needs_time:
         return [0] * len(records)
 

@@ -1,6 +1,6 @@
 """A start opens its slot (rule 6): witness, ages, incarnation, copy, in this order, before anything is redone.
 
-And registers again what stands, where the registry lies beside the slot.
+If the registry is on the same disk as the slot, it also registers the standing output again.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from photon.joiner.slot.witness import ask_witness
 
 log = get_logger(__name__)
 
-REGISTER_S = 5.0  # one asking for what stands in the output
+REGISTER_S = 5.0  # one request for the standing output
 
 _T = TypeVar("_T")
 Pause = Callable[[float], Awaitable[None]]
 
 
 class Work(Protocol):
-    """Does the disk's work, in a thread or at once."""
+    """Does disk work, in a thread or at once."""
 
     async def __call__(self, work: Callable[[], _T]) -> _T: ...
 
@@ -63,16 +63,16 @@ async def open_slot(
     work: Work | None = None,
     ages: Ages = AGES,
 ) -> tuple[Opened, Witness | None]:
-    """Opens the slot if its output has all that the witness has, or its copy can give it; looks again afterwards.
+    """Opens the slot if its output has everything in the witness, or can get it from its copy; checks again
+    afterwards.
 
-    And if state and output are of one age: before it is opened where there is no copy, else once it has what only the
-    copy has.
-    Also returns where the copy ends, where it answered and the output begins with all of it. Raises SlotRefused,
-    CopySilent where another start may succeed, OSError.
+    It also requires state and output to be of the same age: without a copy before opening, otherwise after taking
+    what only the copy has. Also returns the copy's end, if the copy answered and the output begins with all of it.
+    Raises SlotRefused, CopySilent if another start may succeed, OSError.
     """
     work = work or to_its_end
     path = paths.state / STATE_NAME
-    state = read_state(world.disk, path, slot)  # another slot's directory is no old copy
+    state = read_state(world.disk, path, slot)  # another slot's directory is not an old copy
     known = await ask_witness(world.registry, slot.name, pause)
     seen = known.witness
     of = CopyOf(slot.datacentre, slot.name)
@@ -94,7 +94,7 @@ async def open_slot(
             copied = opened.witness if ends is None else ends
             await work(partial(store.check_age, state, known, copied, ages))
         except OutOfStep as other:
-            if ends is None:  # what an earlier start took from the copy may be there
+            if ends is None:  # output that an earlier start took from the copy may be there
                 raise _silent(other) from None
             raise
     if ages.own_registry:
@@ -103,12 +103,13 @@ async def open_slot(
 
 
 async def register_standing(slot: Slot, incarnation: int, store: SlotStore, registry: Registry, pause: Pause) -> None:
-    """Asks the registry once more for what stands in the output and was not durable yet, each under its own token.
+    """Registers again the records that stand in the output but were not durable, each under its own token.
 
-    A registry beside the slot may have been put back with it from a moment at which a batch was logged and not
-    registered. Its records may stand in the newest output: no age shows that, for the log knows them. A redo does not
-    ask for what stands, and such a registry would give the ids to others. So they are asked for before anything is
-    redone or served; a registry that remembers them just says so. Waits for it as long as it takes.
+    A registry on the same disk may have been put back together with the slot, from a moment when a batch was logged
+    but not registered. The batch's records may be in the newest output: no age shows this, since the log knows them.
+    A redo does not register standing records, so such a registry would give their ids to others. Therefore they are
+    registered before anything is redone or served; a registry that remembers them just confirms. Waits for the
+    registry as long as it takes.
     """
     standing = store.standing()
     if standing:
@@ -133,7 +134,9 @@ async def _lacks(store: SlotStore, witness: Witness, work: Work) -> SlotRefused 
 async def _expect_all_in_copy(
     copying: Copying | None, of: CopyOf, witness: Witness, short: SlotRefused, pause: Pause
 ) -> None:
-    """Raises SlotRefused unless the copy has all that the witness has: such a start must not have opened anything."""
+    """Raises SlotRefused unless the copy has everything in the witness: such a start must not have
+    opened anything.
+    """
     if copying is None:
         raise short
     answer = await _asked(lambda: copying.keeper.look(of, timeout=OPEN_S), copying.wait_s, pause)
@@ -153,9 +156,11 @@ def _silent(short: SlotRefused) -> CopySilent:
 async def _open_copy(
     copying: Copying, of: CopyOf, incarnation: int, store: SlotStore, pause: Pause, work: Work, *, needed: bool
 ) -> Witness | None:
-    """Fences earlier incarnations at the keeper, and takes what only the copy has. None: it does not answer now.
+    """Fences earlier incarnations at the keeper, and takes what only the copy has. ``None`` if it does not answer
+    now.
 
-    Then nobody knows what it has; the slot has all that was ever published, and goes on without (rule 14).
+    Then the copy's content is unknown; the slot has all output that was ever published, and continues without the
+    copy (rule 14).
     """
     wait_s = copying.wait_s if needed else 0.0
     answer = await _asked(lambda: copying.keeper.open(of, incarnation, timeout=OPEN_S), wait_s, pause)
@@ -171,13 +176,13 @@ async def _open_copy(
     if wanted:
         taken = await store.take(wanted, copying.keeper, of, pause, replaces=needed)
         if taken is None:
-            return None  # the shipper will say so, until somebody sets that copy aside
+            return None  # the shipper reports it until an operator sets that copy aside
         log.warning("output that only its copy had was taken from there", slot=of.slot, files=taken)
     return answer.ends
 
 
 async def _asked(ask: Callable[[], Awaitable[CopyAnswer | None]], wait_s: float, pause: Pause) -> CopyAnswer | None:
-    """Asks once, and again for about so long; None: no answer."""
+    """Asks, and repeats for about ``wait_s``; ``None`` if there is no answer."""
     waited = 0.0
     while True:
         answer = await ask()
@@ -190,7 +195,7 @@ async def _asked(ask: Callable[[], Awaitable[CopyAnswer | None]], wait_s: float,
 def shipping(
     copying: Copying, slot: Slot, incarnation: int, store: SlotStore, clock: Clock, ends: Witness | None
 ) -> CopyShipping:
-    """After ``recover``. ``ends``: as ``open_slot`` gave it."""
+    """Call after ``recover``. ``ends``: as returned by ``open_slot``."""
     shipper = Shipper(incarnation, wait_s=copying.wait_s, required=copying.required, now=clock.monotonic())
     if ends is not None:
         shipper.opened(ends)
@@ -206,7 +211,7 @@ def shipping(
 
 
 async def to_its_end(work: Callable[[], _T]) -> _T:
-    """Runs it in a thread, which a cancellation waits for: the lock must not be let go while it writes (rule 6)."""
+    """Runs it in a thread that a cancellation waits for: the lock must not be released while it writes (rule 6)."""
     running = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

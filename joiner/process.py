@@ -1,4 +1,4 @@
-"""The joiner as a process: what ``photon serve joiner`` runs. One slot and engine for each join."""
+"""The joiner as a process, run by ``photon serve joiner``. One slot and engine for each join."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def _put(into: Readings, join: str, engine: JoinerEngine) -> None:
     free_space({f"state of {engine.slot}": paths.state, f"output of {engine.slot}": paths.output})(into)
 
 
-REQUESTS_MAX = 256  # requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and dispatchers try again
-TIMEOUT_S = 30.0  # of a request, however long its caller would wait
-REPLY_MARGIN_S = 0.1  # the engine answers so much before the caller's deadline, so that the answer arrives in time
+REQUESTS_MAX = 256  # in flight; further ones are refused at once (RESOURCE_EXHAUSTED), and dispatchers retry
+TIMEOUT_S = 30.0  # limit of a request, however long its caller would wait
+REPLY_MARGIN_S = 0.1  # the engine answers this long before the caller's deadline, so that the answer arrives in time
 
 
 class JoinerService:
@@ -103,7 +103,10 @@ async def start_server(
     metrics: ProcessMetrics | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda server: None,
 ) -> HealthyServer:
-    """Listens, not serving yet: see config.serving.listen_for. ``also`` adds services beside. Raises CannotListen."""
+    """Listens, but does not serve yet: see config.serving.listen_for.
+
+    ``also`` adds further services. Raises CannotListen.
+    """
     return await listen_for(
         address, wire.JOINER, JoinerService(joiners), also=also, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
     )
@@ -115,8 +118,10 @@ EXIT_FAILED = 1
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One join to serve; what is ``beside`` runs as long as it is served: a verifier of its slot, in a small
-    deployment, and who looks after slots that nobody is at."""
+    """One join to serve.
+
+    ``beside`` runs while it is served: in a small deployment a verifier of its slot, and the adopter of unused slots.
+    """
 
     join: str
     engine: JoinerEngine | AutoJoiner
@@ -124,7 +129,7 @@ class Served:
 
 
 class JoinerFailed(PhotonError):
-    """The process cannot go on: one line, what, where, what to do."""
+    """The process cannot continue. One line: what, where, what to do."""
 
 
 def die(reason: str) -> NoReturn:
@@ -147,15 +152,15 @@ async def serve(
     tls: Tls | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda server: None,
 ) -> bool:
-    """Serves until ``stop`` is set; ``tls`` None: in plain text.
+    """Serves until ``stop`` is set; ``tls``: ``None`` means plain text.
 
-    ``also`` adds services beside the joiner's.
+    ``also`` adds services besides the joiner's.
 
-    ``may_open`` is asked once the process listens and before it opens a slot; False ends it, as what it raises does.
+    ``may_open`` is asked once the process listens and before it opens a slot; False or an exception ends it.
 
     ``ready(port)`` is called once all slots are open and serve. At the end requests in flight are answered, slots are
-    drained for a bounded time and let go; whether nothing was left in them. Raises JoinerFailed when it cannot start,
-    or when what runs beside fails.
+    drained for a limited time and released. Returns True if nothing was left in them. Raises JoinerFailed if it
+    cannot start, or if a ``beside`` task fails.
     """
     left: list[str] = []
 
@@ -180,7 +185,7 @@ async def serve(
 
 
 async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
-    """Opens all slots; False when ``stop`` came first (the registry may take long)."""
+    """Opens all slots; False if ``stop`` came first (the registry may take long)."""
     for each in joins:
         try:
             await unless_stopped(stop, each.engine.start())
@@ -194,7 +199,7 @@ async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
 
 
 async def _run_beside(joins: Sequence[Served], stop: asyncio.Event) -> None:
-    """Runs what stands beside the joins until ``stop``; the first that fails ends them all."""
+    """Runs the ``beside`` tasks of the joins until ``stop``; the first failure ends them all."""
     tasks = [asyncio.ensure_future(beside(stop)) for each in joins for beside in each.beside]
     try:
         await first(stop, tasks)

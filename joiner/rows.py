@@ -1,4 +1,4 @@
-"""Would-be records as columns: what a batch logs, registers and writes."""
+"""Would-be records as columns, as a batch logs, registers and writes them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ class Rows:
         )
 
     def logs(self, index: RowIndexes) -> U8:
-        """The kinds of the logs that the lines at ``index`` belong to: an unmatched one may be for ``joined``. The
-        line says so, not the settings: after a restart with others it may be one of before."""
+        """The kinds of the logs for the lines at ``index``: an unmatched one may go to ``joined``.
+
+        The line decides, not the settings, which may differ from those before a restart.
+        """
         logs = self.kinds[index]
         if Kind.UNMATCHED in logs.tobytes():
             unmatched = np.flatnonzero(logs == Kind.UNMATCHED).tolist()
@@ -55,14 +57,14 @@ class Rows:
         return logs
 
     def inserts(self, index: RowIndexes) -> Ids:
-        """What the registry is asked about the rows at ``index``, which ascends."""
+        """The registry's request for the rows at ``index``, which ascends."""
         return Ids(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations).take(index)
 
     def digest_list(self) -> list[bytes]:
         return split_digests(self.digests)
 
     def encode(self) -> list[bytes]:
-        """Chunks of a redo frame's body; the tokens are not among them, the log keeps them in a column of its own."""
+        """Chunks of a redo frame's body, without the tokens, which the log keeps in a separate column."""
         lengths = np.fromiter(map(len, self.lines), dtype="<u4", count=len(self.lines))
         return [
             _COUNT.pack(len(self.lines)),
@@ -77,7 +79,7 @@ class Rows:
 
     @staticmethod
     def decode(tokens: U64, body: bytes) -> Rows:
-        """The inverse of ``encode``. Raises ValueError when the columns do not add up."""
+        """The inverse of ``encode``. Raises ValueError for inconsistent columns."""
         (n,) = _COUNT.unpack_from(body)
         if len(tokens) != n or len(body) < _COUNT.size + n * _BYTES_PER_ROW:
             raise ValueError(f"redo frame of {len(body)} bytes with {len(tokens)} tokens cannot hold {n} rows")

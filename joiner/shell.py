@@ -1,7 +1,7 @@
-"""Runs a slot's core: its disk work in threads, its questions to the registry, its replies to waiting calls.
+"""Runs a slot's core: its disk work in threads, its requests to the registry, its replies to waiting calls.
 
-Group commit: one thread writes and syncs the redo log; while it is at it, further frames queue and go with the next
-sync. A second thread owns the output, a third one compresses final files. All state is touched on the event loop.
+Group commit: one thread writes and syncs the redo log; meanwhile further frames queue for the next sync. A second
+thread owns the output, a third one compresses final files. All state is changed on the event loop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ShellLimits:
     insert_timeout_s: float = 5.0
     tick_s: float = 0.02
     maintain_s: float = 1.0
-    witness_s: float = 1.0  # the witness is extended at most so often, unless somebody waits for it
+    witness_s: float = 1.0  # the least interval of extending the witness, unless a caller waits for it
 
 
 @dataclass(eq=False)
@@ -53,8 +53,8 @@ class SlotShell:
     clock: Clock
     end_process: Die
     limits: ShellLimits = ShellLimits()
-    witness: WitnessKeeper | None = None  # None: there is none, all that is durable is shown
-    shipping: CopyShipping | None = None  # None: the output has no copy
+    witness: WitnessKeeper | None = None  # ``None``: there is none, and all durable output is shown
+    shipping: CopyShipping | None = None  # ``None``: the output has no copy
 
     def __post_init__(self) -> None:
         self._ended = False
@@ -63,7 +63,7 @@ class SlotShell:
         self._witnessing = asyncio.Lock()
         self._finishing = asyncio.Lock()
         self._calls: dict[int, asyncio.Future[Reply]] = {}
-        self._traced: dict[int, Context] = {}  # of the calls whose batch is traced, with its span
+        self._traced: dict[int, Context] = {}  # of calls with a traced batch, with its span
         self._logging: list[spans.Span] = []
         self._writing: list[spans.Span] = []
         self._told_early = False
@@ -85,7 +85,7 @@ class SlotShell:
 
     # -- what the engine calls -------------------------------------------------------------------------------
     def start(self, kept: Sequence[tuple[int, Rows]]) -> None:
-        """Begins the redo of what was kept, and serves at once (rule 5)."""
+        """Begins redoing the kept rows, and serves at once (rule 5)."""
         if self.witness is not None:
             self._unshown.found(self.store.witness, self.store.shown)
         self._do(self.core.start(kept))
@@ -96,12 +96,13 @@ class SlotShell:
 
     @property
     def oldest_unshown_ns(self) -> int:
-        """Event time of the oldest record that was taken up here, and is neither dropped nor shown to readers yet, or
-        of one before it; NEVER_NS: there is none."""
+        """A lower bound on the event times of accepted records that are neither dropped nor shown to readers yet;
+        NEVER_NS if there are none.
+        """
         return min(self.core.oldest_open_ns, self._unshown.oldest_ns)
 
     async def register(self, rows: Rows, deadline: float) -> Reply:
-        """Logs, registers and writes one batch; the outcomes of its rows, at ``deadline`` (monotonic) or before."""
+        """Logs, registers and writes one batch; returns its rows' outcomes at ``deadline`` (monotonic) or before."""
         number, instructions = self.core.submit(rows, deadline)
         call: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._calls[number] = call
@@ -112,8 +113,9 @@ class SlotShell:
         return await call
 
     async def drain(self, deadline: float) -> bool:
-        """Waits until the redo log is empty, all output durable and that published; False when time ran out first,
-        or when all that is left waits for a clock."""
+        """Waits until the redo log is empty, and all output durable and published; False if time ran out first, or if
+        everything left waits for a clock.
+        """
         while not self.core.empty or self._redone is not None:
             if self.clock.monotonic() >= deadline or self.core.waits_for_time:
                 return False
@@ -123,7 +125,7 @@ class SlotShell:
         return True
 
     async def witnessed(self, deadline: float) -> bool:
-        """Waits until the witness has all that is durable, and the copy shows it; False when time ran out first."""
+        """Waits until the witness has all durable output, and the copy shows it; False if time ran out first."""
         while not (await self.extend_witness() and (self.shipping is None or self.shipping.told)):
             if self.clock.monotonic() >= deadline:
                 return False
@@ -131,7 +133,7 @@ class SlotShell:
         return True
 
     async def begin_witness(self) -> None:
-        """Waits until there is a witness: until then all that is durable is shown."""
+        """Waits until there is a witness: until then all durable output is shown."""
         while self.witness is not None and not self.witness.end:
             await self.extend_witness()
             if not self.witness.end:
@@ -147,9 +149,9 @@ class SlotShell:
         await self.extend_witness()
 
     async def extend_witness(self) -> bool:
-        """The witness gets all that is durable now, and the copy has, and it is shown (rules 6 and 14).
+        """Extends the witness over all output that is durable and in the copy, and shows it (rules 6 and 14).
 
-        False: the registry did not answer, or the copy lacks something.
+        False if the registry did not answer, or the copy lacks something.
         """
         keeper = self.witness
         if keeper is None:
@@ -170,8 +172,8 @@ class SlotShell:
             return whole == durable
 
     async def finish_cleared(self) -> int:
-        """Makes final what is rolled and cleared; how many files."""
-        async with self._finishing:  # whoever comes second finds nothing left
+        """Makes rolled and cleared files final; returns their number."""
+        async with self._finishing:  # a second caller finds nothing left
             names = self.store.cleared()
             for name in names:
                 await self._in(2, self.store.finish, name)
@@ -179,7 +181,7 @@ class SlotShell:
             return len(names)
 
     async def close(self) -> None:
-        """Ends the tasks and threads; what is not done stays in the redo log. Open calls get no answer."""
+        """Ends the tasks and threads; unfinished work stays in the redo log. Open calls get no answer."""
         await end([*self._tasks, *self._inserts])
         for pool in self._pools:
             await asyncio.to_thread(pool.shutdown)
@@ -228,7 +230,7 @@ class SlotShell:
         try:
             with spans.span("joiner.register", ids=len(inserts)):
                 answers = await self.registry.insert(inserts, timeout=self.limits.insert_timeout_s)
-        except Exception:  # a bug of the client must not lose what it was asked about: nobody knows, ask again
+        except Exception:  # a bug of the client must not lose the request's rows: their fate is unknown, ask again
             log.exception("the registry client failed; asking again", ids=len(inserts))
             answers = Verdicts.blank(len(inserts), Answer.UNKNOWN)
         self._do(self.core.answered(frame, answers, self.clock.monotonic()))
@@ -236,8 +238,9 @@ class SlotShell:
         self._progress.set()
 
     def _tell_early(self) -> None:
-        """Once, as long as there are any: what was logged before the clock was set back waits until it has come there
-        again."""
+        """Logs once while there are early rows: rows logged before the clock was set back wait until it
+        catches up.
+        """
         early = self.core.early
         if early and not self._told_early:
             log.warning(
@@ -334,9 +337,9 @@ class SlotShell:
         await asyncio.get_running_loop().run_in_executor(self._pools[pool], self._unless_ended, work, *args)
 
     def _unless_ended(self, work: Callable[..., None], *args: Any) -> None:
-        """What had queued behind a failed sync must not sync again, and be believed (rule 7)."""
+        """Work queued behind a failed sync must not sync again and be trusted (rule 7)."""
         if self._ended:
-            raise OSError(self._failure or "the slot has failed before")  # whoever is told first names the cause
+            raise OSError(self._failure or "the slot has failed before")  # the first failure names the cause
         try:
             work(*args)
         except BaseException as error:

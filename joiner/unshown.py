@@ -1,7 +1,7 @@
-"""Event times of records that were written and that readers have not been shown yet. Pure.
+"""Event times of written records that readers have not been shown yet. Pure.
 
-A write is synced, then the registry's witness is extended over it (and over what the output's copy has), and then the
-published length: only then a record is shown.
+A write is synced, then the registry's witness is extended over it (and over the part in the output's copy), and then
+the length is published: only then is a record shown.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ ANY_NS = -NEVER_NS  # in place of an event time: older than any
 class Unshown:
     def __init__(self) -> None:
         self.written: deque[tuple[int, int]] = deque()
-        """(number, oldest event time) of writes, to be appended in order."""
+        """(number, oldest event time) of writes, appended in order."""
         self._shown: Witness = ()
-        self._synced: deque[tuple[Witness, int]] = deque()  # where the output ends with it, oldest event time
+        self._synced: deque[tuple[Witness, int]] = deque()  # the output's end after it, oldest event time
 
     @property
     def oldest_ns(self) -> int:
-        """NEVER_NS: all is shown."""
+        """NEVER_NS if all is shown."""
         return min((time_ns for _, time_ns in (*self.written, *self._synced)), default=NEVER_NS)
 
     def found(self, end: Witness, shown: Witness) -> None:
-        """A start found output that ends here, of which so much is shown."""
+        """Notes output that a start found: its end, and the part already shown."""
         self._synced.append((end, ANY_NS))
         self.shown(shown)
 
     def synced(self, upto: int, end: Witness) -> None:
-        """The writes up to this one are durable, and the durable output ends here."""
+        """Notes that the writes up to this one are durable, and that the durable output ends here."""
         oldest_ns = NEVER_NS
         while self.written and self.written[0][0] <= upto:
             oldest_ns = min(oldest_ns, self.written.popleft()[1])
@@ -41,14 +41,14 @@ class Unshown:
             self.shown(self._shown)
 
     def shown(self, to: Witness) -> None:
-        """All that is durable before it, or will be: what is synced may have been shown before that is told here."""
+        """Notes that everything durable before ``to`` is shown, even if its sync is reported here only later."""
         self._shown = to
         while self._synced and covers(to, self._synced[0][0]):
             self._synced.popleft()
 
 
 def covers(to: Witness, end: Witness) -> bool:
-    """Whether all that stands before ``end`` stands before ``to``."""
+    """True if everything before ``end`` is before ``to``."""
     ends = [(log.number, log.length) for log in to]
     return all(
         not log.length or (at < len(ends) and (log.number, log.length) <= ends[at]) for at, log in enumerate(end)

@@ -1,4 +1,4 @@
-"""What is to become of each event of a batch, before it is registered: store's answer and adapter's word. Pure."""
+"""Decides on each event of a batch, before it is registered, from the store's and the adapter's answers. Pure."""
 
 from __future__ import annotations
 
@@ -51,35 +51,34 @@ from photon.joiner.rows import Rows
 _Batch = TypeVar("_Batch", Events, Records)
 
 REASON_CHARS_MAX = 500
-LOG_NAMES_MAX = 65_536  # logs whose name is remembered without its rotation suffix
+LOG_NAMES_MAX = 65_536  # logs whose name without its rotation suffix is remembered
 HUNG_TIMES = 3
-"""An event from which the adapter did not come back so often, here, is rejected; until then it is retried."""
+"""An event on which the adapter has hung this many times here is rejected; until then it is retried."""
 HUNG_EVENTS_MAX = 10_000
 ABSENT_REASON = "no primary event has this key"
 
 
 @dataclass(slots=True)
 class Decided:
-    """What is to be registered of a batch; rows without a kind have their outcome already."""
+    """The part of a batch to register; rows without a kind have their outcome already."""
 
     outcomes: bytearray  # ``Outcome`` by row
-    kinds: bytearray  # ``Kind`` by row; 0: it is not registered now
+    kinds: bytearray  # ``Kind`` by row; 0 means not registered now
     reasons: dict[int, str] = field(default_factory=dict)
-    primaries: Records = NO_RECORDS  # of the joined rows, as the payloads
+    primaries: Records = NO_RECORDS  # of the joined rows, like the payloads
     foreign: Sequence[bytes | None] = ()
     primary: Sequence[bytes | None] = ()
     pairs: Sequence[int] | None = None
-    """Of each joined row, with how many primaries; None: one, and the record does not say so."""
+    """Number of primaries of each joined row; ``None`` means one each, and the record does not mention it."""
     undone: dict[int, PrimaryRecord | None] = field(default_factory=dict)
     """Row that is not joined -> its primary event."""
     inline: dict[int, bytes | None] = field(default_factory=dict)
-    """Row of ``undone`` that is to stand among the joined ones -> its foreign payload."""
-    mismatched: list[int] = field(default_factory=list)
-    """Rows for which the store found a record that has another key."""
+    """Row of ``undone`` that goes among the joined ones -> its foreign payload."""
+    mismatched: list[int] = field(default_factory=list)  # rows for which the store found a record with another key
     ambiguous: list[int] = field(default_factory=list)
-    """Rows whose key several primary records share that differ; joined to one of them, or rejected."""
+    """Rows with a key that several different primary records share; joined to one of them, or rejected."""
     unpaired: list[int] = field(default_factory=list)
-    """Rows that are unmatched though their primary event is there: the two are no pair."""
+    """Rows that are unmatched although their primary event exists: the two are no pair."""
     repeats: dict[int, int] = field(default_factory=dict)
     """Row -> the earlier row of the same id in this batch (rule 2)."""
 
@@ -88,13 +87,13 @@ class Decided:
         return Decided(bytearray(n), bytearray(n))
 
     def add_undone(self, row: int, kind: Kind, reason: str, primary: PrimaryRecord | None = None) -> None:
-        """This row leaves a line that says why it was not joined."""
+        """Adds a row whose line says why it was not joined."""
         self.reasons[row] = reason[:REASON_CHARS_MAX]
         self.kinds[row] = kind
         self.undone[row] = primary
 
     def withhold_unmatched(self) -> None:
-        """Events that would be unmatched wait as if the primary logs had not been read yet."""
+        """Makes events that would be unmatched wait, as if the primary logs had not been read yet."""
         withheld = {row for row in self.undone if self.kinds[row] == Kind.UNMATCHED}
         for row in withheld | {row for row, first in self.repeats.items() if first in withheld}:
             self.kinds[row], self.outcomes[row] = 0, Outcome.NOT_YET
@@ -110,10 +109,10 @@ class Decided:
 
 
 class Judge:
-    """Applies an adapter to what the store found. It remembers only what the adapter did not come back from."""
+    """Applies an adapter to the store's answers. Remembers only the events on which the adapter hung."""
 
     def __init__(self, adapter: Adapter, *, check_payloads: bool) -> None:
-        """``check_payloads``: whether what the adapter returns is checked to be JSON on one line."""
+        """``check_payloads``: check that the adapter's results are JSON on one line."""
         self._adapter = adapter
         self._check = check_payloads
         self._hung: dict[bytes, int] = {}
@@ -122,8 +121,10 @@ class Judge:
         self, events: Events, found: EventLookUps, outstanding: Collection[bytes], early: Collection[bytes] = ()
     ) -> Decided:
         """``outstanding``: digests whose registration is under way; they are not registered again. ``early``: those
-        of them that wait for the registry's clock. Raises AdapterError for an adapter whose ``join_columns`` differs
-        from ``join``."""
+        of them that wait for the registry's clock.
+
+        Raises AdapterError if the adapter's ``join_columns`` differs from ``join``.
+        """
         decided = Decided.of(len(events))
         guard = Guard(self._adapter)
         matching = self._adapter.matching
@@ -139,12 +140,12 @@ class Judge:
         if held:
             kept = [at for at, row in enumerate(found.rows().tolist()) if row not in held]
             records = records.take(np.array(kept, np.intp))
-        # Whether a record is what the key names: the store's index is not to be trusted with money.
+        # Check that a record has the key that was asked for: billing must not depend on the store's index.
         keys, named = primary_keys_of(guard, records), events.keys
         waits = (events.as_of == WAIT_NS).tolist()
         several = len(set(digests)) < len(digests)
         seen: dict[bytes, int] = {}
-        rows: list[int] = []  # to be joined, and at which of the records
+        rows: list[int] = []  # rows to join, and their indexes in the records
         at_record: list[int] = []
         at = -1
         for row, answer in enumerate(found.codes):
@@ -191,8 +192,10 @@ class Judge:
         return decided
 
     def inline(self, events: Events, decided: Decided) -> None:
-        """The last step, after ``settle_mismatched``: what unmatched events hold where they stand among joined ones.
-        One whose payload cannot be had is rejected, as it is where it has a primary event."""
+        """The last step, after ``settle_mismatched``: fills in unmatched events that go among joined ones.
+
+        One whose payload is unavailable is rejected, as it would be with a primary event.
+        """
         adapter = self._adapter
         rows = [row for row in decided.undone if decided.kinds[row] == Kind.UNMATCHED]
         if not adapter.unmatched_inline or not rows:
@@ -221,7 +224,7 @@ class Judge:
         at_record: list[int],
         records: Records,
     ) -> tuple[list[int], list[int]]:
-        """Those of ``rows`` that are joined, as the join says of keys that several primary records share."""
+        """The rows of ``rows`` to join, by the join's rule for keys that several primary records share."""
         decided.ambiguous = [row for row in rows if row in others]
         if self._adapter.primary_duplicates != "reject":
             return rows, at_record
@@ -238,10 +241,11 @@ class Judge:
     def _join(
         self, decided: Decided, guard: Guard, events: Events, rows: list[int], primaries: Records
     ) -> Sequence[int]:
-        """What the adapter makes of each pair; ``primaries`` are those of ``rows``. The rows of the pairs it joins.
+        """The adapter's result for each pair; ``primaries`` are those of ``rows``. Returns the rows of the joined
+        pairs.
 
-        A row stands there once for each of its pairs: what is filtered of them, or unpaired, is left out while others
-        are joined, and one that cannot be joined rejects them all.
+        A row appears once for each of its pairs: filtered or unpaired ones are left out while others are joined, and
+        one that cannot be joined rejects them all.
         """
         events = taken(events, rows)
         made = self._payloads(guard, Pairs(events.records, events.of_file(), primaries.records, primaries.of_file()))
@@ -279,7 +283,7 @@ class Judge:
         return [rows[at] for at in kept]
 
     def _payloads(self, guard: Guard, pairs: Pairs) -> Payloads:
-        """All at once where the adapter can, one by one where that goes wrong. Raises AdapterError."""
+        """Makes all at once if the adapter can, and one by one if that fails. Raises AdapterError."""
         adapter, n, form = self._adapter, len(pairs.foreign), "join_columns"
         made: object = None
         if adapter.defines(form):
@@ -292,7 +296,7 @@ class Judge:
         return made
 
     def _compare_forms(self, guard: Guard, pairs: Pairs, form: str, made: Payloads) -> None:
-        """Raises AdapterError where a pair becomes something else when it is joined again, alone."""
+        """Raises AdapterError if a pair gives another result when it is joined again, alone."""
         adapter, faults = self._adapter, made.others
         rows = [at for at in rows_due(adapter, "pairs", len(pairs.foreign)) if not isinstance(faults.get(at), Fault)]
         asked = [Pair._make(column[at] for column in pairs) for at in rows]
@@ -320,17 +324,17 @@ class Judge:
             decided.add_undone(row, Kind.REJECTED, reason, primary)
 
     def _times_hung(self, digest: bytes) -> int:
-        """With this time. A slow machine must not cost an event, so one time-out is no verdict yet."""
+        """Counts this time, too. A slow machine must not cost an event, so one time-out is not a verdict yet."""
         times = self._hung.pop(digest, 0) + 1
         if times < HUNG_TIMES:
             if len(self._hung) >= HUNG_EVENTS_MAX:
-                del self._hung[next(iter(self._hung))]  # the longest known; it begins to count anew
+                del self._hung[next(iter(self._hung))]  # the one known longest; its count starts again
             self._hung[digest] = times
         return times
 
 
 def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> None:
-    """The store's record had another key: a miss, as far as the primary logs have been read."""
+    """Treats a store's record with another key as a miss, as far as the primary logs have been read."""
     if not decided.mismatched:
         return
     digests = split_digests(events.digests)
@@ -346,9 +350,9 @@ def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> No
 
 
 def tag_of(event: ForeignEvent) -> int:
-    """Tells a line that is read again from another line with the same id.
+    """Distinguishes a line that is read again from another line with the same id.
 
-    Of the record, its offset and its log's name without rotation suffix: a log that is rolled keeps its tags, and the
+    Made of the record, its offset and its log's name without rotation suffix: a rolled log keeps its tags, and the
     same line in a copy of the log has another one.
     """
     return line_tag(event.record, event.offset, event.file.path)
@@ -387,7 +391,7 @@ def envelope_lines(envelope: Envelope) -> LineBuilder:
             lines = envelope.joined(
                 taken(events, which), decided.primaries, *payloads, token=token, at_ns=at_ns, pairs=pairs
             )
-            if pairs is not None:  # a row has all the lines of its event
+            if pairs is not None:  # a row has all lines of its event
                 each = iter(lines)
                 lines = [b"".join(islice(each, count)) for count in pairs]
         if not decided.undone:
@@ -407,7 +411,7 @@ def envelope_lines(envelope: Envelope) -> LineBuilder:
 
 
 def taken(batch: _Batch, rows: list[int] | RowIndexes) -> _Batch:
-    """These rows; most batches are taken whole, in their order."""
+    """The given rows; most batches are taken whole, in their order."""
     n = len(batch)
     numbers = rows if isinstance(rows, list) else rows.tolist()
     return batch if len(numbers) == n and numbers == list(range(n)) else batch.take(np.array(rows, np.intp))
@@ -428,14 +432,14 @@ def rows_of(events: Events, decided: Decided, lines: list[bytes], token: int) ->
 
 
 def unregistered(decided: Decided) -> JoinAnswers:
-    """The answers to a batch as it was decided, before anything of it is registered."""
+    """The answers to a batch as decided, before anything of it is registered."""
     n = len(decided.outcomes)
     verdicts = replace(Verdicts.plain(np.frombuffer(decided.outcomes, np.uint8)), reasons=decided.reasons)
     return JoinAnswers(verdicts, np.zeros(n, np.bool_), ambiguous=decided.ambiguous, unpaired=decided.unpaired)
 
 
 def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
-    """The answers to a batch: what was decided before, and what became of the rows that were registered."""
+    """The answers to a batch: earlier decisions, and the outcomes of the registered rows."""
     order, verdicts = decided.order(), reply.verdicts
     if verdicts.says(Outcome.RETRY):
         for row in order[verdicts.outcomes == Outcome.RETRY].tolist():
@@ -452,7 +456,7 @@ def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str)
 
 
 def _with_repeats(events: Events, decided: Decided, verdicts: Verdicts, same_line: Mask, datacentre: str) -> Verdicts:
-    """The second record of an id in one batch is answered by what became of the first: taken, or the same.
+    """Answers the second record of an id in one batch by the first one's outcome: taken, or the same.
 
     Sets their rows of ``same_line``.
     """

@@ -1,8 +1,7 @@
-"""What a joiner has the registry note of it when it opens its slot: where it is reached, and which process it is.
+"""The note that a joiner leaves at the registry when it opens its slot: its address and its process.
 
-``HOST:PORT PROCESS``, where dispatchers reach it; ``PROCESS`` alone where nobody does, as when a slot is only redone
-by another joiner. So the registry's list of slots tells dispatchers which joiners there are (paper, 3.3: any joiner
-serves any event).
+``HOST:PORT PROCESS`` if dispatchers can reach it; ``PROCESS`` alone if not, as when another joiner only redoes the
+slot. So dispatchers find the joiners in the registry's list of slots (paper, 3.3: any joiner serves any event).
 """
 
 from __future__ import annotations
@@ -20,14 +19,15 @@ def noted(reached: str, process: str) -> str:
 
 
 def reached_at(note: str) -> str:
-    """host:port of a note; empty where it names none that can be called."""
+    """host:port of a note; empty if it names none that can be called."""
     reached, space, _ = note.partition(" ")
     return reached if space and is_reachable(reached) else ""
 
 
 def listed(slots: Iterable[KnownSlot], datacentre: str, named: Container[str]) -> Iterator[tuple[KnownSlot, str]]:
-    """(slot, host:port) of the joiners of a datacentre that the registry's list tells of, beside those at addresses
-    that the deployment file names."""
+    """(slot, host:port) of a datacentre's joiners in the registry's list, except those at addresses named in the
+    deployment file.
+    """
     for slot in slots:
         address = reached_at(slot.address)
         if address and slot.datacentre == datacentre and not slot.retired and address not in named:
@@ -35,7 +35,7 @@ def listed(slots: Iterable[KnownSlot], datacentre: str, named: Container[str]) -
 
 
 def is_reachable(address: str) -> bool:
-    """Whether this is host:port with a port that something can listen on, and no address that means every one."""
+    """True if this is host:port with a port that can be listened on, and not an any-host address."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or len(port) > 5:
         return False

@@ -21,14 +21,14 @@ from photon.joiner.api import JoinAnswers, Outcome
 
 EVENTS_MAX = 16 << 10  # events in one request
 FIELDS_MAX = 4 * EVENTS_MAX + 64
-"""Of a request: id, key and record of each event, a file for each at most, and the columns."""
-REQUEST_BYTES_MAX = 32 << 20  # records and keys in one request, unless a single event is bigger
+"""Fields of a request: id, key and record of each event, at most a file for each, and the columns."""
+REQUEST_BYTES_MAX = 32 << 20  # records and keys in one request, unless a single event is larger
 JOINER = Service(pb.DESCRIPTOR, "Joiner", bytes_max=64 << 20, fields_max=FIELDS_MAX)
 
-DATACENTRES_MAX = 255  # that own ids of one batch
+DATACENTRES_MAX = 255  # datacentres that own ids of one batch
 
 _KINDS = frozenset(map(int, Kind))
-_TAKEN = int(Outcome.TAKEN)  # numpy is slow to compare with a member of an enumeration
+_TAKEN = int(Outcome.TAKEN)  # numpy is slow to compare with an enumeration's member
 _OUTCOMES = frozenset(map(int, Outcome))
 
 
@@ -123,7 +123,7 @@ _NO_TIME = -(2**63)
 
 
 def _fill_owners(answers: JoinAnswers, message: pb.JoinReply, names: Mapping[str, int]) -> None:
-    """From the columns that are aligned with ``owner_of``. Raises WireError."""
+    """Fills the columns aligned with ``owner_of``. Raises WireError."""
     verdicts, rows = answers.verdicts, np.array(message.owner_of, np.intp)
     n = len(rows)
     if len(message.owner_datacentres) != n or len(names) > DATACENTRES_MAX:
@@ -148,7 +148,7 @@ def _column(data: bytes, dtype: str, n: int, name: str) -> npt.NDArray[Any]:
 
 
 def _text(text: str) -> str:
-    """Protobuf strings are UTF-8; a file name that is not becomes what the output would show of it."""
+    """Protobuf strings are UTF-8; a file name that is not becomes what the output would show for it."""
     try:
         text.encode()
     except UnicodeEncodeError:

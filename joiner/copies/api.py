@@ -1,8 +1,8 @@
-"""What a slot and the keeper of its copy say to each other. Pure.
+"""Messages between a slot and the keeper of its copy. Pure.
 
-The copy of a slot is, for each of KINDS in their order, a sequence of numbered files like the slot's own. How far it
-goes is said as a ``Witness`` says it: the newest file that has anything, its length, and the hash of just these
-bytes; earlier files are whole.
+The copy of a slot is, for each of KINDS in their order, a sequence of numbered files like the slot's own. Its end is
+given as a ``Witness``: the newest non-empty file, its length, and the hash of just these bytes; earlier files are
+whole.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ EMPTY: Witness = (NOTHING,) * len(KINDS)
 class Status(IntEnum):
     OK = 0
     STALE = 1  # the caller is not the newest incarnation that the keeper has seen
-    SEALED = 2  # the slot is being retired: the copy changes no more
-    ELSEWHERE = 3  # the copy does not end where the caller says; ``CopyAnswer.ends`` says where it does
+    SEALED = 2  # the slot is being retired: the copy no longer changes
+    ELSEWHERE = 3  # the copy does not end where the caller says; ``CopyAnswer.ends`` gives its end
     REFUSED = 4  # any other reason, for an operator
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAnswer:
     status: Status
-    newest: int  # the newest incarnation that it has seen; 0: none
-    ends: Witness  # what it holds durably
+    newest: int  # the newest incarnation that it has seen; 0 if none
+    ends: Witness  # the part that it holds durably
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes behind the copy's end of one log: of the file in which it ends, or the beginning of a later one."""
+    """Bytes after the copy's end of one log: of the file in which it ends, or the beginning of a later one."""
 
     log: int  # place in KINDS
     number: int
@@ -46,17 +46,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What is to follow on ``ends``, exactly."""
+    """Bytes to append exactly at ``ends``."""
 
     incarnation: int
     ends: Witness
-    parts: tuple[Part, ...]  # in order; all of a file comes before its successor
-    shown: Witness  # what the slot has published: what readers of the copy may see, where the copy has it
+    parts: tuple[Part, ...]  # in order; all parts of a file come before the next file
+    shown: Witness  # the slot's published output: readers of the copy may see it, as far as the copy has it
 
 
 @dataclass(frozen=True, slots=True)
 class CopyBytes:
-    size: int  # of the whole file; -1: there is none of this number
+    size: int  # of the whole file; -1 if there is no file of this number
     data: bytes
 
 
@@ -67,7 +67,7 @@ class CopyOf:
 
 
 class Keeper(Protocol):
-    """Who keeps the copies of another datacentre; None: it did not answer, and nobody knows what it did."""
+    """Keeps the copies of another datacentre. ``None`` means no answer, so the effect is unknown."""
 
     async def open(self, of: CopyOf, incarnation: int, *, timeout: float) -> CopyAnswer | None:
         """Fences every earlier incarnation, durably."""
@@ -83,7 +83,7 @@ class Keeper(Protocol):
 
 
 def at_least(ends: Witness, witness: Witness) -> bool:
-    """Whether a copy that ends there has, by its numbers, all that the witness has."""
+    """True if a copy with this end has, by its numbers, everything in the witness."""
     padded = (*ends, *(NOTHING for _ in witness[len(ends) :]))
     return all(
         not old.length or _place(new) > _place(old) or (_place(new) == _place(old) and new.hash == old.hash)
@@ -92,7 +92,7 @@ def at_least(ends: Witness, witness: Witness) -> bool:
 
 
 def held_by_all(whole: Witness, copy: Witness, end: Witness) -> Witness:
-    """What the witness may become: what slot and copy both hold, and never less than it has (``end``)."""
+    """The witness's next value: the common part of slot and copy, but never less than ``end``, its present value."""
     held = [min(pair, key=_place) if pair[0].length else pair[0] for pair in zip(whole, copy, strict=True)]
     before: Sequence[WitnessLog] = (*end, *held[len(end) :])
     return tuple(max(pair, key=_place) for pair in zip(before, held, strict=True))
@@ -103,10 +103,10 @@ def _place(log: WitnessLog) -> tuple[int, int]:
 
 
 def keeper_of(datacentre: str, keepers: Iterable[str]) -> str | None:
-    """The next one in the order of names that keeps copies, after the last the first; None: there is no other.
+    """The next datacentre by name that keeps copies, or the first after the last; ``None`` if there is no other.
 
-    ``keepers``: datacentres with ``copies`` in their table. Another one that is added or removed may change who keeps
-    whose: a slot's copy is then begun anew at the new place, and the old one stays where it is.
+    ``keepers``: datacentres with ``copies`` in their table. Adding or removing one may change the keepers of slots: a
+    slot's copy is then started again at the new place, and the old one stays where it is.
     """
     others = sorted(set(keepers) - {datacentre})
     later = [name for name in others if name > datacentre]

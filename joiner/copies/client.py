@@ -19,15 +19,15 @@ M = TypeVar("M")
 
 
 class KeeperClient:
-    """Of one keeper; opens its channel when it is first asked, on the event loop that asks."""
+    """A client of one keeper; opens its channel with the first request, on the event loop of that request."""
 
     def __init__(self, address: str, to: Towards | None = None) -> None:
-        """``to`` None: plain text."""
+        """``to``: ``None`` means plain text."""
         self._address = address
         self._to = to
         self._channel: grpc.aio.Channel | None = None
         self._made: Any = None
-        self.error = ""  # why the last question was not answered; "" when it was
+        self.error = ""  # why the last request was not answered; empty if it was
 
     @property
     def _stub(self) -> Any:

@@ -1,14 +1,14 @@
-"""One slot's copy on the keeper's disk (rule 14): what it accepts, and how it stays a byte-wise prefix.
+"""One slot's copy on the keeper's disk (rule 14): which bytes it accepts, and how it stays a byte-wise prefix.
 
 ``copy.json``: whose it is, the newest incarnation seen, and where the copy ends, replaced after each extension's own
 sync and before its answer. ``output/<kind>/<slot>-<6 digits>.jsonl``: the bytes, plain. ``durable.json`` and
-``manifest.jsonl``: what readers may read of them, in the form of every slot. ``sealed.json``: the slot is being
-retired, nothing changes any more; ``retired.json`` then says what is to be read.
+``manifest.jsonl``: the part that readers may read, in the form of every slot. ``sealed.json``: the slot is being
+retired and the copy no longer changes; ``retired.json`` then names the part to read.
 
-What lies behind the ends that ``copy.json`` names was never acknowledged: a start cuts it off. Any OSError in a write
-or sync means that the process must end (rule 7).
+Bytes after the ends in ``copy.json`` were never acknowledged: a start cuts them off. Any OSError in a write or sync
+means that the process must end (rule 7).
 
-Readers may read what its slot has published, as far as the copy has it: in the form of every slot
+Readers may read the output that the slot has published, as far as the copy has it, in the form of every slot
 (``photon.outputs.published``): ``durable.json`` for files that grow or are not published whole yet,
 ``manifest.jsonl`` for the others, so that neither grows with each extension.
 """
@@ -36,21 +36,21 @@ _KINDS = [DIRECTORY_OF[kind] for kind in KINDS]
 
 
 class KeptLog(LogWriter):
-    """Files of one copy. Readers see what its slot has published, as far as it is here."""
+    """Files of one copy. Readers see the slot's published output, as far as it is here."""
 
     def __init__(self, disk: Disk, directory: Path, slot: str) -> None:
         super().__init__(disk, directory / OUTPUT_NAME, directory, slot, _KINDS)
-        self.current = dict.fromkeys(_KINDS, 0)  # the slot says which comes first
+        self.current = dict.fromkeys(_KINDS, 0)  # the slot names the first file
         self._manifest = Manifest(disk, directory)
         self._told: Witness = EMPTY
         self._last: Durable | None = None
 
     def load(self) -> None:
-        """Which files are listed already. Raises CopyDamaged, OSError."""
+        """Loads the names already listed. Raises CopyDamaged, OSError."""
         self._manifest.load(lambda path, why: CopyDamaged(f"{path}: {why}; set {self.state} aside"))
 
     def tell(self, ends: Witness, witness: Witness) -> None:
-        """``ends``: where the copy ends; ``witness``: what the slot has published."""
+        """``ends``: where the copy ends; ``witness``: the slot's published output."""
         self._told = witness
         whole = [
             ManifestEntry(name, length, length)
@@ -70,22 +70,22 @@ class KeptLog(LogWriter):
         return Durable(self.slot, {name: shown(self._told, *places[name], size) for name, size in self._growing()})
 
 
-READ_BYTES = 1 << 20  # given back at once when a slot takes bytes from its copy
+READ_BYTES = 1 << 20  # returned at once when a slot takes bytes from its copy
 
 
 class CopyState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     slot: str
     datacentre: str
-    incarnation: int  # the newest seen
+    incarnation: int  # the newest incarnation seen
     ends: Witness = EMPTY
 
 
 class CopyDamaged(PhotonError):
-    """What was kept cannot be used. One line."""
+    """The kept copy cannot be used. One line."""
 
 
 class KeptCopy:
-    """Of one slot. One thread at a time; ``load`` first."""
+    """The copy of one slot. One thread at a time; ``load`` first."""
 
     def __init__(self, disk: Disk, directory: Path, of: CopyOf) -> None:
         self._disk = disk
@@ -97,14 +97,14 @@ class KeptCopy:
 
     # -- start -----------------------------------------------------------------------------------------------
     def load(self) -> None:
-        """What is there; nothing is made where there is nothing. Raises CopyDamaged, OSError."""
+        """Loads the copy, if there is one; creates nothing. Raises CopyDamaged, OSError."""
         path = self._directory / COPY_NAME
         if not self._disk.exists(path):
             return
         self._state = read_copy_state(self._disk, self._directory, self._of)
         if self.sealed:
-            return  # not ours to touch any more
-        self._disk.replace(path, msgspec.json.encode(self._state))  # what was read may stand in the cache only
+            return  # no longer ours to touch
+        self._disk.replace(path, msgspec.json.encode(self._state))  # the bytes just read may be in the cache only
         self._log.load()
         for at, end in enumerate(self._state.ends):
             self._cut(at, end.number, end.length)
@@ -155,7 +155,7 @@ class KeptCopy:
         return self._answer(Status.SEALED if self.sealed else Status.OK)
 
     def extend(self, extension: Extension) -> CopyAnswer:
-        """Durable when it answers OK. Raises OSError: then the process must end."""
+        """Durable if it answers OK. Raises OSError: then the process must end."""
         if (status := self._refusal(extension)) is not Status.OK:
             return self._answer(status)
         if extension.parts:
@@ -167,12 +167,12 @@ class KeptCopy:
         if self.sealed:
             return Status.SEALED
         if extension.incarnation != self._state.incarnation:
-            # Of a later one whose opening was lost here nothing is known: it has to open first.
+            # A later incarnation whose opening was lost here is unknown: it has to open first.
             return Status.STALE if extension.incarnation < self._state.incarnation else Status.ELSEWHERE
         return Status.OK if extension.ends == self._state.ends else Status.ELSEWHERE
 
     def _append(self, parts: tuple[Part, ...]) -> Witness:
-        """Writes and syncs; where the copy ends then."""
+        """Writes and syncs; returns where the copy then ends."""
         for part in parts:
             kind = _KINDS[part.log]
             if part.number > self._log.current[kind]:
@@ -199,7 +199,7 @@ class KeptCopy:
     def _prepare(self) -> None:
         for kind in _KINDS:
             self._disk.make_dir(self._log.root / kind)
-        # They may have been made by a predecessor that was killed before their names were durable.
+        # A predecessor killed before the names were durable may have made them.
         for directory in (self._log.root, self._directory, *self._directory.parents[:3]):
             self._disk.sync_dir(directory)
 
@@ -215,7 +215,7 @@ class KeptCopy:
 
 
 def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:
-    """``copy.json`` of a copy that is there. Raises CopyDamaged, OSError."""
+    """``copy.json`` of an existing copy. Raises CopyDamaged, OSError."""
     path = directory / COPY_NAME
     try:
         state = decoded(disk.read(path), CopyState)

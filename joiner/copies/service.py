@@ -28,7 +28,7 @@ from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
 from photon.outputs.output_places import kept_directory
 
-REQUESTS_MAX = 64  # under way; more are refused at once, and slots try again
+REQUESTS_MAX = 64  # under way; further ones are refused at once, and slots retry
 SLOTS_MAX = 1024  # copies of one keeper
 LOCK_WAIT_S = 5.0
 
@@ -39,7 +39,10 @@ log = get_logger(__name__)
 
 class Copies:
     def __init__(self, disk: Disk, state: Path, keeps: Sequence[str], die: Die) -> None:
-        """``keeps``: of which datacentres. ``die``: after a failed write or sync nothing is believed (rule 7)."""
+        """``keeps``: the datacentres whose copies it keeps.
+
+        ``die``: called after a failed write or sync, since nothing can be trusted then (rule 7).
+        """
         self._disk = disk
         self._state = state
         self._keeps = frozenset(keeps)
@@ -53,7 +56,7 @@ class Copies:
         into.put_all("photon_copies", values)
 
     async def asked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer], *, size: int = 0) -> CopyAnswer:
-        """One question about one copy, after those that came before. ``size``: bytes that it brings."""
+        """Makes one request about one copy, after earlier ones. ``size``: bytes that it carries."""
         answer = await self._asked(of, ask)
         self._refused += answer.status is not Status.OK
         self._received += size if answer.status is Status.OK else 0
@@ -70,7 +73,7 @@ class Copies:
             return await asyncio.to_thread(self._locked, of, ask)
 
     async def read(self, of: CopyOf, log: int, number: int, offset: int) -> CopyBytes:
-        """Of a copy that was opened before."""
+        """Reads a copy that was opened before."""
         copy = self._copies.get(of)
         if copy is None:
             return CopyBytes(-1, b"")
@@ -132,7 +135,7 @@ def _refused(why: str) -> CopyAnswer:
 async def serve(
     disk: Disk, state: Path, keeps: Sequence[str], address: str, stop: asyncio.Event, die: Die, tls: Tls | None = None
 ) -> None:
-    """Until ``stop``. Raises CannotListen."""
+    """Serves until ``stop``. Raises CannotListen."""
     copies = Copies(disk, state, keeps, die)
     metrics = ProcessMetrics([copies.reads, free_space({"state": state})])
 

@@ -1,8 +1,8 @@
-"""What a slot ships to its copy next, and how much of its output it may show meanwhile (rule 14). Pure.
+"""Decides what a slot ships to its copy next, and how much of its output it may show meanwhile (rule 14). Pure.
 
 Only durable bytes are shipped, from exactly the copy's end, one request at a time, so that the copy is a byte-wise
 prefix of the slot's output. What the copy has acknowledged may be shown. While no keeper answers, the slot waits for
-``wait_s`` and then shows what is durable here alone, until the copy has caught up.
+``wait_s`` and then shows output that is durable only here, until the copy has caught up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, Status, held_by_all
 
 LocalFiles = tuple[tuple[tuple[int, int], ...], ...]
-"""For each of KINDS: (file number, durable length) of the slot's files, in order; final ones too."""
+"""For each of KINDS: (file number, durable length) of the slot's files, in order, including final ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class ShipperLimits:
     """Sizes in bytes, times in seconds."""
 
     request_bytes: int = 4 << 20
-    """Shipped at once, and so all that is ever under way; one line longer than that goes alone."""
+    """Bytes shipped per request, and so the most under way; a single longer line goes alone."""
     retry_first_s: float = 0.2
     retry_max_s: float = 5.0
-    trouble_s: float = 30.0  # after a refusal that only an operator can mend
+    trouble_s: float = 30.0  # wait after a refusal that only an operator can resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of one file: ``start`` to at most ``end``, cut where a line ends."""
+    """Bytes of one file: from ``start`` to at most ``end``, cut at a line end."""
 
     log: int
     number: int
@@ -52,7 +52,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Ship:
-    """Send these behind ``ends``, at most ``request_bytes`` in all; then ``answered``."""
+    """Send these bytes after ``ends``, at most ``request_bytes`` in all; then ``answered``."""
 
     ends: Witness
     pieces: tuple[Piece, ...]
@@ -63,29 +63,33 @@ Step = Open | Verify | Ship
 
 
 class Shipper:
-    """Of one incarnation of one slot. Times are monotonic seconds."""
+    """The shipper of one incarnation of one slot. Times are monotonic seconds."""
 
     def __init__(
         self, incarnation: int, *, wait_s: float, required: bool, now: float, limits: ShipperLimits | None = None
     ) -> None:
-        """``required``: never show what the copy does not have."""
+        """``required``: never show output that the copy lacks."""
         self.incarnation = incarnation
         self._wait_s = wait_s
         self._required = required
         self.limits = limits or ShipperLimits()
-        self.ends: Witness | None = None  # what the copy holds, and this output begins with; None: not known yet
-        self._told: Witness | None = None  # what the keeper says it holds; not compared yet
+        # the copy's content, with which this output begins; ``None`` if not known yet
+        self.ends: Witness | None = None
+        self._told: Witness | None = None  # the copy's content according to the keeper; not compared yet
         self._asked: Step | None = None
         self._again_s = now
         self._pause_s = 0.0
         self._waiting_since: float | None = now
         self._shown_there: Witness = ()
-        self.fallback = False  # what is durable here alone is shown
-        self.trouble = ""  # why nothing can be shipped until somebody mends it
-        self.ended = ""  # why the process must end: another one works in this slot, or it is retired
+        self.fallback = False  # output that is durable only here is shown
+        self.trouble = ""  # why nothing can be shipped until an operator acts
+        self.ended = ""  # why the process must end: another one works in this slot, or the slot is retired
 
     def next(self, now: float, local: LocalFiles, shown: Witness) -> Step | None:
-        """What to do now, once; None: nothing, or something is under way. ``shown``: published so far."""
+        """The next step, returned once; ``None`` if there is none, or one is under way.
+
+        ``shown``: published so far.
+        """
         self._look(now, local)
         if self._asked is not None or self.ended or now < self._again_s:
             return None
@@ -98,11 +102,11 @@ class Shipper:
         return self._asked
 
     def opened(self, ends: Witness) -> None:
-        """The start has opened the copy, and the output begins with all of it."""
+        """Notes that the start has opened the copy, and that the output begins with all of it."""
         self.ends = ends
 
     def answered(self, answer: CopyAnswer | None, now: float, *, expected: Witness | None = None) -> None:
-        """The keeper's answer to the last step; ``expected``: where the copy should end now, by the bytes sent."""
+        """Takes the keeper's answer to the last step; ``expected``: the copy's end after the bytes sent."""
         asked, self._asked = self._asked, None
         if answer is None:
             self._retry(now)
@@ -120,12 +124,12 @@ class Shipper:
             self._shown_there = asked.shown
             self._heard(now)
         else:
-            opened = answer.newest == self.incarnation  # else it was set aside there, and has to be opened first
+            opened = answer.newest == self.incarnation  # otherwise it was set aside there, and has to be opened first
             self.ends, self._told = None, answer.ends if opened else None
             self._again_s = now
 
     def verified(self, same: bool, now: float) -> None:
-        """Whether the slot's output begins with what ``Verify`` named."""
+        """Notes if the slot's output begins with the bytes that ``Verify`` named."""
         self._asked = None
         if same:
             self.ends, self._told = self._told, None
@@ -138,14 +142,19 @@ class Shipper:
         self._refused(why, now)
 
     def bound(self, now: float, local: LocalFiles, whole: Witness, end: Witness) -> Witness:
-        """Up to where the witness, and with it what is shown, may go. ``whole``: is durable; ``end``: it has now."""
+        """The limit for the witness, and so for the shown output.
+
+        ``whole``: the durable output; ``end``: the present witness.
+        """
         self._look(now, local)
         if self.fallback:
             return whole
         return held_by_all(whole, self.ends or EMPTY, end)
 
     def told(self, shown: Witness) -> bool:
-        """True if the keeper knows that this is published, so readers of the copy see it; or is not waited for."""
+        """True if the keeper knows that this is published, so that readers of the copy see it, or if the slot does
+        not wait for it.
+        """
         return self.fallback or self._shown_there == shown
 
     def behind(self, local: LocalFiles) -> int:
@@ -159,7 +168,7 @@ class Shipper:
 
     # -- inside ----------------------------------------------------------------------------------------------
     def _look(self, now: float, local: LocalFiles) -> None:
-        """When did somebody who waits for the copy begin to wait; is it time to go without."""
+        """Notes since when publishing has waited for the copy, and decides whether to go on without it."""
         if self.ends is not None and not self._pieces(local):
             self._waiting_since = None
             self.fallback = False

@@ -1,7 +1,7 @@
-"""Runs a slot's shipper: reads what is due in a thread, asks the keeper, says what the slot may show (rule 14).
+"""Runs a slot's shipper: reads due bytes in a thread, asks the keeper, tells what the slot may show (rule 14).
 
-``LocalOutput`` is the slot's side on the disk: it compares what the copy holds and reads what is to be shipped, plain
-files, and final ones by their uncompressed bytes. One thread at a time.
+``LocalOutput`` is the slot's side on disk: it compares the copy's content and reads bytes to ship, from plain files,
+and from final ones by their uncompressed bytes. One thread at a time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from photon.outputs.damaged import FilledContent
 from photon.outputs.log.format import DamagedRange
 
 LINE_BYTES_MAX = 48 << 20
-"""An event with longer lines does not fit into a message, and is not shipped; they are bounded far below."""
+"""An event with longer lines does not fit into a message and is not shipped; the limit on lines is far lower."""
 
 
 class CannotShip(PhotonError):
-    """Something in the slot's output keeps it from being shipped. One line."""
+    """A fault in the slot's output keeps it from being shipped. One line."""
 
 
 @dataclass(eq=False)
 class LocalOutput:
-    """Of one slot.
+    """The output of one slot.
 
     ``name``: of a log and a file number, relative to ``root``, plain.
     """
@@ -43,14 +43,14 @@ class LocalOutput:
     root: Path
     name: Callable[[int, int], str]
     damaged: Callable[[], Sequence[DamagedRange]] = tuple
-    """Damaged ranges of the slot's files: the copy has newlines there, and is told of them as the slot is."""
+    """Damaged ranges of the slot's files: the copy has newlines there, and its list of them is the slot's."""
 
     def __post_init__(self) -> None:
         self._known: dict[int, dict[WitnessLog, PrefixHash]] = {}
         self._contents: dict[int, tuple[int, FilledContent]] = {}
 
     def begins_with(self, ends: Witness, local: LocalFiles) -> bool:
-        """Whether this output has all that a copy with these ends has. Raises PhotonError, OSError."""
+        """True if this output has everything in a copy with these ends. Raises PhotonError, OSError."""
         return all(
             dict(files).get(end.number, 0) >= end.length and self._hash(log, end) is not None
             for log, (end, files) in enumerate(zip(ends, local, strict=True))
@@ -58,7 +58,7 @@ class LocalOutput:
         )
 
     def extension(self, ship: Ship, incarnation: int, limit: int) -> tuple[Extension, Witness]:
-        """What to send, of about ``limit`` bytes at most, and where the copy then ends.
+        """The bytes to send, at most about ``limit``, and where the copy then ends.
 
         Raises PhotonError, OSError.
         """
@@ -80,12 +80,14 @@ class LocalOutput:
             ends[piece.log] = end
             limit -= len(data)
             if end.length < piece.end:
-                break  # its successors wait until it is whole
+                break  # later files wait until it is whole
         return Extension(incarnation, ship.ends, tuple(parts), ship.shown), tuple(ends)
 
     def _lines(self, log: int, number: int, start: int, wanted: int, end: int) -> bytes:
-        """The records of whole events; what is durable ends with one. What is shown and sealed is what the copy has,
-        so it must not end between the pairs of an event."""
+        """The records of whole events; the durable part ends with a whole event.
+
+        The shown and sealed parts are those of the copy, so it must not end between the pairs of an event.
+        """
         while True:
             data = self._read(log, number, start, wanted)
             if len(data) < wanted:
@@ -97,7 +99,7 @@ class LocalOutput:
             wanted = min(2 * wanted, end - start, LINE_BYTES_MAX)
 
     def _hash(self, log: int, end: WitnessLog) -> PrefixHash | None:
-        """Of the bytes that ``end`` names; None: they are others here."""
+        """The hash of the bytes that ``end`` names; ``None`` if the bytes differ here."""
         found = self._known.get(log, {}).get(end)
         if found is not None:
             return found
@@ -112,7 +114,7 @@ class LocalOutput:
         return found
 
     def _read(self, log: int, number: int, at: int, length: int) -> bytes:
-        """A final file goes on where it was: unpacking it from its beginning each time would take long."""
+        """A final file is read on from the last place: unpacking it from its beginning each time would take long."""
         known = self._contents.get(log)
         if known is None or known[0] != number or known[1].at != at:
             name = self.name(log, number)
@@ -124,34 +126,34 @@ class LocalOutput:
         return self.root / self.name(log, number)
 
 
-PERIOD_S = 0.25  # from one look at what became durable to the next
-ASK_S = 20.0  # a request of some MiB over a slow line
-OPEN_S = 2.0  # a start that needs nothing of its copy waits so long for the keeper
+PERIOD_S = 0.25  # interval of looking for durable bytes
+ASK_S = 20.0  # enough for some MiB over a slow line
+OPEN_S = 2.0  # how long a start that needs nothing from its copy waits for the keeper
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """``[output] copies = 2``: who keeps the copy of a slot's output, and how long the slot waits for it."""
+    """``[output] copies = 2``: the keeper of a slot's copy, and how long the slot waits for it."""
 
     keeper: Keeper
     wait_s: float = 60.0
-    required: bool = False  # never show what the copy does not have
+    required: bool = False  # never show output that the copy lacks
 
 
 @dataclass(frozen=True, slots=True)
 class CopyStats:
     behind_bytes: int  # durable in the slot and not in the copy, as far as is known
-    fallback: bool  # what the copy does not have is shown: an alarm
+    fallback: bool  # output that the copy lacks is shown: an alarm
     trouble: str
 
 
 @dataclass(eq=False)
 class CopyShipping:
-    """Of one open slot. On the event loop of its shell.
+    """The shipping of one open slot, on the event loop of its shell.
 
-    ``local``: the slot's durable files; ``shown``: what the slot has published.
+    ``local``: the slot's durable files; ``shown``: the slot's published output.
     """
 
     shipper: Shipper
@@ -169,21 +171,21 @@ class CopyShipping:
 
     @property
     def ended(self) -> str:
-        """Why the process must end; empty when it need not."""
+        """Why the process must end; empty if it need not."""
         return self.shipper.ended
 
     @property
     def held(self) -> Witness:
-        """What the copy is known to hold; empty: nothing is known."""
+        """The known content of the copy; empty if unknown."""
         return self.shipper.ends or ()
 
     def bound(self, whole: Witness, end: Witness) -> Witness:
-        """Up to where the witness may go. ``whole``: is durable here; ``end``: it has now."""
+        """The limit for the witness. ``whole``: the output durable here; ``end``: the present witness."""
         return self.shipper.bound(self.clock.monotonic(), self.local(), whole, end)
 
     @property
     def told(self) -> bool:
-        """True if readers of the copy see what the slot has published, or nobody waits for the copy."""
+        """True if readers of the copy see all of the slot's published output, or nobody waits for the copy."""
         return self.shipper.told(self.shown())
 
     def stats(self) -> CopyStats:
@@ -191,7 +193,7 @@ class CopyShipping:
         return CopyStats(shipper.behind(self.local()), shipper.fallback, shipper.trouble)
 
     async def step(self) -> bool:
-        """Does what is due; False: there was nothing. What goes wrong on the way is tried again."""
+        """Does what is due; False if nothing was. Failures on the way are retried."""
         shipper = self.shipper
         step = shipper.next(self.clock.monotonic(), self.local(), self.shown())
         try:
@@ -204,7 +206,7 @@ class CopyShipping:
                     shipper.verified(same, self.clock.monotonic())
                 case Ship():
                     await self._ship(step)
-        except (PhotonError, OSError) as error:  # of reading; what was written and synced is not in doubt
+        except (PhotonError, OSError) as error:  # raised while reading; written and synced output is not in doubt
             shipper.failed(str(error), self.clock.monotonic())
         self._tell()
         return step is not None

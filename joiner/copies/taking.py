@@ -1,10 +1,10 @@
-"""A start whose output lacks what its copy has takes it from there (rule 6): the copy wins.
+"""A start takes output that it lacks from its copy (rule 6): the copy wins.
 
-It happens when an older copy of the slot's directory was put back. Then all of a file that is not as the copy has it
-is fetched and put in its place, and all files after it. A file with other bytes than its copy is replaced only where
-the output lacks what the registry has witnessed: else it was rightly served while the keeper was away, and what the
-copy has in its place nobody was shown. Rare, and done before anything is served, so the disk's work is done where it
-is asked for.
+This happens if an older copy of the slot's directory was put back. Then the first file that differs from the copy and
+all files after it are fetched and replaced. A file with other bytes than its copy is replaced only if the output
+lacks bytes that the registry has witnessed: otherwise it was rightly served while the keeper was unreachable, and
+nobody was shown the copy's bytes. Rare, and done before anything is served, so the disk work is done in the calling
+thread.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
 
 ASK_S = 10.0
-TRIES_MAX = 6  # of one question; then the start is refused, and the next one goes on where it was
+TRIES_MAX = 6  # per request; then the start is refused, and the next one continues from there
 TEMPORARY = ".taken.tmp"
 
 
 class CopySilent(SlotRefused):
-    """The output lacks what the witness has, and nobody can say whether the copy has it: for now it is refused.
+    """The output lacks witnessed bytes, and it is unknown whether the copy has them: refused for now.
 
-    An earlier start in this directory may have heard from the copy, and opened the slot: no other directory of it can
-    be put back then, its newest state is here.
+    An earlier start in this directory may have heard from the copy, and opened the slot: then no other directory of
+    it can be put back, since its newest state is here.
     """
 
 
-Lacking = dict[int, tuple[int, WitnessLog]]  # place in KINDS -> the first file to fetch, and where the copy ends
+Lacking = dict[int, tuple[int, WitnessLog]]  # place in KINDS -> (the first file to fetch, the copy's end).
 
 
 def lacking(files: SlotLog, finals: Finals, ends: Witness) -> Lacking:
-    """In which logs the output does not begin with all that the copy has. Raises SlotRefused, OSError."""
+    """The logs in which the output does not begin with the whole copy. Raises SlotRefused, OSError."""
     found: Lacking = {}
     for at, end in enumerate(ends):
         name = files.name(KINDS[at], end.number)
@@ -75,8 +75,11 @@ async def take(
     *,
     replaces: bool,
 ) -> list[str] | None:
-    """Fetches them, durably; names of the files. Without ``replaces`` None, and nothing is done, where one of this
-    directory's files is not how its copy begins. Raises SlotRefused, OSError."""
+    """Fetches the files, durably; returns their names.
+
+    Without ``replaces`` it returns ``None`` and does nothing if a file of this directory differs from the beginning
+    of its copy. Raises SlotRefused, OSError.
+    """
     fetched: list[tuple[int, int]] = []
     for at, (first, end) in wanted.items():
         files.disk.make_dir(files.root / DIRECTORY_OF[KINDS[at]])
@@ -119,7 +122,7 @@ async def _fetch(
     of: CopyOf,
     pause: Callable[[float], Awaitable[None]],
 ) -> bool:
-    """``until`` -1: as far as the copy has it. False: the copy has no such file."""
+    """Fetches one file. ``until``: -1 means as far as the copy has it. False if the copy has no such file."""
     path = files.root / files.name(KINDS[at], number)
     temporary = _temporary(path)
     part = await _ask(keeper, of, at, number, 0, pause)

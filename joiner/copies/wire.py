@@ -1,4 +1,4 @@
-"""Copies on the wire: messages to values and back. What comes from the network is checked here."""
+"""Copies on the wire: messages to values and back. Data from the network is checked here."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def extension_in(message: pb.ExtendCopy) -> Extension:
 
 
 def extension_out(of: CopyOf, extension: Extension) -> pb.ExtendCopy:
-    """The reverse. A slot that has shown nothing yet says so with empty logs."""
+    """The reverse. A slot that has shown nothing yet sends empty logs."""
     shown = (*extension.shown, *(WitnessLog(0, 0) for _ in KINDS[len(extension.shown) :]))[: len(KINDS)]
     return pb.ExtendCopy(
         datacentre=of.datacentre,

@@ -1,18 +1,18 @@
 """Final files: rolled output whose ids are all cleared is listed in the manifest, and never changes again (rule 4).
 
-A file stays as it is, or is compressed (``[output] compress``). Both forms may stand in one manifest: a file keeps
-the form in which it was listed. Order, each step durable before the next:
+A file stays as it is, or is compressed (``[output] compress``). One manifest may list both forms: a file keeps the
+form in which it was listed. Order, each step durable before the next:
 
     plain        its line in the manifest; ``durable.json`` without it
     compressed   a temporary file; renamed; its line in the manifest; the plain file removed; ``durable.json``
                  without it
 
 A crash between two steps leaves a file that is not listed, which a later ``finish`` does again from the beginning, or
-a listed one, which ``settle`` brings to its end: it removes the plain file next to a compressed one, and takes the
-name out of the published lengths. The manifest is synced before ``durable.json`` is replaced, so at every moment one
-of the two has the file's length durably. From the manifest's line on nobody appends to the file, cuts it or looks for
-logged lines in it: it is whole and durable, because it was rolled, and none of its ids can be given away, because
-they are cleared. Its number is not used again, even if the file was moved away.
+a listed one, which ``settle`` finishes: it removes the plain file next to a compressed one, and the name from the
+published lengths. The manifest is synced before ``durable.json`` is replaced, so at every moment one of the two has
+the file's length durably. Once the file is in the manifest nothing appends to it, cuts it or looks for logged lines
+in it: it is whole and durable, since it was rolled, and none of its ids can be given away, since they are cleared.
+Its number is not used again, even if the file was moved away.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from photon.outputs.published import read_damaged
 
 COPY_CHUNK_BYTES = 4 << 20
 COMPRESSION_LEVEL = 2
-"""Of igzip's four: an eighth larger than what zlib makes at its level 6, in a thirteenth of the time, which was a
-third of what a joiner did."""
+"""One of igzip's four levels: output an eighth larger than zlib's at level 6, in a thirteenth of the time, which was
+a third of a joiner's work.
+"""
 _GZIP = 31  # zlib's window bits for a gzip stream
 
 
@@ -59,26 +60,27 @@ class Finals:
         self._manifest.load(OutputDamaged)
 
     def length_of(self, name: str) -> int:
-        """Uncompressed bytes of a file that is final, by its plain name; -1 when it is not listed."""
+        """Uncompressed bytes of a final file, by its plain name; -1 if it is not listed."""
         entry = self._listed.get(name)
         return -1 if entry is None else entry.uncompressed_bytes
 
     def unseen(self, name: str) -> int:
-        """As ``length_of``, of a file that cannot be compared with anything: its plain form is not there, or readers
-        skip a damaged range of it. -1 of any other file."""
+        """Like ``length_of``, for files that cannot be compared: the plain form is missing, or readers skip a damaged
+        range. -1 for any other file.
+        """
         if name in self._damaged or not self._disk.exists(self._root / name):
             return self.length_of(name)
         return -1
 
     def kept(self, slot: str, kind: Kind) -> dict[int, int]:
-        """File number -> uncompressed bytes of those that are listed and still there."""
+        """File number -> uncompressed bytes of listed files that still exist."""
         there = self._disk.names(self._root / DIRECTORY_OF[kind])
         here = {*numbers_of(there, slot), *numbers_of(there, slot, FINAL_SUFFIX)}
         listed = ((number, name) for number, name in self._numbers(slot, kind) if number in here)
         return {number: self._listed[name].uncompressed_bytes for number, name in listed}
 
     def settle(self, files: SlotLog) -> None:
-        """At start: finishes what a crash cut short."""
+        """Finishes, at a start, what a crash interrupted."""
         for name, entry in self._listed.items():
             plain = self._root / name
             if entry.compressed and self._disk.exists(plain) and self._disk.exists(self._root / entry.file):
@@ -90,7 +92,7 @@ class Finals:
             files.show()
 
     def highest(self, slot: str) -> dict[Kind, int]:
-        """The highest file number of each kind that was ever listed: numbers are not used again."""
+        """The highest file number of each kind ever listed: numbers are not used again."""
         numbers = {kind: [number for number, _ in self._numbers(slot, kind)] for kind in DIRECTORY_OF}
         return {kind: max(found) for kind, found in numbers.items() if found}
 
@@ -102,7 +104,7 @@ class Finals:
         return [(number, name_of(directory, slot, number)) for number in numbers]
 
     def finish(self, name: str) -> ManifestEntry:
-        """Makes one rolled and cleared file final, in the form that is asked for."""
+        """Makes one rolled and cleared file final, in the requested form."""
         plain, final = self._root / name, self._root / gzip_name(name)
         temporary = final.with_name(final.name + ".tmp")
         if self._disk.exists(temporary):
@@ -113,7 +115,7 @@ class Finals:
             self._disk.remove(plain)
             self._disk.sync_dir(plain.parent)
         else:
-            if self._disk.exists(final):  # of a start that compressed, and was killed before it listed it
+            if self._disk.exists(final):  # left by a start that compressed, and was killed before it listed it
                 self._disk.remove(final)
             entry = self._measured(name, name)
             self._manifest.add(entry)
@@ -129,7 +131,8 @@ class Finals:
 
     def _measured(self, name: str, stored: str, out: AppendFile | None = None) -> ManifestEntry:
         """Reads a plain file and makes its entry, under the name ``stored``; writes it to ``out``, compressed and
-        synced."""
+        synced.
+        """
         gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, _GZIP)
         at = records = crc = 0
         times = EventTimes()
@@ -147,6 +150,6 @@ class Finals:
 
 
 def ready(files: SlotLog, clearing: Clearing) -> Iterable[str]:
-    """Files that are rolled, durable to their end, and cleared to their end, without trouble in them."""
+    """Files that are rolled, durable and cleared to their end, and undamaged."""
     cleared = {name: length for name, length in clearing.files.items() if name not in clearing.trouble}
     return [name for name in sorted(files.rolled) if cleared.get(name, -1) >= files.lengths.get(name, 1 << 62)]

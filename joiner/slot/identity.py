@@ -1,7 +1,7 @@
-"""Which incarnation of its slot a process is (rule 6): a compare-and-set at the registry, remembered on disk.
+"""Gets a process its incarnation of the slot (rule 6): a compare-and-set at the registry, remembered on disk.
 
 The nonce is durable before the registry hears it, so that a start after a crash can learn the number that its
-predecessor may have been given; it then draws a fresh one, for a nonce serves only the process that drew it.
+predecessor may have been given; it then draws a fresh one, since a nonce serves only the process that drew it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ASK_AGAIN_MAX_S = 2.0
 class SlotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
     slot: str
     datacentre: str
-    last: int  # the newest incarnation that this directory knows of
+    last: int  # the newest incarnation known to this directory
     nonce: str = ""  # hex; set while an opening is under way
 
 
@@ -51,9 +51,9 @@ PUT_BACK = (
 
 @dataclass(slots=True, eq=False)
 class OutOfStep(SlotRefused):
-    """State, output and registry are not of one age: one of them was lost, or put back from an older copy.
+    """State, output and registry are not of the same age: one of them was lost, or put back from an older copy.
 
-    Said before anything is changed. ``remedy`` is a deployment's; who runs a slot in another way knows another one.
+    Raised before anything is changed. ``remedy`` is for a deployment; other ways of running a slot have another one.
     """
 
     exit_code = 2
@@ -64,7 +64,7 @@ class OutOfStep(SlotRefused):
 
 
 def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
-    """What the directory remembers; a fresh one remembers nothing."""
+    """Reads what the directory remembers; a fresh one remembers nothing."""
     if not disk.exists(path):
         return SlotState(slot.name, slot.datacentre, 0)
     try:
@@ -80,7 +80,7 @@ def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
 
 
 async def until_told(ask: Callable[[], Awaitable[_T | None]], pause: Callable[[float], Awaitable[None]]) -> _T:
-    """Asks until there is an answer, more and more seldom."""
+    """Asks until there is an answer, less and less often."""
     wait = ASK_AGAIN_FIRST_S
     while (told := await ask()) is None:
         await pause(wait)
@@ -101,9 +101,9 @@ async def open_incarnation(
     state = read_state(disk, path, slot)
     last = state.last
     if state.nonce:
-        # Left by a start that ended in between: its number must be known before the next one can follow on it.
-        # What was read may stand in the cache only: unless it is durable, a power cut after the answer would leave
-        # a directory that remembers less than the registry, and is refused for ever.
+        # Left by an interrupted start: its number must be known before the next one can follow it. The bytes just
+        # read may be in the cache only: unless they are durable, a power cut after the answer would leave a directory
+        # that remembers less than the registry, and is refused permanently.
         left = bytes.fromhex(state.nonce)
         _write(disk, path, slot, last, left)
         last = (await _ask(slot, last, left, registry, pause, path)).incarnation

@@ -12,11 +12,11 @@ from photon.config.file_lock import holder_of, is_locked, lock_file, name_holder
 from photon.joiner.slot.identity import SlotRefused
 
 LOCK_NAME = "lock"
-WAIT_S = 10.0  # how long a start waits for a predecessor that is being killed
+WAIT_S = 10.0  # longest wait of a start for a predecessor that is being killed
 NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs")
 )
-"""File systems on which a lock or a sync does not hold what it says."""
+"""File systems on which locks or syncs are not reliable."""
 
 
 class SlotLock:
@@ -27,7 +27,7 @@ class SlotLock:
         self._fd = -1
 
     def take(self, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Blocks up to ``wait_s``. Raises SlotRefused when another process lives on in this slot."""
+        """Blocks up to ``wait_s``. Raises SlotRefused if another process still runs in this slot."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         kind = read_type(self._path.parent)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -44,12 +44,12 @@ class SlotLock:
         self._fd = descriptor
 
     def release(self) -> None:
-        """Only after everything that writes in the slot has ended."""
+        """Call only after everything that writes in the slot has ended."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a process lives in the slot. Raises OSError."""
+    """True if a process runs in the slot. Raises OSError."""
     return is_locked(directory / LOCK_NAME)

@@ -1,9 +1,9 @@
-"""The output logs of a slot: one JSON line a record, one log for each kind of verdict.
+"""The output logs of a slot: one JSON line per record, one log for each kind of verdict.
 
 ``photon.outputs.log.writer`` writes and publishes them. Numbers are never reused. Whole batches are appended with one
-write. ``durable.json`` is replaced always after the output's own sync and before a frame leaves the redo log: every
-byte above the durable length that it names is still in the log. So what stands above it and in no log was written
-under another state (``recovery.check_age``). Readers and verifier are shown what the witness has of it.
+write. ``durable.json`` is always replaced after the output's own sync and before a frame leaves the redo log: every
+byte above its durable length is still in the log. So bytes above it that are in no log were written under another
+state (``recovery.check_age``). Readers and verifier see only the part covered by the witness.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACES = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """When a file is closed and its successor begun, and whether it is compressed once it is final."""
+    """When a file is closed and the next one begun, and whether it is compressed once final."""
 
     roll_bytes: int = 128 << 20
     roll_after_s: float = 300.0
@@ -35,7 +35,7 @@ class OutputLimits:
 
 @dataclass(slots=True, eq=False)
 class OutputDamaged(PhotonError):
-    """Output that had been made durable is not there any more."""
+    """Output that had been made durable is missing."""
 
     path: Path
     why: str
@@ -53,26 +53,26 @@ class SlotLog(LogWriter):
         super().__init__(
             disk, root, state, slot, kinds, roll_bytes=limits.roll_bytes, roll_after_s=limits.roll_after_s
         )
-        self.witness: Witness | None = None  # None: there is none, all that is durable is shown
-        self.held: Witness | None = None  # what the copy has; None: there is to be no copy
+        self.witness: Witness | None = None  # ``None``: there is none, and all durable output is shown
+        self.held: Witness | None = None  # the content of the copy; ``None`` if there is to be no copy
         self._clearable: dict[str, int] | None = None
         self.log_end: Callable[[], tuple[int, int] | None] = lambda: self.log
-        """How far the redo log is durable now; may be asked on any thread."""
-        self.final: Callable[[str], int] = lambda name: -1  # length of a file that the manifest lists; -1: of none
+        """How far the redo log is durable now; may be called on any thread."""
+        self.final: Callable[[str], int] = lambda name: -1  # length of a file listed in the manifest; -1 for others
         self._hashes = {kind: PrefixHash() for kind in kinds}  # of the open files
         self._newest: dict[str, WitnessLog | None] = {}
-        """Of the newest file that has anything durable; None: this log has no plain file."""
+        """The newest file with anything durable; ``None`` if this log has no plain file."""
         self._before: list[WitnessLog] = []
         self.place: Place = ()
-        self.durable: Witness = ()  # what the witness may become: all that is durable and published
+        self.durable: Witness = ()  # the witness's next value: all output that is durable and published
 
     # -- start -----------------------------------------------------------------------------------------------
     def prepare(self) -> None:
-        """Makes the directories, durably, and ``load``."""
+        """Makes the directories, durably, and calls ``load``."""
         for kind in self.kinds:
             self.disk.make_dir(self.root / kind)
         self.disk.make_dir(self.state)
-        # They may have been made by a predecessor that was killed before their names were durable.
+        # A predecessor killed before the names were durable may have made them.
         for directory in (self.root, self.root.parent, self.state, self.state.parent):
             self.disk.sync_dir(directory)
         self.load()
@@ -82,13 +82,13 @@ class SlotLog(LogWriter):
         self._read(lambda path, why: OutputDamaged(path, f"unreadable ({why})"))
 
     def close_older(self) -> None:
-        """Files with a successor are closed for ever, also those that a start took from the copy."""
+        """Permanently closes files with a successor, including those that a start took from the copy."""
         for kind in KINDS:
             older = (self.name(kind, number) for number in self.numbers(kind)[:-1])
             self.rolled.update(name for name in older if self.final(name) < 0)
 
     def begin(self, starts: Mapping[Kind, tuple[int, bool]]) -> None:
-        """``starts``: for each kind the file's number, and whether it exists and is to be continued."""
+        """``starts``: for each kind the file's number, and True if it exists and is to be continued."""
         for kind, (number, goes_on) in starts.items():
             directory = DIRECTORY_OF[kind]
             self.current[directory] = number
@@ -98,7 +98,7 @@ class SlotLog(LogWriter):
             size = self.end(directory)
             self._newest[directory] = self._hashes[directory].log(number, size) if size else self._newest_log(kind)
         seen = self.witness or ()
-        # What an earlier process had witnessed goes on to count where that file has become final since.
+        # If a file that an earlier process had witnessed has become final since, its witness still counts.
         self._before = [*seen, *(WitnessLog(starts[kind][0], 0) for kind in KINDS[len(seen) :])]
         self._look()
 
@@ -144,14 +144,14 @@ class SlotLog(LogWriter):
 
     def go_on(self, kind: str, number: int) -> None:
         super().go_on(kind, number)
-        self._hashes[kind] = PrefixHash()  # the witness names the file just closed, until its successor has something
+        self._hashes[kind] = PrefixHash()  # the witness names the file just closed until the next one has something
 
     def publish(self, upto: int | None = None, *, now: float | None = 0.0) -> None:
         super().publish(upto, now=now)
         self._look()
 
     def _look(self) -> None:
-        """One assignment each: readers on other threads see them from before or after, never a mixture."""
+        """One assignment each: readers on other threads see the old or the new values, never a mixture."""
         self.place = self._place()
         newest = (self._newest[kind] for kind in self.kinds)
         self.durable = tuple(
@@ -177,7 +177,7 @@ class SlotLog(LogWriter):
         return durable
 
     def hold(self, held: Witness) -> None:
-        """The copy has so much now. Publishes where that changes what may be cleared."""
+        """Notes the copy's new content. Publishes if this changes what may be cleared."""
         self.held = held
         if self._held_back(self.published) != self._clearable:
             self.show()
@@ -187,7 +187,7 @@ class SlotLog(LogWriter):
         return sum(self.lengths.values()) - sum(self.published.values())
 
     def _held_back(self, shown_: Mapping[str, int]) -> dict[str, int] | None:
-        """Of files that are shown further than the copy has them: how much it has."""
+        """For files shown further than the copy has them: the length in the copy."""
         if self.held is None:
             return None
         has = {name: self._seen(name, length, self.held) for name, length in shown_.items()}

@@ -1,5 +1,7 @@
-"""What a start finds: whether state and output are of one age; which logged lines stand in the output. Repairs the
-output's tails (rules 5 to 7)."""
+"""A start's findings: whether state and output are of the same age, and which logged lines are in the output.
+
+Repairs the output's tails (rules 5 to 7).
+"""
 
 from __future__ import annotations
 
@@ -24,27 +26,29 @@ KEEP_OUTPUT = (
 
 
 Logged = Mapping[bytes, bytes]
-"""The records in the redo log, without their newlines -> what their row writes: itself, or all pairs of its event."""
+"""The records in the redo log, without their newlines -> the text their row writes: the record itself, or all pairs
+of its event.
+"""
 
 
 @dataclass(slots=True)
 class Found:
-    """What was found and what was done, for the start's log line."""
+    """Findings and repairs, for the start's log line."""
 
     lines: set[bytes] = field(default_factory=set)
-    """The logged lines (without their newline) that stand in the output, whole and durable."""
+    """The logged lines (without their newline) that are in the output, whole and durable."""
     completed: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
 
 
 def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witness = ()) -> set[bytes]:
-    """Before anything is changed: raises OutOfStep where the output is not of the state's age (rule 6).
+    """Raises OutOfStep if the output is not of the state's age (rule 6), before anything is changed.
 
-    What this state has made durable stands in the output, and what stands there beyond it is in its redo log: each
-    whole line gets there from the log, and leaves the log only once it is durable. Final files may be moved away, and
-    lack what readers skip. ``logged`` is ``None`` if parts of the log are lost, by the operator's word, and lines may
-    be of them. ``known``: what is known besides of the output, by its copy. Returns the logged lines that stand there
-    beyond what was durable, or whose torn beginning does.
+    Bytes that this state has made durable are in the output, and bytes beyond those are in its redo log: each whole
+    line gets there from the log, and leaves the log only once it is durable. Final files may be moved away, and lack
+    ranges that readers skip. ``logged`` is ``None`` if an operator accepted that parts of the log are lost: lines may
+    come from them. ``known``: further knowledge of the output, from its copy. Returns the logged lines that are in
+    the output beyond the durable part, whole or as a torn beginning.
     """
     beyond: set[bytes] = set()
     for at, kind in enumerate(KINDS):
@@ -71,7 +75,7 @@ def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witn
 
 
 def _check_behind(files: SlotLog, name: str, durable: int, logged: Logged) -> set[bytes]:
-    """Holes and a torn end may be of a power cut."""
+    """Holes and a torn end may result from a power cut."""
     found: set[bytes] = set()
     rest, at = b"", durable
     while part := files.disk.read(files.root / name, at, READ_BYTES):
@@ -99,7 +103,7 @@ def _newer(files: SlotLog, name: str) -> NoReturn:
 
 
 def check_never_opened(files: SlotLog) -> None:
-    """Of a state that knows of no incarnation: raises OutOfStep where the output holds anything of the slot."""
+    """For a state that knows no incarnation: raises OutOfStep if the output has anything of the slot."""
     for kind in KINDS:
         for suffix in (PLAIN_SUFFIX, FINAL_SUFFIX):
             for number in files.numbers(kind, suffix):
@@ -111,7 +115,7 @@ def check_never_opened(files: SlotLog) -> None:
 
 
 def check_registry(files: SlotLog, finals: Finals, witness: Witness) -> None:
-    """Raises OutOfStep where readers were shown more than the registry has witnessed: it is an older copy."""
+    """Raises OutOfStep if readers were shown more than the registry has witnessed: it is an older copy."""
     told = dict(files.published)
     for kind, number in finals.highest(files.slot).items():
         told[files.name(kind, number)] = finals.length_of(files.name(kind, number))
@@ -125,15 +129,16 @@ def check_registry(files: SlotLog, finals: Finals, witness: Witness) -> None:
 
 
 def repair_output(files: SlotLog, place: Place | None, logged: Logged, *, log_is_whole: bool = True) -> Found:
-    """Looks for the logged lines (without their newline) in the output from ``place`` on (None: the log is empty).
+    """Looks for the logged lines (without their newline) in the output from ``place`` on (``None``: the log is
+    empty).
 
     Afterwards all of the output is durable and published. A line names its token and its id, so whole lines are
     compared: nothing needs to be parsed here. Above the published durable length, all lines come from the log; a
-    damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. A torn
-    line is completed where exactly one logged line begins like it, but only from a log that could be read to its last
-    byte: else it may be of a frame that is lost. Then it is cut, and redone. An event's pairs are written together
-    and count as one line here: where the last of them are missing they are completed, or the others cut as well.
-    Final files are not looked into: their ids are cleared, so a redo of their lines writes nothing.
+    damaged one (a hole after a power cut) is cut off with everything after it, and cut lines count as not found. A
+    torn line is completed if exactly one logged line begins like it, but only from a log that could be read to its
+    last byte: otherwise it may come from a lost frame. Then it is cut, and redone. An event's pairs are written
+    together and count as one line here: if the last of them are missing they are completed, or the others are cut as
+    well. Final files are not searched: their ids are cleared, so a redo of their lines writes nothing.
     """
     found = Found()
     for at, kind in enumerate(KINDS):
@@ -149,7 +154,7 @@ def repair_output(files: SlotLog, place: Place | None, logged: Logged, *, log_is
 
 
 def _looked_from(start: tuple[int, int], number: int) -> int | None:
-    """From which byte of file ``number`` logged lines may stand; None: they cannot."""
+    """The first byte of file ``number`` where logged lines may be; ``None`` if it cannot have any."""
     if number < start[0]:
         return None
     return start[1] if number == start[0] else 0
@@ -158,7 +163,7 @@ def _looked_from(start: tuple[int, int], number: int) -> int | None:
 def _repair_file(
     files: SlotLog, name: str, looked_from: int | None, logged: Logged, found: Found, *, completes: bool
 ) -> None:
-    """One file: cut or complete its tail, make it durable, collect the logged lines."""
+    """Repairs one file: cuts or completes its tail, makes it durable, collects the logged lines."""
     path = files.root / name
     durable = files.lengths.get(name, 0)
     size = files.disk.size(path)
@@ -189,7 +194,7 @@ def _repair_file(
 
 
 def _whole(data: bytes, trusted: int, logged: Logged) -> int:
-    """How many bytes of ``data`` are undamaged whole lines; the first ``trusted`` are not doubted."""
+    """The length of the undamaged whole lines of ``data``; the first ``trusted`` bytes are not checked."""
     at = trusted
     while (hole := data.find(b"\0", at)) >= 0:
         start = data.rfind(b"\n", trusted, hole) + 1 or trusted
@@ -201,7 +206,7 @@ def _whole(data: bytes, trusted: int, logged: Logged) -> int:
 
 
 def _completion(tail: bytes, logged: Iterable[bytes]) -> bytes:
-    """What is missing of a torn end, where it is the beginning of exactly one of what was logged."""
+    """The missing part of a torn end, if it is the beginning of exactly one logged line."""
     if not tail or b"\0" in tail:
         return b""
     candidates = {line for line in logged if line.startswith(tail)}
@@ -215,9 +220,9 @@ def _check_missing(files: SlotLog) -> None:
 
 
 def next_numbers(files: SlotLog, listed: dict[Kind, int], place: Place | None) -> dict[Kind, tuple[int, bool]]:
-    """For each kind: the number of the file to write to, and whether it exists and may be continued.
+    """For each kind: the number of the file to write to, and True if it exists and may be continued.
 
-    ``listed``: the highest number the manifest knows, for files that were taken away. A final file is not continued.
+    ``listed``: the highest number in the manifest, for files that were moved away. A final file is not continued.
     """
     starts = {}
     for at, kind in enumerate(KINDS):

@@ -1,20 +1,20 @@
 """The redo log: frames of opaque bytes with a column of tokens, durable before anything is registered.
 
 On disk: segments ``<8 digits>.redo`` in one directory. A segment is a header (magic, version, flags, number, sealed
-bytes, CRC) and frames (mark, CRC, lengths, how much of the segment was known to be synced, note, tokens, body),
+bytes, CRC) and frames (mark, CRC, lengths, the length of the segment known to be synced, note, tokens, body),
 little-endian.
 
-- Only the newest segment can have a torn tail: a segment is synced before its successor is created. A bad frame
-  there is a torn tail unless the header (sealed bytes were durable when the segment got its name) or a later good
-  frame says that it had been synced. A bad frame anywhere else is damage, and the slot refuses to start: going on
-  would lose records or write them twice.
+- Only the newest segment can have a torn tail: a segment is synced before its successor is created. A bad frame there
+  is a torn tail unless the header (sealed bytes were durable when the segment got its name) or a later good frame
+  says that it had been synced. A bad frame anywhere else is damage, and the slot refuses to start: continuing would
+  lose records or write them twice.
 - A segment that a start has written carries REPLACES: once it has its name, all older ones are void (rule 7).
 - A segment goes when all its frames have left.
 
-Once an operator has accepted the damage (rule 13) ``salvage`` reads what can still be read. Good frames around a bad
-one are kept: they are redone as ever. What a lost frame held was either never registered, then its dispatcher asks
-again; or registered and written, then the verifier clears it; or registered and not written, then recovery by token
-gives it up once this start has redone the rest.
+Once an operator has accepted the damage (rule 13) ``salvage`` reads all readable frames. Good frames around a bad one
+are kept and redone as usual. An event of a lost frame was either never registered: then its dispatcher asks again; or
+registered and written: then the verifier clears it; or registered and not written: then recovery by token gives it up
+once this start has redone the rest.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SegmentHead:
 
 @dataclass(frozen=True, slots=True)
 class RedoFrame:
-    """What is logged at once. ``note`` and ``body`` are opaque here."""
+    """The unit of logging. ``note`` and ``body`` are opaque here."""
 
     note: bytes
     tokens: U64
@@ -74,7 +74,7 @@ class RedoFrame:
 
 
 class RedoLog:
-    """The frames of one slot. Frames are numbered by the caller, in growing order. Not thread-safe."""
+    """The frames of one slot. The caller numbers frames in growing order. Not thread-safe."""
 
     def __init__(self, disk: Disk, directory: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._disk = disk
@@ -84,12 +84,15 @@ class RedoLog:
         self._segment = 0
         self._synced = 0
         self.whole = True
-        """What was read last could be read to its last byte. A bad end is a frame that was never synced, or one that
-        rotted before a later frame could know it as synced: nothing tells them apart."""
+        """True if the last read reached the last byte.
+
+        A bad end is a frame that was never synced, or one that was corrupted before a later frame could know it as
+        synced: these cannot be told apart.
+        """
         self.end: tuple[int, int] | None = None
-        """Newest segment and how many of its bytes are durable; None before ``begin``. Any thread may read it."""
+        """Newest segment and its durable length in bytes; ``None`` before ``begin``. Any thread may read it."""
         self._sizes: dict[int, int] = {}  # segment -> bytes
-        self._live: dict[int, int] = {}  # segment -> frames that have not left
+        self._live: dict[int, int] = {}  # segment -> number of frames that have not left
         self._segment_of: dict[int, int] = {}  # frame -> segment
 
     @property
@@ -102,12 +105,14 @@ class RedoLog:
 
     # -- start -----------------------------------------------------------------------------------------------
     def read(self) -> list[RedoFrame]:
-        """All frames that are still there, oldest first. Raises RedoLogDamaged."""
+        """All frames still in the log, oldest first. Raises RedoLogDamaged."""
         return [frame for frames in self.by_segment() for frame in frames]
 
     def by_segment(self) -> Iterator[list[RedoFrame]]:
-        """The same, a segment at a time; changes nothing, so that whoever looks at a slot may. Raises OSError where
-        its joiner takes a segment away meanwhile."""
+        """The same, one segment at a time; changes nothing, so observers of a slot may call it.
+
+        Raises OSError if the slot's joiner removes a segment meanwhile.
+        """
         segments = self._segments()
         for segment in segments:
             frames, self.whole = _read_segment(
@@ -116,7 +121,7 @@ class RedoLog:
             yield frames
 
     def lacking(self, end: tuple[int, int]) -> str:
-        """How far it goes, where that is less than what was durable of it once; else empty."""
+        """Where the log ends, if that is before its former durable end; otherwise empty."""
         newest = max(self._numbers(), default=0)
         there = self._disk.size(self._path(newest)) if newest else 0
         if (newest, there) >= end:
@@ -125,14 +130,14 @@ class RedoLog:
         return f"{end[1]} bytes of segment {end[0]} had been durable, {found}"
 
     def check_reaches(self, end: tuple[int, int]) -> None:
-        """Raises RedoLogDamaged where it ends before what was durable of it once."""
+        """Raises RedoLogDamaged if the log ends before its former durable end."""
         if why := self.lacking(end):
             raise RedoLogDamaged(self._path(end[0]), 0, f"{why}: it was lost, or is an older copy")
 
     def begin(self, kept: Sequence[tuple[int, RedoFrame]], *, after: int = 0) -> None:
         """Copies the kept frames to a new segment, makes it durable, and drops all older ones (rule 7).
 
-        ``after``: a segment that there was, though it is lost; numbers are not used again.
+        ``after``: the number of a former segment, even if it is lost; numbers are not used again.
         """
         older = self._numbers()
         segment = max([after, *older]) + 1
@@ -148,7 +153,7 @@ class RedoLog:
         self._disk.sync_dir(self._directory)
         for old in older:
             self._disk.remove(self._path(old))
-        if older:  # they must not come back: what was lost of them is given up, and is not to be redone afterwards
+        if older:  # they must not come back: their lost frames are given up, and must not be redone afterwards
             self._disk.sync_dir(self._directory)
         self._file, self._segment, self._synced = file, segment, file.size
         self.end = (segment, file.size)
@@ -178,7 +183,7 @@ class RedoLog:
         self.end = (self._segment, size)
 
     def release(self, frames: Sequence[int]) -> None:
-        """These frames have left; a segment without frames goes, the newest one once it is full."""
+        """Notes that these frames have left; a segment without frames is removed, the newest one once it is full."""
         assert self._file is not None, "begin comes first"
         for number in frames:
             segment = self._segment_of.pop(number)
@@ -186,7 +191,7 @@ class RedoLog:
             if not self._live[segment] and segment != self._segment:
                 self._remove(segment)
         if not self._live[self._segment] and self._file.size >= self._segment_bytes:
-            self._roll()  # where the log's bytes are bounded, the next append may be waiting for its space
+            self._roll()  # if the log's size is limited, the next append may be waiting for space
 
     def close(self) -> None:
         if self._file is not None:
@@ -208,7 +213,7 @@ class RedoLog:
         self._sizes[self._segment] = self._file.size
         self._live[self._segment] = 0
         if not self._live[full]:
-            self._remove(full)  # only now: the newest segment there is tells how far the log went
+            self._remove(full)  # only now: the newest existing segment shows how far the log went
 
     def _remove(self, segment: int) -> None:
         # Its name may come back after a power cut: then its frames are found in the output, or answered DONE.
@@ -224,13 +229,13 @@ class RedoLog:
         return [number for number, _ in segments_in(self._disk, self._directory)]
 
     def _segments(self) -> list[int]:
-        """The segments that count: from the newest REPLACES on."""
+        """The valid segments: from the newest REPLACES on."""
         numbers = self._numbers()
         for at in range(len(numbers) - 1, -1, -1):
             path = self._path(numbers[at])
             head = self._disk.read(path, 0, _SEGMENT.size)
             if at == len(numbers) - 1 and not _is_header(head, numbers[at]):
-                continue  # torn while it was created: its reader says so
+                continue  # torn while it was created: its reader reports it
             if _head_of(head, path, numbers[at]).flags & REPLACES:
                 return numbers[at:]
         return numbers
@@ -254,7 +259,10 @@ def segments_in(disk: Disk, directory: Path) -> list[tuple[int, Path]]:
 
 
 def segment_head(head: bytes, path: Path, segment: int) -> SegmentHead | None:
-    """What the first bytes of a segment say; None: they are no header of it. Raises RedoLogDamaged for a version."""
+    """The header in a segment's first bytes; ``None`` if they are not its header.
+
+    Raises RedoLogDamaged for another version.
+    """
     if not _is_header(head, segment):
         return None
     _, version, flags, _, sealed, _ = _SEGMENT.unpack(head)
@@ -282,7 +290,9 @@ def _encode(frame: RedoFrame, synced: int) -> list[bytes]:
 
 
 def decode_frame(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
-    """The frame at ``at``, its end, and what was synced when it was written; None when it is not a whole good one."""
+    """The frame at ``at``, its end, and the synced length when it was written; ``None`` if it is not
+    whole and good.
+    """
     if len(data) - at < _FRAME.size:
         return None
     mark, crc, note_size, count, size, synced = _FRAME.unpack_from(data, at)
@@ -296,7 +306,7 @@ def decode_frame(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
 
 
 def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> tuple[list[RedoFrame], bool]:
-    """Its frames, and whether they go on to its last byte."""
+    """A segment's frames, and True if they reach its last byte."""
     data = disk.read(path)
     frames: list[RedoFrame] = []
     if newest and not _is_header(data[: _SEGMENT.size], segment):
@@ -313,7 +323,7 @@ def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> tupl
             later, synced = _good_after(data, at)
             if synced > at:
                 raise RedoLogDamaged(path, at, f"bad frame, which a good one from byte {later} on knew as synced")
-            return frames, False  # torn: never synced, so nothing of it was registered; unless it rotted
+            return frames, False  # torn: never synced, so nothing of it was registered; unless it was corrupted
         frame, at, _ = decoded
         frames.append(frame)
     if at < sealed:
@@ -326,7 +336,7 @@ DAMAGED_PREFIX = "damaged-"
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Bytes of a segment that cannot be read."""
+    """Unreadable bytes of a segment."""
 
     path: Path
     offset: int
@@ -337,10 +347,10 @@ class Lost:
 
 
 def salvage(disk: Disk, directory: Path) -> tuple[list[RedoFrame], list[Lost]]:
-    """All good frames that count, oldest first, and what lies between them.
+    """All good frames that count, oldest first, and the unreadable ranges between them.
 
-    Where a header cannot be read, older segments count as well: of frames that had left, the registry or the output
-    says so once more. Raises RedoLogDamaged for a segment of another version: that is no damage.
+    If a header cannot be read, older segments count as well: for frames that had left, the registry or the output
+    shows that they are done. Raises RedoLogDamaged for a segment of another version: that is not damage.
     """
     found = segments_in(disk, directory)
     heads = {number: segment_head(disk.read(path, 0, SEGMENT_HEAD_BYTES), path, number) for number, path in found}
@@ -356,7 +366,7 @@ def salvage(disk: Disk, directory: Path) -> tuple[list[RedoFrame], list[Lost]]:
 
 
 def set_aside(disk: Disk, path: Path) -> Path:
-    """Keeps a damaged segment for whoever wants to look at it, durably, under a name that no start reads."""
+    """Keeps a damaged segment for inspection, durably, under a name that no start reads."""
     data = disk.read(path)
     number = 0
     while True:
@@ -397,7 +407,7 @@ def _of_segment(
 
 
 def _good_after(data: bytes, bad: int) -> tuple[int, int]:
-    """Where the next good frame stands (-1: nowhere), and the most that any good one behind knew as synced."""
+    """The offset of the next good frame (-1 if none), and the largest synced length in any later good frame."""
     first, synced = -1, 0
     at = data.find(FRAME_MARK, bad + 1)
     while at >= 0:

@@ -1,7 +1,7 @@
-"""One slot on disk: what the core's instructions do to redo log and output, and what a start finds there.
+"""One slot on disk: executes the core's instructions on redo log and output, and reads both at a start.
 
-Directories: ``state`` holds lock, slot.json, durable.json, manifest, redo/ and the verifier's own files;
-``output`` holds joined/, filtered/, unmatched/ and rejected/, and may be shared by several slots.
+Directories: ``state`` holds lock, slot.json, durable.json, manifest, redo/ and the verifier's own files; ``output``
+holds joined/, filtered/, unmatched/ and rejected/, and may be shared by several slots.
 
 Threads: ``log`` and ``release`` belong to one thread, ``write``, ``sync_output``, ``forget`` to another, ``finish``
 to a third; ``recover`` comes before all of them.
@@ -39,14 +39,14 @@ REDONE_NAME = "redone.json"
 
 
 def write_redone(disk: Disk, state: Path, slot: str, upto: int, lengths: dict[str, int]) -> None:
-    """Replaces the file in the slot's state, durably. ``lengths``: durable ones."""
+    """Replaces the file in the slot's state, durably. ``lengths``: the durable ones."""
     disk.replace(state / REDONE_NAME, msgspec.json.encode(Redone(slot, upto, lengths)))
 
 
 STATE_NAME = "slot.json"
 REDO_NAME = "redo"
 REDONE_ROWS_MAX = 4096
-REDONE_BYTES_MAX = 8 << 20  # rows of the log's frames, and bytes of their lines, that a start puts together into one
+REDONE_BYTES_MAX = 8 << 20  # rows of the log's frames, and bytes of their lines, that a start merges into one frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class SlotPaths:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a start found. ``kept`` are the rows that the log holds and the output lacks, by frame."""
+    """A start's findings. ``kept`` are the rows that the log has and the output lacks, by frame."""
 
     kept: list[tuple[int, Rows]]
     incarnations: tuple[int, ...]  # of the kept rows' tokens
     found: recovery.Found
     logged: int  # rows in the log
-    lost: tuple[Lost, ...] = ()  # what could not be read of the log, and was accepted; the segments are set aside
+    lost: tuple[Lost, ...] = ()  # unreadable parts of the log, accepted as lost; the segments are set aside
 
 
 class _Log(NamedTuple):
@@ -75,19 +75,23 @@ class _Log(NamedTuple):
     rows: list[Rows]  # of each frame
     lines: recovery.Logged  # all of them
     lost: list[Lost]
-    whole: bool  # it could be read to its last byte, and nobody says that it is damaged
+    whole: bool  # it was read to its last byte, and nobody reports it as damaged
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """What a start may rely on when it compares ages (rule 6)."""
+    """A start's assumptions when it compares ages (rule 6)."""
 
     accept_damaged_log: bool = False
-    """By the operator's word: what cannot be read of the log, or is gone, is left to recovery by token (rule 13)."""
+    """On an operator's order: unreadable or missing parts of the log are left to recovery by token (rule 13)."""
     own_registry: bool = False
-    """The registry is this slot's alone, and never restored from a backup: it has witnessed all that was shown."""
+    """The registry belongs to this slot alone, and is never restored from a backup: it has witnessed all shown
+    output.
+    """
     reached: tuple[int, int] | None = None
-    """How far the redo log was durable (segment, bytes) when its dispatcher last counted a verdict, if it says so."""
+    """Durable end of the redo log (segment, bytes) when its dispatcher last counted a verdict, if the dispatcher
+    reports it.
+    """
 
 
 AGES = Ages()
@@ -95,7 +99,7 @@ AGES = Ages()
 
 @dataclass(eq=False)
 class SlotStore:
-    """The disk side of a slot. Any OSError means: the process must end (rule 7)."""
+    """The disk side of a slot. After any OSError the process must end (rule 7)."""
 
     disk: Disk
     paths: SlotPaths
@@ -112,17 +116,21 @@ class SlotStore:
         self._finals = Finals(disk, paths.output, paths.state, compress=self.output_limits.compress)
         self._files.final = self._finals.length_of
         self._log_read: _Log | None = None
-        self._beyond: set[bytes] = set()  # logged lines that ``check_age`` found above what was durable
+        self._beyond: set[bytes] = set()  # logged lines that ``check_age`` found above the durable length
         self.ships = False
-        """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
+        """The output is copied: ``local_files`` is kept up to date, and files that the copy lacks are
+        not made final.
+        """
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
-        """For each of KINDS: (file number, durable length) in order, final files too; may be read from any thread."""
+        """For each of KINDS: (file number, durable length) in order, including final files; may be read from any
+        thread.
+        """
         self.taken: list[str] = []  # files that the start took from the copy
         self._final_files: list[dict[int, int]] = [{} for _ in KINDS]
 
     @property
     def redo_end(self) -> tuple[int, int] | None:
-        """Newest segment of the redo log and how many bytes of it are durable; any thread may read it."""
+        """Newest segment of the redo log and its durable length in bytes; any thread may read it."""
         return self._redo.end
 
     @property
@@ -131,27 +139,28 @@ class SlotStore:
 
     # -- start -----------------------------------------------------------------------------------------------
     def check_witness(self, witness: Witness) -> None:
-        """Before ``recover``: raises SlotRefused when the output lacks what the witness has (rule 6).
+        """Call before ``recover``: raises SlotRefused if the output lacks anything in the witness (rule 6).
 
-        From here on nothing is published that the witness does not have; an empty one is of a slot that has none yet.
+        From then on nothing beyond the witness is published; an empty one is of a slot that has none yet.
         """
         self._finals.load()
 
         def name(at: int, number: int) -> str:
             return self._files.name(KINDS[at], number)
 
-        # One of a later release may have more logs.
+        # A witness of a later release may have more logs.
         check_output(self.disk, self.paths.output, self.slot, witness[: len(KINDS)], name, self._finals.unseen)
         self._files.witness = witness or None
 
     def check_age(self, state: SlotState, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
-        """Before anything is changed: raises OutOfStep where state, output and what else is known are not of one age,
-        RedoLogDamaged where the log is not (rule 6).
+        """Raises OutOfStep if state, output and other knowledge are not of the same age, RedoLogDamaged if the log is
+        not (rule 6).
 
-        ``state``, ``known``: what the directory and the registry know of the slot; ``copied``: what the output's copy
-        has.
+        Call before anything is changed. ``state``, ``known``: the slot according to the directory and the registry;
+        ``copied``: the content of the output's copy.
         """
-        if state.last and not state.nonce and state.last < known.newest:  # one under way may be the newest
+        # an opening under way may have made the newest
+        if state.last and not state.nonce and state.last < known.newest:
             raise OutOfStep(
                 f"{self.paths.state}: is an older copy of slot {self.slot}: it remembers incarnation {state.last}, "
                 f"the registry knows {known.newest}"
@@ -173,8 +182,11 @@ class SlotStore:
         self._beyond = recovery.check_age(self._files, self._finals, logged, copied)
 
     def standing(self) -> list[Rows]:
-        """After ``check_age``: the logged rows whose lines stand in the output above what was durable, or will once
-        a torn one is completed. No digest is twice in one of them."""
+        """The logged rows whose lines are in the output above the durable length, or will be once a torn one is
+        completed.
+
+        Call after ``check_age``. No digest is twice in one ``Rows``.
+        """
         assert self._log_read is not None, "check_age comes first"
         found = []
         for rows in self._log_read.rows if self._beyond else ():
@@ -183,7 +195,7 @@ class SlotStore:
         return _together(found)
 
     def lacks(self, ends: Witness) -> Lacking:
-        """In which logs the output lacks what its copy has. Raises SlotRefused, OSError."""
+        """The logs in which the output lacks parts of its copy. Raises SlotRefused, OSError."""
         self._finals.load()
         return lacking(self._files, self._finals, ends)
 
@@ -196,7 +208,7 @@ class SlotStore:
         *,
         replaces: bool,
     ) -> list[str] | None:
-        """From the copy, before ``recover``; as ``taking.take``. Raises SlotRefused, OSError."""
+        """Takes output from the copy, before ``recover``; like ``taking.take``. Raises SlotRefused, OSError."""
         taken = await take(self._files, wanted, keeper, of, pause, replaces=replaces)
         self.taken = taken or []
         return taken
@@ -211,12 +223,12 @@ class SlotStore:
 
     @property
     def shown(self) -> Witness:
-        """What is published; may be read from any thread."""
+        """The published output; may be read from any thread."""
         return self._files.witness or ()
 
     @property
     def unpublished_bytes(self) -> int:
-        """Durable bytes that readers do not see yet. On the output's thread, or after it."""
+        """Durable bytes that readers do not see yet. Call on the output's thread, or after it."""
         return self._files.unpublished_bytes
 
     @property
@@ -224,11 +236,14 @@ class SlotStore:
         return self._files.held or ()
 
     def hold(self, held: Witness) -> None:
-        """The copy has so much now: readers may see more, but no more may be cleared. On the output's thread."""
+        """Notes the copy's content: readers may see this much more, but no more may be cleared.
+
+        On the output's thread.
+        """
         self._files.hold(held)
 
     def show(self, witness: Witness) -> None:
-        """The witness has so much now: readers and verifier may see it. On the output's thread."""
+        """Notes the witness: readers and verifier may see this much. On the output's thread."""
         self._files.witness = witness
         self._files.show()
 
@@ -237,13 +252,13 @@ class SlotStore:
         return self._files.durable
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
-        """Reads the log, repairs the output, begins a new log with what is missing (rules 5 and 7).
+        """Reads the log, repairs the output, begins a new log with the missing rows (rules 5 and 7).
 
-        ``accept_damaged_log``: by the operator's word; what cannot be read is left to recovery by token (rule 13).
+        ``accept_damaged_log``: on an operator's order; unreadable parts are left to recovery by token (rule 13).
         """
         self.disk.make_dir(self.paths.state / REDO_NAME)
         if self.ships:
-            self._files.held = ()  # until its keeper says more
+            self._files.held = ()  # until the keeper's next answer
         self._files.prepare()
         self._finals.load()
         self._finals.settle(self._files)
@@ -260,10 +275,10 @@ class SlotStore:
         self._look_at_files()
         kept = list(enumerate(_together(_missing(rows, found.lines))))
         note = encode_place(self._files.place)
-        # All that the output holds is durable and published by now: only then may the log forget it.
+        # Everything in the output is durable and published by now: only then may the log forget it.
         frames_kept = [(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept]
         self._redo.begin(frames_kept, after=self._files.log[0] if self._files.log else 0)
-        self._files.show()  # from now on a log of an earlier start is known for one, whatever is said of it
+        self._files.show()  # from now on a log of an earlier start is recognised, whatever is known about it
         return Recovered(kept, incarnations_in([rows for _, rows in kept]), found, sum(map(len, rows)), tuple(lost))
 
     def _read_log(self, accept_damaged: bool) -> _Log:
@@ -275,7 +290,8 @@ class SlotStore:
     def _frames(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
         directory = self.paths.state / REDO_NAME
         if accept_damaged and self._files.log is not None and self._redo.lacking(self._files.log):
-            # An older log: what had left it since may have been given up meanwhile, and must not be redone.
+            # An older log: the frames that have left it since may have been given up meanwhile, and must not be
+            # redone.
             return [], [Lost(path, 0, self.disk.size(path)) for _, path in segments_in(self.disk, directory)]
         if accept_damaged:
             return salvage(self.disk, directory)
@@ -299,12 +315,12 @@ class SlotStore:
         self._files.write(chunks, now)
 
     def sync_output(self, now: float) -> None:
-        """Makes all output durable, with its names, and publishes its length; rolls what is due."""
+        """Makes all output durable, with its names, and publishes its length; rolls files that are due."""
         self._files.publish(now=now)
         self._look_at_files()
 
     def _look_at_files(self) -> None:
-        """What is durable, as whoever ships it may see it."""
+        """Notes the durable files for shipping."""
         if self.ships:
             found = [dict(each) for each in self._final_files]
             for name, length in self._files.lengths.items():
@@ -313,7 +329,9 @@ class SlotStore:
             self.local_files = tuple(tuple(sorted(each.items())) for each in found)
 
     def publish_redone(self, upto: int) -> None:
-        """Incarnations up to this one have left nothing in the log; the place is what is synced now (rule 13)."""
+        """Publishes that incarnations up to this one have left nothing in the log; the place is the synced one of now
+        (rule 13).
+        """
         write_redone(self.disk, self.paths.state, self.slot, upto, self._files.lengths)
 
     def roll_output(self) -> None:
@@ -323,9 +341,9 @@ class SlotStore:
 
     # -- final files -----------------------------------------------------------------------------------------
     def cleared(self) -> list[str]:
-        """Rolled files whose ids are all cleared, and of which the copy has all: they may leave the redo's sight."""
+        """Rolled files whose ids are all cleared and that the copy has completely: the redo no longer needs them."""
         found = ready(self._files, read_clearing(self.disk, self.paths.state))
-        if found:  # a damaged file stays as it is: a final one would have another length than was published
+        if found:  # a damaged file stays as it is: a final one would differ in length from the published one
             damaged = {each.file for each in read_damaged(self.disk, self.paths.state)}
             found = [name for name in found if name not in damaged]
         return [name for name in found if not self.ships or self._is_held(name)]
@@ -336,11 +354,11 @@ class SlotStore:
         return at < len(self.held) and (number, length) <= (self.held[at].number, self.held[at].length)
 
     def finish(self, name: str) -> None:
-        """Lists a file of ``cleared`` in the manifest, compressed where that is asked for; ``forget`` comes next."""
+        """Lists a file of ``cleared`` in the manifest, compressed if requested; ``forget`` comes next."""
         self._finals.finish(name)
 
     def forget(self, names: Sequence[str]) -> None:
-        """These files are final: they are no longer published as growing ones."""
+        """Notes that these files are final: they are no longer published as growing ones."""
         for name in names:
             at, number = self._files.place_of(name)
             self._final_files[at][number] = self._files.lengths.get(name, 0)
@@ -353,24 +371,25 @@ class SlotStore:
         return self._files.place
 
     def close(self) -> None:
-        """Closes files. What is not synced is still in the redo log."""
+        """Closes files. Output that is not synced is still in the redo log."""
         self._files.close()
         self._redo.close()
 
 
 def incarnations_in(frames: Sequence[Rows]) -> tuple[int, ...]:
-    """Of their tokens, oldest first."""
+    """The incarnations of the frames' tokens, oldest first."""
     return tuple(sorted({incarnation_of(int(token)) for rows in frames for token in np.unique(rows.tokens)}))
 
 
 def _records_of(line: bytes) -> list[bytes]:
-    """What a row writes, without line ends: one record, or one for each pair of its event."""
+    """The records that a row writes, without line ends: one, or one for each pair of its event."""
     return line[:-1].split(b"\n")
 
 
 def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
-    """The rows that are not in the output with all their records; one that was carried over stands in two frames and
-    counts once."""
+    """The rows whose records are not all in the output; a row that was carried over is in two frames and
+    counts once.
+    """
     seen: set[tuple[int, bytes]] = set()
     kept = []
     for rows in frames:
@@ -387,9 +406,9 @@ def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
 def _together(frames: Sequence[Rows]) -> list[Rows]:
     """The same rows in the same order, in as few frames as may be.
 
-    Where few events a second come each is a frame of its own. A frame is asked for at once, and after an hour of them
-    a start would send tens of thousands of questions that hold each other up until all have timed out. No digest is
-    twice in a frame: the registry's answers to one question are about different ids.
+    With few events per second each event has its own frame. Each frame is one request, and after an hour a start
+    would send tens of thousands of requests that block each other until all time out. No digest is twice in a frame:
+    the registry answers each request for different ids.
     """
     merged: list[Rows] = []
     parts: list[Rows] = []

@@ -1,10 +1,10 @@
-"""What the registry's witness means for a slot (rule 6): an old copy is refused, and nothing is shown too early.
+"""Applies the registry's witness to a slot (rule 6): an old copy is refused, and nothing is shown too early.
 
-The witness names, for each of KINDS in their order, the newest file that has anything durable, its length and the
-hash of just these bytes; a file is closed for ever before its successor gets anything. A start whose output lacks any
-of it is a start in an older copy of the directory: readers may have relied on what is missing, and the verifier may
-have cleared it. While a slot works, its witness follows its durable output at leisure; readers and verifier see no
-more than the witness has.
+The witness names, for each of KINDS in their order, the newest file with anything durable, its length and the hash of
+just these bytes; a file is permanently closed before the next one gets anything. If the output lacks any of it, the
+start is in an older copy of the directory: readers may have relied on the missing part, and the verifier may have
+cleared it. While a slot works, its witness follows its durable output after some delay; readers and verifier see no
+more than the witness covers.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class PrefixHash:
         return found
 
     def log(self, number: int, length: int) -> WitnessLog:
-        """The witness of file ``number``, of which ``length`` bytes were taken up."""
+        """The witness of the first ``length`` bytes of file ``number``, which were hashed so far."""
         return WitnessLog(number, length, self._hash.digest() if length else b"")
 
 
 def hash_file(disk: Disk, path: Path, length: int) -> PrefixHash:
-    """Of a file's first bytes, or of all where it is shorter."""
+    """The hash of a file's first bytes, or of all if it is shorter."""
     found = PrefixHash()
     at = 0
     while at < length and (part := disk.read(path, at, min(READ_BYTES, length - at))):
@@ -52,11 +52,11 @@ def hash_file(disk: Disk, path: Path, length: int) -> PrefixHash:
 def check_output(
     disk: Disk, root: Path, slot: str, witness: Witness, name: Callable[[int, int], str], final: Callable[[str], int]
 ) -> None:
-    """Raises OutOfStep when the output does not extend the witness's.
+    """Raises OutOfStep if the output does not extend the witness.
 
-    ``name``: of a log and a file number, relative to ``root``; ``final``: uncompressed bytes of a final file that
-    cannot be compared (``Finals.unseen``), -1 of any other. A file becomes final only after the witness had all of
-    it, so its length is enough.
+    ``name``: for a log and a file number, relative to ``root``; ``final``: uncompressed bytes of a final file that
+    cannot be compared (``Finals.unseen``), -1 for any other. A file becomes final only after the witness covers all
+    of it, so its length is enough.
     """
     for at, log in enumerate(witness):
         if not log.length:
@@ -79,25 +79,28 @@ def check_output(
 
 
 def shown(witness: Witness, at: int, number: int, length: int) -> int:
-    """How many of a file's durable bytes the witness has; ``at``: the log's place in the witness."""
+    """The number of a file's durable bytes covered by the witness; ``at``: the log's place in the witness."""
     if at >= len(witness) or number > witness[at].number:
         return 0
     return length if number < witness[at].number else min(length, witness[at].length)
 
 
 async def ask_witness(registry: Registry, slot: str, pause: Callable[[float], Awaitable[None]]) -> Witnessed:
-    """The witness before the slot is opened, and its newest incarnation. Asks until it knows: a start in an old copy
-    must open nothing, or the directory that is to be put back would be refused for not being the newest."""
+    """The witness before the slot is opened, and its newest incarnation.
+
+    Asks until it is known: a start in an old copy must not open anything, since the directory to put back would then
+    be refused as not the newest.
+    """
     return await until_told(lambda: registry.read_witness(slot), pause)
 
 
 class WitnessKeeper:
-    """One incarnation's talk with the witness. What was asked and not answered is asked again, unchanged."""
+    """Extends the witness for one incarnation. A request without an answer is repeated unchanged."""
 
     def __init__(self, slot: str, incarnation: int, end: Witness) -> None:
         self.slot = slot
         self.incarnation = incarnation
-        self.end = end  # where the witness ends, as far as is known
+        self.end = end  # the witness's last known end
         self._asked: Witness | None = None
 
     def due(self, durable: Witness) -> Witness | None:
@@ -106,7 +109,7 @@ class WitnessKeeper:
         return self._asked
 
     def heard(self, known: Witnessed | None) -> str:
-        """The answer to the last asking. Returns why the process must end, empty when it need not."""
+        """Takes the answer to the last request. Returns why the process must end, empty if it need not."""
         if known is None or self._asked is None:
             return ""
         if known.reason:
