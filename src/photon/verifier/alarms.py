@@ -1,8 +1,9 @@
-"""What the continuous verifier has found: a bounded log of alarms for each slot, each reported once.
+"""The continuous verifier's findings: a bounded log of alarms for each slot, each reported once.
 
-``alarms.jsonl``: a head line, then a line for each alarm, and one more when it is over. At ALARMS_BYTES it becomes
-``alarms.1.jsonl`` and what is still open is carried into a new one. Appended and synced before a position moves past
-what it speaks of; a crash in between finds the same again, and it is not told twice.
+``alarms.jsonl``: a head line, then a line for each alarm, and one more when the alarm ends. At ALARMS_BYTES it
+becomes ``alarms.1.jsonl``, and open alarms are carried into a new file. An alarm is appended and synced before a
+position moves past its lines; after a crash in between the verifier finds the same again, and does not report it
+twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from photon.config.versioned_file import decoded
 
 ALARMS_BYTES = 1 << 20
 OPEN_MAX = 1_000
-"""Alarms that stand open in one slot; while they do, further ones about lines are not told: the disk is rotten."""
+"""Open alarms of one slot; beyond it further ones about lines are not reported: the disk is failing."""
 WHAT_CHARS_MAX = 500
 ID_CHARS_MAX = 200
 NAME, OLD_NAME = "alarms.jsonl", "alarms.1.jsonl"
@@ -30,12 +31,12 @@ log = get_logger(__name__)
 
 
 class AlarmKind(enum.StrEnum):
-    """What an alarm is about; docs/verification.md says what to do."""
+    """The subject of an alarm; docs/verification.md says what to do."""
 
-    DOUBLED = "doubled"  # the same event stands twice
+    DOUBLED = "doubled"  # the same event was written twice
     NOT_OWNED = "not-owned"  # the line's token does not own its id: invented, or written twice
     TORN = "torn"  # a line below the published length that is no output record
-    DIFFERS = "differs"  # the line is not what its source records make of it
+    DIFFERS = "differs"  # the line does not match its source records
     NO_SOURCE = "no-source"  # no log holds the record that the line names
     OWNED = "owned-too-long"  # ids are registered and not written
     DAMAGED = "damaged"  # a file that the verifier relies on cannot be read
@@ -55,11 +56,11 @@ ADVICE = {
 
 
 class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One finding. ``file`` and ``offset``: the line's place in the output, where there is one."""
+    """One finding. ``file`` and ``offset``: the line's place in the output, if there is one."""
 
     at_ns: int
     finding: str
-    what: str  # one line: what is wrong, with its evidence
+    what: str  # one line: the fault, with its evidence
     file: str = ""
     offset: int = 0
     event_id: str = ""
@@ -68,7 +69,7 @@ class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Two alarms with the same key are one."""
+        """Two alarms with the same key are the same alarm."""
         return self.finding, self.file, self.offset
 
 
@@ -81,21 +82,21 @@ class AlarmsDamaged(PhotonError):
 
 
 class AlarmLog:
-    """Of one slot. ``what`` of an alarm goes to the process's log at level error, once."""
+    """The alarms of one slot. The ``what`` of an alarm goes to the process's log at level error, once."""
 
     def __init__(self, disk: Disk, directory: Path, slot: str, *, bytes_max: int = ALARMS_BYTES) -> None:
-        """``directory`` is there already. Raises AlarmsDamaged."""
+        """``directory`` must exist. Raises AlarmsDamaged."""
         self._disk = disk
         self._path = directory / NAME
         self._old = directory / OLD_NAME
         self._slot = slot
         self._bytes_max = bytes_max
         older, lines = read_lines(disk, self._old), read_lines(disk, self._path)
-        if older and not disk.exists(self._path):  # a crash before the new file was there
+        if older and not disk.exists(self._path):  # a crash before the new file existed
             self._begin(lines := list(_open(older).values()))
         self._open = _open(lines)
         self._told = _lines_told([*older, *lines])
-        self._full_at = -1  # the file's size when as many stood as may
+        self._full_at = -1  # the file's size when the limit of open alarms was reached
         _mend(disk, self._path)
 
     @property
@@ -108,14 +109,16 @@ class AlarmLog:
     def tell(
         self, finding: AlarmKind, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
     ) -> None:
-        """Durable when it returns. One that was told before is not told again; one that ends by itself may be, when
-        it was over meanwhile."""
+        """Durable when it returns.
+
+        An alarm that was reported before is not repeated; one that ends by itself may be, if it had ended meanwhile.
+        """
         alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown(event_id), ADVICE[finding])
         if alarm.key in self._open or alarm.key in self._told:
             return
         if finding not in ENDS_ITSELF and self._is_full():
             return
-        self._append(alarm)  # a full disk: the next try reports it again
+        self._append(alarm)  # on a full disk the next try reports it again
         self._open[alarm.key] = alarm
         if finding not in ENDS_ITSELF:
             self._told.add(alarm.key)
@@ -125,7 +128,7 @@ class AlarmLog:
         )  # fmt: skip
 
     def _is_full(self) -> bool:
-        """Whether as many stand as may. Somebody may have acknowledged them since."""
+        """True if the limit of open alarms is reached. An operator may have acknowledged some since."""
         if len(self._open) < OPEN_MAX:
             return False
         size = self._disk.size(self._path)
@@ -146,7 +149,7 @@ class AlarmLog:
     def _append(self, alarm: Alarm) -> None:
         line = msgspec.json.encode(alarm) + b"\n"
         if not self._disk.exists(self._path):
-            self._begin(list(self._open.values()))  # some stand if there was no room to begin it
+            self._begin(list(self._open.values()))  # some alarms are open if there was no room to begin the file
         elif self._disk.size(self._path) + len(line) > self._bytes_max:
             lines = read_lines(self._disk, self._path)
             self._disk.rename(self._path, self._old)
@@ -164,13 +167,13 @@ def shown(event_id: bytes) -> str:
 
 
 def _mend(disk: Disk, path: Path) -> None:
-    """Removes a line that a crash or a full disk has torn: nobody has seen it."""
+    """Removes a line torn by a crash or a full disk: nobody has seen it."""
     if disk.exists(path) and (size := disk.size(path)) and disk.read(path, size - 1, 1) != b"\n":
         disk.truncate(path, disk.read(path).rfind(b"\n") + 1)
 
 
 def append(disk: Disk, path: Path, lines: bytes) -> None:
-    """Durably, with one write: another process may append too."""
+    """Appends durably, with one write: another process may append, too."""
     _mend(disk, path)
     with closing(disk.append(path)) as file:
         file.write(lines)
@@ -178,7 +181,7 @@ def append(disk: Disk, path: Path, lines: bytes) -> None:
 
 
 def acknowledge(disk: Disk, directory: Path, at_ns: int) -> int:
-    """Ends all alarms that stand; how many. Raises AlarmsDamaged."""
+    """Ends all open alarms; returns their number. Raises AlarmsDamaged."""
     stand = open_alarms(disk, directory)
     lines = [msgspec.json.encode(msgspec.structs.replace(each, at_ns=at_ns, over=True)) + b"\n" for each in stand]
     if lines:
@@ -187,7 +190,7 @@ def acknowledge(disk: Disk, directory: Path, at_ns: int) -> int:
 
 
 def open_alarms(disk: Disk, directory: Path) -> list[Alarm]:
-    """The alarms that stand, oldest first, for readers. Raises AlarmsDamaged."""
+    """The open alarms, oldest first, for readers. Raises AlarmsDamaged."""
     return list(_open(read_lines(disk, directory / NAME)).values())
 
 
@@ -205,7 +208,7 @@ def read_lines(disk: Disk, path: Path) -> list[Alarm]:
 
 
 def _lines_told(lines: list[Alarm]) -> set[tuple[str, str, int]]:
-    """Alarms about lines: they are over when they are acknowledged, and not told again for that."""
+    """Alarms about lines: these end when they are acknowledged, and are not reported again because of that."""
     return {alarm.key for alarm in lines if alarm.finding not in ENDS_ITSELF}
 
 

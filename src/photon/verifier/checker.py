@@ -1,6 +1,6 @@
 """Checks a slot's published lines against the raw records they were made from, slice by slice.
 
-``checked.json`` holds how far, for each kind of output: files of a kind are written one after the other. It is
+``checked.json`` holds the progress for each kind of output: files of a kind are written one after the other. It is
 replaced after the alarms of the slices are durable; a crash in between checks them again.
 """
 
@@ -27,18 +27,20 @@ from photon.verifier.verifier import OutputShort, VerifierDamaged, split_lines
 NAME = "checked.json"
 SLICE_BYTES = 128 << 10  # output read for one slice; a longer line is read whole
 CATCH_UP_BYTES = 2 << 20
-"""The same while more than BEHIND_BYTES wait: its records are read in the order of their logs, which compressed logs
-want to be read in."""
+"""The slice size while more than BEHIND_BYTES wait: records are read in the order of their logs, as compressed logs
+require.
+"""
 BEHIND_BYTES = 64 << 20
 GONE_NAMED_MAX = 20
-SHOWN_MAX = 3  # differences that an alarm names
+SHOWN_MAX = 3  # differences named in an alarm
 
 
 class CheckedFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version", tag=1):
-    places: dict[str, tuple[int, int]] = {}  # kind of output -> (file number, length): everything before is checked
+    # kind of output -> (file number, length): everything before it is checked
+    places: dict[str, tuple[int, int]] = {}
     lines: int = 0  # compared with their sources
     unverifiable: int = 0  # lines whose source log is gone
-    gone: list[str] = []  # the last source logs that were missed so, as the lines call them
+    gone: list[str] = []  # the last missing source logs, as the lines call them
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class LineFinding:
 
 @dataclass(slots=True)
 class CheckedSlice:
-    """What one step has looked at; nothing of it counts before it is committed."""
+    """The result of one step; it does not count before it is committed."""
 
     file: OutputFile
     end: int
@@ -59,11 +61,11 @@ class CheckedSlice:
     unverifiable: int = 0
     gone: list[str] = field(default_factory=list)
     found: list[LineFinding] = field(default_factory=list)
-    missing: set[str] = field(default_factory=set)  # names of logs that do not have the record that a line names
+    missing: set[str] = field(default_factory=set)  # names of logs that lack the record a line names
 
 
 class Checker:
-    """Checks one slot. ``step`` blocks and is for one thread at a time."""
+    """Checks one slot. ``step`` blocks; call it from one thread at a time."""
 
     def __init__(self, disk: Disk, slot_state: Path, output: Path, sources: SourceFinder) -> None:
         """Raises VerifierDamaged."""
@@ -76,7 +78,7 @@ class Checker:
         self._open: tuple[str, Source] | None = None
         self._kind = ""
         self._dirty = False
-        self._seen: list[bytes] | None = None  # durable.json and damaged.json, when the files below were read
+        self._seen: list[bytes] | None = None  # durable.json and damaged.json at the last read of the files below
         self._files: tuple[OutputFile, ...] = ()
         self.checked = read_checked(disk, self._path)
         self.behind_bytes = 0
@@ -87,14 +89,14 @@ class Checker:
             self._open = None
 
     def step(self, now_ns: int) -> CheckedSlice | None:
-        """The next slice; None when all that is published is checked. Raises PublishedDamaged, OSError."""
+        """The next slice; ``None`` once all published output is checked. Raises PublishedDamaged, OSError."""
         left = self._left()
         if not left and self._published():
             left = self._left()
         if not left:
             return None
         kinds = sorted(left)
-        self._kind = next((kind for kind in kinds if kind > self._kind), kinds[0])  # each kind has its turn
+        self._kind = next((kind for kind in kinds if kind > self._kind), kinds[0])  # each kind takes its turn
         try:
             return self._check(*left[self._kind], now_ns)
         except OutputShort:
@@ -103,7 +105,7 @@ class Checker:
             return self.step(now_ns)  # the range may have been marked as damaged meanwhile
 
     def _published(self) -> bool:
-        """Whether there is more than when it was looked at last. The manifest grows, so it is not read in vain."""
+        """True if there is more than at the last look. The manifest grows, so it is not read needlessly."""
         paths = [self._state / name for name in (DURABLE_NAME, DAMAGED_NAME)]
         seen = [self._disk.read(path) if self._disk.exists(path) else b"" for path in paths]
         if seen == self._seen:
@@ -112,7 +114,7 @@ class Checker:
         return True
 
     def _left(self) -> dict[str, tuple[OutputFile, int]]:
-        """Kind -> the file to go on with, and where."""
+        """Kind -> (the file to continue with, and where)."""
         left: dict[str, tuple[OutputFile, int]] = {}
         behind = 0
         for file in self._files:
@@ -125,7 +127,7 @@ class Checker:
         return left
 
     def commit(self, done: CheckedSlice) -> None:
-        """The slice's findings are reported: it need not be read again."""
+        """Notes that the slice's findings are reported: it need not be read again."""
         known = self.checked
         known.places[done.file.kind] = (done.file.number, done.end)
         known.lines += done.lines
@@ -134,7 +136,7 @@ class Checker:
         self._dirty = True
 
     def save(self) -> None:
-        """Makes durable how far it is checked; not for each slice, as checking again costs little."""
+        """Makes the progress durable; not for each slice, as checking again costs little."""
         if self._dirty:
             self._disk.replace(self._path, msgspec.json.encode(self.checked))
             self._dirty = False
@@ -142,7 +144,7 @@ class Checker:
     # -- one slice -------------------------------------------------------------------------------------------------
     def _check(self, file: OutputFile, begin: int, now_ns: int) -> CheckedSlice:
         data = self._read(file, begin)
-        if data is None:  # taken away since: it is final, and its owner may do so
+        if data is None:  # removed since: the file is final, so its owner may do that
             return CheckedSlice(file, file.length, unverifiable=1, gone=[file.name])
         done = CheckedSlice(file, begin + len(data))
         lines: list[PublishedLine] = []
@@ -150,7 +152,7 @@ class Checker:
         at = begin
         for line in split_lines(data):
             try:
-                if not line.startswith(b'{"reason":'):  # about a record that is no event
+                if not line.startswith(b'{"reason":'):  # about a record that is not an event
                     lines.append(read_published(line))
                     offsets.append(at)
             except NotPublished as bad:
@@ -199,7 +201,7 @@ class Checker:
                 done.found.append(LineFinding(AlarmKind.DIFFERS, offset, what, line.event_id))
 
     def _read(self, file: OutputFile, begin: int) -> bytes | None:
-        """Whole lines from there on, a slice of them; None when the file is gone. Raises OSError."""
+        """A slice of whole lines from ``begin``; ``None`` if the file is gone. Raises OSError."""
         try:
             source = self._source(file)
         except FileNotFoundError:
@@ -229,7 +231,7 @@ class Checker:
 
 
 def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list[LineFinding]:
-    """Where the records of an event's pairs do not stand together, each once and in order."""
+    """Places where the records of an event's pairs are not together, each once and in order."""
     found = []
     for before, line, offset in zip(lines, lines[1:], offsets[1:], strict=False):
         expected = None
@@ -246,5 +248,5 @@ def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list
 
 
 def read_checked(disk: Disk, path: Path) -> CheckedFile:
-    """How far a slot is checked; empty where it was never checked. Raises VerifierDamaged."""
+    """The progress of checking a slot; empty if it was never checked. Raises VerifierDamaged."""
     return read_versioned(disk, path, CheckedFile, VerifierDamaged) or CheckedFile()

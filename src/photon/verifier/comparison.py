@@ -1,7 +1,7 @@
-"""Whether a published line is what its source records make of it: a pure function over their bytes.
+"""Compares a published line with its source records: a pure function over their bytes.
 
-The adapter gives again id, key, time and payloads, and the documented line is put together from its answers;
-the published one must have the same bytes, but for when it was made and by whom.
+The adapter computes id, key, time and payloads again, and the documented line is built from its answers; the
+published one must have the same bytes, except for the time and process that made it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from photon.batch.records import PrimaryRecord, Records
 from photon.verifier.published_lines import PublishedLine
 
 JOINED, FILTERED, UNMATCHED = "joined", "filtered", "unmatched"
-INLINE = "inline"  # unmatched events in ``joined``: those records alone have a reason there
+INLINE = "inline"  # unmatched events in ``joined``: only those records have a reason there
 _ANSWER_OF = {JOINED: Joined, FILTERED: Filtered, UNMATCHED: Unpaired, INLINE: Unpaired}
-"""What the adapter must say of a pair of records for a line of each kind."""
+"""The adapter's required answer for a pair of records, for each kind of line."""
 _NO_DIGEST = bytes(DIGEST_BYTES)
-SHOWN_MAX = 60  # bytes of a value that a difference shows
+SHOWN_MAX = 60  # bytes of a value shown in a difference
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class SourceRecord:
     record: bytes
     file: LogFile
     offset: int
-    read: Callable[[int, int], bytes]  # (offset, length) -> bytes of the log that holds it
+    read: Callable[[int, int], bytes]  # (offset, length) -> bytes of the log with the record
 
     @cached_property
     def place_id(self) -> bytes:
-        """The id of a record that carries none."""
+        """The id of a record without its own."""
         return place_id(self.record, self.offset, self.read)
 
 
 def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
-    """What the adapter reads in a foreign record; None when it cannot."""
+    """The adapter's header of a foreign record; ``None`` if it cannot read it."""
     (header,) = Guard(adapter).each([source.record], lambda record: adapter.foreign_header(record, source.file))
     return header if isinstance(header, ForeignHeader) else None
 
@@ -75,10 +75,10 @@ def differences(
     adapter: Adapter,
     envelope: Envelope,
 ) -> list[list[str]]:
-    """Of each line one short text for each member that differs; none: it is right.
+    """For each line a short text per member that differs; none if the line is right.
 
-    ``foreign`` and ``primary`` are what ``is_foreign`` and ``is_primary`` hold of. ``kind``: the output's directory.
-    ``envelope``: one that leaves out times and tokens.
+    ``foreign`` and ``primary`` match the lines for which ``is_foreign`` and ``is_primary`` hold. ``kind``: the
+    output's directory. ``envelope``: one that leaves out times and tokens.
     """
     out: list[list[str]] = [[] for _ in lines]
     if kind == JOINED and any(line.reason is not None for line in lines):
@@ -102,7 +102,8 @@ def differences(
             primaries.append(None if named is None else PrimaryRecord(named.record, named.file, named.offset))
     made: list[bytes | str] = []
     if (wanted := _ANSWER_OF.get(kind)) is not None:
-        paired = [at for at, each in enumerate(primaries) if each is not None]  # not an event without a primary one
+        # without events that have no primary one
+        paired = [at for at, each in enumerate(primaries) if each is not None]
         pairs = [Pair(e.record, e.file, p.record, p.file) for e, p in zip(events, primaries, strict=True) if p]
         results = Guard(adapter).each(pairs, lambda each: adapter.join(*each))
         bad = {at: why for at, each in zip(paired, results, strict=True) if (why := _wrong(each, wanted))}
@@ -146,12 +147,12 @@ def _joined(
     except (TypeError, ValueError) as error:
         if len(events) == 1:
             return [f"the adapter's answer now cannot be written ({type(error).__name__})"]
-    alone = zip(events, primaries, results, strict=True)  # one that cannot be written takes no other with it
+    alone = zip(events, primaries, results, strict=True)  # so that one that cannot be written does not affect others
     return [line for event, found, result in alone for line in _joined([event], [found], [result], envelope)]
 
 
 def _alone(adapter: Adapter, events: list[ForeignEvent]) -> tuple[dict[int, bytes | None], dict[int, str]]:
-    """The payloads of events without a primary one, and why some cannot be had; both by row."""
+    """The payloads of events without a primary one, and why some are unavailable; both by row."""
     given: Sequence[object] = Guard(adapter).each(
         events, lambda each: adapter.unmatched_payload(each.record, each.file)
     )
@@ -164,7 +165,7 @@ def _alone(adapter: Adapter, events: list[ForeignEvent]) -> tuple[dict[int, byte
 
 
 def _as_pair(line: bytes | str, pair: tuple[int, int] | None) -> bytes | str:
-    """A line that was made, as the record of one of several pairs; of how many no single record tells."""
+    """A built line, as the record of one of several pairs; a single record cannot tell how many there are."""
     if pair is None or isinstance(line, str):
         return line
     return b'%b,"pair":%d,"pairs":%d}\n' % (line[:-2], *pair)

@@ -18,8 +18,10 @@ class VerifierBusy(PhotonError):
 
 
 def take(directory: Path, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> int:
-    """A descriptor that holds ``lock`` in this directory until it is closed or the process dies. Raises VerifierBusy,
-    OSError."""
+    """A descriptor that holds ``lock`` in this directory until it is closed or the process dies.
+
+    Raises VerifierBusy, OSError.
+    """
     path = directory / NAME
     descriptor = lock_file(path, wait_s=wait_s, sleep=sleep)
     if descriptor is None:

@@ -1,7 +1,7 @@
-"""Ids that stay owned: registered, and not written (or not cleared); which of them for too long. Pure.
+"""Ids that stay owned, registered but not written (or not cleared), and those owned for too long. Pure.
 
-The registry knows no time of registration, so an id's time counts from when it was first seen owned. Tokens rise with
-time within a slot, so of many the lowest ones are kept: they are the oldest.
+The registry stores no time of registration, so an id's time counts from when it was first seen owned. Tokens rise
+with time within a slot, so if there are many, the lowest are kept: they are the oldest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from photon.idregistry.api import U64, incarnation_of
 
-TOKENS_MAX = 4096  # batches that are tracked one by one; younger ones are only counted
+TOKENS_MAX = 4096  # batches tracked singly; younger ones are only counted
 
 
 class OwnedFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version", tag=1):
@@ -25,7 +25,7 @@ class OwnedFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version",
 
     @property
     def oldest_ns(self) -> int | None:
-        """When the oldest id was first seen owned; None: nothing is owned."""
+        """When the oldest id was first seen owned; ``None`` if nothing is owned."""
         return min(self.since_ns.values(), default=None)
 
 
@@ -44,23 +44,23 @@ class OwnedCount:
 @dataclass(frozen=True, slots=True)
 class TooLong:
     ids: int
-    for_s: float  # the oldest of them
+    for_s: float  # how long the oldest of them has been owned
     incarnations: tuple[int, ...]
     batches: int
 
 
 def updated(before: OwnedFile, count: OwnedCount, now_ns: int) -> OwnedFile:
-    """The file after another scan. An incomplete scan removes nothing: what it did not reach may still be owned."""
+    """The file after another scan. An incomplete scan removes nothing: tokens it did not reach may still be owned."""
     tokens = set(count.tokens) if count.whole else set(count.tokens) | set(before.since_ns)
     kept = sorted(tokens)[:TOKENS_MAX]
-    # a clock that was set back must not make anything older or younger than it can be.
+    # a clock that was set back must not make anything older or younger than it can be
     since = {token: min(before.since_ns.get(token, now_ns), now_ns) for token in kept}
     ids = count.tokens.total() if count.whole else max(before.ids, count.tokens.total())
     return OwnedFile(now_ns, ids, count.fenced or (before.retired and not count.whole), since)
 
 
 def too_long(owned: OwnedFile, count: OwnedCount, now_ns: int, alarm_s: float) -> TooLong | None:
-    """None: nothing is owned for longer than ``alarm_s``."""
+    """``None`` if nothing is owned for longer than ``alarm_s``."""
     old = {token: at for token, at in owned.since_ns.items() if now_ns - at > alarm_s * 1e9}
     if not old:
         return None

@@ -1,6 +1,6 @@
-"""A published line's id, key, time, and the places that it was made from. Pure.
+"""The id, key, time and source places of a published line. Pure.
 
-Independent of the code that built the line; what both know is the documented order of members (docs/output.md).
+Independent of the code that built the line; both only share the documented order of members (docs/output.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TAIL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where a record begins: uncompressed bytes, file relative to its log directory, as it was called then."""
+    """Where a record begins: uncompressed bytes, with the file's name at that time, relative to its log directory."""
 
     file: str
     offset: int
@@ -40,16 +40,17 @@ class PublishedLine:
     event_id: bytes
     key: bytes
     event_time_ns: int
-    reason: str | None  # none in ``joined``
+    reason: str | None  # ``None`` in ``joined``
     source: RecordPlace
     primary: RecordPlace | None
-    body: bytes  # the line without when it was made and without its token, ended as a line is
-    pair: tuple[int, int] | None  # of an event with several records which one this is, from 1 on, and how many
-    written: str  # when it was made, as it stands there; empty where that is left out
+    body: bytes  # the line without its token and the time it was made, with a line end
+    # for an event with several records: which one this is, from 1 on, and how many there are
+    pair: tuple[int, int] | None
+    written: str  # the time it was made, as written there; empty if left out
 
     @property
     def written_ns(self) -> int | None:
-        """The same as ns UTC; None where it does not say."""
+        """The same as ns UTC; ``None`` if the line does not have it."""
         try:
             return int(datetime.fromisoformat(self.written).timestamp() * 1e9)
         except ValueError:
@@ -58,7 +59,7 @@ class PublishedLine:
 
 @dataclass(slots=True)
 class NotPublished(Exception):
-    """A line that has no places, or not in the documented order."""
+    """A line without places, or not in the documented order."""
 
     line: bytes
 
@@ -69,7 +70,7 @@ class NotPublished(Exception):
 def read_published(line: bytes) -> PublishedLine:
     """One line with its newline. Raises NotPublished."""
     head = _HEAD.match(line)
-    # Payloads stand before it, and in a JSON string the quotes of these bytes would be escaped: the last one counts.
+    # Payloads come before it, and in a JSON string the quotes of these bytes would be escaped: the last match counts.
     tail = _TAIL.fullmatch(line, line.rfind(_SOURCE))
     if head is None or tail is None:
         raise NotPublished(line)

@@ -1,33 +1,33 @@
 """Recovery by token (protocol rule 13; the paper's 3.3.3): ids that a dead joiner owns and never wrote.
 
 A slot's joiner publishes ``redone.json`` once its predecessors, incarnations up to i, have left nothing in its redo
-log: each of their batches was dropped, or stands in synced output, within the lengths that the file names (the
-place). As long as redo logs are sound, nothing is left to do then. But a batch of a log may rot, or a whole directory
-be put back from an older copy, and what it had registered would stay owned for ever by somebody who has forgotten it.
-So once all output up to the place has been read, and every id in it was cleared, the ids that are *still* owned by
-incarnations up to i have a record nowhere and nobody who would write it: they are given up (reopened), and the
-dispatchers of all datacentres read them again (``dispatcher/replay/reopened.py``).
+log: each of their batches was dropped, or is in synced output, within the lengths in the file (the place). If redo
+logs are sound, nothing is left to do then. But part of a log may be corrupted, or a whole directory put back from an
+older copy, and ids registered by it would stay owned permanently by a slot that has forgotten them. So once all
+output up to the place has been read, and every id in it cleared, the ids *still* owned by incarnations up to i have
+no record, and no process will write one: they are given up (reopened), and the dispatchers of all datacentres read
+them again (``dispatcher/replay/reopened.py``).
 
 Why no id is written twice
-- First the place was read, then the registry is scanned. A record of theirs stands below the place, or in a file that
-  was final before: its id was cleared before the scan began, and a scan shows owned ids only. A line that cannot be
-  read, or whose token the registry refused, counts as unread: nothing is given up before it has been looked after.
-- Bytes that readers were not shown yet (not synced, not witnessed) are no bytes that the verifier has read: it waits.
-- Reopening compares on the whole token when it is applied: an id that somebody has taken since is left alone,
-  however late the request comes.
-- A registry that was restored from a backup has forgotten clears, and who was given which id since. Its shards are
-  closed, and give nothing up, until the outputs were registered again; and the incarnations after it are so much
-  higher that ids of those before it are told apart: they are left to the operator.
+- First the output up to the place was read, then the registry is scanned. A record of these incarnations is below the
+  place, or in a file that was final before: its id was cleared before the scan began, and a scan shows owned ids
+  only. A line that cannot be read, or whose token the registry refused, counts as unread: nothing is given up before
+  an operator has dealt with it.
+- The verifier has not read bytes that readers were not shown yet (not synced, not witnessed): it waits.
+- Reopening compares on the whole token when it is applied: an id that was taken since is left alone, however late the
+  request comes.
+- A registry that was restored from a backup has forgotten later clears and registrations. Its shards are closed, and
+  give nothing up, until the outputs were registered again; and incarnations after the restore are so much higher that
+  ids of earlier ones are recognised: they are left to the operator.
 
 Why no id is lost, an insert of the dead process that is still under way included
-- It may arrive after the scan, in a shard that has not heard of a newer incarnation yet (one that has says STALE).
-  If it takes an id that is nobody's, that id is owned by i or before, without a record. So one scan proves nothing:
-  the scan is done again, first soon, then more and more seldom, for as long as the verifier runs. Waiting until each
-  shard knows the newer incarnation would not be enough: a shard that is split off later is told, but only then.
+- It may arrive after the scan, in a shard that has not heard of a newer incarnation yet (one that has answers STALE).
+  If it takes a free id, that id is owned by i or before, without a record. So one scan proves nothing: the scan is
+  repeated, first soon, then less and less often, as long as the verifier runs. Waiting until each shard knows the
+  newer incarnation would not be enough: a shard that is split off later learns it only then.
 - It cannot take an id that was reopened: reopening raises the generation, and an insert carries the one it was
   dispatched with.
-- After a crash at any point the scan begins again. What was reopened is on the registry's list until it has a new
-owner.
+- After a crash at any point the scan begins again. A reopened id is on the registry's list until it has a new owner.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
 REDONE_NAME = "redone.json"
-EXAMPLES_MAX = 20  # ids that a report names; the counts are complete
+EXAMPLES_MAX = 20  # ids named in a report; the counts are complete
 
 log = get_logger(__name__)
 
@@ -66,30 +66,33 @@ class RecoveryLimits:
     """Sizes in ids, times in seconds."""
 
     page_ids: int = 2048
-    rest_s: float = 0.02  # between two questions: one question takes the registry some milliseconds
+    rest_s: float = 0.02  # between two requests: each takes the registry some milliseconds
     ask_s: float = 5.0
-    retry_s: float = 5.0  # after a shard that did not answer: it alone is asked again
+    retry_s: float = 5.0  # after a shard did not answer: only that shard is asked again
     again_first_s: float = 60.0
-    again_most_s: float = 3600.0  # from one scan to the next, twice as long each time nothing was found
+    again_most_s: float = 3600.0  # longest interval of scans; it doubles each time nothing was found
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    scanned: bool = False  # the last shard was scanned to its end, and every answer was heard
+    scanned: bool = False  # the last shard was scanned to its end, and every answer arrived
     recovered: int = 0
-    unknown: int = 0  # asked to be given up, and no answer: the next scan shows whether they were
+    unknown: int = 0  # requests to give up ids that got no answer: the next scan shows the result
     older: int = 0  # owned since before the registry was restored from a backup: left to the operator
-    waits: str = ""  # why nothing may be given up yet; empty when nothing stands in the way
+    waits: str = ""  # why nothing may be given up yet; empty if nothing prevents it
     examples: list[str] = field(default_factory=list)
 
 
 def read_redone(disk: Disk, state: Path) -> Redone | None:
-    """What the slot in this state directory has published; None: nothing yet. Raises PublishedDamaged, OSError."""
+    """The slot's publication in this state directory; ``None`` if there is none yet.
+
+    Raises PublishedDamaged, OSError.
+    """
     return read_versioned(disk, state / REDONE_NAME, Redone, PublishedDamaged)
 
 
 def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
-    """Why not all output up to the place has been read and cleared; empty when it has."""
+    """Why the output up to the place is not yet read and cleared; empty if it is."""
     files = {file.name: file for file in published.files}
     for name, length in sorted(redone.files.items()):
         file = files.get(name)
@@ -108,7 +111,7 @@ def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
 
 @dataclass(eq=False)
 class SlotRecovery:
-    """Of one slot. It remembers nothing on disk: whatever it did before, doing it again changes nothing."""
+    """The recovery of one slot. It keeps nothing on disk: repeating any of its work changes nothing."""
 
     disk: Disk
     slot_state: Path
@@ -117,16 +120,16 @@ class SlotRecovery:
     limits: RecoveryLimits = field(default_factory=RecoveryLimits)
 
     def __post_init__(self) -> None:
-        self._upto = 0  # what the scan under way, or the last one, is about
-        self._scanned = -1  # what was scanned to the end; a first incarnation says that up to 0 is redone
-        self._left: tuple[int, ...] = ()  # shards that the scan under way has not done
+        self._upto = 0  # the incarnation of the scan under way, or of the last one
+        self._scanned = -1  # the incarnation scanned to the end; a first incarnation says that up to 0 is redone
+        self._left: tuple[int, ...] = ()  # remaining shards of the scan under way
         self._next_s = 0.0
         self._pause_s = 0.0
         self._waits = ""
-        self.recovered = 0  # ids given up since the start of the process
+        self.recovered = 0  # ids given up since the process started
 
     async def run_once(self, now: float) -> RecoveryReport:
-        """One look, at ``now`` (monotonic seconds), and a scan where one is due. Raises PublishedDamaged, OSError."""
+        """One look, at ``now`` (monotonic seconds), and a scan if one is due. Raises PublishedDamaged, OSError."""
         report = RecoveryReport()
         redone = read_redone(self.disk, self.slot_state)
         if redone is None or (redone.upto == self._upto and now < self._next_s):
@@ -142,7 +145,7 @@ class SlotRecovery:
         return report
 
     def _unread(self, redone: Redone) -> str:
-        # The place of this very statement must have been read: both are looked at after it.
+        # The place of this very statement must have been read, so both are read after it.
         return unread(redone, read_slot(self.disk, self.slot_state), read_clearing(self.disk, self.slot_state))
 
     def _plan(self, redone: Redone, report: RecoveryReport, now: float) -> None:
@@ -166,7 +169,7 @@ class SlotRecovery:
         report.scanned = not self._left
 
     async def _scan_shard(self, shard: int, redone: Redone, report: RecoveryReport) -> bool:
-        """Whether it was scanned to its end and every answer was heard."""
+        """True if it was scanned to its end and every answer arrived."""
         limits = self.limits
         cursor, whole = b"", True
         while True:
@@ -176,7 +179,7 @@ class SlotRecovery:
             if isinstance(page, Refusal):
                 return False
             if page.fenced:
-                return True  # the slot is retired: who retires it gives its ids up, and lists them (rule 14)
+                return True  # the slot is retired: its retirement gives its ids up and lists them (rule 14)
             whole = await self._give_up(page, redone, report) and whole
             cursor = page.cursor
             await self.pause(limits.rest_s)
@@ -224,7 +227,7 @@ class SlotRecovery:
             )
 
     def _tell_waiting(self, redone: Redone, waits: str) -> None:
-        """Lines in trouble need somebody's hand: until then nothing of this slot is recovered."""
+        """Damaged lines need an operator: until then nothing of this slot is recovered."""
         if waits != self._waits and ("refused" in waits or "not published" in waits):
             log.warning("recovery by token waits", slot=redone.slot, upto=redone.upto, why=waits)
         self._waits = waits

@@ -1,8 +1,8 @@
-"""Event ids that were read lately, and where: the same one twice is an alarm. Pure; 16 bytes an id.
+"""Recently read event ids, and their places: the same id twice is an alarm. Pure; 16 bytes per id.
 
-Of each digest 64 bits are kept, with the place of its line. What is read again after a crash stands at its own place
-and is no second one. The newest ids are in a dict; it becomes a sorted column when it is full, and the oldest column
-goes when there are more ids than the window has.
+64 bits of each digest are kept, with the place of its line. A line read again after a crash has the same place and is
+not a second one. The newest ids are in a dict; it becomes a sorted column when it is full, and the oldest column is
+dropped when there are more ids than the window holds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from photon.idregistry.api import U64
 
 RECENT_MAX = 1 << 16
-OFFSET_BITS = 44  # bits of a place for its offset; the rest of 64 number the file
-FILES_MAX = 1 << 18  # output files that are numbered; then numbers restart and the window is emptied
+OFFSET_BITS = 44  # bits of a place for its offset; the remaining bits of 64 are the file's number
+FILES_MAX = 1 << 18  # numbered output files; beyond it numbers restart and the window is emptied
 
 
 class SeenIds:
@@ -34,11 +34,12 @@ class SeenIds:
         offsets: Sequence[int],
         is_lost: Callable[[str, int], bool] = lambda file, offset: False,
     ) -> list[tuple[int, tuple[str, int]]]:
-        """Lines of one file, in order. (row, (file, offset) of its twin) for each that stands elsewhere too.
+        """Adds lines of one file, in order; returns (row, (file, offset) of its twin) for each that is elsewhere,
+        too.
 
         Slots of a pipeline share its output, so a file's name is enough: the directory of a slot may have a copy.
         ``is_lost``: True if the line at this place is in a damaged range. Its event was given back, so the next line
-        of it is no second one.
+        for it is not a second one.
         """
         number = self._number(file)
         column = np.frombuffer(digests, "<u8")[::2]
@@ -71,7 +72,7 @@ class SeenIds:
         return self._names[place >> OFFSET_BITS], place & ((1 << OFFSET_BITS) - 1)
 
     def _in_columns(self, keys: U64) -> dict[int, int]:
-        """Row -> place, the newest first."""
+        """Row -> place, newest first."""
         found: dict[int, int] = {}
         for known, places in self._columns:
             at = np.minimum(np.searchsorted(known, keys), len(known) - 1)

@@ -1,7 +1,7 @@
-"""The continuous verifier of one pipeline: every slot below its state directory, those that appear while it runs too.
+"""The continuous verifier of one pipeline: every slot below its state directory, including those that appear later.
 
-Clearing is prompt and has a task for each slot; checking against the sources shares one slow thread with a bounded
-part of a core. A slot whose files are damaged is reported and skipped; the others go on.
+Clearing is prompt and has a task for each slot; checking against the sources shares one slow thread, limited to part
+of a core. A slot whose files are damaged is reported and skipped; the others go on.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
 
 IDLE_S = 0.5
 RETRY_S = 5.0
-AGAIN_S = 1.0  # a slice with a record that no log has is read again so often during its grace
+AGAIN_S = 1.0  # interval of reading a slice again during the grace of a log that lacks a record
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
     """Times in seconds."""
 
-    period_s: float = 0.5  # from one pass of a slot to the next
+    period_s: float = 0.5  # interval of passes over a slot
     retry_s: float = 5.0  # after a failure
     discover_s: float = 1.0
     owned_alarm_s: float = 300.0
     owned_every_most_s: float = 60.0
-    check_share: float = 0.25  # of one core; 0: nothing is checked
+    check_share: float = 0.25  # share of one core; 0 disables checking
     log_grace_s: float = 30.0
-    """A record that no log has is looked for again for so long: the log may be whole again in a moment."""
-    look_s: float = 30.0  # the source directories are looked at so often, for logs that go
+    """How long a record that no log has is looked for again: the log may be whole again in a moment."""
+    look_s: float = 30.0  # interval of looking at the source directories for deleted logs
     save_s: float = 1.0
     window_ids: int = 1 << 18
 
     @property
     def owned_every_s(self) -> float:
-        """An id that is owned for too long is noticed within a fifth of that time."""
+        """Interval of scans: an id that is owned for too long is noticed within a fifth of that time."""
         return max(min(self.owned_alarm_s / 5, self.owned_every_most_s), 0.2)
 
 
@@ -69,15 +69,15 @@ class _CheckedSlot:
     said: str = ""
     not_before_s: float = float("-inf")
     missing: dict[tuple[str, str], float] = field(default_factory=dict)
-    """(kind of output, log) -> since when it lacks a record that a line names; monotonic seconds."""
+    """(kind of output, log) -> since when it lacks a record named in a line; monotonic seconds."""
 
 
 Slots = Callable[[], Mapping[str, tuple[Path, AlarmLog]]]
-"""Name -> (state directory, alarms) of the slots that are there."""
+"""Name -> (state directory, alarms) of the existing slots."""
 
 
 def pause_s(cpu_s: float, took_s: float, share: float) -> float:
-    """How long to rest after a slice of so much CPU time that took so long on the clock."""
+    """The rest after a slice of ``cpu_s`` CPU time and ``took_s`` on the clock."""
     return max(cpu_s / share - took_s, 0.0)
 
 
@@ -130,7 +130,7 @@ class CheckLoop:
                 self._well(own, alarms)
             except (PhotonError, OSError) as error:
                 self._trouble(name, own, error)
-                with contextlib.suppress(PhotonError, OSError):  # the disk may be the trouble
+                with contextlib.suppress(PhotonError, OSError):  # the disk may be the problem
                     alarms.tell(AlarmKind.DAMAGED, own.said, self.clock.now_ns(), file=NAME)
                 continue
             await until(stop, pause_s(cpu_s, took_s, self.limits.check_share))
@@ -149,8 +149,11 @@ class CheckLoop:
         own.checker.commit(done)
 
     def _may_come_back(self, own: _CheckedSlot, done: CheckedSlice) -> bool:
-        """Whether a log that lacks a record has not been looked into for long enough. Each log has its grace once,
-        until a slice of this kind lacks nothing: where many lines are invented checking does not fall behind."""
+        """True if a log that lacks a record has not been read again for long enough.
+
+        Each log has its grace once, until a slice of this kind lacks nothing: so checking does not fall behind if
+        many lines are invented.
+        """
         kind = done.file.kind
         if not done.missing:
             own.missing = {each: since for each, since in own.missing.items() if each[0] != kind}
@@ -181,7 +184,7 @@ class CheckLoop:
 
     # -- in the thread -----------------------------------------------------------------------------------------------
     def _step(self, own: _CheckedSlot, state: Path) -> tuple[CheckedSlice | None, float, float]:
-        """The slice, its CPU time, and how long it took."""
+        """The slice, its CPU time, and its duration."""
         began, cpu = self.clock.monotonic(), time.thread_time()
         if own.checker is None:
             own.checker = Checker(self.disk, state, self.output, self.sources)
@@ -189,7 +192,7 @@ class CheckLoop:
         return done, time.thread_time() - cpu, self.clock.monotonic() - began
 
     def _look(self) -> None:
-        with contextlib.suppress(OSError):  # its reader reports a log directory that is missing
+        with contextlib.suppress(OSError):  # its reader reports a missing log directory
             self.sources.look(self.clock.now_ns())
 
     def _close(self) -> None:
@@ -217,7 +220,7 @@ log = get_logger(__name__)
 class VerifiedPipeline:
     state: Path
     output: Path
-    joiners: Sequence[str]  # slots that are configured: one whose directory is missing is reported when it owns ids
+    joiners: Sequence[str]  # configured slots: one whose directory is missing is reported if it owns ids
 
     @property
     def slots(self) -> Path:
@@ -244,17 +247,17 @@ class _Slot:
     alarms: AlarmLog
     lock: int
     missing: bool
-    said: str = ""  # the failure that was told last
+    said: str = ""  # the last failure reported
 
 
 @dataclass(eq=False)
 class VerifierService:
     """Create it on the event loop that runs it.
 
-    ``sources`` opens the raw logs, given the verifier's own directory; not called when nothing is checked.
+    ``sources`` opens the raw logs, given the verifier's own directory; not called if nothing is checked.
 
-    ``more``: further steps of each slot that is there, after what is published was cleared. ``watermarks``: sampled
-    and kept beside; None: there are none.
+    ``more``: further steps of each existing slot, after its published output was cleared. ``watermarks``: sampled and
+    kept in parallel; ``None`` means that there are none.
     """
 
     pipeline: VerifiedPipeline
@@ -272,9 +275,9 @@ class VerifierService:
         self._names: set[str] = set(self.pipeline.joiners)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], Awaitable[None]]) -> None:
-        """Until ``stop``; ``ready`` is called once it has the locks.
+        """Runs until ``stop``; ``ready`` is called once it has the locks.
 
-        Raises VerifierBusy, when another process verifies here, and what opening the sources raises.
+        Raises VerifierBusy if another process verifies here, and the errors of opening the sources.
         """
         own = self.pipeline.own
         self.world.disk.make_dir(own)
@@ -308,7 +311,7 @@ class VerifierService:
 
     # -- slots -----------------------------------------------------------------------------------------------------
     def _discover(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
-        """Begins slots that appeared, and those whose directory came or went. Raises VerifierBusy."""
+        """Starts slots that appeared, and those whose directory came or went. Raises VerifierBusy."""
         slots = self.pipeline.slots
         there = {name for name in self.world.disk.names(slots) if (slots / name).is_dir()}
         self._names |= set(sorted(there - self._names)[: SLOTS_MAX - len(self._names)])
@@ -382,7 +385,7 @@ class VerifierService:
         if text != slot.said:
             slot.said = text
             log.error("slot is not verified", slot=slot.place.name, why=text)
-            with contextlib.suppress(PhotonError, OSError):  # the disk may be the trouble
+            with contextlib.suppress(PhotonError, OSError):  # the disk may be the problem
                 slot.alarms.tell(AlarmKind.DAMAGED, text, self.world.clock.now_ns())
 
     def _well(self, slot: _Slot) -> None:

@@ -1,4 +1,4 @@
-"""What can be seen of a slot from outside: whether it is there, who holds it, and what is still to be redone."""
+"""A slot seen from outside: whether it exists, which process holds it, and what is still to be redone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SlotState:
     there: bool  # its state directory is on this machine
     holder: str | None  # the live process that holds its lock
     redo_bytes: int
-    retired: bool | None  # none: unknown
+    retired: bool | None  # ``None``: unknown
 
     @property
     def word(self) -> str:
@@ -43,6 +43,6 @@ def state_of(disk: Disk, directory: Path, *, retired: bool | None = None) -> Slo
     for name in disk.names(redo):
         try:
             held += disk.size(redo / name)
-        except FileNotFoundError:  # a segment that was done with
+        except FileNotFoundError:  # a segment that was finished with
             continue
     return SlotState(True, holder_of(directory / LOCK_NAME), held, retired)

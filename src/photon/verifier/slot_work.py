@@ -1,4 +1,4 @@
-"""What is done for one slot, again and again: a list of steps, each with a pass of its own."""
+"""The work for one slot: a list of steps, repeated in separate passes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 OWNED_NAME = "owned.json"
 ASK_S = 5.0
-PAGE_REST_S = 0.02  # between two pages of a scan: a page takes the registry some milliseconds
+PAGE_REST_S = 0.02  # between two pages of a scan: each takes the registry some milliseconds
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPlace:
-    """A slot and where it lies. ``own``: the verifier's files; in the state directory, unless that is missing."""
+    """A slot and its place. ``own``: the verifier's files; in the state directory, unless that is missing."""
 
     name: str
     state: Path
@@ -43,14 +43,14 @@ class SlotPlace:
 
 
 Step = Callable[[], Awaitable[object]]
-"""Does what there is to do now. Raises PhotonError, OSError: told, and tried again."""
+"""Does the work due now. Raises PhotonError, OSError: reported, and retried."""
 
 
 @dataclass(eq=False)
 class LineFindings:
     """Alarms about lines, while they are cleared. Implements ``verifier.Findings``.
 
-    ``alarms``: of all slots, by name: a twin may stand in another one.
+    ``alarms``: of all slots, by name: a twin may be in another one.
     """
 
     slot: str
@@ -67,7 +67,7 @@ class LineFindings:
             return covering(damaged(slot_of(name)), name, offset) is not None
 
         for row, twin in self.seen.add(file, digests, offsets, is_lost):
-            # Whichever is read first: of the two places it is always the same one that the alarm stands at.
+            # Regardless of the reading order, the alarm is always at the same one of the two places.
             first, (name, offset) = sorted([twin, (file, offsets[row])])
             what = f"event {shown(ids[row])} stands in {first[0]} at {first[1]} as well"
             alarms = self.alarms.get(slot_of(name)) or self.alarms[self.slot]
@@ -86,7 +86,7 @@ class LineFindings:
 
 @dataclass(eq=False)
 class OwnedStep:
-    """Looks every now and then for ids that are owned for too long.
+    """Scans at intervals for ids that are owned for too long.
 
     Raises VerifierDamaged.
     """
@@ -151,5 +151,5 @@ class OwnedStep:
 
 
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
-    """The last whole count of a slot; empty where nobody has counted yet. Raises VerifierDamaged."""
+    """The last whole count of a slot; empty if there was none yet. Raises VerifierDamaged."""
     return read_versioned(disk, path, OwnedFile, VerifierDamaged) or OwnedFile()

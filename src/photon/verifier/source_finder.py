@@ -1,7 +1,7 @@
 """The raw logs of both sides: the records that a line names, or why they cannot be found.
 
-A line names its source by file name and offset. When no log of that name holds its record, either the record is wrong
-or its log was deleted by a retention, as all logs are in the end. ``LogMemory``, which watches the logs, tells which.
+A line names its source by file name and offset. If no log of that name holds its record, either the record is wrong
+or its log was deleted, as all logs eventually are. ``LogMemory``, which watches the logs, tells which.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from photon.verifier.comparison import SourceRecord, is_foreign, is_primary
 from photon.verifier.published_lines import PublishedLine, RecordPlace
 from photon.verifier.verifier import VerifierDamaged
 
-CANDIDATES_MAX = 256  # logs of one name that are tried for a record
+CANDIDATES_MAX = 256  # logs of one name tried for a record
 CHUNK_BYTES = 1 << 18  # read at a time for ids by place
 PAGES_BYTES = 32 << 20  # inflated pages of compressed logs that stay in memory
 
-ANY_KEY = b"any"  # an empty one would say that the record has no key
+ANY_KEY = b"any"  # an empty one would mean that the record has no key
 LOG_NAMES_MAX = 65_536  # file names whose log name is remembered
 
 name_of = lru_cache(maxsize=LOG_NAMES_MAX)(log_name)
 
 Fits = Callable[[int, SourceRecord], bool]
-"""(index of the place, what stands there in some log) -> whether this is the record that is meant."""
+"""(index of the place, the record there in some log) -> True if this is the right record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SourceSide:
 
 
 class _WhatStandsThere(Adapter):
-    """Lets LogsEventStore read any place: every record has the key that is asked for."""
+    """Lets LogsEventStore read any place: every record has the requested key."""
 
     def __init__(self, side: SourceSide) -> None:
         super().__init__({})
@@ -72,7 +72,7 @@ class _WhatStandsThere(Adapter):
 
 
 class SourceLogs:
-    """Logs of one side. Not thread-safe; may block for as long as a disk takes."""
+    """Logs of one side. Not thread-safe; may block on a slow disk."""
 
     def __init__(self, side: SourceSide) -> None:
         self._side = side
@@ -82,7 +82,7 @@ class SourceLogs:
         self._logs: dict[str, LogFound] = {}
         self._named: dict[str, list[str]] = {}
         self._newest: list[str] = []
-        self._open: tuple[str, Source] | None = None  # the file whose bytes were asked for last
+        self._open: tuple[str, Source] | None = None  # the file that was read last
         self._chunk = (0, b"")  # (offset, bytes) of it
         self._store: LogsEventStore | None = None
         self._by_path: dict[str, str] = {}
@@ -96,11 +96,11 @@ class SourceLogs:
         self._close_last()
 
     def names(self) -> dict[str, list[str]]:
-        """Log name -> identities of the logs that are there, by the last look."""
+        """Log name -> identities of the existing logs, at the last look."""
         return self._named
 
     def look(self) -> None:
-        """Finds the logs again; what is open stays open. Raises OSError when the directory cannot be listed."""
+        """Finds the logs again; open ones stay open. Raises OSError if the directory cannot be listed."""
         self._logs = self._finder.find()
         self._looked = True
         self._numbers = {identity: number for number, identity in enumerate(self._logs)}
@@ -146,15 +146,15 @@ class SourceLogs:
         self._open, self._chunk = None, (0, b"")
 
     def find(self, places: Sequence[RecordPlace], fits: Fits) -> list[SourceRecord | None]:
-        """Aligned with ``places``; None: no log of that name has a record there that fits.
+        """Aligned with ``places``; ``None`` if no log of that name has a matching record there.
 
-        Raises OSError, when the log directory cannot be listed.
+        Raises OSError if the log directory cannot be listed.
         """
         if not self._looked:
             self.look()
         out: list[SourceRecord | None] = [None] * len(places)
         left = self._try(places, list(range(len(places))), fits, out)
-        if left:  # renamed, rewritten or new since: what is open may be another log by now
+        if left:  # renamed, rewritten or new since: an open file may be another log by now
             self.close()
             self.look()
             self._try(places, left, fits, out)
@@ -163,7 +163,7 @@ class SourceLogs:
     def _try(
         self, places: Sequence[RecordPlace], rows: list[int], fits: Fits, out: list[SourceRecord | None]
     ) -> list[int]:
-        """Reads each row in one candidate after the other. The rows that fit nowhere."""
+        """Reads each row in one candidate after the other. Returns the rows that match nowhere."""
         hopeless: list[int] = []
         tried: dict[int, set[str]] = {row: set() for row in rows}
         while rows:
@@ -185,8 +185,9 @@ class SourceLogs:
         return hopeless
 
     def _candidate(self, place: RecordPlace, tried: set[str]) -> str | None:
-        """First the log with the name that the line gives, as most logs keep theirs; then all of that log name; then
-        any other, as a log may have been moved."""
+        """First the log with the name in the line, as most logs keep theirs; then others with that log name; then any
+        other, as a log may have been moved.
+        """
         if len(tried) >= CANDIDATES_MAX:
             return None
         same = self._by_path.get(_plain(place.file))
@@ -225,25 +226,25 @@ def _plain(path: str) -> str:
     return path.removesuffix(".gz").removesuffix(".zst")
 
 
-NAMES_MAX = 65_536  # log names that are remembered, and logs of one name
-UNWATCHED_NS = 600 * 10**9  # a log that comes and goes within so long an absence of the verifier is not reckoned with
+NAMES_MAX = 65_536  # remembered log names, and logs of one name
+UNWATCHED_NS = 600 * 10**9  # a log that comes and goes while the verifier is absent for this time is not considered
 NAME = "logs.json"
 PRIMARY_BEFORE_NS = 86_400 * 10**9
-"""A primary record is read at most so long before its line is made: it may have waited in the cache."""
+"""The longest time between reading a primary record and making its line: it may have waited in the cache."""
 
-SAVE_NS = 60 * 10**9  # an unchanged state is saved so often: its time shows how long nobody watched
+SAVE_NS = 60 * 10**9  # interval of saving an unchanged state: its time shows how long nobody watched
 
 
 class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
-    """What one side's logs looked like; ``logs.json`` holds one for each side."""
+    """The former state of one side's logs; ``logs.json`` holds one for each side."""
 
-    since_ns: int = 0  # from here on it was watched
+    since_ns: int = 0  # the start of watching
     looked_ns: int = 0  # the last look
     present: dict[str, list[str]] = {}  # log name -> identities
-    gone_ns: dict[str, int] = {}  # log name -> when a log of this name was missed last
+    gone_ns: dict[str, int] = {}  # log name -> when a log of this name was last missed
 
     def looked(self, named: Mapping[str, Sequence[str]], now_ns: int) -> bool:
-        """Notes the logs that are there now. True: what must be remembered has changed."""
+        """Notes the logs that exist now. True if this changed what must be remembered."""
         changed = False
         if not self.since_ns or now_ns - self.looked_ns > UNWATCHED_NS:
             self.since_ns, changed = now_ns, True
@@ -259,10 +260,10 @@ class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
         return changed
 
     def may_be_gone(self, name: str, written_ns: int | None, before_ns: int | None) -> bool:
-        """Whether the log that a line was made from may have been deleted.
+        """True if the log that a line was made from may have been deleted.
 
         ``name``: of the log. ``written_ns``: when the line was made, if it says so; its record was read at most
-        ``before_ns`` earlier (None: unknown).
+        ``before_ns`` earlier (``None``: unknown).
         """
         if name not in self.present:
             return True
@@ -310,8 +311,8 @@ class SourceFinder:
         *,
         patience_ns: int | None,
     ) -> None:
-        """``directory`` is there already; ``logs.json`` lies in it. ``patience_ns``: how long after its first read
-        an event's line is made at most; None: any time.
+        """``directory`` must exist; ``logs.json`` is in it. ``patience_ns``: the longest time between an event's
+        first read and its line; ``None`` means any.
 
         Raises VerifierDamaged.
         """
@@ -328,13 +329,13 @@ class SourceFinder:
             each.close()
 
     def look(self, now_ns: int) -> None:
-        """Notes which logs are there. Call it regularly, even when nothing is checked. Raises OSError."""
+        """Notes which logs exist. Call it regularly, even if nothing is checked. Raises OSError."""
         for logs in self._logs:
             logs.look()
         self._remember(now_ns)
 
     def find(self, lines: Sequence[PublishedLine], now_ns: int) -> list[tuple[FoundSource, FoundSource | None]]:
-        """(foreign, primary) for each line; the latter None where the line names none. Raises OSError."""
+        """(foreign, primary) for each line; the latter is ``None`` if the line names none. Raises OSError."""
         adapter = self.adapter
         foreign = self._logs[0].find(
             [line.source for line in lines], lambda row, found: is_foreign(adapter, found, lines[row])

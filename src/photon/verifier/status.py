@@ -1,4 +1,4 @@
-"""How far a pipeline's slots are verified, read from their files, without a running verifier; and its metrics."""
+"""The verification state of a pipeline's slots, read from files, without a running verifier; and its metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from photon.verifier.service import MISSING_DIR, OWN_DIR, VerifiedPipeline
 from photon.verifier.slot_state import SlotState, state_of
 from photon.verifier.slot_work import OWNED_NAME, read_owned
 
-ALARMS_SHOWN = 20  # alarms of each slot that are shown, newest first
+ALARMS_SHOWN = 20  # per slot, newest first
 
 
 @dataclass(slots=True)
@@ -39,20 +39,20 @@ class SlotStatus:
     checked_lines: int = 0
     unverifiable: int = 0  # lines whose source log is gone, and the last such logs
     gone: list[str] = field(default_factory=list)
-    owned: int = 0  # ids, by the last look at the registry
+    owned: int = 0  # ids, at the last look at the registry
     owned_since_ns: int | None = None
     alarms: list[Alarm] = field(default_factory=list)
-    problem: str = ""  # why the rest is not known
+    problem: str = ""  # why the rest is unknown
 
     @property
     def behind(self) -> int:
-        """Bytes that are published and not checked."""
+        """Bytes that are published but not checked."""
         return self.published - self.checked
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """``verifier``: the live process that verifies this pipeline; None: no process does."""
+    """``verifier``: the live process that verifies this pipeline; ``None`` if there is none."""
 
     verifier: str | None
     slots: list[SlotStatus]
@@ -69,7 +69,7 @@ def status_of(disk: Disk, pipeline: VerifiedPipeline) -> PipelineStatus:
 
 
 def standing(disk: Disk, pipeline: VerifiedPipeline, slots: Sequence[str]) -> int:
-    """How many alarms ``acknowledged`` would end. Raises AlarmsDamaged."""
+    """The number of alarms that ``acknowledged`` would end. Raises AlarmsDamaged."""
     names = slots or _names(disk, pipeline)
     return sum(len(open_alarms(disk, own)) for name in names for own in _own(pipeline, name))
 
@@ -88,7 +88,7 @@ def _names(disk: Disk, pipeline: VerifiedPipeline) -> list[str]:
 
 
 def _own(pipeline: VerifiedPipeline, name: str) -> list[Path]:
-    """Where the verifier's files of a slot may be."""
+    """The possible directories of the verifier's files for a slot."""
     return [pipeline.slots / name / OWN_DIR, pipeline.own / MISSING_DIR / name]
 
 
@@ -119,13 +119,13 @@ def _lengths(disk: Disk, state: Path, found: SlotStatus) -> None:
 
 
 def checked_bytes(published: SlotOutput, checked: CheckedFile) -> int:
-    """How many of the published bytes are checked."""
+    """The number of published bytes that are checked."""
     total = 0
     for file in published.files:
         number, at = checked.places.get(file.kind, (0, 0))
         if file.number < number:
             total += file.length
-        else:  # damaged bytes are passed over with what stands before them
+        else:  # damaged bytes are skipped together with the lines before them
             total += file.readable(min(at, file.length) if file.number == number else 0)[0]
     return total
 

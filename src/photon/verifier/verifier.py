@@ -1,10 +1,10 @@
 """The continuous verifier: reads the durable part of the outputs as they grow and clears tokens (protocol rule 8).
 
-It shares no code with the joiner that wrote them. What it knows of a slot is what the slot publishes: durable.json
-(file -> durable length) and the lines themselves. Per id it asks the registry to clear the line's token by compare,
-so that a late clear cannot hit an id that was reopened meanwhile. Its position is ``cleared.json``, replaced after
-the clears that it speaks of; a crash in between clears again, which changes nothing. The slot reads the same file:
-rolled output may leave its sight once it is cleared to its end.
+It shares no code with the joiner that wrote them. It knows only what the slot publishes: durable.json (file ->
+durable length) and the lines themselves. For each id it asks the registry to clear the line's token by compare, so
+that a late clear cannot affect an id that was reopened meanwhile. Its position is ``cleared.json``, replaced after
+the clears it covers; a crash in between clears again, which changes nothing. The slot reads the same file: it needs a
+rolled file no longer once that is cleared to its end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from photon.outputs.published import read_damaged, readable
 log = get_logger(__name__)
 
 _NEWLINE = 10
-EXAMPLES_MAX = 20  # lines that a report names; the counts are complete
+EXAMPLES_MAX = 20  # lines named in a report; the counts are complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class VerifierLimits:
     clear_timeout_s: float = 5.0
     period_s: float = 0.5
     again_bytes: int = 4 << 20
-    """Of each growing file so much is read once more at a start, for twins of what comes next."""
+    """Bytes of each growing file read once more at a start, to find twins of the lines that follow."""
 
 
 @dataclass(slots=True)
@@ -51,8 +51,8 @@ class VerifierReport:
     cleared: int = 0
     refused: int = 0  # records whose token does not own their id: doubled, or written without a registration
     unreadable: int = 0
-    unknown: int = 0  # clears that nobody answered; the next pass asks again
-    behind_bytes: int = 0  # durable output that is not cleared yet, when the pass ended
+    unknown: int = 0  # clears without an answer; the next pass asks again
+    behind_bytes: int = 0  # durable output not cleared yet at the end of the pass
     examples: list[str] = field(default_factory=list)
 
     def add(self, other: VerifierReport) -> None:
@@ -91,12 +91,12 @@ class OutputShort(PhotonError):
 
 
 class Findings(Protocol):
-    """Is told what the lines are, as they are read; some again after a crash, or when the registry was silent."""
+    """Receives the lines as they are read; some again after a crash, or if the registry did not answer."""
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None: ...
 
     def cleared(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
-        """Receives lines once all of them are done with, in order; again only after a crash."""
+        """Receives lines once all of them are finished, in order; again only after a crash."""
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None: ...
 
@@ -123,7 +123,7 @@ class _Block:
 
 @dataclass(eq=False)
 class Verifier:
-    """Clears what one slot has published.
+    """Clears the published output of one slot.
 
     ``slot_state`` holds the slot's durable.json; the verifier keeps its own files in ``verifier/`` there.
     """
@@ -155,7 +155,7 @@ class Verifier:
             await until(stop, self.limits.period_s)
 
     async def run_once(self) -> VerifierReport:
-        """One pass over all that is durable now. Raises VerifierDamaged, PublishedDamaged."""
+        """One pass over all durable output. Raises VerifierDamaged, PublishedDamaged."""
         report = VerifierReport()
         durable = self._read_durable()
         damaged = read_damaged(self.disk, self.slot_state)
@@ -196,7 +196,7 @@ class Verifier:
                     raise OutputShort(self.output / name, end, length)
                 parsed.add(self._parse(name, end, block, report))
                 end += len(block)
-                await asyncio.sleep(0)  # others wait for this thread
+                await asyncio.sleep(0)  # other tasks wait for this thread
             if not await self._clear(name, parsed, report):
                 break
             if self.findings is not None:
@@ -206,7 +206,7 @@ class Verifier:
             self._save(positions)
 
     def _block(self, name: str, at: int, length: int) -> bytes:
-        """Whole lines from ``at`` on, never beyond the durable length; all that is left where no line ends."""
+        """Whole lines from ``at`` on, never beyond the durable length; everything left if no line ends."""
         size = self.limits.block_bytes
         while True:
             block = self.disk.read(self.output / name, at, min(size, length - at))
@@ -218,7 +218,9 @@ class Verifier:
             size *= 2
 
     def _again(self, positions: dict[str, int], damaged: Sequence[DamagedRange]) -> None:
-        """Shows the lines before these positions once more: who looks for twins has forgotten them."""
+        """Shows the lines before these positions once more: after a restart the search for twins has
+        forgotten them.
+        """
         assert self.findings is not None
         for name, end in positions.items():
             gap = max((each.end for each in damaged if each.file == name and each.start < end), default=0)
@@ -241,7 +243,7 @@ class Verifier:
         return _columns(at, block, bad)
 
     async def _clear(self, name: str, block: _Block, report: VerifierReport) -> bool:
-        """Clears the ids of a block; False when some of them are unknown, and the block is to be read again."""
+        """Clears the ids of a block; False if some are unknown, and the block must be read again."""
         known = True
         refs = block.refs
         digests = self.digester.digests(refs.event_ids)
@@ -297,12 +299,12 @@ class Verifier:
 
 
 def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
-    """The lines of a block that begins at ``at``. ``bad`` receives those that are no output records."""
+    """The lines of a block that begins at ``at``. ``bad`` receives those that are not output records."""
     try:
         refs = read_block(block, parse=True)
     except EnvelopeError:
         return _each(at, block, bad)
-    if len(refs.event_ids) != block.count(b"\n"):  # some are about records that are no events
+    if len(refs.event_ids) != block.count(b"\n"):  # some are about records that are not events
         return _each(at, block, bad)
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (at + 1)
     return _Block(refs, [at, *ends[:-1].tolist()])

@@ -1,9 +1,9 @@
-"""From samples of a pipeline to its watermarks. Pure: no files, no clock.
+"""Computes a pipeline's watermarks from samples. Pure: no files, no clock.
 
-A sample asks in this order: the dispatcher, what it has read and what has no verdict; then each slot, what it has
-taken up and not shown to readers; then what is published. An event goes this way, too. So at any time each event that
-is not published is seen in one of the places, or was not read: the least of what they say is a watermark for the end
-of what is published, without any lock. Asked in another order an event may be missed on its way.
+A sample asks in this order: the dispatcher for its read position and events without a verdict; then each slot for
+accepted records not yet shown to readers; then for the end of the published output. Events move in the same order. So
+each unpublished event is seen in one of these places, or was not read: the least of their answers is a watermark for
+the end of the published output, without any lock. In another order an event on its way might be missed.
 
     exact       the least of all of them, and of what may still be written into the logs: a promise of the user's,
                 ``written_within``. Late is what breaks the promise; it is counted.
@@ -29,12 +29,12 @@ PERCENTILE = 0.99
 HALF_LIFE_S = 60.0  # of a record's weight in the lateness
 STEPS_A_DOUBLING = 8
 BUCKETS = 400
-SILENT_NS = 10 * NS_PER_S  # a dispatcher that runs says something twice a second
-PAIRS_KEPT = 4096  # in memory, to find what is late
+SILENT_NS = 10 * NS_PER_S  # a running dispatcher reports twice a second
+PAIRS_KEPT = 4096  # in memory, to find late records
 
 
 class Asked(Protocol):
-    """What a dispatcher's state says of one moment (``photon.dispatcher.undecided``)."""
+    """The dispatcher's state at one moment (``photon.dispatcher.undecided``)."""
 
     @property
     def said_ns(self) -> int: ...
@@ -51,13 +51,15 @@ class Asked(Protocol):
     def before(self, time_ns: int) -> int: ...
 
 
-ANY_NS = -NEVER_NS  # what a slot says that found, at its start, records it may not have shown: of any time
+ANY_NS = -NEVER_NS  # a slot's answer if its start found records that it may not have shown: any time
 
 
 @dataclass(frozen=True, slots=True)
 class SlotShown:
-    """What a slot said. ``unshown_ns``: the oldest event time of what it has not shown; None: nothing is known, and
-    ``problem`` says why."""
+    """A slot's answer.
+
+    ``unshown_ns``: the oldest event time that it has not shown; ``None`` means unknown, and ``problem`` says why.
+    """
 
     slot: str
     unshown_ns: int | None
@@ -66,7 +68,7 @@ class SlotShown:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Of one pipeline, asked in the order of its fields."""
+    """A sample of one pipeline, asked in the order of its fields."""
 
     at_ns: int
     undecided: Asked
@@ -76,13 +78,13 @@ class Sample:
 
 @dataclass(slots=True)
 class Lateness:
-    """How far behind the newest pair before them records are published: a histogram that forgets. Seconds."""
+    """How far behind the newest pair before them records are published, in seconds: a histogram that forgets."""
 
     _weights: np.ndarray[tuple[int], np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(BUCKETS))
     _at_s: float = float("-inf")
 
     def add(self, late_ns: I64, now_s: float) -> None:
-        """``late_ns``: at most 0 where a record is not behind."""
+        """``late_ns``: 0 or less if a record is not behind."""
         self._forget(now_s)
         seconds = np.maximum(late_ns, 0) / NS_PER_S
         buckets = np.minimum(np.ceil(np.log2(seconds + 1) * STEPS_A_DOUBLING), BUCKETS - 1).astype(np.int64)
@@ -94,7 +96,9 @@ class Lateness:
         self._at_s = now_s
 
     def quantile_s(self, share: float = PERCENTILE) -> float:
-        """So late, or less, is this share of the records; rather too much than too little. 0: there were none."""
+        """The lateness that this share of the records does not exceed; rather too large than too small. 0 if there
+        were none.
+        """
         sums = np.cumsum(self._weights)
         if sums[-1] < 1e-6:
             return 0.0
@@ -108,11 +112,14 @@ def floored(time_ns: int) -> int:
 
 
 class Watermarks:
-    """Of one pipeline. ``within_ns``: a line is in its log so long after its event time at the latest, clocks'
-    uncertainty included; None: nothing is promised, and ``exact`` is never known."""
+    """The watermarks of one pipeline.
+
+    ``within_ns``: the longest time from a line's event time until it is in its log, including the clocks'
+    uncertainty; ``None`` means that nothing is promised, and ``exact`` is never known.
+    """
 
     def __init__(self, within_ns: int | None, pairs: Sequence[Pair] = (), late: Sequence[Late] = ()) -> None:
-        """``pairs``, ``late``: as journaled before, oldest first."""
+        """``pairs``, ``late``: as journaled earlier, oldest first."""
         self._within_ns = within_ns
         self._pairs = list(pairs[-PAIRS_KEPT:])
         self.lateness = Lateness()
@@ -120,7 +127,7 @@ class Watermarks:
         self._counted: dict[str, int] = {}
         for each in late:
             self._counted[each.file] = max(each.end, self._counted.get(each.file, 0))
-        self._leasts = [ANY_NS] * len(self._pairs)  # what the percentile of each pair was taken from
+        self._leasts = [ANY_NS] * len(self._pairs)  # the value from which each pair's percentile was taken
         self._least_ns: int | None = None
 
     @property
@@ -148,17 +155,18 @@ class Watermarks:
         return Pair(sample.at_ns, exact_ns, percentile_ns, waiting, _further(last, sample.cursor), held_by)
 
     def _waiting(self, sample: Sample, before_ns: int) -> int:
-        """How many events before a time are still to be published: those without a verdict, and one of each slot that
-        has some to show, or is not heard."""
+        """The number of events before a time still to be published: those without a verdict, and one for each slot
+        that has some to show, or does not answer.
+        """
         undecided, last = sample.undecided, self.last
         waiting = undecided.before(before_ns)
         waiting += sum(each.unshown_ns is None or each.unshown_ns < before_ns for each in sample.slots)
         if last is not None and (undecided.read_ns is None or undecided.read_ns < before_ns):
-            return max(waiting, last.waiting)  # its memory is gone, or an older one: it reads again what it knew of
+            return max(waiting, last.waiting)  # its memory is gone, or older: it reads again events that it knew
         return waiting
 
     def held(self, at_ns: int, why: str) -> Pair | None:
-        """There is nobody to ask: what held goes on to hold. None: nothing was known before."""
+        """Used if there is nobody to ask: the last pair stays valid. ``None`` if there was none."""
         return None if self.last is None else replace(self.last, at_ns=at_ns, held_by=(why,))
 
     def _holders(self, sample: Sample, shown_ns: int, silent: Sequence[SlotShown]) -> list[str]:
@@ -181,7 +189,7 @@ class Watermarks:
         return found
 
     def journaled(self, pair: Pair) -> None:
-        """It is in the journal: from now on it holds."""
+        """Notes that the pair is in the journal: from now on it is valid."""
         self._pairs.append(pair)
         self._leasts.append(ANY_NS if self._least_ns is None else self._least_ns)
         if len(self._pairs) >= 2 * PAIRS_KEPT:
@@ -189,8 +197,10 @@ class Watermarks:
 
     # -- published lines -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: I64, now_s: float) -> Late | None:
-        """Lines of an output file, in their order; they come once, or again after a crash. What of them is late and
-        was not counted: to be journaled, and then given to ``count``."""
+        """Takes lines of an output file, in order; each comes once, or again after a crash.
+
+        Returns the late ones not counted yet, to be journaled and then given to ``count``.
+        """
         if not len(times_ns):
             return None
         at = np.array(offsets, np.int64)
@@ -232,8 +242,7 @@ def _later(before_ns: int | None, now_ns: int) -> int:
 
 
 def _further(last: Pair | None, cursor: Cursor) -> Cursor:
-    """A power cut may take back that something was published, until the slot's next start. Of a slot that is retired
-    nothing more is read."""
+    """A power cut may revert a publication until the slot's next start. Nothing more is read of a retired slot."""
     before = {} if last is None else last.cursor.positions
     return Cursor({log: max(at, before.get(log, at)) for log, at in cursor.positions.items()})
 

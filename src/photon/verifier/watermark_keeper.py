@@ -1,4 +1,6 @@
-"""Samples a pipeline and journals its watermarks, beside its continuous verifier: one process a pipeline."""
+"""Samples a pipeline and journals its watermarks, in parallel with its continuous verifier: one process
+per pipeline.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,27 @@ from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Journal, Late, Pair, pairs_of
 from photon.verifier.watermark import Asked, Sample, SlotShown, Watermarks
 
-PERIOD_S = 1.0  # it is sampled so often where nothing is heard of changes,
-GAP_S = 0.25  # and not more often than this
+PERIOD_S = 1.0  # the sampling interval without any notice of changes,
+GAP_S = 0.25  # and the least interval
 
 log = get_logger(__name__)
 
 
 def within_ns(settings: Settings, join: str) -> int | None:
-    """How long after its event time, by any clock, a line is in its log; None: nothing is promised."""
+    """The longest time from a line's event time, by any clock, until it is in its log; ``None`` if nothing is
+    promised.
+    """
     within = settings.join[join].written_within
     return None if within is None else int((within + settings.clock.uncertainty) * NS_PER_S)
 
 
 class WatermarkKeeper:
-    """``undecided``: what the dispatcher says, as of one moment, None while it has said nothing; ``slots``: then asks
-    each slot that may still publish; ``cursor``: the end of what is published. ``within_ns``: as ``Watermarks``.
-    ``timed`` false: the events have no time of their own, so there never is a watermark."""
+    """Keeps a pipeline's watermarks.
+
+    ``undecided``: the dispatcher's state at one moment, ``None`` until it has reported; ``slots``: then asks each
+    slot that may still publish; ``cursor``: the end of the published output. ``within_ns``: as in ``Watermarks``.
+    ``timed`` false: the events have no time of their own, so there never is a watermark.
+    """
 
     def __init__(
         self,
@@ -54,12 +61,12 @@ class WatermarkKeeper:
         self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
         self._undecided, self._slots, self._cursor = undecided, slots, cursor
         self.watermarks = Watermarks(within_ns)
-        self.woken = asyncio.Event()  # to be set when the dispatcher has said something new
+        self.woken = asyncio.Event()  # to be set when the dispatcher has reported something new
         self._timed = timed
         self._said = ""
 
     def open(self) -> None:
-        """Once nobody else keeps these. Raises OSError."""
+        """Call it once no other process keeps these. Raises OSError."""
         self._journal = Journal(self._disk, self._state)
         entries = self._journal.begin()
         late = [each for each in entries if isinstance(each, Late)]
@@ -81,7 +88,7 @@ class WatermarkKeeper:
         self._journal.close()
 
     async def pass_(self) -> None:
-        """One sample, and what follows from it. What fails is told once, and holds the watermarks back."""
+        """Takes one sample and its pair. A failure is reported once, and delays the watermarks."""
         said, pair = "", None
         try:
             pair = await self._sample()
@@ -106,7 +113,7 @@ class WatermarkKeeper:
             if asked is None:
                 return self.watermarks.held(at_ns, "its dispatcher has not said anything yet")
             slots = await self._slots()
-            # Without a pause until the pair is journaled: what is published meanwhile is compared with it.
+            # No pause until the pair is journaled: lines published meanwhile are compared with it.
             return self.watermarks.take(Sample(at_ns, asked, slots, self._cursor()))
 
     # -- what it says ------------------------------------------------------------------------------------------------
@@ -129,7 +136,7 @@ class WatermarkKeeper:
 
     # -- what is published -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
-        """Lines of an output file that are published, once, or again after a crash."""
+        """Takes published lines of an output file, once, or again after a crash."""
         times = np.array(times_ns, np.int64)
         late = self.watermarks.published(file, offsets, times, self._clock.monotonic())
         if late is not None:
@@ -146,7 +153,7 @@ class WatermarkKeeper:
 
 @dataclass(frozen=True, slots=True)
 class OnlyTimes:
-    """Of what a verifier finds, only the event times. Implements ``verifier.Findings``."""
+    """Keeps only the event times of a verifier's findings. Implements ``verifier.Findings``."""
 
     cleared: Callable[[str, Sequence[int], Sequence[int]], None]
 
