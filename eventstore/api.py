@@ -1,4 +1,4 @@
-"""What a joiner may ask of the EventStore; the gRPC client and the embedded store both offer it."""
+"""The interface between joiner and EventStore, implemented by the gRPC client and the embedded store."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from photon.batch.records import Records
 from photon.config.clock import NEVER_NS
 
 ALL_BUT_ENDS_NS = NEVER_NS - 1
-"""As ``read_past_ns``: with --once all there is has been read, but last lines that may be half written. A primary
-event may stand there, so nothing is ABSENT for ever in this run."""
+"""A ``read_past_ns`` for --once: everything has been read, except last lines that may be half written.
+
+A primary event may be in one of those, so nothing becomes ABSENT in this run.
+"""
 
 SET_MAX = 1000  # records of one key that an event may be joined with
-SET_BYTES_MAX = 16 << 20  # bytes of theirs: what one answer of a store can carry
+SET_BYTES_MAX = 16 << 20  # total bytes of such a set: the limit of a store's answer
 
 
 class LookUpCode(enum.IntEnum):
-    UNAVAILABLE = 0  # it cannot say now (a log is missing, a map is down): try again
+    UNAVAILABLE = 0  # unknown now (a log is missing, a map is down): try again
     FOUND = 1
-    NOT_YET = 2  # not seen, but the reader has not passed the point that was asked about
-    ABSENT = 3  # not there, and everything written up to the time that was asked about has been read
+    NOT_YET = 2  # not seen, but the reader has not passed the requested point
+    ABSENT = 3  # not there, and everything written up to the requested time has been read
     TOO_MANY = 4  # more records have the key than one event may be joined with (``whole_sets``)
-    GONE = 5  # as UNAVAILABLE, and the log's file is gone: trying again soon does not help
+    GONE = 5  # like UNAVAILABLE, but the log's file is gone: an early retry does not help
 
 
 class PrimaryPlace(NamedTuple):
@@ -43,12 +45,14 @@ class EventLookUps:
     """The answers of one look-up, aligned with its keys."""
 
     codes: bytes  # n x LookUpCode
-    found: Records  # of the rows that are FOUND, in their order
+    found: Records  # of the FOUND rows, in order
     ambiguous: Mapping[int, PrimaryPlace] = field(default_factory=dict)
-    """Row -> where another primary record of its key stands, with other bytes."""
+    """Row -> place of another primary record with its key but other bytes."""
     counts: U32 | None = None
-    """Of each row that is FOUND, how many of the records are its; None: one. Where ``Matching.whole_sets``, all that
-    its key has, in file order."""
+    """For each FOUND row its number of records; ``None`` means one each.
+
+    With ``Matching.whole_sets`` these are all records of its key, in file order.
+    """
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -59,7 +63,7 @@ class EventLookUps:
         records: Sequence[PrimaryRecord | None],
         ambiguous: Mapping[int, PrimaryPlace] = MappingProxyType({}),
     ) -> EventLookUps:
-        """``records[row]`` is set exactly where ``answers[row]`` is FOUND."""
+        """``records[row]`` is set exactly if ``answers[row]`` is FOUND."""
         return EventLookUps(bytes(answers), Records.of([each for each in records if each is not None]), ambiguous)
 
     @staticmethod
@@ -68,7 +72,7 @@ class EventLookUps:
 
     @staticmethod
     def concat(parts: Sequence[EventLookUps]) -> EventLookUps:
-        """One look-up out of several, in their order."""
+        """Merges several look-ups into one, in order."""
         if len(parts) == 1:
             return parts[0]
         ambiguous: dict[int, PrimaryPlace] = {}
@@ -83,7 +87,7 @@ class EventLookUps:
         return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous, counts)
 
     def per_row(self) -> U32:
-        """``counts``, written out."""
+        """``counts``, with ``None`` expanded."""
         return np.ones(len(self.found), np.uint32) if self.counts is None else self.counts
 
     def rows(self) -> RowIndexes:
@@ -91,7 +95,7 @@ class EventLookUps:
 
     @property
     def answers(self) -> list[LookUpCode]:
-        """``codes`` as names: slow, for few keys."""
+        """``codes`` as enumeration members: slow, for few keys."""
         return [LookUpCode(code) for code in self.codes]
 
     @property
@@ -103,8 +107,8 @@ class EventLookUps:
 class KeyArrivals(NamedTuple):
     """Keys that look-ups have missed and that are in the map now."""
 
-    epoch: int  # of this start of the store; numbers mean nothing in another one
-    next: int  # the number to ask on from
+    epoch: int  # identifies this start of the store; numbers are meaningless in another one
+    next: int  # the number to continue from
     keys: list[bytes]
     lost: bool = False
     """Arrivals before ``next`` are not known: the client has to ``seek`` all keys that it waits for."""
@@ -112,12 +116,14 @@ class KeyArrivals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the primary logs of a join have been read."""
+    """The reading progress of a join's primary logs."""
 
     read_past_ns: int
-    """All bytes written before this time have been read; NEVER_NS: all there will ever be (--once),
-    ALL_BUT_ENDS_NS: but for last lines that wait for their ends."""
-    read_past_age_ns: int = 0  # how long ago that time was as the answer was given, by a clock that nothing sets
+    """All bytes written before this time have been read.
+
+    NEVER_NS: everything there will ever be (--once); ALL_BUT_ENDS_NS: everything except unfinished last lines.
+    """
+    read_past_age_ns: int = 0  # the age of that time when the answer was given, by a clock that nobody sets
     events: int = 0
     bytes_read: int = 0
     bytes_known: int = 0
@@ -126,31 +132,31 @@ class Progress:
     cache_hits: int = 0
     cache_misses: int = 0
     files: int = 0
-    missing_logs: int = 0  # logs that look-ups led to and that cannot be read, without those given up
-    missing_keys: int = 0  # keys asked for that stand in them, at least
-    log_reads: int = 0  # places looked at in primary logs since the start
+    missing_logs: int = 0  # unreadable logs that look-ups led to, except those given up
+    missing_keys: int = 0  # requested keys that are in them, at least
+    log_reads: int = 0  # places read in primary logs since the start
     log_bytes: int = 0  # bytes read for them, uncompressed
-    cache_bytes: int = 0  # what the cache holds, in this process and in cache nodes as last heard
-    cache_evictions: int = 0  # segments that had to go since the start of the process that held them
-    now_ns: int = 0  # what the store's clock showed as the answer was given; 0: it was not reached yet
-    ambiguous: int = 0  # keys that look-ups have found several different primary events for, since the start
-    ambiguous_example: str = ""  # the first of them: a line for a person
-    unended: str = ""  # which last lines wait for their ends, and what to do; empty: none
-    sought_keys: int = 0  # keys that were asked for in vain, and are remembered
-    sought_dropped: int = 0  # of such keys, those forgotten for want of room
-    sought_came: int = 0  # of such keys, those that came
+    cache_bytes: int = 0  # size of the cache, in this process and in cache nodes when last heard
+    cache_evictions: int = 0  # segments evicted since the start of the process that held them
+    now_ns: int = 0  # the store's clock when the answer was given; 0 if the store was not reached yet
+    ambiguous: int = 0  # keys for which look-ups have found several different primary events since the start
+    ambiguous_example: str = ""  # the first of them: a line for people
+    unended: str = ""  # the unfinished last lines, and what to do about them; empty if there are none
+    sought_keys: int = 0  # remembered keys that were not found
+    sought_dropped: int = 0  # such keys that were forgotten for lack of room
+    sought_came: int = 0  # such keys that arrived
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """How far one primary log has been read."""
+    """The reading progress of one primary log."""
 
     path: str  # relative to the log directory
     identity: str
     offset: int  # uncompressed bytes read
     bytes_read: int  # of bytes_known, on disk
-    bytes_known: int  # size of its file as last seen; 0 when it is gone
-    read_past_ns: int  # all that was written to it before then has been read
+    bytes_known: int  # size of its file when last seen; 0 if it is gone
+    read_past_ns: int  # everything written to it before this time has been read
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +164,19 @@ class UnavailableLog:
     path: str  # where it was last seen
     identity: str
     why: str  # one line
-    keys: int  # keys asked for that stand in it, at least
-    since_ns: int  # when a look-up first met it so
-    present: bool = False  # there is a file of this identity
+    keys: int  # requested keys that are in it, at least
+    since_ns: int  # when a look-up first found it unavailable
+    present: bool = False  # a file of this identity exists
     forgotten: bool = False  # given up: its keys count as absent
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What an operator sees in addition to ``Progress``."""
+    """An operator's view, in addition to ``Progress``."""
 
     progress: Progress
     sources: tuple[SourceProgress, ...] = ()  # by path
-    unavailable: tuple[UnavailableLog, ...] = ()  # by path, given up ones included
+    unavailable: tuple[UnavailableLog, ...] = ()  # by path, including those given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +184,14 @@ class Forgotten:
     """Logs that were given up, or would be."""
 
     logs: tuple[UnavailableLog, ...] = ()
-    refused: tuple[str, ...] = ()  # one line each: which of the asked logs are not given up, and why
+    refused: tuple[str, ...] = ()  # one line each: requested logs that are not given up, and why
 
 
 class EventStore(Protocol):
-    """Answers key -> primary event. Where a key occurs twice ``Adapter.primary_duplicates`` says who wins."""
+    """Answers key -> primary event. If a key occurs more than once, ``Adapter.primary_duplicates`` decides."""
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """``as_of[i]`` (ns): the time up to which all primary bytes must have been read for a miss to be ABSENT."""
+        """``as_of[i]`` (ns): the time up to which all primary bytes must have been read before a miss is ABSENT."""
 
     async def progress(self) -> Progress: ...
 
@@ -196,12 +202,16 @@ class ArrivalNotices(Protocol):
     """Tells clients that wait for primary events when these arrive (``awaited_keys``)."""
 
     async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
-        """Arrivals after ``number`` of ``epoch`` (0: none is known), or the first ones within ``wait_s``
-        seconds. None: unknown just now, or this store does not tell."""
+        """Arrivals after ``number`` of ``epoch`` (0 if none is known), or the first ones within ``wait_s`` seconds.
+
+        ``None`` means unknown just now, or that this store does not report arrivals.
+        """
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """Rows of the keys that may be there; ``arrived`` reports the others when they come. None: unknown
-        just now."""
+        """Rows of the keys that may be there; ``arrived`` reports the others when they come.
+
+        ``None`` means unknown just now.
+        """
 
 
 class OperatedStore(EventStore, ArrivalNotices, Protocol):
@@ -210,5 +220,7 @@ class OperatedStore(EventStore, ArrivalNotices, Protocol):
     async def details(self) -> Details: ...
 
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
-        """Gives up logs (paths or identities) whose files are gone: what stands in them counts as absent until they
-        are back. Without ``apply`` it is only said what would be given up."""
+        """Gives up logs (paths or identities) whose files are gone: their records count as absent until they return.
+
+        Without ``apply`` it only reports what would be given up.
+        """

@@ -1,19 +1,19 @@
-"""Keys that look-ups missed, and which of them have arrived: this wakes the events that wait for them.
+"""Keys that look-ups missed, and those that have arrived since: this wakes the events that wait for them.
 
-Theory of operation. A look-up that does not find a key notes its hash here; the reader compares each block that the
-file map has taken in with what was noted, and a key in both has *arrived*. Arrivals are numbered and kept in a ring;
-a client asks for those since a number (``since``). Numbers hold within one *epoch*, one start of the store. A client
-with a number of another epoch, or of what has left the ring, has lost its place: it seeks all that it waits for once
-(``ArrivalNotices.seek``), which notes the keys again.
+Theory of operation. A look-up that does not find a key notes its hash here; the reader compares each block added to
+the file map with the noted hashes, and a key in both has *arrived*. Arrivals are numbered and kept in a ring; a
+client asks for those since a number (``since``). Numbers are valid within one *epoch*, one start of the store. A
+client with a number of another epoch, or of arrivals no longer in the ring, has lost its place: it seeks all keys
+that it waits for once (``ArrivalNotices.seek``), which notes the keys again.
 
-A block may be read between the moment when a look-up asks the map and that when its misses are noted here; so the
-last blocks' hashes are kept, and misses are compared with those read since their look-up began. Where so many were
-read that not all of these are kept (``forgot``), the map is asked once more, now that the misses are noted.
+A block may be read after a look-up asks the map and before its misses are noted here; so the hashes of recent blocks
+are kept, and misses are compared with those read since their look-up began. If too many were read to keep them all
+(``forgot``), the map is asked once more, now that the misses are noted.
 
-Nothing depends on this for correctness. A collision of hashes wakes an event in vain; back-off finds what is
-forgotten here (the oldest where there are too many, and what nobody asked for in an hour or two).
+Nothing depends on this for correctness. A collision of hashes wakes an event in vain; back-off finds keys forgotten
+here (the oldest if there are too many, and those not asked for in an hour or two).
 
-Cost: 16 bytes a key, in columns; a block is searched as a whole. Any thread may call.
+Cost: 16 bytes per key, in columns; a block is searched as a whole. Any thread may call.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from photon.eventstore.index import I64, U64, RunIndex, hash_keys, sorted_run
 
 AWAITED_MAX = 1_000_000
 GENERATION_S = 3600.0
-"""A key is forgotten when nobody has asked for it for one to two of these: no back-off is longer than one."""
-RING_KEYS, RING_BYTES = 50_000, 8 << 20  # of keys that came, kept for those who ask; the second for their bytes
-RECENT_HASHES = 500_000  # of the last blocks: half a second of reading at full speed, and many seconds of keeping up
-ALIVE, GONE = np.uint64(1), np.uint64(0)  # in the place of a location: still sought, or it has come
+"""A key is forgotten if it was not asked for during one to two of these: no back-off is longer than one."""
+RING_KEYS, RING_BYTES = 50_000, 8 << 20  # arrived keys kept for clients, and the limit of their bytes
+# of recent blocks: half a second of reading at full speed, and many seconds of normal operation
+RECENT_HASHES = 500_000
+ALIVE, GONE = np.uint64(1), np.uint64(0)  # in place of a location: still sought, or arrived
 
 
 class AwaitedCounts(NamedTuple):
@@ -44,7 +45,7 @@ class AwaitedCounts(NamedTuple):
 
 
 class _Generation:
-    """Hashes noted in one span of time, each once. A run's locations say which of them are still sought."""
+    """Hashes noted in one span of time, each once. A run's locations tell which of them are still sought."""
 
     def __init__(self, begun: float) -> None:
         self.begun = begun
@@ -55,7 +56,7 @@ class _Generation:
         return len(self._index)
 
     def renewed(self, hashes: U64) -> U64:
-        """Marks as sought again those of some ascending hashes that are known here; returns the others."""
+        """Marks those of some ascending hashes that are known here as sought again; returns the others."""
         for run in self._index.asked_runs():
             if len(at := _common(hashes, run.hashes)):
                 places = np.searchsorted(run.hashes, hashes[at])
@@ -65,7 +66,7 @@ class _Generation:
         return hashes
 
     def add(self, hashes: U64) -> None:
-        """Ascending ones, none of which it knows (``renewed``)."""
+        """Adds ascending hashes, none of which it knows (``renewed``)."""
         self.alive += len(hashes)
         self._index.insert(sorted_run(hashes, np.full(len(hashes), ALIVE)))
 
@@ -103,10 +104,10 @@ class AwaitedKeys:
         return self._blocks
 
     def missed(self, keys: Sequence[bytes], mark: int) -> bool:
-        """Notes what a look-up that began at ``mark`` did not find. True: some of it has arrived since."""
+        """Notes the keys not found by a look-up that began at ``mark``. True if some have arrived since."""
         hashes = hash_keys(keys)
         with self._lock:
-            # From the newest on: there are tens of thousands where blocks are small.
+            # Newest first: there are tens of thousands if blocks are small.
             since = [block for _, block in takewhile(lambda recent: recent[0] > mark, reversed(self._recent))]
             ascending = np.unique(hashes)
             came = [ascending[_common(ascending, block)] for block in since]
@@ -116,19 +117,22 @@ class AwaitedKeys:
             return self._has_come(np.unique(np.concatenate(came)), keys, hashes)
 
     def forgot(self, mark: int) -> bool:
-        """Whether blocks read since ``mark`` are no longer kept, so that ``missed`` could not compare with them."""
+        """True if blocks read since ``mark`` are no longer kept, so that ``missed`` could not compare with them."""
         with self._lock:
             return self._blocks > mark and self._recent[0][0] > mark + 1
 
     def come(self, keys: Sequence[bytes]) -> None:
-        """Reports as arrived what was missed and is in the map after all."""
+        """Reports missed keys as arrived that are in the map after all."""
         if len(keys):
             with self._lock:
                 hashes = hash_keys(keys)
                 self._has_come(np.unique(hashes), keys, hashes)
 
     def read(self, keys: Sequence[bytes], hashes: U64, order: I64) -> bool:
-        """The map has taken in these; ``hashes``, ascending, are those of ``keys[order]``. Whether any was sought."""
+        """Notes keys added to the map; ``hashes``, ascending, are those of ``keys[order]``.
+
+        True if any was sought.
+        """
         if not len(hashes):
             return False
         with self._lock:
@@ -195,7 +199,7 @@ class AwaitedKeys:
 
 
 def _common(one: U64, other: U64) -> I64:
-    """Where in ``one`` hashes stand that ``other`` has too. Both ascending; the shorter one is searched for."""
+    """The indexes in ``one`` of hashes that ``other`` has, too. Both ascending; the shorter one is searched for."""
     if not len(one) or not len(other):
         return np.empty(0, dtype=np.int64)
     if len(one) <= len(other):

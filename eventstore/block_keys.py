@@ -1,6 +1,6 @@
-"""The keys of a block's records: found at once, hashed, and in the order that the cache and the file map want.
+"""The keys of a block's records: found at once, hashed, and in the order that the cache and the file map need.
 
-What an adapter raises is kept to the record that it raised on.
+An adapter's exception affects only the record that caused it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def record_at(data: bytes, start: int) -> bytes:
 
 
 Key = bytes | Fault | None
-"""A primary record's key; ``None``: it has none; ``Fault``: the adapter failed on it, so its key is not known."""
+"""A primary record's key; ``None`` means that it has none, ``Fault`` that the adapter failed on it, so that its key
+is unknown.
+"""
 
 
 def key_of(adapter: Adapter, record: bytes, file: LogFile) -> Key:
@@ -46,13 +48,13 @@ def keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> Sequence[Key]
         return [line.removesuffix(b"\r") for line in data.split(b"\n")[:-1]]
 
     keys: object = None
-    if adapter.defines("primary_keys"):  # else it is the loop below
+    if adapter.defines("primary_keys"):  # otherwise this is the loop below
         keys = guard.many(lambda: adapter.primary_keys(data, file), cut=lines)
-    if type(adapter) is ConfiguredAdapter and isinstance(keys, list):  # gives them right by construction
+    if type(adapter) is ConfiguredAdapter and isinstance(keys, list):  # its keys are right by construction
         return keys
     if isinstance(keys, list | tuple) and len(keys) == data.count(b"\n") and not any(map(_key_fault, keys)):
-        return [key or None for key in keys]  # an empty key names nothing
-    # One record that the adapter fails on must not take the others with it.
+        return [key or None for key in keys]  # an empty key is not a key
+    # One record on which the adapter fails must not affect the others.
     return _keys_alone(guard, lines(), file, ends=True)
 
 
@@ -72,8 +74,8 @@ def _key_fault(key: object) -> str:
 
 
 def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple[Sequence[Key], I64]:
-    """The keys of a block, and where each line begins: found in one scan where adapter and format allow it."""
-    if type(adapter) is ConfiguredAdapter:  # another class may mean something else by its keys
+    """The keys of a block, and the begin of each line: found in one scan if adapter and format allow it."""
+    if type(adapter) is ConfiguredAdapter:  # another class may define keys differently
         found = Guard(adapter).many(lambda: adapter.located_primary_keys(data, file))
         if found is not None and not isinstance(found, Fault):
             return found
@@ -83,14 +85,14 @@ def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class BlockKeys:
-    """The n records of a block that have a key. ``bad``: the number of those without one, ``failed`` included."""
+    """The n records of a block that have a key. ``bad``: the number of those without one, including ``failed``."""
 
     keys: Sequence[bytes]  # in block order
-    starts: I64  # in block order: where they begin in the block
+    starts: I64  # in block order: the begins of the records in the block
     hashes: U64  # ascending
     order: I64  # hashes[i] is of keys[order[i]]
     bad: int
-    failed: Sequence[tuple[int, str]] = ()  # (where a record begins in the block, why its key is not known)
+    failed: Sequence[tuple[int, str]] = ()  # (the record's begin in the block, why its key is unknown)
 
 
 def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
@@ -112,7 +114,7 @@ def block_keys(adapter: Adapter, data: bytes, file: LogFile) -> BlockKeys:
 
 
 def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: bytes, file: LogFile) -> None:
-    """Raises AdapterError where a record's key differs when it is asked for alone."""
+    """Raises AdapterError if a record's key differs when it is computed alone."""
     rows = [at for at in rows_due(adapter, "primary", len(keys)) if not isinstance(keys[at], Fault)]
     alone = _keys_alone(Guard(adapter), [record_at(data, int(starts[at])) for at in rows], file)
     for at, key in zip(rows, alone, strict=True):
@@ -121,14 +123,16 @@ def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: byt
 
 
 class KeyFinder(Protocol):
-    """One thread gives, takes and closes."""
+    """One thread calls give, found and close."""
 
     def give(self, block: Block) -> None:
         """Queues a block whose keys ``found`` returns later."""
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
-        """Blocks in the order they were given, each once, with their keys; ``everything``: all that were given, else
-        a few of the last may stay for the next call."""
+        """Blocks with their keys, in the order given, each once.
+
+        With ``everything`` all blocks given so far; otherwise some of the last may be left for the next call.
+        """
 
     def close(self) -> None:
         """May be called again; nothing may be given afterwards."""

@@ -1,4 +1,4 @@
-"""The embedded file map's catalogue: one SQLite database, changed in transactions that are durable when they end.
+"""The embedded file map's catalogue: one SQLite database, changed in transactions that are durable once they end.
 
 It names the runs, the logs and how far each was read, the sparse entries, and the totals: a commit publishes all of
 them together, after the run files were synced. SQLite's journal is the write-ahead log with synchronous=FULL.
@@ -21,7 +21,7 @@ from photon.eventstore.sparse import ProcessState, SparseEntry, micros_of, row_k
 
 NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 FORMAT_VERSION = 2
-APPLICATION_ID = 0x50484D50  # 'PHMP': what file(1) and a mistaken open see
+APPLICATION_ID = 0x50484D50  # 'PHMP': seen by file(1), and if the wrong file is opened
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE logs (number INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, path TEXT NOT NULL,
@@ -57,7 +57,7 @@ class CatalogLock:
 
 
 def unusable(path: Path, error: sqlite3.DatabaseError) -> FileMapError:
-    """The error for what SQLite could not do; a full disk is told apart from damage."""
+    """The error for an operation that SQLite could not do; a full disk is distinguished from damage."""
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM:
         return FileMapError(f"{path}: cannot be written ({error}); make room on the disk, then start again")
     return FileMapError(f"{path}: cannot be read ({error})")
@@ -71,8 +71,10 @@ def open_catalog(
     application_id: int,
     first: Sequence[tuple[str, Sequence[object]]] = (),
 ) -> sqlite3.Connection:
-    """Opens a catalogue's database; a new one gets ``schema`` and the rows ``first``. Raises FileMapError when the
-    file is no catalogue of this version, or was made with other settings."""
+    """Opens a catalogue's database; a new one gets ``schema`` and the rows ``first``.
+
+    Raises FileMapError if the file is not a catalogue of this version, or was made with other settings.
+    """
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA journal_mode=WAL")
@@ -101,9 +103,9 @@ def open_catalog(
 
 
 class CatalogDatabase:
-    """A transaction is open whenever something was changed and not committed. Thread-safe.
+    """A transaction is open whenever there are uncommitted changes. Thread-safe.
 
-    Uncommitted changes are visible to the look-ups of this process.
+    This process's look-ups see uncommitted changes.
     """
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
@@ -157,7 +159,7 @@ class Catalog(CatalogDatabase):
         return MapTotals(*self._one("SELECT events, bad, bytes, duplicates, (SELECT count(*) FROM logs) FROM totals"))
 
     def process(self, log: int, prefix: bytes) -> ProcessState | None:
-        """The state of a process in a log; None when it was not seen there."""
+        """The state of a process in a log; ``None`` if it was not seen there."""
         row = self._one("SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ?", log, prefix)
         return ProcessState(*row) if row else None
 

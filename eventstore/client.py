@@ -22,11 +22,11 @@ OPTIONS = (*columns.EVENT_STORE.sizes, *back_off(100, 250))  # it is near, and e
 
 
 class EventStoreUnreachable(PhotonError):
-    """The event store did not answer an operator: one line."""
+    """The event store did not answer an operator. One line."""
 
 
 class EventStoreClient:
-    """One join's event store at an address. Whatever goes wrong on the way is UNAVAILABLE for the keys concerned."""
+    """A client of one join's event store at an address. Any failure on the way is UNAVAILABLE for its keys."""
 
     def __init__(
         self,
@@ -37,9 +37,10 @@ class EventStoreClient:
         to: Towards | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``timeout`` in seconds, for each request; ``to`` None: plain text.
+        """``timeout`` in seconds, for each request. ``to``: ``None`` means plain text.
 
-        Call it inside the event loop that will use it."""
+        Call it inside the event loop that will use it.
+        """
         self._join = join
         self._timeout = timeout
         self._tls = to is not None
@@ -48,7 +49,7 @@ class EventStoreClient:
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self._monotonic = monotonic
         self._heard = monotonic()
-        self.error = ""  # why the last request failed; "" when it did not
+        self.error = ""  # why the last request failed; empty if it did not
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         parts: list[EventLookUps] = []
@@ -61,7 +62,7 @@ class EventStoreClient:
         return EventLookUps.concat(parts)
 
     async def _ask(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """Answers of a prefix of the keys, one at least."""
+        """Answers for a prefix of the keys, at least one."""
         try:
             message = await self._stub.LookUp(columns.request(self._join, keys, as_of), timeout=self._timeout)
             found = columns.answered(message, len(keys))
@@ -90,7 +91,7 @@ class EventStoreClient:
         request = pb.ArrivedRequest(join=self._join, epoch=epoch, number=number, wait_ms=int(wait_s * 1000))
         try:
             return columns.came_of(await self._stub.Arrived(request, timeout=wait_s + self._timeout))
-        except grpc.aio.AioRpcError:  # progress, which is asked for beside it, says why
+        except grpc.aio.AioRpcError:  # the parallel request for progress reports why
             return None
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
@@ -114,7 +115,7 @@ class EventStoreClient:
             raise EventStoreUnreachable(self._line(err)) from None
 
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
-        """See api.OperatedStore. Raises EventStoreUnreachable; what was asked may then have been done."""
+        """See api.OperatedStore. Raises EventStoreUnreachable; the request may have been executed then."""
         request = pb.ForgetRequest(join=self._join, logs=logs, apply=apply)
         try:
             return columns.forgotten_of(await self._stub.Forget(request, timeout=self._timeout))

@@ -27,11 +27,11 @@ _T = TypeVar("_T")
 
 MESSAGE_BYTES_MAX = 64 << 20  # gRPC's limit, set on both ends
 REPLY_BYTES_MAX = 32 << 20
-"""Records in one reply. A reply that would hold more answers a prefix of the keys; the client asks for the rest."""
+"""Records in one reply. A reply that would exceed this answers a prefix of the keys; the client asks for the rest."""
 KEYS_MAX = 4096  # keys in one request
-FIELDS_MAX = KEYS_MAX + 16  # of a request: its keys, and what else it has
+FIELDS_MAX = KEYS_MAX + 16  # of a request: its keys, and its other fields
 KEYS_BYTES_MAX = 16 << 20
-LISTED_MAX = 20_000  # sources, and unavailable logs, in one reply at most
+LISTED_MAX = 20_000  # most sources, and unavailable logs, in one reply
 EVENT_STORE = Service(pb.DESCRIPTOR, "EventStore", bytes_max=MESSAGE_BYTES_MAX, fields_max=FIELDS_MAX)
 
 
@@ -67,7 +67,7 @@ _FOUND = bytes(LookUpCode)
 
 
 def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLookUpReply:
-    """The answers, or those of a prefix of the keys (one at least) when records exceed ``bytes_max``."""
+    """The answers, or those for a prefix of the keys (at least one) if records exceed ``bytes_max``."""
     present = found.found
     count, fit, counts = len(found), len(present), found.counts
     if sum(map(len, present.records)) > bytes_max:
@@ -94,7 +94,7 @@ def _name(file: LogFile) -> pb.LogFileName:
 
 
 def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
-    """The answers of a prefix of ``keys`` keys. Raises WireError."""
+    """The answers for a prefix of ``keys`` keys. Raises WireError."""
     count = len(message.answers)
     n = len(message.records)
     answers = message.answers
@@ -124,7 +124,7 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
 
 
 def _fields(value: object, kind: type) -> dict[str, Any]:
-    """What a message and the class of the same fields have."""
+    """The fields that a message and a class have in common."""
     return {name: getattr(value, name) for name in kind.__slots__}  # type: ignore[attr-defined]
 
 

@@ -5,8 +5,9 @@
     run-*.hashes, run-*.locations    dense entries
 
 Order of a commit: run files written and synced; one catalogue transaction that names them, drops the merged ones and
-moves the positions; merged files deleted. A crash before the transaction leaves files that nobody names (deleted at
-the next start) and positions from which the same records are read again; a crash after it leaves deleted-to-be files.
+moves the positions; merged files deleted. A crash before the transaction leaves unnamed files (deleted at the next
+start) and positions from which the same records are read again; a crash after it leaves merged files that were to be
+deleted.
 
 A sorted run of the dense map is two column files, mapped into memory for look-ups. Format, version 1:
 ``run-NNNNNNNNNN.hashes`` and ``run-NNNNNNNNNN.locations``, each
@@ -70,9 +71,9 @@ class RunFiles:
         self._disk = disk
 
     def write(self, number: int, slices: Iterator[Run]) -> tuple[int, int]:
-        """Writes and syncs a new run from ascending slices. (entries, those that repeat a hash).
+        """Writes and syncs a new run from ascending slices. Returns (entries, number of them that repeat a hash).
 
-        The directory is synced too: once the catalogue names the run, its files are there.
+        The directory is synced, too: once the catalogue names the run, its files exist.
         """
         files = [self._disk.append(self._path(number, suffix)) for suffix, _ in COLUMNS]
         try:
@@ -104,7 +105,7 @@ class RunFiles:
         return count, int(repeats)
 
     def open(self, number: int, count: int) -> Run:
-        """Maps a run of ``count`` entries. Raises FileMapError when its files are not what was written."""
+        """Maps a run of ``count`` entries. Raises FileMapError if its files do not match."""
         hashes, locations = (self._column(number, suffix, letter, count) for suffix, letter in COLUMNS)
         return Run(hashes, locations)
 
@@ -130,7 +131,7 @@ class RunFiles:
             self._disk.remove(self._path(number, suffix))
 
     def remove_all_but(self, numbers: set[int]) -> None:
-        """Deletes what a crash left: files of runs that the catalogue does not name."""
+        """Deletes remains of a crash: files of runs that the catalogue does not name."""
         keep = {self._path(number, suffix).name for number in numbers for suffix, _ in COLUMNS}
         for name in self._disk.names(self._directory):
             if name.startswith("run-") and name not in keep:
@@ -140,7 +141,7 @@ class RunFiles:
         return self._directory / f"{run_name(number)}.{suffix}"
 
 
-PENDING_ENTRIES_MAX = 1 << 20  # dense entries in memory before they become a run of their own accord: 16 MiB
+PENDING_ENTRIES_MAX = 1 << 20  # dense entries in memory before they are written as a run: 16 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +152,12 @@ class _DiskRun:
 
 
 class EmbeddedFileMap:
-    """FileMap on local files. See the module for its files, file_map.py for its promises."""
+    """FileMap on local files. See the module for its files, file_map.py for its guarantees."""
 
-    FILES = ("catalog.db", "run-")  # how their names begin
+    FILES = ("catalog.db", "run-")  # beginnings of their names
 
     def __init__(self, directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk) -> None:
-        """Opens or makes it. Raises FileMapBusy, or FileMapError when what is there cannot be used."""
+        """Opens or creates it. Raises FileMapBusy, or FileMapError if the existing files cannot be used."""
         self._directory = directory
         self._settings = settings
         self._log_name = log_name
@@ -185,16 +186,16 @@ class EmbeddedFileMap:
         pass
 
     def all_read(self) -> None:
-        """Does nothing: this backend never loses what it committed."""
+        """Does nothing: this backend never loses committed entries."""
 
     def interrupt(self) -> None:
-        """Does nothing: this backend waits for no other machine."""
+        """Does nothing: this backend never waits for another machine."""
 
     def positions(self) -> list[LogPosition]:
         return [log.position() for log in self._logs.all]
 
     def add(self, block: MappedBlock) -> None:
-        """See FileMap. Raises FileMapError when a limit is passed."""
+        """See FileMap. Raises FileMapError if a limit is exceeded."""
         log, _ = self._logs.move(block)
         repeats = 0
         if self._settings.kind is MapKind.DENSE or log.rewritten:
@@ -224,7 +225,9 @@ class EmbeddedFileMap:
             self._files.remove(run.number)
 
     def _publish_pending(self) -> tuple[_DiskRun, ...]:
-        """Writes what is pending, merged with as many of the newest runs as tail_to_merge says; returns those."""
+        """Writes pending entries, merged with as many of the newest runs as tail_to_merge says; returns
+        those runs.
+        """
         if not len(self._pending):
             return ()
         sizes = [*(len(each.run) for each in self._runs), len(self._pending)]
@@ -239,7 +242,7 @@ class EmbeddedFileMap:
         entries, repeats = self._files.write(number, slices)
         self._catalog.put_run([each.number for each in gone], number, entries, repeats)
         new = _DiskRun(number, self._files.open(number, entries), repeats)
-        # First the runs, then the pending ones: ``places`` reads in the other order and so misses nothing.
+        # Runs first, then pending entries: ``places`` reads in the other order and so misses nothing.
         self._runs = (*self._runs[: len(self._runs) - take], new)
         self._pending.clear()
         return gone
@@ -249,7 +252,7 @@ class EmbeddedFileMap:
         pending = self._pending.asked_runs()
         runs = [each.run for each in self._runs]
         rows, locations = look_up([*pending, *runs], hashes)
-        if len(rows) > 1:  # an entry that was being published shows twice
+        if len(rows) > 1:  # an entry just being published appears twice
             new = np.concatenate(([True], (rows[1:] != rows[:-1]) | (locations[1:] != locations[:-1])))
             rows, locations = rows[new], locations[new]
         logs, offsets = unpack(locations)
@@ -264,7 +267,7 @@ class EmbeddedFileMap:
         found: list[tuple[int, int, int, int]] = []  # row, log, offset, anchor
         begin = 0
         for end in range(1, len(asked) + 1):
-            # Neighbours whose ranges touch are read as one range.
+            # Neighbours with touching ranges are read as one range.
             if end < len(asked) and asked[end][0] == asked[begin][0] and asked[end][1] - asked[end - 1][1] <= window:
                 continue
             group = asked[begin:end]
@@ -278,8 +281,9 @@ class EmbeddedFileMap:
     def _reached(
         self, prefix: bytes, asked: dict[int, int], places: Sequence[tuple[int, int, int, int]]
     ) -> list[tuple[int, int, int, int]]:
-        """``places`` without those in logs that the process has not written so far: an event asked for before it is
-        written costs no reading."""
+        """``places`` without logs that the process has not yet written to: an event requested before it is written
+        costs no reading.
+        """
         states = {log: self._catalog.process(log, prefix) for log in {place[1] for place in places}}
         lasts = {log: state.last_micros for log, state in states.items() if state is not None}
         return [place for place in places if asked[place[0]] <= lasts.get(place[1], asked[place[0]])]

@@ -76,12 +76,12 @@ from photon.outputs.log.copier import whole_ns
 
 LOOK_UP_THREADS = 2
 MAP_AGAIN_SECONDS = 1.0
-"""A file map that cannot be reached is tried again so often, after what its own patience takes."""
-WAITERS_MAX = 16  # so many requests wait for what arrives; more are answered at once
+"""Interval of retrying an unreachable file map, after its own patience."""
+WAITERS_MAX = 16  # requests waiting for arrivals; further ones are answered at once
 KEY_PROCESS_BYTES = 512 << 20
-"""Read in 3 s by one process and in 2 by two, of which the second takes half a second to start."""
+"""Amount that one process reads in 3 s, and two in 2 s, of which the second takes half a second to start."""
 SOURCES_SECONDS = 3.0
-"""An operator who asks for the progress of each source waits so long for the reader's thread at most."""
+"""Longest wait for the reader's thread if an operator asks for the progress of each source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +95,29 @@ class EventStoreConfig:
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
     cache_bytes: int = CACHE_BYTES_MAX
-    watch: Watch = Watch.AUTO  # how changes of the logs are noticed
+    watch: Watch = Watch.AUTO  # how to notice changes of the logs
     last_line_after_s: float = 0.0
-    """``once``: a last line without line end waits until its file was not written to for so long; 0: it does not."""
-    hbase: HBaseTable | None = None  # the file map's table; None: it lies in ``state`` alone
+    """``once``: a last line without line end waits until its file was not written to for this time; 0 means that it
+    does not wait.
+    """
+    hbase: HBaseTable | None = None  # the file map's table; ``None`` if the map is only in ``state``
     forget_missing: bool = False
-    """A log whose file is gone is given up at once: its keys are ABSENT. Else it waits for ``forget``."""
+    """A log whose file is gone is given up at once: its keys are ABSENT. Otherwise it waits for ``forget``."""
     relayed: bool = False
-    """The logs are made of another join's output; ``outputs.log.copier`` says there up to when they are whole."""
+    """The logs are made from another join's output; ``outputs.log.copier`` notes there up to which time they are
+    whole.
+    """
     once: bool = False
     may_be_empty: bool = True
-    """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
-    sought_keys: int = AWAITED_MAX  # so many keys that were asked for in vain are remembered; not with ``once``
+    """``once``: having no primary record at all is not an error.
+
+    Otherwise nothing is called ABSENT then, and the reader fails.
+    """
+    sought_keys: int = AWAITED_MAX  # number of remembered keys that were not found; not with ``once``
     key_process_bytes: int = KEY_PROCESS_BYTES
-    """``once``: with so much unread another process finds the keys too, where the map needs only their hashes."""
+    """``once``: if more than this is unread, a second process finds keys, too, for maps that only need
+    their hashes.
+    """
 
     def map_settings(self, adapter: Adapter) -> MapSettings:
         source = f"{self.join}\n{self.directory.absolute()}\n{self.patterns}\n{self.max_record}\n".encode()
@@ -118,7 +127,7 @@ class EventStoreConfig:
 
 
 class EventStoreEngine:
-    """Implements api.EventStore. ``start`` it, ``close`` it."""
+    """Implements api.EventStore. Call ``start`` first and ``close`` last."""
 
     def __init__(
         self,
@@ -132,8 +141,8 @@ class EventStoreEngine:
         begun: Callable[[Sequence[Block]], None] = lambda blocks: None,
     ) -> None:
         """Opens map and logs. ``report`` receives one-line problems, from any thread; ``to_caches``: TLS towards
-        cache nodes, None: plain text. ``nodes.set_nodes`` says which nodes there are. ``begun``: told by the reader's
-        thread of blocks before it works on them; a UsageError of it ends the reading.
+        cache nodes; ``None`` means plain text. ``nodes.set_nodes`` sets the nodes. ``begun``: called on the reader's
+        thread with blocks before it works on them; a UsageError from it ends the reading.
 
         Raises FileMapBusy, LogDirectoryError, UsageError, OSError.
         """
@@ -152,10 +161,10 @@ class EventStoreEngine:
         """Cache nodes; while there are none the cache in this process is fed."""
         self._hedged = HedgedLookUps(self.nodes, self._answer)
         epoch = int.from_bytes(os.urandom(8)) | 1
-        whole_sets = adapter.matching.whole_sets  # which wait for no single record
+        whole_sets = adapter.matching.whole_sets  # these joins never wait for a single record
         once = config.once or whole_sets
         self._awaited = None if once else AwaitedKeys(epoch, clock.monotonic, config.sought_keys)
-        self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}  # for what arrives
+        self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}  # for arrivals
         self._hung_up = False
         try:
             self._unavailable = UnavailableLogs(
@@ -186,14 +195,14 @@ class EventStoreEngine:
             lambda: self._unavailable.gone,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
-        # Not in the look-ups' pool: they wait long for a map that is away.
+        # Not in the look-ups' pool, whose threads may wait long for an unreachable map.
         self._telling = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
-        self.failure = ""  # Why the reader ended before its time; one line. Set before ``ended``.
+        self.failure = ""  # Why the reader ended early; one line. Set before ``ended``.
         self.hopeless = False  # a new start would fail in the same way: logs or adapter have to be corrected first
         self.ended = threading.Event()  # the reader has ended: done, stopped or failed
-        self._owed = ""  # why the map did not take what was read
+        self._owed = ""  # why the map did not take the records read
         self._duplicates: int | None = None  # exact, once everything was read
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self._closed = False
@@ -225,7 +234,7 @@ class EventStoreEngine:
         )
 
     def _key_finder(self) -> KeyFinder:
-        """A process of its own where much is read before anything is looked up."""
+        """A second process if much is read before any look-up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None
         if config.once and keyless and can_use_process(adapter):
@@ -263,7 +272,7 @@ class EventStoreEngine:
             self._follower.close()
 
     def _step(self) -> None:
-        """Reads on; again from where the map went back to, and not before a map that is away can be written."""
+        """Reads on; starts again where the map went back to, and waits while a map is unreachable."""
         try:
             self._map.tend()
             if self._owed:
@@ -287,7 +296,7 @@ class EventStoreEngine:
                 self._tail.wait(self._stop)
 
     def _end_reading(self) -> None:
-        """Commits; what an unreachable map does not take the next start reads again."""
+        """Commits; the next start reads again what an unreachable map does not take."""
         try:
             self._reader.commit()
             if self._reader.done:
@@ -296,7 +305,9 @@ class EventStoreEngine:
             self._tell(f"not all that was read is in the file map: {err}")
 
     def _watch(self) -> None:
-        """``once``, after everything was read: look-ups go on, so logs that vanish or return still matter."""
+        """With ``once``, after everything was read: look-ups continue, so vanishing and returning logs
+        still matter.
+        """
         while not (self._over() or self._stop.wait(PATHS_SECONDS)):
             if self._unavailable.any:
                 self._tail.scan()
@@ -304,7 +315,7 @@ class EventStoreEngine:
 
     # -- api.EventStore --------------------------------------------------------------------------------------------
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """See api.EventStore. UNAVAILABLE for all once the reader has failed, or the engine is closed."""
+        """See api.EventStore. UNAVAILABLE for all keys once the reader has failed, or the engine is closed."""
         with span("eventstore.look_up", keys=len(keys)) as traced:
             if len(self.nodes) and not self._over():
                 found = await self._hedged.look_up(keys, as_of)
@@ -317,7 +328,7 @@ class EventStoreEngine:
     async def _answer(
         self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords]
     ) -> EventLookUps:
-        """``elsewhere``: what cache nodes had."""
+        """``elsewhere``: records from cache nodes."""
         if self._over():
             return EventLookUps.unavailable(len(keys))
         run = asyncio.get_running_loop().run_in_executor
@@ -326,7 +337,7 @@ class EventStoreEngine:
         if isinstance(begun, EventLookUps):
             return begun
         reads = await self._reads.read(begun.wanted)
-        if self._over():  # since: the pool takes no more
+        if self._over():  # ended since: the pool accepts no more work
             return EventLookUps.unavailable(len(keys))
         found = self._tiers.end(begun, reads)  # not worth another thread
         if missed := self._to_be_awaited(begun, found):
@@ -339,10 +350,10 @@ class EventStoreEngine:
     def _begin(
         self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords], mark: int
     ) -> EventLookUps | LookUp:
-        """The answers already, where no log has to be read."""
+        """Returns the final answers already if no log has to be read."""
         try:
             begun = self._tiers.begin(keys, as_of, elsewhere)
-        except FileMapError:  # the reader's thread meets it too, and says so
+        except FileMapError:  # the reader's thread gets it, too, and reports it
             return EventLookUps.unavailable(len(keys))
         if len(begun.wanted):
             return begun
@@ -357,7 +368,7 @@ class EventStoreEngine:
         if self._awaited is None:
             return []
         codes = np.frombuffer(found.codes, np.uint8)
-        # Who asks as of no time goes on waiting after ABSENT, too.
+        # A caller that asks as of no time keeps waiting after ABSENT, too.
         waits = (codes == LookUpCode.NOT_YET) | ((codes == LookUpCode.ABSENT) & (begun.as_of == NOTHING_READ_NS))
         return [begun.keys[row] for row in waits.nonzero()[0].tolist()]
 
@@ -366,7 +377,7 @@ class EventStoreEngine:
             return
         come = self._awaited.missed(keys, mark)
         if self._awaited.forgot(mark):
-            with contextlib.suppress(FileMapError):  # the reader's thread meets it too, and says so
+            with contextlib.suppress(FileMapError):  # the reader's thread gets it, too, and reports it
                 there = self._there(keys)
                 self._awaited.come([keys[row] for row in there])
                 come |= bool(there)
@@ -422,7 +433,7 @@ class EventStoreEngine:
         self._wake()
 
     async def progress(self) -> Progress:
-        """See api.EventStore. Duplicates are exact when ``ended`` and everything was read (``once``)."""
+        """See api.EventStore. Duplicates are exact if ``ended`` and everything was read (``once``)."""
         if self._closed:
             return self._last
         self._last = await asyncio.get_running_loop().run_in_executor(self._telling, self._progress)
@@ -472,7 +483,7 @@ class EventStoreEngine:
         return Details(progress, sources, (*self._unavailable.listed(), *keyless))
 
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
-        """See api.OperatedStore. Raises OSError when it cannot be made durable."""
+        """See api.OperatedStore. Raises OSError if it cannot be made durable."""
         return await asyncio.to_thread(self._unavailable.forget, logs, self._map.logs(), apply=apply)
 
     async def close(self) -> None:
@@ -498,7 +509,7 @@ class EventStoreEngine:
 
 
 def _written_ns(config: EventStoreConfig) -> Callable[[], int] | None:
-    """As PrimaryReader has it."""
+    """For PrimaryReader."""
     if config.relayed:
         return lambda: whole_ns(config.directory)
     there = elsewhere(config.directory)
@@ -540,9 +551,9 @@ def open_map(
     clock: Clock,
     table: HBaseTable | None,
 ) -> tuple[FileMap, str]:
-    """The map, and why it had to be rebuilt ("" if it had not). ``table`` None: a map on this machine.
+    """The map, and why it had to be rebuilt (empty if it had not). ``table``: ``None`` means a map on this machine.
 
-    Raises FileMapBusy, OSError; UsageError when happybase is missing. HBase is not asked yet.
+    Raises FileMapBusy, OSError; UsageError if happybase is missing. Does not contact HBase yet.
     """
     if table is None:
         return opened_or_rebuilt(
@@ -557,8 +568,7 @@ def open_map(
         return HBaseFileMap(directory, settings, log_name, disk, hbase, table.table, clock=clock)
 
     try:
-        # A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time
-        # to live.
+        # A new map draws its own *life*: rows that an earlier map left in the table are not seen, and expire.
         return opened_or_rebuilt(opened, directory, HBaseFileMap.FILES, disk)
     except BaseException:
         hbase.close()

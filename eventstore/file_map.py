@@ -1,14 +1,14 @@
-"""The file map: where in the primary logs a key may stand (paper, section 3.4.2). The interface of its backends
-and what they share.
+"""The file map: where in the primary logs a key may be (paper, section 3.4.2). The interface of its backends and
+their common code.
 
-*Dense*: every key's hash -> (log, offset); for keys without an order. *Sparse*: one entry each W seconds or M bytes
-of a process; for canonical ids, which rise within their process. A sparse map keeps what does not rise (a key that
-is no canonical id, or not above the last one of its process in this log) as dense entries as well, so that no
-record is ever out of reach.
+*Dense*: every key's hash -> (log, offset); for keys without an order. *Sparse*: one entry per W seconds or M bytes of
+a process; for canonical ids, which rise within their process. A sparse map also keeps dense entries for keys that do
+not rise (not a canonical id, or not above the last one of its process in this log), so that every record can be
+reached.
 
-The map also holds how far each log was read. ``commit`` makes entries and positions durable in one step: after a
-crash the reader continues at positions whose every earlier record is in the map, and nothing is forgotten.
-A backend that may lose committed rows (see hbase.md) must take its positions back with them.
+The map also holds each log's read position. ``commit`` makes entries and positions durable in one step: after a crash
+the reader continues at positions whose every earlier record is in the map, and nothing is forgotten. A backend that
+may lose committed rows (see hbase.md) must take its positions back with them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from photon.config.errors import PhotonError
 from photon.config.file_lock import lock_file
 from photon.eventstore.index import I64, U64
 
-SPARSE_MICROS = 10_000_000  # W: a process's ids further apart than this get an entry each
-SPARSE_BYTES = 1 << 20  # M: a record that begins so many bytes after its process's last entry gets one
+SPARSE_MICROS = 10_000_000  # W: ids of a process that are further apart get an entry each
+SPARSE_BYTES = 1 << 20  # M: a record that begins this many bytes after its process's last entry gets one
 OFFSET_BITS = 40
 LOG_BYTES_MAX = 1 << OFFSET_BITS  # longest log that can be mapped: 1 TiB of uncompressed bytes
 LOGS_MAX = 1 << 24
 PLACES_PER_KEY_MAX = 16
-"""So many places of one key are looked at, the first ones in file order (MapSettings.last: the last ones)."""
+"""Places of one key that are read, the first ones in file order (with MapSettings.last the last ones)."""
 _OFFSET_MASK = np.uint64(LOG_BYTES_MAX - 1)
 _LOG_SHIFT = np.uint64(OFFSET_BITS)
 
@@ -47,16 +47,15 @@ class MapKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MapSettings:
-    """What entries depend on: a map made with other settings is of no use."""
+    """The settings that entries depend on: a map made with other settings is useless."""
 
-    rule: bytes  # what derives keys from records (Adapter.rule) and which logs these are
+    rule: bytes  # derives keys from records (Adapter.rule) and identifies the logs
     kind: MapKind = MapKind.DENSE
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
     last: bool = False
-    """Of a key with more places than are named the last ones are, in file order. Entries do not depend on it."""
-    places_max: int = PLACES_PER_KEY_MAX
-    """So many places of one key are named; a map in HBase names PLACES_PER_KEY_MAX."""
+    """If a key has more places than are returned, return the last ones in file order. Entries do not depend on it."""
+    places_max: int = PLACES_PER_KEY_MAX  # places returned for one key; a map in HBase returns PLACES_PER_KEY_MAX
 
     def stored(self) -> dict[str, bytes]:
         return {
@@ -68,12 +67,12 @@ class MapSettings:
 
 @dataclass(frozen=True, slots=True)
 class MappedLog:
-    """A log as the map knows it. ``number`` is the map's own and means nothing elsewhere."""
+    """The map's record of a log. ``number`` is valid only in this map."""
 
     number: int
     identity: str
     file: LogFile  # as last seen
-    end: int  # first byte that was not read yet
+    end: int  # the first unread byte
     rewritten: bool = False  # some of it was read again with other bytes: places beyond or between may be stale
     proof: bytes = b""  # of a position at ``end``; see LogPosition
 
@@ -81,34 +80,37 @@ class MappedLog:
         return LogPosition(self.identity, self.file.path, self.end, self.file.header, self.proof)
 
     def order(self, log_name: Callable[[str], str]) -> tuple[str, str]:
-        """THE order of logs, which decides between records with one key: (name without its rotation suffix,
-        identity). It is the same in every datacentre and does not change when a file is rotated."""
+        """The order of logs, which decides between records with the same key: (name without its rotation suffix,
+        identity).
+
+        It is the same in every datacentre and does not change when a file is rotated.
+        """
         return log_name(self.file.path), self.identity
 
 
 @dataclass(frozen=True, slots=True)
 class MappedBlock:
-    """What the reader found in one block: n records with a key. Sorted once, for the map and the cache."""
+    """The reader's result for one block: n records with a key. Sorted once, for the map and the cache."""
 
     identity: str
     file: LogFile
     begin: int  # offset of the block
-    end: int  # where to resume
-    keys: Sequence[bytes]  # n, in log order; empty where nobody will want them (MapKind.DENSE)
+    end: int  # the position to resume from
+    keys: Sequence[bytes]  # n, in log order; empty if nobody needs them (MapKind.DENSE)
     starts: I64  # n, in log order: offsets in the log
     hashes: U64  # n, ascending
     order: I64  # n: hashes[i] is of keys[order[i]]
-    bad: int = 0  # records without a key
+    bad: int = 0  # number of records without a key
     proof: bytes = b""  # of a position at ``end``
 
 
 @dataclass(frozen=True, slots=True)
 class MappedPlaces:
-    """m places, aligned columns: the record of the asked key ``rows[i]`` may begin at ``offsets[i]`` of log
-    ``logs[i]`` (``spans[i]`` = 0), or stand in the ``spans[i]`` bytes from there.
+    """m places, as aligned columns.
 
-    ``anchors[i]``: with a span, the microseconds of the canonical id that begins exactly at ``offsets[i]``: a reader
-    that finds another one there has the wrong file before it. Else -1.
+    The record of the requested key ``rows[i]`` may begin at ``offsets[i]`` of log ``logs[i]`` (``spans[i]`` = 0), or
+    be in the ``spans[i]`` bytes from there. ``anchors[i]``: with a span, the microseconds of the canonical id that
+    begins exactly at ``offsets[i]``: a reader that finds another one there has the wrong file. Otherwise -1.
     """
 
     rows: I64
@@ -117,12 +119,13 @@ class MappedPlaces:
     spans: I64
     anchors: I64
     complete: bool = True
-    """False: the map lost entries and does not have all of them again yet, so a miss is not *absent*."""
+    """False if the map lost entries and does not have all of them again yet, so a miss is not *absent*."""
 
     @staticmethod
     def of(exact: tuple[I64, I64, I64], sparse: I64, span: int, complete: bool = True) -> MappedPlaces:
-        """``exact``: rows, logs and offsets; ``sparse``: n x (row, log, offset, anchor), with spans of so many
-        bytes."""
+        """``exact``: rows, logs and offsets; ``sparse``: n x (row, log, offset, anchor), with spans of ``span``
+        bytes.
+        """
         rows, logs, offsets = exact
         none = np.zeros(len(rows), dtype=np.int64)
         return MappedPlaces(
@@ -136,7 +139,7 @@ class MappedPlaces:
 
 
 class MappedLogs:
-    """The logs of a map by number, and which of them moved since the last commit."""
+    """The logs of a map by number, and those that moved since the last commit."""
 
     def __init__(self, logs: list[MappedLog]) -> None:
         self.all = logs
@@ -144,7 +147,10 @@ class MappedLogs:
         self._numbers = {log.identity: log.number for log in logs}
 
     def move(self, block: MappedBlock) -> tuple[MappedLog, bool]:
-        """A block of it was read: the log as it is now, and whether a part was read again. Raises FileMapError."""
+        """Notes that a block was read: the log's new state, and True if a part was read again.
+
+        Raises FileMapError.
+        """
         if block.end > LOG_BYTES_MAX:
             raise FileMapError(
                 f"{block.file.path}: longer than {LOG_BYTES_MAX} bytes, the most that can be mapped; split it"
@@ -178,45 +184,47 @@ class MapTotals:
 
 
 class FileMap(Protocol):
-    """One thread, the reader's, tends, adds and commits; any thread asks.
+    """The reader's thread alone tends, adds and commits; any thread may look up.
 
-    Only a backend that is another machine's raises FileMapUnavailable, and only one that may lose what it
-    acknowledged raises RowsLost, out of ``tend``, ``add`` and ``commit``.
+    Only a remote backend raises FileMapUnavailable, and only one that may lose acknowledged rows raises RowsLost,
+    from ``tend``, ``add`` and ``commit``.
     """
 
     def tend(self) -> None:
-        """The reader's thread calls it again and again: periodic work of a backend."""
+        """Does a backend's periodic work; the reader's thread calls it repeatedly."""
 
     def all_read(self) -> None:
-        """The reader has added all that lies in the logs, since the map was opened or said RowsLost."""
+        """Notes that the reader has added everything in the logs since the map was opened or raised RowsLost."""
 
     def positions(self) -> list[LogPosition]:
-        """Where to resume each log: as of the last commit when opened, then as of the last ``add``."""
+        """Where to resume each log: at the last commit when opened, later at the last ``add``."""
 
     def add(self, block: MappedBlock) -> None:
-        """Takes in a block. At once visible to ``places``; durable with the next ``commit``."""
+        """Takes in a block. ``places`` sees it at once; the next ``commit`` makes it durable."""
 
     def commit(self) -> None:
-        """Makes all that was added durable, entries no later than positions. After FileMapUnavailable nothing
-        was, and it may be called again."""
+        """Makes everything added durable, entries no later than positions.
+
+        After FileMapUnavailable nothing was committed, and it may be called again.
+        """
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
-        """All places where the keys may stand, at most ``MapSettings.places_max`` for each, unordered."""
+        """All places where the keys may be, at most ``MapSettings.places_max`` for each, unordered."""
 
     def logs(self) -> Sequence[MappedLog]:
         """All logs; index = number."""
 
     def totals(self, *, exact: bool = False) -> MapTotals:
-        """``exact``: duplicates in full; otherwise those that merges and order checks have met so far."""
+        """``exact``: all duplicates are counted; otherwise only those met so far by merges and order checks."""
 
     def interrupt(self) -> None:
-        """From any thread: calls that wait for a remote backend end with FileMapUnavailable from now on."""
+        """From any thread: calls waiting for a remote backend end with FileMapUnavailable from now on."""
 
     def close(self) -> None: ...
 
 
 class FileMapError(PhotonError):
-    """The map cannot be used: one line, what, where, what to do."""
+    """The map cannot be used. One line: what, where, what to do."""
 
 
 class FileMapBusy(FileMapError):
@@ -224,12 +232,15 @@ class FileMapBusy(FileMapError):
 
 
 class FileMapUnavailable(FileMapError):
-    """The map cannot be asked or written just now: try again."""
+    """The map cannot be read or written just now: try again."""
 
 
 class RowsLost(FileMapError):
-    """The backend lost committed entries. ``positions`` went back to where everything before them is in the map:
-    the logs must be read again from there; what was added and not committed is dropped."""
+    """The backend lost committed entries.
+
+    ``positions`` went back to where all earlier records are in the map: the logs must be read again from there;
+    uncommitted additions are dropped.
+    """
 
 
 def pack(log: int, offsets: I64) -> U64:
@@ -251,8 +262,10 @@ def first_places(
     last: bool = False,
     most: int = PLACES_PER_KEY_MAX,
 ) -> tuple[I64, I64, I64]:
-    """The ``most`` of each row that are named, the first in file order, or the ``last``. ``rows`` ascend;
-    ``known``: all logs by number."""
+    """The ``most`` places of each row to return, the first in file order, or with ``last`` the last.
+
+    ``rows`` ascend; ``known``: all logs by number.
+    """
     if len(rows) <= most:
         return rows, logs, offsets
     starts = np.searchsorted(rows, rows, side="left")
@@ -271,10 +284,10 @@ def first_places(
 def predecessors(
     asked: Sequence[tuple[int, int]], entries: Sequence[tuple[int, int, int]], window: int
 ) -> list[tuple[int, int, int, int]]:
-    """For each asked (microseconds, row), both ascending: the last entry not after it in each log.
+    """For each requested (microseconds, row), both ascending: the last entry not after it in each log.
 
-    Entries (microseconds, log, offset) ascend; one older than ``window`` does not count. Gives
-    (row, log, offset, microseconds of the entry).
+    Entries (microseconds, log, offset) ascend; one older than ``window`` is ignored. Yields (row, log, offset,
+    microseconds of the entry).
     """
     out = []
     latest: dict[int, tuple[int, int]] = {}  # log -> microseconds, offset
@@ -304,10 +317,10 @@ _M = TypeVar("_M", bound=FileMap)
 def opened_or_rebuilt(
     opened: Callable[[], _M], directory: Path, names: tuple[str, ...], disk: Disk
 ) -> tuple[_M, str]:
-    """The map, and why it had to be rebuilt ("" if it had not). Raises FileMapBusy, OSError.
+    """The map, and why it had to be rebuilt (empty if it had not). Raises FileMapBusy, OSError.
 
-    The map is derived from the logs: a damaged one, or one of other settings, is deleted (files that begin with one
-    of ``names``) and its positions with it. The logs are then read again from their beginnings; until that is done a
+    The map is derived from the logs: a damaged one, or one with other settings, is deleted (files that begin with one
+    of ``names``) together with its positions. The logs are then read again from the beginning; until this is done a
     miss is NOT_YET, never ABSENT.
     """
     try:

@@ -1,4 +1,4 @@
-"""Records found for the rows of a batch, in columns: by caches, which know hashes only, and in logs. Pure."""
+"""Records found for the rows of a batch, as columns: in caches, which know only hashes, and in logs. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FoundRecords:
     """n records, and the row that each was found for; a row may have several."""
 
     rows: I64
-    identities: Sequence[str]  # one for each of ``records.files``: of the log that was called so
+    identities: Sequence[str]  # one for each of ``records.files``: the identity of the log with that name
     records: Records
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class FoundRecords:
         offsets: Sequence[int],
         records: Sequence[bytes],
     ) -> FoundRecords:
-        """``numbers[i]``: in which of ``logs`` (identity, file) record i stands."""
+        """``numbers[i]``: index in ``logs`` (identity, file) of the log that has record i."""
         logs = list(logs)
         its = Records([file for _, file in logs], np.array(numbers, np.uint32), np.array(offsets, np.int64), records)
         return FoundRecords(np.array(rows, np.int64), [identity for identity, _ in logs], its)
@@ -71,8 +71,10 @@ NO_RECORDS = FoundRecords.of(())
 
 
 class ReadResults:
-    """What threads have read at n places in logs; the rows are places. A place that no thread reports stays
-    unavailable."""
+    """The threads' results for n places in logs; the rows are places.
+
+    A place that no thread reports stays unavailable.
+    """
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -83,13 +85,13 @@ class ReadResults:
         return self._n
 
     def tell(self, found: FoundRecords, not_there: I64) -> None:
-        """Reports on some places: ``found`` there, or ``not_there``, where something else stands."""
+        """Reports on some places: ``found`` there, or ``not_there`` if another record is there."""
         if len(found):
             self._found.append(found)
         if len(not_there):
             self._not_there.append(not_there)
 
     def told(self) -> tuple[FoundRecords, I64]:
-        """All that was reported so far."""
+        """Everything reported so far."""
         not_there = np.concatenate(self._not_there) if self._not_there else np.empty(0, np.int64)
         return FoundRecords.concat(self._found[:]) if self._found else NO_RECORDS, not_there

@@ -1,22 +1,22 @@
 """The file map on HBase (paper, section 3.4.2): entries in a table, positions in a local catalogue.
 
-HBase is taken for what it may be: on a plain directory its write-ahead log is not durable, and a region that is
-opened again after a crash lacks what it acknowledged last. What is assumed of a region is that it keeps a *prefix*
-of what it was told, in order. Three things make entries and positions agree:
+HBase is not fully trusted: on a plain directory its write-ahead log is not durable, and a region reopened after a
+crash lacks its last acknowledged writes. A region is only assumed to keep a *prefix* of its writes, in order. Three
+things make entries and positions agree:
 
 - **Marks.** A commit writes its entries, waits until all are acknowledged, and then writes a fresh random mark into
   each region. A region that has the mark has every entry before it.
-- **Incarnations.** Whenever a region is opened, hbase:meta says so first (``schema.instances``). A commit counts
-  only if the incarnations are the same before its first entry and after its marks; a look-up only if they are, after
-  it has read, those that were verified before it asked. So neither can straddle a crash unnoticed.
-- **Checkpoints.** Other incarnations than the verified ones: the marks are read. If the last one is in every region,
-  nothing was lost. Else the catalogue goes back to a checkpoint whose mark all regions still have, ``RowsLost`` is
-  raised, and the logs are read again from there; the cells are a function of the logs, so writing them twice changes
-  nothing. Until all has been read, ``MappedPlaces.complete`` is False and no miss is *absent*.
+- **Incarnations.** Whenever a region is opened, hbase:meta says so first (``schema.instances``). A commit counts only
+  if the incarnations are the same before its first entry and after its marks; a look-up only if those after its reads
+  are the ones verified before it asked. So neither can span a crash unnoticed.
+- **Checkpoints.** If the incarnations are not the verified ones, the marks are read. If the last mark is in every
+  region, nothing was lost. Otherwise the catalogue goes back to a checkpoint whose mark all regions still have,
+  ``RowsLost`` is raised, and the logs are read again from there; the cells are a function of the logs, so writing
+  them twice changes nothing. Until all has been read, ``MappedPlaces.complete`` is False and no miss is *absent*.
 
-A commit's mark goes to the slot that the last commit's does not stand in: a commit that fails half-way destroys no
-evidence. Taking back goes one checkpoint further than the marks demand, in case a log file that was being closed lost
-its end (a hole rather than a tail). What a commit that failed has written stays: true entries, found a little early.
+A commit's mark goes to the slot not used by the last commit: a commit that fails half-way destroys no evidence.
+Taking back goes one checkpoint further than the marks require, in case a log file that was being closed lost its end
+(a hole rather than a tail). Entries written by a failed commit stay: they are true, and merely found a little early.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Entry = tuple[int, int, int]  # (microseconds, log number, offset)
 
 
 class PendingEntries:
-    """Entries that were added and are not in HBase yet. One thread adds and clears; any thread looks."""
+    """Entries that were added and are not in HBase yet. One thread adds and clears; any thread reads."""
 
     def __init__(self, window_micros: int) -> None:
         self._window = window_micros
@@ -154,15 +154,17 @@ def _row_after(prefix: bytes) -> bytes:
 
 
 PENDING_ENTRIES_MAX = 1 << 18
-"""Entries in memory before they are written of their own accord: some ten seconds' worth for HBase."""
-PUTS_AT_ONCE = 1 << 15  # made and sent at a time: bounds the objects that a commit makes
+"""Entries in memory before they are written without a commit: some ten seconds' worth for HBase."""
+PUTS_AT_ONCE = 1 << 15  # created and sent at a time: limits the objects that a commit creates
 CHECKPOINT_SECONDS = 300.0
-CHECKPOINT_ENTRIES = 1 << 22  # a checkpoint ends after the first of the two: what has to be read again is bounded
+# a checkpoint ends after the first of these two, which limits how much must be read again
+CHECKPOINT_ENTRIES = 1 << 22
 CHECK_SECONDS = 5.0
-"""How often the reader's thread checks whether regions were reopened, when nothing else makes it check."""
-REMARK_SECONDS = 3600.0  # a map at rest rewrites its marks so often: they live no longer than the table's entries
+"""Interval at which the reader's thread checks for reopened regions, if nothing else makes it check."""
+# interval at which a map at rest rewrites its marks, which live no longer than the table's entries
+REMARK_SECONDS = 3600.0
 HOT_HASHES_MAX = 1 << 16
-"""Keys known to have PLACES_PER_KEY_MAX places in a log: further ones could never be looked at."""
+"""Keys known to have PLACES_PER_KEY_MAX places in a log: further ones would never be read."""
 
 
 @dataclass(eq=False)
@@ -171,7 +173,7 @@ class HBaseFileMap:
 
     Opens or makes the catalogue in ``directory``; ``hbase`` is closed with the map.
 
-    Raises FileMapBusy, or FileMapError when what is there cannot be used.
+    Raises FileMapBusy, or FileMapError if the existing files cannot be used.
     """
 
     FILES = ("hbase.db",)
@@ -239,7 +241,7 @@ class HBaseFileMap:
             self._view = replace(self._view, recovering=False)
 
     def add(self, block: MappedBlock) -> None:
-        """See FileMap. Raises FileMapError when a limit is passed."""
+        """See FileMap. Raises FileMapError if a limit is exceeded."""
         log = self._moved_log(block)
         self._changed = True
         repeats = 0
@@ -253,7 +255,7 @@ class HBaseFileMap:
             try:
                 self.commit()
             except HBaseUnavailable:
-                return  # the block was taken in; the reader's own commit, due in seconds, says so
+                return  # the block was taken in; the reader's own commit, due in seconds, reports this
 
     def _moved_log(self, block: MappedBlock) -> MappedLog:
         log, again = self._logs.move(block)
@@ -266,8 +268,10 @@ class HBaseFileMap:
         return log
 
     def _add_dense(self, log: int, hashes: U64, offsets: I64) -> int:
-        """Entries ascending by hash, those of one hash by offset. How many were left out: beyond PLACES_PER_KEY_MAX
-        of a key in a log nobody looks."""
+        """Adds entries ascending by hash, and by offset within a hash.
+
+        Returns the number left out: nobody reads more than PLACES_PER_KEY_MAX places of a key in a log.
+        """
         first = np.searchsorted(hashes, hashes, side="left")
         keep = np.arange(len(hashes)) - first < PLACES_PER_KEY_MAX
         if self._hot:
@@ -288,7 +292,7 @@ class HBaseFileMap:
         left_out = 0
         if additions.exact:
             left_out = self._add_dense(log.number, *exact_entries(block, additions))
-        # both counts are of certain repeats only where they do not overlap
+        # both count certain repeats, but they may overlap
         return max(additions.repeats, left_out)
 
     # -- commit ----------------------------------------------------------------------------------------------------
@@ -339,7 +343,7 @@ class HBaseFileMap:
             yield Put(schema.sparse_row(self._life, prefix, bucket), cells)
 
     def _write_marks(self, verified: VerifiedRegions, closes: bool) -> tuple[bytes, int]:
-        """After all entries: a new mark into each region, in the slot of the mark before the last."""
+        """Writes, after all entries, a new mark into each region, in the slot of the last mark but one."""
         mark = self.random(schema.MARK_BYTES)
         slot = (self._catalog.present().slot + 1) % schema.SLOTS
         cells = schema.mark_cells(mark, slot, self._checkpoint if closes else None)
@@ -353,7 +357,10 @@ class HBaseFileMap:
 
     # -- what HBase lost -------------------------------------------------------------------------------------------
     def _verify(self) -> VerifiedRegions:
-        """Sets what look-ups and commits may rely on. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
+        """Establishes which regions look-ups and commits may trust.
+
+        Raises RowsLost, HBaseUnavailable, HBaseRefused.
+        """
         regions = self.hbase.regions(self._table)
         before = read_instances(self.hbase, regions)
         rows = [schema.mark_row(self._life, region) for region in regions]
@@ -385,7 +392,7 @@ class HBaseFileMap:
         parsed: list[tuple[bytes, int] | None] = [None] * len(keys)
         if self.settings.kind is MapKind.SPARSE:
             parsed = [parse_event_id(key) for key in keys]
-        # First what is in memory, then the table: an entry that moves between them is seen.
+        # Memory first, then the table: an entry that moves between them is seen.
         waiting = look_up(self._pending.runs, hashes)
         wanted = {bucket for each in parsed if each for bucket in self._buckets(each)}
         near = self._pending.of_buckets(wanted)
@@ -426,7 +433,7 @@ class HBaseFileMap:
     def _sparse_places(
         self, parsed: Sequence[tuple[bytes, int] | None], near: dict[tuple[bytes, int], set[tuple[int, int, int]]]
     ) -> I64:
-        """(row, log, offset, anchor) of the entries that the asked ids may follow."""
+        """(row, log, offset, anchor) of the entries that the requested ids may follow."""
         window = self.settings.window_micros
         out: list[tuple[int, int, int, int]] = []
         asked: dict[tuple[bytes, int], list[tuple[int, int]]] = {}

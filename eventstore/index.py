@@ -1,10 +1,10 @@
 """An index of (hash64 of a key, location) as immutable sorted runs that are merged geometrically.
 
-16 bytes an entry, no object per entry, look-ups and inserts by whole batches. Collisions and duplicates are
-allowed: a look-up gives every location stored under a hash, and the reader of the record there verifies its key.
+16 bytes per entry, no object per entry, look-ups and inserts by whole batches. Collisions and duplicates are allowed:
+a look-up returns every location stored under a hash, and the reader of the record there verifies its key.
 
-Runs are never changed once published, and the tuple of runs is replaced as one reference: one thread may insert
-while others look up. Merging has a lock of its own: while nobody asks it is put off, and who asks then does it.
+Runs are never changed once published, and the tuple of runs is replaced as one reference: one thread may insert while
+others look up. Merging has a separate lock: while there are no look-ups it is delayed, and the next look-up does it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ Mask = npt.NDArray[np.bool_]
 
 ENTRY_BYTES = 16
 MERGE_FANOUT = 8
-"""So many runs of one size class become one run of the next: an entry is copied log8(n) times, and a look-up
-searches at most seven runs of each class."""
+"""Number of runs of one size class that become one run of the next: an entry is copied log8(n) times, and a look-up
+searches at most seven runs of each class.
+"""
 UNASKED_RUNS_MAX = 512
-"""So many runs are kept as they came while nobody asks: then an entry is copied once and not log8(n) times."""
+"""Number of runs kept unmerged while there are no look-ups: then an entry is copied once and not log8(n) times."""
 SLICE_ENTRIES = 1 << 17  # merged at a time: they stay in the processor's cache
-RADIX_ENTRIES = 1 << 8  # fewer are sorted as they are
+RADIX_ENTRIES = 1 << 8  # smaller arrays are sorted directly
 TWO_DIGITS_ENTRIES = 1 << 13
-"""From so many entries on the first 16 bits of hashes leave too much to the comparing sort that follows."""
+"""From this number of entries on, equal first 16 bits of hashes leave too much for the comparing sort
+that follows.
+"""
 
 
 def hash_keys(keys: Sequence[bytes]) -> U64:
@@ -39,7 +42,7 @@ def hash_keys(keys: Sequence[bytes]) -> U64:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Two aligned columns, ascending by hash. The order among equal hashes means nothing."""
+    """Two aligned columns, ascending by hash. The order among equal hashes is arbitrary."""
 
     hashes: U64
     locations: U64
@@ -49,7 +52,7 @@ class Run:
 
 
 def ascending(hashes: U64) -> I64:
-    """The order that sorts hashes; the order of equal ones means nothing."""
+    """The order that sorts hashes; equal ones are in arbitrary order."""
     if len(hashes) < RADIX_ENTRIES:
         return hashes.argsort()
     first = (hashes >> np.uint64(48)).astype(np.uint16)
@@ -83,7 +86,7 @@ def merged(runs: Sequence[Run]) -> Run:
 
 
 def merge_slices(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> Iterator[Run]:
-    """All entries of ``runs`` as ascending slices of about ``slice_entries``, a few more for each run at most."""
+    """All entries of ``runs`` as ascending slices of about ``slice_entries``, at most a few more for each run."""
     total = sum(map(len, runs))
     share = [len(run) * slice_entries // max(total, 1) + 1 for run in runs]
     at = [0] * len(runs)
@@ -111,9 +114,9 @@ def size_class(entries: int) -> int:
 
 
 def tail_to_merge(sizes: Sequence[int]) -> int:
-    """How many of the newest runs should become one; 0 for none. ``sizes`` go from the oldest to the newest run.
+    """The number of the newest runs that should become one; 0 for none. ``sizes``: from the oldest to the newest run.
 
-    Once MERGE_FANOUT runs of one size class stand at the end, they are merged with everything newer than them.
+    Once MERGE_FANOUT runs of one size class are at the end, they are merged with everything newer.
     """
     take = same = 0
     level = -1
@@ -130,7 +133,7 @@ def tail_to_merge(sizes: Sequence[int]) -> int:
 
 
 def matches(run: Run, asked: U64) -> tuple[I64, U64]:
-    """(row into ``asked``, location) of every entry with an asked hash. ``asked`` ascending makes it fast."""
+    """(row into ``asked``, location) of every entry with a requested hash. Fast if ``asked`` ascends."""
     if not len(run):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
     left = run.hashes.searchsorted(asked)
@@ -139,7 +142,7 @@ def matches(run: Run, asked: U64) -> tuple[I64, U64]:
         return rows, np.empty(0, dtype=np.uint64)
     first = left[rows]
     after = np.minimum(first + 1, len(run) - 1)
-    if ((run.hashes[after] == asked[rows]) & (after > first)).any():  # else one entry each, as nearly always
+    if ((run.hashes[after] == asked[rows]) & (after > first)).any():  # otherwise one entry each, as nearly always
         counts = np.searchsorted(run.hashes, asked[rows], side="right") - first
         rows = np.repeat(rows, counts)
         steps = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -148,7 +151,9 @@ def matches(run: Run, asked: U64) -> tuple[I64, U64]:
 
 
 def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
-    """(row into ``hashes``, location) of every entry of ``runs`` with an asked hash, ordered by (row, location)."""
+    """(row into ``hashes``, location) of every entry of ``runs`` with a requested hash, ordered by (row,
+    location).
+    """
     order = ascending(hashes)
     asked = hashes[order]
     found = [each for run in runs if len((each := matches(run, asked))[0])]
@@ -178,7 +183,7 @@ def count_repeats(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> in
             parts.append(run.hashes[begins[i] : end])
             begins[i] = end
         if parts:
-            hashes = np.sort(np.concatenate(parts), kind="stable")  # which merges the runs in it
+            hashes = np.sort(np.concatenate(parts), kind="stable")  # merges the runs in it
             repeats += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
     return repeats
 
@@ -222,7 +227,7 @@ class RunIndex:
         return look_up(self.asked_runs(), hashes)
 
     def retain(self, keep: Callable[[U64], Mask]) -> None:
-        """Keeps the entries whose location ``keep`` answers True for."""
+        """Keeps the entries for whose location ``keep`` returns True."""
         with self._lock:
             left = []
             for run in self._runs:

@@ -1,8 +1,8 @@
-"""Primary records whose key is not known, because the adapter failed on them: any key may be theirs.
+"""Primary records whose key is unknown because the adapter failed on them: they might have any key.
 
-While there is one no missing key is called absent. They are kept, durably before the position behind them, and asked
-again with back-off: a look-up service may come back, and a new version of the adapter may read them. An answer goes
-into the file map like any other.
+While there is one no missing key is called absent. They are kept, durably before the position after them, and retried
+with back-off: a look-up service may come back, and a new version of the adapter may read them. An answer goes into
+the file map like any other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from photon.eventstore.block_keys import BlockKeys, block_keys
 FILE_NAME = "keyless-records"
 MAGIC = b"PHKR 1 "
 KEPT_MAX = 1000
-"""Records that can be asked again; of more the number is known, and the file map has to be rebuilt."""
+"""Records that can be retried; of further ones only the number is known, and the file map has to be rebuilt."""
 AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _REASON_CHARS_MAX = 500
 
@@ -57,7 +57,7 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KeylessRecords:
     """One thread changes it; ``listed`` and ``count`` may be read from any.
 
-    ``state``: the file map's directory. ``fresh``: the map is a new one, so all is read again. Raises OSError.
+    ``state``: the file map's directory. ``fresh``: the map is new, so everything is read again. Raises OSError.
     """
 
     state: Path
@@ -86,7 +86,7 @@ class KeylessRecords:
         return len(self._kept.records) + self._kept.more
 
     def add(self, identity: str, file: LogFile, at: int, data: bytes, offset: int, reason: str) -> None:
-        """The record at ``at`` of ``data``, which is at ``offset`` of its log."""
+        """Adds the record at ``at`` of ``data``, which is at ``offset`` of its log."""
         kept = self._kept
         if any(each.identity == identity and each.offset == offset for each in kept.records):
             return  # read again after a crash
@@ -101,7 +101,10 @@ class KeylessRecords:
         self.report(f"{made}; its key is not known, so no event is called unmatched until it is")
 
     def again(self, adapter: Adapter, take: Callable[[KeylessRecord, BlockKeys], None], *, now: bool = False) -> None:
-        """Asks for the keys that are due (``now``: for all); ``take`` makes the answers durable. Raises as that."""
+        """Asks for the keys that are due (``now``: for all); ``take`` makes the answers durable.
+
+        Raises the errors of ``take``.
+        """
         if not self._kept.records or (not now and self.clock.monotonic() < self._due):
             return
         left = []

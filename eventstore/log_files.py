@@ -1,15 +1,15 @@
 """Random access to the bytes of log files, by offsets that count uncompressed bytes; bounded memory and descriptors.
 
-A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as check-points, so
+A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as checkpoints, so
 that reading back costs at most the distance between two; inflated pages are kept in one LRU over all files.
 
-Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: where they begin is
-found without inflating it (``frame_begins``). A file of one frame is read again from its start.
+Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: their begins are found
+without inflating the file (``frame_begins``). A file of one frame is read again from its start.
 
-By its seek table, else by walking headers: a file in the *seekable format* ends with a skippable frame that lists the
-sizes of all frames. In others each frame's header may say how much it holds, and three bytes at each block say where
-the next block begins: a walk reads some bytes in each 128 KiB of content. Where a frame does not say its size the
-walk ends; what follows is found by inflating up to there.
+They are found in the seek table, otherwise by walking headers: a file in the *seekable format* ends with a skippable
+frame that lists the sizes of all frames. In others each frame's header may give its content size, and three bytes at
+each block locate the next block: a walk reads some bytes in each 128 KiB of content. The walk ends at a frame without
+a size; later frames are found by inflating up to them.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _SEEK_FOOTER = struct.Struct("<IBI")  # number of frames, descriptor, magic
 _SEEKABLE_MAGIC = 0x8F92EAB1
 _SKIPPABLE_SEEK_MAGIC = 0x184D2A5E
 _CHECKSUMS, _RESERVED_BITS = 0x80, 0x7C
-SEEK_FRAMES_MAX = 1 << 20  # a seek table of more frames is left aside
+SEEK_FRAMES_MAX = 1 << 20  # a seek table with more frames is ignored
 _RLE = 1
 
 
 def frame_begins(read: ReadAt, size: int) -> Iterator[FrameBegin]:
-    """Of frames of data, ascending, the first one at (0, 0) left out. ``size``: of the compressed file."""
+    """The data frames' begins, ascending, except the first one at (0, 0). ``size``: that of the compressed file."""
     table = _seek_table(read, size)
     yield from _walk(read) if table is None else table
 
@@ -99,7 +99,7 @@ def _walk(read: ReadAt) -> Iterator[FrameBegin]:
 
 
 def _blocks_end(read: ReadAt, at: int) -> int | None:
-    """The offset after a frame's last block; None where the file ends before."""
+    """The offset after a frame's last block; ``None`` if the file ends before."""
     while True:
         head = read(at, 3)
         if len(head) < 3:
@@ -112,9 +112,9 @@ def _blocks_end(read: ReadAt, at: int) -> int | None:
 
 PAGE_BYTES = 1 << 17
 PAGES_BYTES_MAX = 64 << 20  # kept over all compressed files
-CHECKPOINTS_MAX = 32  # inflater states kept of one file, about 45 KiB each
+CHECKPOINTS_MAX = 32  # inflater states kept per file, about 45 KiB each
 CHECKPOINT_BYTES = 1 << 20
-"""Uncompressed bytes between two at first; twice as many whenever CHECKPOINTS_MAX is reached."""
+"""Initial number of uncompressed bytes between two; it doubles whenever CHECKPOINTS_MAX is reached."""
 INPUT_BYTES = 1 << 16
 PLACES_MAX = 1 << 14  # frames of one file whose begins are kept, evenly spread
 
@@ -135,7 +135,7 @@ class Pages:
             return self._lru.get((file_number, page))
 
     def put(self, file_number: int, page: int, data: bytes) -> None:
-        """Keeps it, unless it is larger than all there may be."""
+        """Keeps the page, unless it exceeds the whole limit."""
         if len(data) <= self._lru.maxsize:
             with self._lock:
                 self._lru[file_number, page] = data
@@ -145,14 +145,14 @@ class PagedBytes(ABC):
     """A compressed file read by pages. A subclass inflates them. One caller at a time."""
 
     def __init__(self, pages: Pages, number: int, page_bytes: int = PAGE_BYTES) -> None:
-        """``number`` names this opening of the file in ``pages``."""
+        """``number`` identifies this opening of the file in ``pages``."""
         self._pages = pages
         self._number = number
         self._page_bytes = page_bytes
 
     @abstractmethod
     def _inflated(self, offset: int) -> bytes:
-        """A page from ``offset``, less at the end of what is there."""
+        """A page from ``offset``, shorter at the end of the content."""
 
     def read_pages(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset``, fewer at the end."""
@@ -177,7 +177,7 @@ class PagedBytes(ABC):
 
 class LogBytes(Protocol):
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer than ``length`` bytes only at the end of the file, or where gzip is damaged. Raises OSError."""
+        """Returns fewer than ``length`` bytes only at the end of the file, or if gzip is damaged. Raises OSError."""
 
     def unlinked(self) -> bool: ...
 
@@ -185,7 +185,7 @@ class LogBytes(Protocol):
 
 
 def open_log(path: Path | LogPath, pages: Pages, file_number: int, framing: Framing = LINES) -> LogBytes:
-    """``file_number`` names this opening of a file in ``pages``. Raises OSError."""
+    """``file_number`` identifies this opening of a file in ``pages``. Raises OSError."""
     if framing.forward:
         return ForwardLines(path, pages, file_number, framing)
     if path.name.endswith(".zst"):
@@ -214,7 +214,7 @@ class PlainBytes:
 
 @dataclass(slots=True)
 class _Inflation:
-    """An inflater and where it stands. ``at``: uncompressed; ``taken``: compressed bytes it has used up."""
+    """An inflater and its position. ``at``: uncompressed; ``taken``: compressed bytes it has consumed."""
 
     inflate: Any
     at: int
@@ -239,7 +239,7 @@ class GzipBytes(PagedBytes):
             try:
                 return self.read_pages(offset, length)
             except zlib.error:
-                # The follower's reader gives out what stands before the damage: so those records are in the map.
+                # The follower's reader returns the content before the damage: so those records are in the map.
                 self._damaged = GzipSource(self._path)
         return self._damaged.read(offset, length)
 
@@ -266,10 +266,10 @@ class GzipBytes(PagedBytes):
                 self._spacing *= 2
 
     def _more(self, limit: int) -> bytes:
-        """The next bytes, at most PAGE_BYTES; empty at the end of what is there. Raises zlib.error."""
+        """The next bytes, at most PAGE_BYTES; empty at the end of the content. Raises zlib.error."""
         state = self._state
         while True:
-            if state.inflate.eof:  # padding of zeros may stand between members
+            if state.inflate.eof:  # padding of zeros may come between members
                 data = self._file.read(state.taken, INPUT_BYTES)
                 state.taken += len(data) - len(data.lstrip(b"\0"))
                 if data and not data.strip(b"\0"):
@@ -294,7 +294,7 @@ class GzipBytes(PagedBytes):
 
 
 class ForwardLines(PagedBytes):
-    """A log whose lines are made of its bytes (``Framing.forward``); the file may be compressed."""
+    """A log whose lines are derived from its bytes (``Framing.forward``); the file may be compressed."""
 
     def __init__(self, path: Path | LogPath, pages: Pages, number: int, framing: Framing) -> None:
         super().__init__(pages, number)
@@ -314,7 +314,7 @@ class ForwardLines(PagedBytes):
 
 
 class ZstdBytes(PagedBytes):
-    """A Zstandard file of one or several frames; where it is damaged, as much as the follower gave out."""
+    """A Zstandard file of one or several frames; if it is damaged, as much as the follower returned."""
 
     def __init__(self, path: Path | LogPath, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)

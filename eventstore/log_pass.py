@@ -1,13 +1,12 @@
 """One pass over one log: places in ascending order become records, each key verified by the adapter.
 
-That the right bytes are there is verified too: a place whose record is neither the asked one nor one with the same
-hash says that the file is another one than was mapped (renamed a moment ago, say), and is answered *unavailable*,
-never *not there*.
+The bytes are verified, too: a place whose record is neither the requested one nor one with the same hash shows that
+the file is not the mapped one (perhaps renamed a moment ago), and is answered *unavailable*, never *not there*.
 
-``SpanProbes`` guesses where in a span an id stands, so that a sparse look-up reads some tens of KiB in place of half
-a span. Ids of a log are times of day, so their offsets can be interpolated: from the span's anchor, at the speed at
-which the log grew, and once more from whatever record stands at the first guess. A guess is only where to look first;
-what is not found so is searched for from the anchor on.
+``SpanProbes`` guesses where in a span an id is, so that a sparse look-up reads some tens of KiB instead of half a
+span. Ids of a log are times of day, so their offsets can be interpolated: from the span's anchor, at the speed at
+which the log grew, and once more from the record at the first guess. A guess is only the first place to look; ids not
+found this way are searched for from the anchor on.
 
 Only for keys without an exact place in the same log (``PlaceToRead.alone``): of two records with one id the second
 has an exact place, and a guess might meet it before the first.
@@ -38,18 +37,20 @@ SCAN_BYTES = 1 << 20
 
 
 class LogWindow:
-    """The bytes of one log around the places looked at, from ``begin`` on. Places are asked for in ascending order,
-    so neighbours share one read."""
+    """The bytes of one log around the places to read, from ``begin`` on.
+
+    Places are requested in ascending order, so neighbours share one read.
+    """
 
     def __init__(self, source: LogBytes, lines: Lines | None = None) -> None:
-        """``lines``: marks line ends that end no record. Places are then records' begins."""
+        """``lines``: marks line ends that do not end a record. Places are then the begins of records."""
         self._source = source
         self._lines = lines
         self._raw = b""
         self.begin = 0
         self.data = b""
         self.bytes_read = 0  # from the file, uncompressed
-        self._at_end = False  # what was mapped was there before, so growth does not matter
+        self._at_end = False  # the mapped part existed before, so growth does not matter
 
     @property
     def end(self) -> int:
@@ -58,7 +59,7 @@ class LogWindow:
     def cover(self, begin: int, stop: int) -> None:
         """Makes ``data`` hold the bytes from ``begin`` to ``stop``, or to the log's end. Raises OSError.
 
-        What lies before ``begin`` may go.
+        Bytes before ``begin`` may be dropped.
         """
         if not self.begin <= begin <= self.end:
             self.begin, self.data, self._raw = begin, b"", b""
@@ -75,8 +76,10 @@ class LogWindow:
 
 
 class HeaderIndex:
-    """Which of Zeek's headers holds at a place of one log: scans the bytes before it and remembers the state every
-    SCAN_BYTES. One caller at a time."""
+    """Finds the Zeek header in force at a place of one log.
+
+    Scans the bytes before it and remembers the state every SCAN_BYTES. One caller at a time.
+    """
 
     def __init__(self) -> None:
         self._marks = [HeaderScan()]  # the scan's state at 0, SCAN_BYTES, 2 * SCAN_BYTES, …
@@ -101,7 +104,7 @@ class NoRecord(enum.Enum):
 
 @dataclass(eq=False)
 class LogPass:
-    """Looks at places of one log, whose bytes ``window`` gives."""
+    """Reads places of one log, whose bytes ``window`` returns."""
 
     adapter: Adapter
     identity: str
@@ -110,10 +113,10 @@ class LogPass:
     record_bytes_max: int
 
     def __post_init__(self) -> None:
-        """Whose records are read next."""
+        """Tells the adapter whose records are read next."""
 
     def cut(self, offsets: Sequence[int]) -> list[bytes | None]:
-        """The records that begin at ``offsets``, all within the window; None where the line end is missing."""
+        """The records that begin at ``offsets``, all within the window; ``None`` if the line end is missing."""
         data, begin = self.window.data, self.window.begin
         out: list[bytes | None] = []
         for offset in offsets:
@@ -122,10 +125,10 @@ class LogPass:
         return out
 
     def checked(self, wanted: PlacesToRead, at: Sequence[int], cut: list[bytes | None]) -> tuple[FoundRecords, I64]:
-        """What stands at some places without a span, by ascending offset, of which ``cut`` are the bytes; and those
-        where something else does.
+        """The records at some places without a span, by ascending offset, with their bytes in ``cut``; and the places
+        with other records.
 
-        Most have the asked key; all others are looked at one by one. Raises OSError.
+        Most have the requested key; the others are checked one by one. Raises OSError.
         """
         places = np.array(at, np.int64)
         whole = [record or b"" for record in cut] if None in cut else cut
@@ -140,7 +143,7 @@ class LogPass:
         return FoundRecords.concat([here.take(np.flatnonzero(right)), others]), not_there
 
     def each(self, wanted: PlacesToRead, at: Iterable[int]) -> tuple[FoundRecords, I64]:
-        """As ``checked``, for any places, one by one. Raises OSError."""
+        """Like ``checked``, for any places, one by one. Raises OSError."""
         found, not_there = [], []
         for place in at:
             record = self.record(wanted[place])
@@ -162,14 +165,14 @@ class LogPass:
         return NoRecord.UNAVAILABLE
 
     def key(self, record: bytes) -> bytes | None:
-        """``None`` for a record without one, or whose key is not known."""
+        """``None`` for a record without a key, or with an unknown one."""
         key = key_of(self.adapter, record, self.file)
         return key if isinstance(key, bytes) else None
 
     def _explains(self, record: bytes, key: bytes) -> bool:
-        """Whether the map was right to name this record, though it is not the asked one.
+        """True if the map rightly named this record, although it is not the requested one.
 
-        It has another key of the same hash; or it is malformed, and the scan took it for one with the key.
+        It has another key with the same hash; or it is malformed, and the scan saw the key in it.
         """
         there = key_of(self.adapter, record, self.file)
         if isinstance(there, Fault):
@@ -180,7 +183,10 @@ class LogPass:
         return bool(hashes[0] == hashes[1])
 
     def whole_record(self, keep: int, start: int) -> bytes | None:
-        """The record at ``start``; None beyond the end and for oversized ones. Bytes from ``keep`` on stay here."""
+        """The record at ``start``; ``None`` beyond the end and for oversized ones.
+
+        Bytes from ``keep`` on stay here.
+        """
         window = self.window
         length = RECORD_GUESS_BYTES
         while True:
@@ -210,7 +216,7 @@ class LogPass:
         return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
 
     def _starts(self, want: PlaceToRead) -> Iterator[int]:
-        """Where records that may have the key begin: first where its bytes stand, then where the adapter says so."""
+        """Begins of records that may have the key: first where its bytes occur, then where the adapter says so."""
         yield from self._literal_starts(want)
         window, stop = self.window, want.offset + want.span
         window.cover(want.offset, stop + RECORD_GUESS_BYTES)
@@ -224,7 +230,7 @@ class LogPass:
                 yield want.offset + start
             start = data.find(b"\n", start) + 1
         if whole < want.span and whole < len(data):
-            yield want.offset + whole  # the record that the bytes at hand cut
+            yield want.offset + whole  # the record cut by the bytes at hand
 
     def _literal_starts(self, want: PlaceToRead) -> Iterator[int]:
         window, stop = self.window, want.offset + want.span
@@ -243,17 +249,17 @@ class LogPass:
                 at = window.data.find(want.key, line_end) if line_end >= 0 else -1
             if window.end < reach:
                 return
-            looked = max(want.offset, window.end - len(want.key))  # a key that the end cuts is seen next time
+            looked = max(want.offset, window.end - len(want.key))  # a key cut by the end is seen next time
             length *= 2
 
 
 PROBE_BYTES = 1 << 15  # read around a guess
 PROBES_MAX = 3
-KEPT_BYTES = 1 << 17  # of what was read stay here so many before the last guess
+KEPT_BYTES = 1 << 17  # bytes before the last guess that are kept
 
 
 def bytes_per_micro(wanted: Sequence[PlaceToRead]) -> float | None:
-    """How fast a log grew between the first and the last anchor of these places; None where that says nothing."""
+    """The growth of a log between the first and the last anchor of these places; ``None`` if that says nothing."""
     anchors = [(each.offset, each.anchor) for each in wanted if each.span and each.anchor >= 0]
     if not anchors:
         return None
@@ -264,7 +270,7 @@ def bytes_per_micro(wanted: Sequence[PlaceToRead]) -> float | None:
 
 
 def guess(want: PlaceToRead, speed: float) -> int:
-    """The offset at which the id may stand: within its span."""
+    """The likely offset of the id, within its span."""
     asked = parse_event_id(want.key)
     ahead = 0.0 if asked is None else (asked[1] - want.anchor) * speed
     return want.offset + round(min(max(ahead, 0.0), want.span))
@@ -274,12 +280,12 @@ class SpanProbes:
     """Probes of one log. Ask in the order of guesses, so that neighbours share reads."""
 
     def __init__(self, looked: LogPass) -> None:
-        """``looked``: a pass with a window of its own."""
+        """``looked``: a pass with its own window."""
         self._pass = looked
         self._window = looked.window
 
     def find(self, want: PlaceToRead, speed: float) -> PrimaryRecord | None:
-        """The record, where a guess met it. Raises OSError."""
+        """The record, if a guess met it. Raises OSError."""
         asked = parse_event_id(want.key)
         if asked is None:
             return None
@@ -302,7 +308,7 @@ class SpanProbes:
         return None
 
     def _cover(self, begin: int, end: int) -> None:
-        """Reads what is not here; what lies shortly before stays, for a second guess may go back."""
+        """Reads missing bytes; keeps those shortly before, since a second guess may go back."""
         window = self._window
         keep = max(window.begin, begin - KEPT_BYTES)
         if window.begin <= begin <= window.end + PROBE_BYTES and keep <= window.end:

@@ -1,8 +1,9 @@
-"""Reads of several logs at the same time: one slow log holds back neither the others nor the look-ups that need none.
+"""Reads several logs at the same time: a slow log delays neither the others nor look-ups that need none.
 
-Each log has a queue and at most one thread. What queues up for a log while it is read is read together in its next
-pass, in the order of offsets, for all askers. A batch waits only so long: what is not read by then is unavailable,
-and the client asks again. The read under way ends first, so the next pass finds a compressed log inflated so far.
+Each log has a queue and at most one thread. Places queued for a log while it is read are read together in its next
+pass, in the order of offsets, for all callers. A batch waits for a limited time: places not read by then are
+unavailable, and the client asks again. The read under way finishes first, so the next pass finds a compressed log
+inflated up to there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 
 READ_THREADS = 4
-PATIENCE_SECONDS = 5.0  # a batch of look-ups waits so long for its logs; less than a client waits for its answer
+PATIENCE_SECONDS = 5.0  # the wait of a batch for its logs; less than a client's wait for its answer
 
 
 class _Batch:
@@ -37,7 +38,7 @@ class _Batch:
         self._loop = loop
 
     def log_done(self) -> None:
-        """Call it when one of its logs was read; any thread."""
+        """Call it after one of its logs was read, on any thread."""
         with self._lock:
             self._left -= 1
             last = self._left == 0
@@ -58,11 +59,11 @@ class LogReads:
         self._patience = patience
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="log-read")
         self._lock = threading.Lock()  # around the queues
-        self._queues: dict[int, deque[_Job]] = {}  # log number -> jobs; there while a thread has the log
+        self._queues: dict[int, deque[_Job]] = {}  # log number -> jobs; exists while a thread has the log
         self._closed = False
 
     async def read(self, wanted: PlacesToRead | Sequence[PlaceToRead]) -> ReadResults:
-        """What stands at these places; unavailable is also what could not be read in time."""
+        """The results for these places; places that could not be read in time are unavailable, too."""
         places = wanted if isinstance(wanted, PlacesToRead) else PlacesToRead.of(wanted)
         logs = places.by_log()
         batch = _Batch(places, len(logs), asyncio.get_running_loop())
@@ -90,7 +91,7 @@ class LogReads:
             self._pool.submit(self._pass, log)
 
     def _pass(self, log: MappedLog) -> None:
-        """Reads all that has queued up for one log; other logs come before its next pass."""
+        """Reads everything queued for one log; other logs come before its next pass."""
         number = log.number
         with self._lock:
             jobs = list(self._queues[number])

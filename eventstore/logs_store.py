@@ -1,8 +1,8 @@
 """LogsEventStore: reads primary records at the places the file map names (paper, section 3.4.2).
 
 A batch is read log by log in the order of offsets, neighbours in one read, so that catching up reads old logs
-sequentially. What stands at a place is judged in log_pass.py. Any thread may read; one log is best read by one thread
-at a time (log_reads.py sees to it), since each that reads it at the same moment opens the file for itself.
+sequentially. log_pass.py checks the record at a place. Any thread may read; one log is best read by one thread at a
+time (log_reads.py ensures this), since parallel readers open the file separately.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ GAP_BYTES = 1 << 17  # places no further apart are read together
 READ_BYTES_MAX = 1 << 20
 CHECKED_TOGETHER = 512  # records whose keys are found in one call
 OPEN_LOGS_MAX = 64
-SPEEDS_MAX = 1 << 14  # logs of which it is remembered how fast they grew
+SPEEDS_MAX = 1 << 14  # logs whose growth is remembered
 HEADER_INDEXES_MAX = 1024
 RECORD_BYTES_MAX = 1 << 20
 
 Resolver = Callable[[str], str | None]
-"""Log identity -> its file's present path relative to the log directory; None when it is not there now."""
+"""Log identity -> its file's present path relative to the log directory; ``None`` if it is not there now."""
 Tell = Callable[[FoundRecords, I64], None]  # see ReadResults.tell
 
 GONE = "its file is gone"
@@ -52,16 +52,16 @@ OTHER_BYTES = "its file holds other bytes than were read from it, or is damaged"
 
 
 class ReadTroubles:
-    """Receives which logs cannot be read, and which can again. This one ignores it."""
+    """Is told which logs cannot be read, and which can again. This one ignores it."""
 
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
-        """``keys`` were asked for, and may stand in this log. Any thread."""
+        """Requests for ``keys`` failed that may be in this log. Any thread."""
 
     def succeeded(self, log: MappedLog) -> None:
         """Some records of ``log`` were read. Any thread."""
 
     def elsewhere(self, log: MappedLog, key: bytes) -> None:
-        """``log`` is gone, and ``key``, asked for in it, was found in another log. Any thread."""
+        """``log`` is gone, and ``key``, requested in it, was found in another log. Any thread."""
 
 
 @dataclass(slots=True)
@@ -86,11 +86,11 @@ class LogsEventStore:
         self._framing = self.adapter.primary_framing
         self._lines = Lines(self._framing, self.record_bytes_max) if self._framing.kind == "quoted" else None
         self._lock = threading.Lock()  # around what follows
-        self._headers: OrderedDict[str, HeaderIndex] = OrderedDict()  # identity -> of the log
+        self._headers: OrderedDict[str, HeaderIndex] = OrderedDict()  # by log identity
         self._idle: OrderedDict[str, tuple[str, LogBytes]] = OrderedDict()  # identity -> path, open file
         self._opened = 0
         self._counts = ReadCounts()
-        self._speeds: OrderedDict[str, float] = OrderedDict()  # identity -> bytes a microsecond, as last seen
+        self._speeds: OrderedDict[str, float] = OrderedDict()  # identity -> bytes per microsecond, when last seen
 
     def is_there(self, log: MappedLog) -> bool:
         return self.resolve(log.identity) is not None
@@ -110,15 +110,15 @@ class LogsEventStore:
         tell: Tell,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Reads the places in one log and passes answers to ``tell`` as soon as they are known. What it does not pass
-        is unavailable.
+        """Reads the places in one log and passes answers to ``tell`` as soon as they are known. Other places are
+        unavailable.
 
         ``stopped`` is checked between two reads of the file: the client may have gone.
         """
         left = indexes[np.argsort(wanted.offsets[indexes], kind="stable")]
         known = np.zeros(len(wanted), dtype=np.bool_)
         why = ""
-        for _ in range(2):  # what map and file disagree about is tried once more with the file freshly opened
+        for _ in range(2):  # if map and file disagree, try once more with the file freshly opened
             why = self._read_open(log, wanted, left, known, tell, stopped)
             left = left[~known[left]]
             if not len(left) or why == GONE or stopped():
@@ -129,8 +129,10 @@ class LogsEventStore:
     def _read_open(
         self, log: MappedLog, wanted: PlacesToRead, asked: I64, known: Mask, tell: Tell, stopped: Callable[[], bool]
     ) -> str:
-        """Reads ``asked``, by ascending offset, and marks as known what it told. Why some is left, where it is the
-        file's fault."""
+        """Reads ``asked``, by ascending offset, and marks the answered places as known.
+
+        Returns why some are left, if that is the file's fault.
+        """
         try:
             opened = self._take(log)
         except OSError as err:
@@ -143,13 +145,13 @@ class LogsEventStore:
         each = LogPass(self.adapter, log.identity, file, window, self.record_bytes_max)
         keep, left = False, asked
         try:
-            # Where records are no plain lines a guess may be inside one, or have another header.
+            # If records are not plain lines, a guess may be inside one, or have another header.
             if self._framing.kind == "lines" and wanted.spans[asked].any():
                 probes = SpanProbes(LogPass(self.adapter, log.identity, file, aside, self.record_bytes_max))
                 probed: list[tuple[int, str, PrimaryRecord]] = []
                 try:
                     probed += self._probed(probes, log, wanted, asked.tolist())
-                finally:  # what was read before it fails counts
+                finally:  # bytes read before a failure count
                     met = FoundRecords.of(probed)
                     tell(met, np.empty(0, np.int64))
                     known[met.rows] = True
@@ -161,7 +163,8 @@ class LogsEventStore:
             keep = (not len(left) or stopped()) and not source.unlinked()
         except OSError as err:
             return f"it cannot be read ({err.strerror})"
-        except Exception as err:  # whatever a damaged file makes a library raise: the log is named, the others go on
+        # any error a library raises for a damaged file: the log is reported, the others continue
+        except Exception as err:
             return f"it cannot be read ({' '.join(repr(err).split())})"
         finally:
             self._put_back(log, path, source, keep=keep)
@@ -181,7 +184,7 @@ class LogsEventStore:
         source: LogBytes,
         stopped: Callable[[], bool],
     ) -> Iterator[tuple[FoundRecords, I64]]:
-        """What stands at these places (ascending offsets), some at a time."""
+        """The records at these places (ascending offsets), some at a time."""
         window, path = each.window, each.file.path
         headers = self._headers_of(log) if self._framing.kind == "zeek" else None
         alike = headers is None and not wanted.spans[asked].any()
@@ -207,7 +210,7 @@ class LogsEventStore:
                     for at in range(first, end):
                         each.file = LogFile(path, headers.at(source, begins[at]))
                         yield each.each(wanted, indexes[at : at + 1])
-        except Exception:  # what was read before it counts
+        except Exception:  # bytes read before it count
             if waiting:
                 yield each.checked(wanted, waiting, cut)
             raise
@@ -242,7 +245,7 @@ class LogsEventStore:
 
     # -- open files ------------------------------------------------------------------------------------------------
     def _take(self, log: MappedLog) -> tuple[str, LogBytes] | None:
-        """An open file for this caller alone; None if no file has this identity. Raises OSError."""
+        """An open file for this caller alone; ``None`` if no file has this identity. Raises OSError."""
         with self._lock:
             idle = self._idle.pop(log.identity, None)
             self._opened += idle is None
@@ -282,7 +285,7 @@ class LogsEventStore:
 
 
 def _ranges(offsets: I64, stops: I64) -> Iterator[tuple[int, int, int]]:
-    """Ascending offsets, as ranges (first, end) that one read serves, and up to where it reads."""
+    """Splits ascending offsets into ranges (first, end) served by one read, and the end of each read."""
     furthest = np.maximum.accumulate(stops)
     gaps = (offsets[1:] > furthest[:-1] + GAP_BYTES).nonzero()[0] + 1
     begins, reach = offsets.tolist(), furthest.tolist()

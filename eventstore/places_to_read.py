@@ -1,4 +1,4 @@
-"""Places in logs that have to be read, as columns: a look-up has a thousand of them, and most need no object."""
+"""Places in logs to read, as columns: a look-up has a thousand of them, and most need no object."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from photon.eventstore.file_map import MappedLog, MappedPlaces
 from photon.eventstore.index import I64, Mask
 
-RECORD_GUESS_BYTES = 4096  # read for one record at first; a longer one costs a second read
-SEARCH_BYTES = 1 << 16  # of a span so much is read at first, then twice as much each time
+RECORD_GUESS_BYTES = 4096  # first read for one record; a longer record costs a second read
+SEARCH_BYTES = 1 << 16  # first read of a span, doubled each time
 
 
 class PlaceToRead(NamedTuple):
@@ -23,14 +23,14 @@ class PlaceToRead(NamedTuple):
     offset: int
     span: int
     anchor: int
-    alone: bool = False  # the key has no exact place in this log: within the span it stands once at most
+    alone: bool = False  # the key has no exact place in this log: it is at most once in the span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacesToRead:
     """n places as aligned columns, from ``rows`` on."""
 
-    keys: Sequence[bytes]  # all that were asked for: place i is of keys[rows[i]]
+    keys: Sequence[bytes]  # all requested ones: place i is for keys[rows[i]]
     logs: Sequence[MappedLog]  # place i is in logs[in_log[i]]
     rows: I64
     in_log: I64
@@ -41,7 +41,7 @@ class PlacesToRead:
 
     @classmethod
     def named(cls, keys: Sequence[bytes], places: MappedPlaces, logs: Sequence[MappedLog]) -> PlacesToRead:
-        """All places that the file map names. ``logs``: all logs, by number."""
+        """All places that the file map returned. ``logs``: all logs, by number."""
         numbers = places.logs.tolist()
         at = {number: index for index, number in enumerate(dict.fromkeys(numbers))}
         in_log, alone = np.array([at[number] for number in numbers], np.int64), np.zeros(len(numbers), np.bool_)
@@ -50,7 +50,7 @@ class PlacesToRead:
 
     @classmethod
     def of(cls, wanted: Sequence[PlaceToRead]) -> PlacesToRead:
-        """Builds the columns from single places, each of a row of its own."""
+        """Builds the columns from single places, each with its own row."""
         logs: dict[int, int] = {}
         known: list[MappedLog] = []
         for each in wanted:
@@ -65,7 +65,7 @@ class PlacesToRead:
 
     @classmethod
     def joined(cls, parts: Sequence[PlacesToRead]) -> PlacesToRead:
-        """One part after another; at least one part, all in the same log."""
+        """Concatenates the parts; at least one, all in the same log."""
         before = np.cumsum([0, *(len(part.keys) for part in parts)])
         return cls(
             [key for part in parts for key in part.keys],
@@ -110,7 +110,7 @@ class PlacesToRead:
         return self.offsets + np.minimum(self.spans, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
     def by_log(self) -> list[tuple[MappedLog, I64]]:
-        """Each log that has any, and the indexes of the places in it."""
+        """Each log with places, and their indexes."""
         if len(self.logs) == 1:
             return [(self.logs[0], np.arange(len(self)))] if len(self) else []
         each = ((log, np.flatnonzero(self.in_log == number)) for number, log in enumerate(self.logs))

@@ -1,8 +1,8 @@
 """The primary reader: reads all primary logs once, sequentially, and feeds the cache and the file map from them.
 
-The keys of a whole block are found at a time (key_finding/) and its bytes kept; a record is parsed only when it is
-asked for. The reader is a function of what the follower hands out, of the clock and of the keys that are found; the
-thread around it is in engine.py.
+The keys of a whole block are found at once (key_finding/) and its bytes kept; a record is parsed only when it is
+requested. The reader is a function of the follower's blocks, the clock and the keys found; its thread is in
+engine.py.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from photon.eventstore.index import I64, U64
 from photon.eventstore.keyless import KeylessRecord, KeylessRecords
 from photon.eventstore.tiered import NOTHING_READ_NS
 
-POLL_BYTES = 4 << 20  # asked of the follower at a time
-COMMIT_SECONDS = 5.0  # what was read is committed to the file map at least so often: a crash re-reads no more
+POLL_BYTES = 4 << 20  # requested from the follower at a time
+COMMIT_SECONDS = 5.0  # longest interval of committing to the file map: a crash re-reads no more than this
 COMMIT_BYTES = 512 << 20
 HOLDING = (ProblemKind.UNREADABLE, ProblemKind.LINK)
-"""Problems under which a log stays unread for now: while there is one, no miss may become ABSENT."""
-NAMED = 3  # so many of the logs that are not read are named
+"""Problems that leave a log unread for now: while there is one, no miss may become ABSENT."""
+NAMED = 3  # unread logs that a message names
 
 
 class BlockCache(Protocol):
-    """What the reader feeds (CacheEventStore, CacheNodes)."""
+    """The caches that the reader feeds (CacheEventStore, CacheNodes)."""
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None: ...
 
@@ -46,12 +46,12 @@ class PrimaryLogsIncomplete(PhotonError):
 
 @dataclass(eq=False)
 class PrimaryReader:
-    """Call ``step`` again and again. One thread; the properties may be read from any.
+    """Call ``step`` repeatedly. One thread; the properties may be read from any.
 
-    ``once``: what is there now is all there will ever be; nothing at all is an error unless it may be.
+    ``once``: nothing will be added to the present logs; having no record at all is an error unless allowed.
 
-    ``report`` receives the places of the first bad records. ``finder`` None: keys are found in this thread.
-    ``arrived`` receives the keys of each block that the map has taken in, as ``MappedBlock`` has them.
+    ``report`` receives the places of the first bad records. ``finder``: ``None`` means that keys are found in this
+    thread. ``arrived`` receives the keys of each block added to the map, as in ``MappedBlock``.
     """
 
     source: Follower | Tail
@@ -65,10 +65,10 @@ class PrimaryReader:
     finder: KeyFinder | None = None
     arrived: Callable[[Sequence[bytes], U64, I64], None] = lambda keys, hashes, order: None
     begun: Callable[[Sequence[Block]], None] = lambda blocks: None
-    """Told of blocks before they are worked on; what it raises ends the reading."""
+    """Called with blocks before they are worked on; its exception ends the reading."""
     keyless: KeylessRecords | None = None
     written_ns: Callable[[], int] | None = None
-    """Up to when all that is to be in the logs stands there, where they are made of what is elsewhere."""
+    """For logs made from other data: the time up to which they are complete."""
 
     def __post_init__(self) -> None:
         self._finder = self.finder or InlineKeyFinder(self.adapter)
@@ -82,14 +82,14 @@ class PrimaryReader:
         """See Progress.read_past_ns; and the same moment in monotonic seconds."""
         self.backlog = (0, 0)  # (bytes on disk read, bytes on disk known)
         self.done = False  # ``once``: everything was read and committed
-        self.unended = ""  # ``once``: which last lines wait for their ends
+        self.unended = ""  # ``once``: the unfinished last lines
 
     @property
     def read_past_ns(self) -> int:
         return self.read_past[0]
 
     def step(self) -> bool:
-        """Reads the next blocks; scans for new ones first when nothing was left. False: nothing to do just now.
+        """Reads the next blocks; scans for new ones first if nothing was left. False: nothing to do just now.
 
         Raises PrimaryLogsIncomplete (``once``), OSError and FileMapError from the map.
         """
@@ -116,7 +116,7 @@ class PrimaryReader:
         return bool(blocks)
 
     def _take(self, blocks: Sequence[Block], *, everything: bool) -> None:
-        """Finds the keys of ``blocks`` and stores what is ready; ``everything``: waits for all of it."""
+        """Finds the keys of ``blocks`` and stores finished ones; ``everything``: waits for all of them."""
         self.begun(blocks)
         for block in blocks:
             self._finder.give(block)
@@ -127,7 +127,7 @@ class PrimaryReader:
                 for at, reason in found.failed:
                     self.keyless.add(block.identity, block.file, at, block.data, block.offset + at, reason)
             starts = found.starts[found.order]
-            # Before the map: what the map names is then in the cache, and what only the cache has counts for nothing.
+            # Before the map: then everything in the map is in the cache, and records only in the cache do not count.
             self.cache.put(block.identity, block.file, block.offset, block.data, found.hashes, starts)
             self.file_map.add(
                 MappedBlock(
@@ -151,7 +151,7 @@ class PrimaryReader:
         return 0 if self.keyless is None else self.keyless.count
 
     def _take_key(self, record: KeylessRecord, found: BlockKeys) -> None:
-        """Puts into the map what is known now of a record that was read long ago."""
+        """Puts a record that was read long ago into the map, now that its key is known."""
         log = next((each for each in self.file_map.logs() if each.identity == record.identity), None)
         if log is None or not len(found.keys):
             return
@@ -207,7 +207,7 @@ class PrimaryReader:
             self.commit()
 
     def commit(self) -> None:
-        """Makes durable in the map what was read."""
+        """Makes the records read durable in the map."""
         self.file_map.commit()
         self._dirty_bytes = 0
         self._dirty = False

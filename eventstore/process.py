@@ -28,8 +28,8 @@ from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapBusy, FileMapError
 from photon.objects.costs import put_costs
 
-REQUESTS_MAX = 64  # requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again
-WAIT_MS_MAX = 10_000  # a request for what arrives waits for no longer
+REQUESTS_MAX = 64  # in flight; further ones are refused at once (RESOURCE_EXHAUSTED), and callers retry
+WAIT_MS_MAX = 10_000  # longest wait of a request for arrivals
 
 
 class EventStoreService:
@@ -89,10 +89,10 @@ async def start_server(
 
 
 STOP_GRACE_SECONDS = 5.0
-BUSY_SECONDS = 10.0  # how long a map that another process has open is waited for
+BUSY_SECONDS = 10.0  # longest wait for a map that another process has open
 BUSY_PAUSE_SECONDS = 0.1
-WATCH_SECONDS = 0.5  # how often a failure of a reader is looked for
-RING_SECONDS = 1.0  # how often the cache nodes are asked for
+WATCH_SECONDS = 0.5  # interval of looking for a failed reader
+RING_SECONDS = 1.0  # interval of asking for the list of cache nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,13 @@ class ServedJoin:
     config: EventStoreConfig
     adapter: Adapter
     cache_nodes: Callable[[], Mapping[str, str]] | None = None
-    """Name -> host:port of the cache nodes that there are now; asked again and again. None: there never are any."""
-    to_caches: Towards | None = None  # how they are called; None: in plain text
-    begun: Callable[[Sequence[Block]], None] = lambda blocks: None  # as for the engine
+    """Name -> host:port of the present cache nodes; called repeatedly. ``None`` means that there never are any."""
+    to_caches: Towards | None = None  # how to call them; ``None`` means plain text
+    begun: Callable[[Sequence[Block]], None] = lambda blocks: None  # as in the engine
 
 
 class EventStoreFailed(PhotonError):
-    """The process cannot go on: one line, what, where, what to do."""
+    """The process cannot continue. One line: what, where, what to do."""
 
 
 async def serve(
@@ -121,12 +121,12 @@ async def serve(
     tls: Tls | None = None,
     may_read: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
-    """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls`` None: in plain text.
+    """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls``: ``None`` means plain text.
 
-    ``may_read`` is asked once the process listens and before it reads a log; False ends it, as what it raises does.
+    ``may_read`` is asked once the process listens and before it reads a log; False or an exception ends it.
 
     ``ready(port, engines)`` is called once the server listens, with the engine of each join. Everything read is
-    committed before it returns. Raises EventStoreFailed when it cannot start, or when a reader fails.
+    committed before it returns. Raises EventStoreFailed if it cannot start, or if a reader fails.
     """
     engines: dict[str, EventStoreEngine] = {}
     try:
@@ -142,8 +142,8 @@ async def serve(
         for engine in engines.values():
             engine.start()
         ready(server.port, engines)
-        # Reading leaves holes as large as half the cache. Large buffers from the system itself (``keep_lean``) would
-        # leave none, and take two fifths more CPU time: there are some for each block that is read.
+        # Reading leaves holes as large as half the cache. Allocating large buffers directly from the system
+        # (``keep_lean``) would leave none, but take two fifths more CPU time: there are some for each block read.
         tasks = (_follow_rings(joins, engines, report), keep_giving_back())
         background = [asyncio.create_task(task) for task in tasks]
         try:
@@ -159,7 +159,7 @@ async def serve(
 
 
 async def _may_read(asked: Callable[[], Awaitable[bool]] | None, server: HealthyServer) -> bool:
-    """Says serving if it may; else the server ends."""
+    """Starts serving if it may; otherwise the server ends."""
     may = False
     try:
         may = asked is None or await asked()

@@ -1,11 +1,11 @@
-"""Recent records in memory as *segments*, bounded in bytes: what every cache keeps.
+"""Recent records in memory as *segments*, bounded in bytes: the content of every cache.
 
 A segment is records of one log as read, in one cachetools LRU that counts bytes. Hashes of keys index into segments,
 so taking records in costs no object and no LRU step per event; a record is cut out on a hit. An evicted segment
 leaves its index entries behind; they are dropped together once they are many.
 
 ``CacheEventStore`` is the cache in the event store's own process, for pipelines without cache nodes (paper, section
-3.4.1): there the key of each hit is verified by the adapter.
+3.4.1): there the adapter verifies the key of each hit.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ U32 = npt.NDArray[np.uint32]
 
 SEGMENT_OVERHEAD_BYTES = 1024
 """Counted for each segment in addition to its bytes and entries: objects, dict and list nodes."""
-PLACE_BYTES = 12  # of each record of a gathered segment: where it begins, and its offset in its log
+PLACE_BYTES = 12  # of each record of a gathered segment: its begin, and its offset in its log
 OFFSET_BITS = 28
 SEGMENT_BYTES_MAX = 1 << OFFSET_BITS
-PER_HASH_MAX = 16  # records of one hash that a look-up gives, any of them: the file map says which one is the first
-DEAD_ENTRIES_MIN = 1 << 16  # below so many entries of evicted segments a clean-up is not worth its merge
+PER_HASH_MAX = 16  # records of one hash returned by a look-up, any of them: the file map tells which is first
+DEAD_ENTRIES_MIN = 1 << 16  # with fewer entries of evicted segments a clean-up is not worth its merge
 _OFFSET_MASK = np.uint64(SEGMENT_BYTES_MAX - 1)
 _SEGMENT_SHIFT = np.uint64(OFFSET_BITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Where the n records of a segment that is not one stretch of its log are."""
+    """Places of the n records of a segment that is not one stretch of its log."""
 
-    starts: U32  # n: in its data
-    offsets: U64  # n: in its log
+    starts: U32  # n: in the segment's data
+    offsets: U64  # n: in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """What it is charged, its index entries included. Bytes."""
+        """The bytes charged for it, including its index entries."""
         each = ENTRY_BYTES if self.gathered is None else ENTRY_BYTES + PLACE_BYTES
         return len(self.data) + self.entries * each + SEGMENT_OVERHEAD_BYTES
 
     def start_of(self, low: int) -> int:
-        """Where the record begins in ``data``; ``low``: low bits of its location."""
+        """Begin of a record in ``data``; ``low``: low bits of its location."""
         return low if self.gathered is None else int(self.gathered.starts[low])
 
     def offset_of(self, low: int) -> int:
@@ -97,7 +97,7 @@ class _Segments(LRUCache[int, Segment]):
 
 
 class SegmentCache:
-    """Hash of a key -> records. ``put`` from one thread; ``look_up`` from any."""
+    """Hash of a key -> records. Call ``put`` from one thread; ``look_up`` from any."""
 
     def __init__(self, bytes_max: int) -> None:
         self._segments = _Segments(bytes_max)
@@ -106,8 +106,8 @@ class SegmentCache:
         self._lock = threading.Lock()  # around the LRU: its steps are not atomic
 
     def put(self, segments: Sequence[tuple[Segment, U64, I64]]) -> None:
-        """Takes in segments: ``hashes[i]`` (ascending) is the key's of the record that begins at byte ``starts[i]``
-        of its data, or in a gathered one of its record number ``starts[i]``.
+        """Takes in segments. ``hashes[i]`` (ascending) is the hash of the key of the record at byte ``starts[i]`` of
+        its data, or in a gathered one of record number ``starts[i]``.
 
         A segment larger than the cache, or than SEGMENT_BYTES_MAX, is not kept: the cache is best effort.
         """
@@ -146,8 +146,10 @@ class SegmentCache:
         self._index.retain(alive)
 
     def look_up(self, hashes: U64) -> FoundRecords:
-        """Records under the asked hashes, by ascending row, at most PER_HASH_MAX each. Their keys are not
-        verified."""
+        """Records under the requested hashes, by ascending row, at most PER_HASH_MAX each.
+
+        Their keys are not verified.
+        """
         rows, locations = self._index.look_up(hashes)
         if not len(rows):
             return NO_RECORDS
@@ -165,7 +167,7 @@ class SegmentCache:
             for number, segment in segments.items()
         }
         lows = (locations & _OFFSET_MASK).tolist()
-        if len(segments) < len(asked):  # some are evicted
+        if len(segments) < len(asked):  # some were evicted
             held = [at for at, number in enumerate(numbers) if number in segments]
             rows, numbers, lows = rows[held], [numbers[at] for at in held], [lows[at] for at in held]
         of = [segments[number] for number in numbers]
@@ -178,7 +180,7 @@ class SegmentCache:
         )
 
     def clear(self) -> None:
-        """Call it from the thread that puts."""
+        """Call it on the thread that puts."""
         self._index.clear()
         with self._lock:
             empty = _Segments(int(self._segments.maxsize))
@@ -186,7 +188,7 @@ class SegmentCache:
             self._segments = empty
 
     def counts(self) -> CacheCounts:
-        """Gauges; hits and misses are counted by the caller."""
+        """Gauges; the caller counts hits and misses."""
         with self._lock:
             return CacheCounts(
                 evictions=self._segments.evictions,
@@ -204,8 +206,10 @@ CACHE_BYTES_MAX = 256 << 20
 
 
 def verified(adapter: Adapter, keys: Sequence[bytes], located: FoundRecords) -> FoundRecords:
-    """Drops records that do not have the asked key. The adapter decides, not the scan: to the scan a malformed line
-    may look as though it had the key."""
+    """Drops records that do not have the requested key.
+
+    The adapter decides, since the scan may see the key in a malformed line.
+    """
     asked = [keys[row] for row in located.rows.tolist()]
     its = primary_keys_of(Guard(adapter), located.records)
     if its == asked:
@@ -214,7 +218,7 @@ def verified(adapter: Adapter, keys: Sequence[bytes], located: FoundRecords) -> 
 
 
 class CacheEventStore:
-    """Key -> records seen recently. ``put`` from one thread; ``look_up`` from any."""
+    """Key -> recently seen records. Call ``put`` from one thread; ``look_up`` from any."""
 
     def __init__(self, adapter: Adapter, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._adapter = adapter
@@ -224,14 +228,14 @@ class CacheEventStore:
         self._misses = 0
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
-        """Takes in a block: ``hashes[i]`` (ascending) is the key's of the record that starts at ``data[starts[i]]``.
+        """Takes in a block: ``hashes[i]`` (ascending) is the hash of the key of the record at ``data[starts[i]]``.
 
         A block larger than the cache, or than SEGMENT_BYTES_MAX, is not kept: the cache is best effort.
         """
         self._segments.put([(Segment(identity, file, offset, data, len(hashes)), hashes, starts)])
 
     def look_up(self, keys: Sequence[bytes], hashes: U64, elsewhere: Sequence[FoundRecords] = ()) -> FoundRecords:
-        """Records of ``keys[row]`` that are in this cache, and those of what was found ``elsewhere``: verified."""
+        """Verified records of ``keys[row]`` from this cache and from ``elsewhere``."""
         found = [each for each in (self._segments.look_up(hashes), *elsewhere) if len(each)]
         return verified(self._adapter, keys, FoundRecords.concat(found)) if found else NO_RECORDS
 

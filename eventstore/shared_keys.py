@@ -1,8 +1,8 @@
-"""Keys that several primary records share: what is known of them, counted, and told once.
+"""Keys that several primary records share: compared, counted, and reported once.
 
-A key names one primary event. Where a look-up meets a key with several places, all of them are read once and
-compared: byte-identical records are one event that a shipper has sent again, others make the key *ambiguous*. What
-was found is remembered while the key has as many places, so it costs the reading once a key.
+A key names one primary event. If a look-up finds a key with several places, all of them are read once and compared:
+byte-identical records are one event that a shipper has sent again, others make the key *ambiguous*. The result is
+remembered while the key has the same number of places, so each key is compared once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from photon.config.errors import UsageError
 from photon.eventstore.api import PrimaryPlace, PrimaryRecord
 from photon.eventstore.file_map import MapKind, MappedPlaces
 
-KEYS_MAX = 1 << 16  # so many keys are remembered; one that was forgotten is read, and counted, again
+KEYS_MAX = 1 << 16  # remembered keys; a forgotten one is read, and counted, again
 KEY_SHOWN_BYTES = 100
 DOES = {
     "first": "events are joined to the first in file order",
@@ -28,15 +28,17 @@ DOES = {
 
 
 class KnownKey(NamedTuple):
-    """What a comparison found for a key with ``places`` places. ``other``: a record that differs from the winner;
-    None: all are alike."""
+    """The result of comparing a key's ``places`` places.
+
+    ``other``: a record that differs from the winner; ``None`` if all are alike.
+    """
 
     places: int
     other: PrimaryPlace | None
 
 
 def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
-    """Raises UsageError where a rule cannot be kept: the last record would be looked for in vain."""
+    """Raises UsageError if a rule cannot be kept: the last record would not be found."""
     if rule not in DOES:
         raise UsageError(f"primary.duplicates = {rule!r}: write one of {', '.join(DOES)}")
     if rule == "last" and (hbase or kind is MapKind.SPARSE):
@@ -48,7 +50,7 @@ def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
 
 
 def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
-    """Row -> places, of the rows with more than one. Spans alone are guesses: most of them hold no such record."""
+    """Row -> places, for rows with more than one. Spans alone are guesses: most of them hold no such record."""
     if len(places.rows) < 2:
         return {}
     counts = np.bincount(places.rows, minlength=keys)
@@ -67,11 +69,11 @@ class SharedKeys:
         self._report = report
         self._known: OrderedDict[bytes, KnownKey] = OrderedDict()
         self._lock = threading.Lock()
-        self.ambiguous = 0  # keys that look-ups have found to be ambiguous
-        self.example = ""  # the first of them, and what becomes of its events: a line for a person
+        self.ambiguous = 0  # keys found to be ambiguous
+        self.example = ""  # the first of them, and the fate of its events: a line for people
 
     def known(self, key: bytes, places: int) -> KnownKey | None:
-        """The result of an earlier comparison over as many places; None: compare (again)."""
+        """The result of an earlier comparison over as many places; ``None`` means compare (again)."""
         with self._lock:
             found = self._known.get(key)
             if found is None or found.places != places:
@@ -82,8 +84,10 @@ class SharedKeys:
     def judge(
         self, key: bytes, winner: PrimaryRecord, records: Sequence[PrimaryRecord], places: int | None
     ) -> PrimaryPlace | None:
-        """Compares what stands at its places, in file order. ``places`` None: not all could be read, so the next
-        look-up shall read them again."""
+        """Compares the records at its places, in file order.
+
+        ``places``: ``None`` if not all could be read, so that the next look-up reads them again.
+        """
         differs = (PrimaryPlace(each.file, each.offset) for each in records if each.record != winner.record)
         other = next(differs, None)
         with self._lock:

@@ -1,11 +1,11 @@
-"""Which records of a log get a sparse entry, and which an exact one: pure.
+"""Chooses which records of a log get a sparse entry, and which an exact one. Pure.
 
-Invariant: for every record r of process p in a log, either r has an exact (dense) entry, or the entry of p with
-the greatest timestamp <= r's in that log is at most W older, begins at most M bytes before r, and r follows it.
-It holds because a record that does not rise above its process's last one is made exact and changes nothing else.
+Invariant: for every record r of process p in a log, either r has an exact (dense) entry, or the entry of p with the
+greatest timestamp <= r's in that log is at most W older, begins at most M bytes before r, and r follows it. It holds
+because a record that does not rise above its process's last one becomes exact and changes nothing else.
 
-A canonical id is ``ServerIP:ProcessID:TimestampMicros`` and rises strictly within its process (paper, section 3.1).
-A row key has fixed-width big-endian parts, so the order of the bytes is the order of ids:
+A canonical id is ``ServerIP:ProcessID:TimestampMicros`` and rises strictly within its process (paper, section 3.1). A
+row key has fixed-width big-endian parts, so the order of the bytes is the order of ids:
 
     salt (1) | server ip (16, IPv4 mapped) | process id (4) | timestamp, microseconds (8)
 
@@ -33,9 +33,9 @@ _PROCESSES_REMEMBERED = 1 << 16
 
 @lru_cache(maxsize=_PROCESSES_REMEMBERED)
 def process_prefix(process: bytes) -> bytes | None:
-    """The row keys' prefix of ``ServerIP:ProcessID``; None when it is not written canonically.
+    """The row keys' prefix of ``ServerIP:ProcessID``; ``None`` if it is not written canonically.
 
-    Two spellings of one process would share row keys and yet be different keys.
+    Two spellings of one process would share row keys but be different keys.
     """
     parts = eventid.process(process)
     if parts is None:
@@ -47,7 +47,7 @@ def process_prefix(process: bytes) -> bytes | None:
 
 
 def parse_event_id(key: bytes) -> tuple[bytes, int] | None:
-    """(row key prefix of the process, timestamp in microseconds); None when the key is not a canonical id."""
+    """(row key prefix of the process, timestamp in microseconds); ``None`` if the key is not a canonical id."""
     parts = eventid.split(key)
     if parts is None:
         return None
@@ -56,7 +56,7 @@ def parse_event_id(key: bytes) -> tuple[bytes, int] | None:
 
 
 def row_key(prefix: bytes, micros: int) -> bytes:
-    """The row of an id. Times before the process's first, as in a range's start, are clamped to 0."""
+    """The row of an id. Times before the process's first, as at a range's start, are clamped to 0."""
     return prefix + max(0, micros).to_bytes(8, "big")
 
 
@@ -85,12 +85,12 @@ class SparseEntry:
 
 @dataclass(slots=True)
 class SparseAdditions:
-    """What one block adds: entries, and the indexes of the records that need exact ones."""
+    """The additions for one block: entries, and the indexes of the records that need exact ones."""
 
     entries: list[SparseEntry] = field(default_factory=list)
     exact: list[int] = field(default_factory=list)
     touched: set[bytes] = field(default_factory=set)  # prefixes of the processes whose state has changed
-    repeats: int = 0  # exact ones whose id equals the last of its process: certainly duplicates
+    repeats: int = 0  # exact ones whose id equals the last of its process: certain duplicates
 
 
 def sparse_additions(
@@ -104,8 +104,8 @@ def sparse_additions(
 ) -> SparseAdditions:
     """Walks one block's records in log order.
 
-    ``states`` (by row key prefix) is of this log and is changed; ``load`` gives what it lacks, None for a process
-    that was never seen in this log.
+    ``states`` (by row key prefix) belongs to this log and is changed; ``load`` returns missing ones, ``None`` for a
+    process that was never seen in this log.
     """
     out = SparseAdditions()
     for index, key in enumerate(keys):
@@ -134,7 +134,7 @@ def sparse_additions(
 
 
 class ProcessStates:
-    """Recently used process states of one map, by log. Only on the thread that adds to the map."""
+    """Recently used process states of one map, by log. Use only on the thread that adds to the map."""
 
     def __init__(self, settings: MapSettings, load: Callable[[int, bytes], ProcessState | None]) -> None:
         """``load`` reads the durable state of a (log, prefix) that is not in memory."""

@@ -1,16 +1,16 @@
-"""Cache in front of logs: the answer for each key of a batch. What is between the two halves of a look-up, reading
-the logs, may take long: the engine waits for it without holding a thread.
+"""Cache in front of logs: answers each key of a batch. Reading the logs, between the two halves of a look-up, may
+take long: the engine waits for it without holding a thread.
 
-Which record wins: of all records with a key, the first in (log order, offset), where log order is (log name
-without its rotation suffix, log identity): MappedLog.order; the last where the join says so. Whether such records
-differ is found out in ``shared_keys``. To hold the order whatever the cache happens to have, a hit is checked against
-the file map's places: only a place before it makes the logs be read.
+Which record wins: of all records with a key, the first in (log order, offset), where log order is (log name without
+its rotation suffix, log identity): MappedLog.order; or the last if the join says so. ``shared_keys`` compares such
+records. To keep the order regardless of the cache's content, a hit is checked against the file map's places: the logs
+are read only for a place before it.
 
-Invariant of a miss: the reader publishes ``read_past_ns`` after all that it read up to then is in the file map, and
-it is taken *before* the look-up here. So a key that is not found although read_past_ns >= as_of is ABSENT; every
-other miss is NOT_YET. A place that cannot be read is UNAVAILABLE, unless a record before it is the answer anyway.
-A place in a log that is gone counts only for keys that stand nowhere else: these are GONE, the others have the first
-record that is left. Where records are to be compared (``reject``) and for whole sets, each place counts.
+Invariant of a miss: the reader publishes ``read_past_ns`` after everything read up to then is in the file map, and it
+is taken *before* the look-up here. So a key that is not found although read_past_ns >= as_of is ABSENT; every other
+miss is NOT_YET. A place that cannot be read is UNAVAILABLE, unless an earlier record is the answer anyway. A place in
+a log that is gone counts only for keys without another place: these are GONE, the others get the first remaining
+record. If records are to be compared (``reject``), and for whole sets, each place counts.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 from photon.eventstore.segments import CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys, places_of_several
 
-NOTHING_READ_NS = -(2**63)  # as ``read_past_ns``: no miss is ABSENT
+NOTHING_READ_NS = -(2**63)  # a ``read_past_ns`` with which no miss is ABSENT
 
 _NOT_YET, _ABSENT = np.uint8(LookUpCode.NOT_YET), np.uint8(LookUpCode.ABSENT)
-_UNAVAILABLE = -2  # in place of the best record of a row: nothing that is known decides
+_UNAVAILABLE = -2  # in place of a row's best record: no known record decides
 
-Order = tuple[Any, ...]  # log order, offset: who comes first wins
+Order = tuple[Any, ...]  # log order, offset: the first one wins
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class _LastFirst:
-    """Reverses the order where the last of several records wins."""
+    """Reverses the order if the last of several records wins."""
 
     order: Order
 
@@ -53,25 +53,25 @@ class _LastFirst:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A look-up under way: what caches and map said, and the places to read before it can be answered."""
+    """A look-up under way: the results of caches and map, and the places to read before it can be answered."""
 
     keys: Sequence[bytes]
     as_of: I64
     read_past_ns: int
-    hits: FoundRecords  # what caches have and the map confirms
-    best: I64  # of each row: which of ``hits`` comes first, or -1
+    hits: FoundRecords  # records in caches that the map confirms
+    best: I64  # by row: index of the first one in ``hits``, or -1
     wanted: PlacesToRead
-    several: dict[int, int]  # row -> places, of the keys with more than one whose records are to be compared
-    ambiguous: dict[int, PrimaryPlace]  # row -> another record of its key, of those that are known to have one
-    settled: bool  # what is found by comparing holds until a key gets another place
+    several: dict[int, int]  # row -> places, for keys with more than one whose records are to be compared
+    ambiguous: dict[int, PrimaryPlace]  # row -> another record of its key, for keys known to have one
+    settled: bool  # the result of a comparison is valid until the key gets another place
 
 
 @dataclass(eq=False)
 class TieredEventStore:
     """Thread-safe.
 
-    ``given_up``: identities of logs whose records count as absent; ``gone``: of those whose files are known to be
-    gone. ``shared``: what is known of keys that several records have.
+    ``given_up``: identities of logs whose records count as absent; ``gone``: of logs whose files are known to be
+    gone. ``shared``: facts about keys that several records have.
     """
 
     cache: CacheEventStore
@@ -91,12 +91,14 @@ class TieredEventStore:
         return self.end(begun, self.logs.read(begun.wanted))
 
     def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords] = ()) -> LookUp:
-        """Asks cache and map. ``elsewhere``: what cache nodes, asked before, had; it counts where the map confirms
-        it."""
+        """Asks cache and map.
+
+        ``elsewhere``: records from cache nodes asked earlier; they count if the map confirms them.
+        """
         read_past_ns = self.read_past_ns()
         hashes = hash_keys(keys)
         places = self.file_map.places(keys, hashes)
-        # After the map: the cache is fed before it, so it has what the map names.
+        # After the map: the cache is fed before it, so it has everything in the map.
         found = self.cache.look_up(keys, hashes, elsewhere)
         if not places.complete:  # no miss is ABSENT
             read_past_ns = NOTHING_READ_NS
@@ -125,7 +127,7 @@ class TieredEventStore:
         return best
 
     def _several(self, keys: Sequence[bytes], places: MappedPlaces) -> tuple[dict[int, int], dict[int, PrimaryPlace]]:
-        """Row -> places, where it has to be found out whether several records differ; and where that is known."""
+        """Row -> places, for keys whose records have to be compared; and those already known to differ."""
         several, ambiguous = places_of_several(places, len(keys)), {}
         for row, count in list(several.items()):
             if (known := self.shared.known(keys[row], count)) is not None:
@@ -183,8 +185,10 @@ class TieredEventStore:
     def _compared(
         self, begun: LookUp, found: FoundRecords, contested: Sequence[int], looked: I64, best: I64
     ) -> dict[int, PrimaryPlace]:
-        """Row -> another record of its key, of the rows whose records were read to be compared. ``looked``: by row,
-        how many places."""
+        """Row -> another record of its key, for rows whose records were read for comparison.
+
+        ``looked``: by row, the number of places.
+        """
         its: dict[int, dict[tuple[str, int], int]] = {row: {} for row in begun.several}
         for at in (*begun.best[list(begun.several)].tolist(), *contested):
             if at >= 0 and (row := int(found.rows[at])) in its:
@@ -209,10 +213,12 @@ class TieredEventStore:
         at_hand: Mask,
         several: Collection[int],
     ) -> PlacesToRead:
-        """Those whose record is not at hand and could change an answer; of rows in ``several`` all that are there."""
+        """Places whose record is not at hand and could change an answer; for rows in ``several`` all
+        existing ones.
+        """
         given_up = self.given_up()
         left = ~(at_hand & (named.spans == 0))
-        # Places that need a thought: all others are exact, have no record at hand, and are read for certain.
+        # Places that need a decision: all others are exact, have no record at hand, and are certainly read.
         thought = left & ((named.spans != 0) | (best[named.rows] >= 0))
         if several:
             thought |= np.isin(named.rows, list(several))
@@ -224,7 +230,7 @@ class TieredEventStore:
         rows, in_log, spans, hit = (each.tolist() for each in (named.rows, named.in_log, named.spans, best))
         for at in thought.nonzero()[0].tolist():
             row, log = rows[at], named.logs[in_log[at]]
-            known = complete and not log.rewritten  # else an exact place may be missing
+            known = complete and not log.rewritten  # otherwise an exact place may be missing
             if spans[at] and known and (row, in_log[at]) not in exact and (row, -1) not in exact:
                 named.alone[at] = True
             left[at] = log.identity not in given_up and (
@@ -234,12 +240,12 @@ class TieredEventStore:
         return named.taken(left.nonzero()[0])
 
     def _may_be_first(self, place: PlaceToRead, hits: FoundRecords, best: int) -> bool:
-        """Whether what stands there may come before the hit ``best``."""
+        """True if the record at ``place`` may come before the hit ``best``."""
         offsets, identity = hits.records.offsets, place.log.identity
         if offsets[best] == place.offset and hits.identity(best) == identity:
             return False
-        # Within a span an id rises strictly: but for repeats, which have exact places, a hit is its only record
-        # there. Where there are repeats, the hit may be one of them.
+        # Within a span an id rises strictly: except for repeats, which have exact places, a hit is its only record
+        # there. If there are repeats, the hit may be one of them.
         if place.alone and any(
             hits.identity(at) == identity and place.offset <= offsets[at] < place.offset + place.span
             for at in np.flatnonzero(hits.rows == hits.rows[best]).tolist()
@@ -249,7 +255,7 @@ class TieredEventStore:
 
     @staticmethod
     def _exact_places(named: PlacesToRead) -> set[tuple[int, int]]:
-        """(row, log) of each place without a span; (row, -1) where there may be more than are named."""
+        """(row, log) of each place without a span; (row, -1) if there may be more places than returned."""
         if not named.spans.any():
             return set()
         at = np.flatnonzero(named.spans == 0)
@@ -268,11 +274,11 @@ class TieredEventStore:
 
 
 def confirmed_by_map(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Mask]:
-    """Which of ``found`` stand at places that the map has ``named``, and at which places such a record is.
+    """The records of ``found`` that are at places ``named`` by the map, and the places with such a record.
 
-    Caches are fed before the map, so that what the map has need not be read from a log; and a cache node outlives
-    this process, so it may hold what the map lost with a crash and has not read again yet, or what stood in a log
-    before it was rewritten. None of these counts.
+    Caches are fed before the map, so that records in the map need not be read from a log; and a cache node outlives
+    this process, so it may have records that the map lost in a crash and has not read again yet, or the former
+    content of a rewritten log. None of these counts.
     """
     confirmed, at_hand = np.zeros(len(found), dtype=np.bool_), np.zeros(len(named), dtype=np.bool_)
     if not len(found) or not len(named):
@@ -286,7 +292,7 @@ def confirmed_by_map(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Ma
     place = order[np.arange(len(record)) + np.repeat(first - np.cumsum(counts) + counts, counts)]
     numbers = {log.identity: number for number, log in enumerate(named.logs)}
     its_log = np.array([numbers.get(identity, -1) for identity in found.identities])[found.records.file_index]
-    # a span reaches beyond what was read; there repeats have no exact places yet.
+    # a span reaches beyond the part that was read; there repeats have no exact places yet.
     ends = np.array([0 if log.rewritten else log.end for log in named.logs])[named.in_log]
     stops = np.minimum(named.offsets + np.maximum(named.spans, 1), ends)
     offsets = found.records.offsets[record]
@@ -297,7 +303,7 @@ def confirmed_by_map(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Ma
 
 
 def _decide_alone(begun: LookUp) -> Mask:
-    """The wanted places that are the only record that is known of their keys: what stands there is the answer."""
+    """The wanted places with the only known record of their keys: the record there is the answer."""
     rows = begun.wanted.rows
     known = np.bincount(rows, minlength=len(begun.keys)) + (begun.best >= 0)
     return np.asarray(known[rows] == 1)

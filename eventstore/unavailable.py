@@ -1,16 +1,15 @@
-"""Primary logs that look-ups lead to and cannot read: counted and named, never silent; and which were given up.
+"""Primary logs that look-ups need but cannot read: counted and named, never silent; and logs that were given up.
 
-Keys that stand in such a log are UNAVAILABLE: their events wait. Where the log's file is gone for good, its operator
-gives the log up (``forget``), and its keys count as absent from then on, also after a restart. It is taken back by
-itself once a file of its identity is there again. A key that stands in another log as well does not wait.
+Keys in such a log are UNAVAILABLE: their events wait. If the log's file is permanently gone, an operator gives the
+log up (``forget``), and its keys count as absent from then on, also after a restart. It is automatically taken back
+once a file of its identity exists again. A key that is also in another log does not wait.
 
 Durable state, format version 1: ``forgotten-logs`` next to the file map, replaced as a whole:
 
     PHFL 1 <crc32 of the rest, 8 hex digits>
     {"identity": ..., "path": ..., "at_ns": ...}        one line for each log
 
-The follower belongs to the reader's thread: where each log is and how far it was read, everybody else reads in
-``PublishedSources``.
+The follower belongs to the reader's thread: all others read each log's path and progress in ``PublishedSources``.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ from photon.eventstore.logs_store import GONE, ReadTroubles
 FILE_NAME = "forgotten-logs"
 MAGIC = b"PHFL 1 "
 GRACE_SECONDS = 5.0
-"""A log is reported, and given up by itself where that is configured, when it has been unavailable for so long: a
-rotation or a compression may be under way."""
-GRACE_ONCE_SECONDS = 1.0  # the same with ``once``: two scans after all was read have not found it
-KEYS_MAX = 10_000  # distinct keys counted of one log
+"""How long a log must be unavailable before it is reported, and automatically given up if so configured: a rotation
+or a compression may be under way.
+"""
+GRACE_ONCE_SECONDS = 1.0  # the same with ``once``: two scans after everything was read have not found it
+KEYS_MAX = 10_000  # distinct keys counted per log
 LOGS_MAX = 10_000  # unavailable logs that are remembered by name
 FORGOTTEN_MAX = 100_000
 
@@ -70,18 +70,18 @@ class UnavailableLogs(ReadTroubles):
         self._file = self.state / FILE_NAME
         self._lock = threading.Lock()
         self._troubles: dict[str, _Trouble] = {}
-        self._present: Mapping[str, str] | None = None  # identity -> path; None: not known yet
+        self._present: Mapping[str, str] | None = None  # identity -> path; ``None`` if not known yet
         self._last_paths: dict[str, str] = {}
         self._forgotten: dict[str, tuple[str, int]] = self._load()
         self.given_up: frozenset[str] = frozenset(self._forgotten)
         """Identities of logs whose records count as absent; replaced as a whole."""
         self.gone: frozenset[str] = frozenset()
-        """Identities of logs whose files are gone for longer than the grace time; replaced as a whole."""
+        """Identities of logs whose files have been gone for longer than the grace time; replaced as a whole."""
 
     # -- what reading the logs reports -------------------------------------------------------------------------------
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
         with self._lock:
-            if self._present is None and why == GONE:  # nobody has looked yet
+            if self._present is None and why == GONE:  # no scan has been made yet
                 return
             trouble = self._troubles.get(log.identity)
             if trouble is None:
@@ -105,7 +105,7 @@ class UnavailableLogs(ReadTroubles):
 
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
-        """``present``: path of each log that has a file now. Reports what is due; call it now and then."""
+        """``present``: path of each log that has a file now. Reports due problems; call it at intervals."""
         now_ns = self.clock.now_ns()
         with self._lock:
             self._present = present
@@ -170,11 +170,11 @@ class UnavailableLogs(ReadTroubles):
 
     @property
     def any(self) -> bool:
-        """Whether calling ``scanned`` again can change anything."""
+        """True if calling ``scanned`` again can change anything."""
         return bool(self._troubles or self._forgotten)
 
     def counts(self) -> tuple[int, int]:
-        """(logs that cannot be read, keys asked for that stand in them): given up ones do not count."""
+        """(unreadable logs, requested keys in them), without those given up."""
         with self._lock:
             waiting = [
                 each for identity, each in self._troubles.items() if each.hashes and identity not in self._forgotten
@@ -182,9 +182,9 @@ class UnavailableLogs(ReadTroubles):
             return len(waiting), sum(len(each.hashes) for each in waiting)
 
     def forget(self, names: Sequence[str], logs: Iterable[MappedLog], *, apply: bool) -> Forgotten:
-        """Gives up those of ``logs`` that are named (path, identity or its first digits) and have no file.
+        """Gives up the named ones of ``logs`` (path, identity or its first digits) that have no file.
 
-        No name: all that look-ups met without a file. Raises OSError.
+        Without names: all that look-ups found without a file. Raises OSError.
         """
         with self._lock:
             if self._present is None:
@@ -240,7 +240,7 @@ class UnavailableLogs(ReadTroubles):
         self._store(self._forgotten | {identity: (path, now_ns) for identity, path in chosen.items()})
 
     def _store(self, forgotten: dict[str, tuple[str, int]]) -> None:
-        """Durable first; raises OSError, and then nothing has changed."""
+        """Makes it durable first; raises OSError, and then nothing has changed."""
         lines = b"".join(
             orjson.dumps({"identity": identity, "path": path, "at_ns": at_ns}) + b"\n"
             for identity, (path, at_ns) in sorted(forgotten.items())
@@ -265,13 +265,13 @@ def _count(keys: int, most: int) -> str:
     return f"{keys:,} keys or more" if keys >= most else f"{keys:,} keys"
 
 
-PATHS_SECONDS = 0.5  # which logs are there is looked at so often for those that look-ups have missed
-READINGS_SECONDS = 0.5  # progress of each source is made at most so often, and only while somebody asks for it
+PATHS_SECONDS = 0.5  # interval of looking for logs that look-ups have missed
+READINGS_SECONDS = 0.5  # shortest interval of computing each source's progress, and only while somebody asks for it
 
 
 @dataclass(eq=False)
 class PublishedSources:
-    """``note`` and ``look`` from the reader's thread, the rest from any.
+    """Call ``note`` and ``look`` on the reader's thread, the rest on any.
 
     ``scanned_ns``: the time before the last scan.
     """
@@ -291,14 +291,14 @@ class PublishedSources:
 
     # -- the reader's thread -----------------------------------------------------------------------------------------
     def note(self) -> None:
-        """Publishes what has changed; call it after each step."""
+        """Publishes changes; call it after each step."""
         follower = self.follower
         moved = follower.moves != self._moves
         if moved:
             self._moves = follower.moves
             self._paths = follower.present()
         now = self.monotonic()
-        # Before the reader has caught up a log may stand in a file that was not looked at yet.
+        # Until the reader has caught up, a log may be in a file that was not looked at yet.
         if follower.caught_up() and (moved or now - self._looked_at >= PATHS_SECONDS):
             self._looked_at = now
             self.unavailable.scanned(self._paths)
@@ -307,7 +307,7 @@ class PublishedSources:
             self._publish_readings()
 
     def look(self) -> None:
-        """As ``note``, once the reader has ended: what a scan finds now stays unread."""
+        """Like ``note``, once the reader has ended: logs found by a scan now stay unread."""
         if self.unavailable.any:
             self._paths = self.follower.present()
             self.unavailable.scanned(self._paths)
@@ -328,8 +328,10 @@ class PublishedSources:
         return self._paths.get(identity)
 
     def progress(self, timeout: float) -> tuple[SourceProgress, ...]:
-        """Progress of each log, by path. Waits ``timeout`` seconds at most for the reader's thread; then the last
-        known one."""
+        """Progress of each log, by path.
+
+        Waits at most ``timeout`` seconds for the reader's thread; then returns the last known one.
+        """
         self._made.clear()
         self._wanted.set()
         self._made.wait(timeout)

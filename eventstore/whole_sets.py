@@ -1,8 +1,8 @@
 """All records of a key at once, for joins whose answer depends on each of them (``Matching.whole_sets``).
 
-Nothing is said of a key before its set is final: before all that was written up to the asked time has been read. A
-set whose records cannot all be read is UNAVAILABLE or GONE, never returned in part. Each place is a record of its
-own, and records with the same bytes are several. Records stand in file order, as ``TieredEventStore`` has it.
+A key is answered only once its set is final: when everything written up to the requested time has been read. A set
+whose records cannot all be read is UNAVAILABLE or GONE, never returned in part. Each place is a separate record, and
+records with the same bytes count separately. Records are in file order, as in ``TieredEventStore``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class WholeSets(TieredEventStore):
     """Thread-safe."""
 
     def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords] = ()) -> LookUp:
-        """See TieredEventStore. ``several``: row -> places, of the keys that have too many."""
+        """See TieredEventStore. ``several``: row -> places, for keys that have too many."""
         asked_of, read_past_ns = np.asarray(as_of, np.int64), self.read_past_ns()
         final = (asked_of != NOTHING_READ_NS) & (asked_of <= read_past_ns)
         asked = keys if final.all() else [key if it else b"" for key, it in zip(keys, final.tolist(), strict=True)]

@@ -1,7 +1,7 @@
 """Feeds cache nodes: splits a block by owner (by columns, nothing is parsed), queues, and sends from a thread per
 node.
 
-A queue is bounded in bytes; when a node falls behind, the newest pieces stay.
+A queue is bounded in bytes; if a node falls behind, the newest pieces stay.
 """
 
 from __future__ import annotations
@@ -26,23 +26,27 @@ from photon.eventstore.cache_nodes.wire import FEED_BYTES_MAX, SEGMENTS_MAX, Pie
 from photon.eventstore.index import I64, U64
 
 QUEUE_BYTES_MAX = 32 << 20
-BATCH_BYTES = 4 << 20  # taken at a time, or one piece
+BATCH_BYTES = 4 << 20  # sent at a time, or one piece
 PATIENCE_SECONDS = 1.0
-"""The reader waits so long for a node that takes nothing; from then on until it takes something again, not at all."""
-WAIT_SHARE = 0.1  # of all time, beyond PATIENCE_SECONDS, the reader waits no more than this for a node that is slow
+"""The reader's longest wait for a node that takes nothing; after that it does not wait until the node takes something
+again.
+"""
+WAIT_SHARE = 0.1  # beyond PATIENCE_SECONDS, the reader waits at most this share of all time for a slow node
 FEED_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
 FOR_GOOD = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
-"""Refusals that the same pieces would meet again."""
+"""Refusals that would be repeated for the same pieces."""
 OPTIONS = (*wire.CACHE.sizes, *back_off(100, 1000))
 
 
 def split_by_owner(
     ring: HashRing, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64
 ) -> Iterator[tuple[str, Piece]]:
-    """(node, its records) of a block: ``hashes[i]`` (ascending) is the key's of the record that begins at
-    ``data[starts[i]]``. Records keep their order; what stands between them (lines without a key) goes with the record
-    before, or is left out."""
+    """(node, its records) of a block: ``hashes[i]`` (ascending) is the hash of the key of the record at
+    ``data[starts[i]]``.
+
+    Records keep their order; bytes between them (lines without a key) go with the record before, or are left out.
+    """
     if not len(hashes):
         return
     offsets = starts.astype(np.uint64) + np.uint64(offset)
@@ -50,11 +54,11 @@ def split_by_owner(
         yield ring.nodes[0], piece(identity, file, (data,), hashes, starts, offsets)
         return
     owners = ring.owners(hashes)
-    order = np.argsort(starts)  # record j of the block, in the order of its places, is hashes[order[j]]
+    order = np.argsort(starts)  # record j of the block, by place, has hashes[order[j]]
     begins = starts[order]
     by_place = owners[order]
     lengths = np.diff(begins, append=len(data))
-    # Neighbours with one owner are cut out together.
+    # Neighbours with the same owner are cut out together.
     first = np.flatnonzero(np.concatenate(([True], by_place[1:] != by_place[:-1])))
     cuts = [*begins[first].tolist(), len(data)]
     parts = list(map(data.__getitem__, map(slice, cuts, cuts[1:])))
@@ -73,10 +77,10 @@ def split_by_owner(
 
 @dataclass(eq=False)
 class FeedQueue:
-    """One thread puts, one takes.
+    """One thread calls ``put``, one ``take``.
 
-    A node that is a little slower than the reader slows the reader down, by WAIT_SHARE at most; one that is slower
-    still, or away, loses the oldest pieces, so that it finds the newest QUEUE_BYTES_MAX. One that takes nothing costs
+    A node that is a little slower than the reader slows the reader down, by WAIT_SHARE at most; a slower or
+    unreachable one loses the oldest pieces, so that it finds the newest QUEUE_BYTES_MAX. One that takes nothing costs
     the reader PATIENCE_SECONDS once.
     """
 
@@ -85,16 +89,16 @@ class FeedQueue:
     monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._credit_s = self.patience_s  # that the reader may wait now
+        self._credit_s = self.patience_s  # the time that the reader may wait now
         self._credit_at = self.monotonic()
         self._pieces: deque[Piece] = deque()
         self._changed = threading.Condition()
         self._away = self._closed = False
         self.bytes = 0
-        self.dropped_bytes = 0  # of pieces that the node was never given
+        self.dropped_bytes = 0  # of pieces that the node never received
 
     def put(self, piece: Piece) -> None:
-        """Adds a piece; see the class for what happens when there is no room."""
+        """Adds a piece; see the class for the case that there is no room."""
         with self._changed:
             if self._over(piece) and not self._away:
                 self._wait_for_room(piece)
@@ -119,7 +123,7 @@ class FeedQueue:
             self._credit_s = 0.0
 
     def take(self) -> Sequence[Piece]:
-        """The oldest pieces; waits for one. Empty: closed."""
+        """The oldest pieces; waits for one. An empty result means closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._pieces or self._closed)
             batch: list[Piece] = []
@@ -149,7 +153,7 @@ class FeedQueue:
             self._changed.wait_for(lambda: self._closed, seconds)
 
     def close(self) -> None:
-        """Drops what is queued; ``take`` then returns nothing."""
+        """Drops queued pieces; ``take`` then returns nothing."""
         with self._changed:
             self._closed = True
             while self._pieces:
@@ -169,13 +173,16 @@ class FeedQueue:
 
 
 class Feeder:
-    """One feed is under way at a time, so pieces arrive in their order. One whose answer was lost is sent again: then
-    the node has its records twice, which costs memory until they are evicted and changes no answer."""
+    """Sends a node's pieces, one feed at a time, so that they arrive in order.
+
+    A feed whose answer was lost is sent again: then the node has its records twice, which costs memory until they are
+    evicted and changes no answer.
+    """
 
     def __init__(self, address: str, source: bytes, to: Towards | None, name: str) -> None:
         self.queue = FeedQueue()
         self.fed_bytes = 0
-        self.error = ""  # why the last feed failed; "" when it did not
+        self.error = ""  # why the last feed failed; empty if it did not
         self._source, self._tls = source, to is not None
         self._channel = open_blocking_channel(address, OPTIONS, to)
         self._send = wire.CACHE.stub(self._channel, encoded=True).Feed
@@ -183,7 +190,7 @@ class Feeder:
         self._thread.start()
 
     def put(self, piece: Piece) -> None:
-        """Called by the reader's thread; may wait as FeedQueue.put does."""
+        """Called on the reader's thread; may wait, as FeedQueue.put does."""
         if piece.size > FEED_BYTES_MAX:
             self.queue.lost([piece])
         else:
@@ -216,7 +223,7 @@ class Feeder:
         self.queue.lost(pieces)
 
     def close(self) -> None:
-        """Drops what is queued. The thread ends after the feed under way, FEED_TIMEOUT_SECONDS at most."""
+        """Drops queued pieces. The thread ends after the feed under way, at most FEED_TIMEOUT_SECONDS later."""
         self.queue.close()
 
     def join(self) -> None:

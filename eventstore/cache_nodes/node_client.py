@@ -1,9 +1,9 @@
-"""Asking cache nodes: one node, and a look-up that is spread over several.
+"""Asks cache nodes: one node, or several for one look-up.
 
-How long a node is waited for, and when it is left alone (``NodeHealth``, pure): a look-up that has waited longer than
-HEDGE_FACTOR times the p95 of recent answers goes on to the logs, and whichever answers first counts. Between
-HEDGE_SECONDS_MIN and _MAX: a slow node lifts its own p95, so the bound is what holds then. A node that failed
-FAILURES_MAX times in a row is not asked at all for a while; then one question tries it.
+``NodeHealth`` (pure) decides how long to wait for a node and when to leave it alone: a look-up that has waited longer
+than HEDGE_FACTOR times the p95 of recent answers also goes to the logs, and the first answer counts. Between
+HEDGE_SECONDS_MIN and _MAX: a slow node raises its own p95, and the bound limits this. A node that failed FAILURES_MAX
+times in a row is not asked at all for a while; then a single request tries it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from photon.eventstore.cache_nodes.wire import HASHES_MAX, NodeCounts
 from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import I64, U64
 
-WINDOW = 256  # answers that the p95 is taken over
-RECKONED_EVERY = 16  # the p95 is computed again after so many answers
+WINDOW = 256  # answers in the p95
+RECKONED_EVERY = 16  # the p95 is computed again after this many answers
 HEDGE_FACTOR = 2.0
 HEDGE_SECONDS_MIN = 0.005
 HEDGE_SECONDS_MAX = 0.1
 FAILURES_MAX = 3
 REST_SECONDS = 0.5
-REST_SECONDS_MAX = 5.0  # it doubles up to this while the node goes on failing
+REST_SECONDS_MAX = 5.0  # it doubles up to this while the node keeps failing
 
 
 class NodeHealth:
@@ -42,15 +42,15 @@ class NodeHealth:
         self._failures = 0
         self._rests = 0
         self._rest_until = 0.0
-        self.hedge_s = HEDGE_SECONDS_MAX  # After this long the logs are asked too. Long until something is known.
+        self.hedge_s = HEDGE_SECONDS_MAX  # Delay after which the logs are asked, too. Long until there are answers.
 
     @property
     def resting(self) -> bool:
-        """It has failed and has not answered since."""
+        """True if it has failed and has not answered since."""
         return self._rests > 0
 
     def may_ask(self, now: float) -> bool:
-        """While the node rests, True only once per rest period: that one question tries it."""
+        """While the node rests, True only once per rest period: a single request tries it."""
         if not self._rests:
             return True
         if now < self._rest_until:
@@ -83,7 +83,7 @@ IN_FLIGHT_MAX = 64  # look-ups under way at one node; beyond it they go to the l
 
 
 class NodeClient:
-    """One node's look-ups. Make it on the event loop that it is used on."""
+    """One node's look-ups. Create it on the event loop that uses it."""
 
     def __init__(self, address: str, source: bytes, to: Towards | None, monotonic: Callable[[], float]) -> None:
         self._source = source
@@ -93,13 +93,13 @@ class NodeClient:
         self._stub = wire.CACHE.stub(self._channel)
         self._in_flight = 0
         self.pace = NodeHealth()
-        self.error = ""  # why the last request failed; "" when it did not
+        self.error = ""  # why the last request failed; empty if it did not
 
     def may_ask(self) -> bool:
         return self._in_flight < IN_FLIGHT_MAX and self.pace.may_ask(self._monotonic())
 
     async def find(self, hashes: U64, rows: I64) -> FoundRecords:
-        """What the node has under these hashes, in the asker's rows. Nothing when it fails: the logs answer."""
+        """The node's records under these hashes, for the caller's rows. None if it fails: the logs answer then."""
         began = self._monotonic()
         self._in_flight += 1
         try:
@@ -131,20 +131,20 @@ class NodeClient:
 
 class Asked:
     def __init__(self, questions: Sequence[tuple[NodeClient, U64, I64]]) -> None:
-        """(node, hashes, the rows that they are of)."""
+        """(node, hashes, their rows)."""
         self._tasks = {asyncio.create_task(node.find(hashes, rows)) for node, hashes, rows in questions}
         self.hedge_s = max((node.pace.hedge_s for node, _, _ in questions), default=0.0)
 
     async def complete(self, timeout: float | None = None) -> bool:
-        """Waits until all nodes have answered or failed; False when that takes longer."""
+        """Waits until all nodes have answered or failed; False if that takes longer."""
         if not self._tasks:
             return True
         return not (await asyncio.wait(self._tasks, timeout=timeout))[1]
 
     def located(self) -> list[FoundRecords]:
-        """What each node that has answered has found."""
+        """The records found by each node that has answered."""
         return [task.result() for task in self._tasks if task.done() and not task.cancelled()]
 
     async def leave(self) -> None:
-        """Nobody waits for it any more; each node's answer is still heard, for its pace."""
+        """Stops waiting; each node's answer is still measured for its pace."""
         await self.complete()

@@ -1,11 +1,11 @@
-"""The cache nodes of one join: which there are, what each is fed, and which one has a key.
+"""The cache nodes of one join: their list, their feeds, and the owner of each key.
 
-The ring is replaced as a whole when the configuration changes. Keys that have another owner than before are asked of
-both for PREVIOUS_SECONDS: the one before still has what it was fed, so a ring that grows stays warm.
+The ring is replaced as a whole when the configuration changes. For PREVIOUS_SECONDS both the new and the former owner
+of a key are asked: the former one still has its records, so a growing ring stays warm.
 
-A look-up asks the nodes first, and the logs too once that takes long (``HedgedLookUps``). The nodes only ever save
-reading logs. Each answer comes from the logs, the file map and some hits (tiered.py) and is right whatever the number
-of hits; the race only decides how soon it is there.
+A look-up asks the nodes first, and the logs too if that takes long (``HedgedLookUps``). The nodes only save reading
+logs. Each answer comes from the logs, the file map and some hits (tiered.py) and is right for any number of hits; the
+race only affects its delay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.segments import CacheEventStore
 
-PREVIOUS_SECONDS = 900.0  # by then what the nodes of the ring before had is mostly too old to be asked for
+PREVIOUS_SECONDS = 900.0  # by then the records of the previous ring's nodes are mostly too old to be asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """One moment's nodes. Replaced as one reference: the reader's thread uses it too."""
+    """The nodes at one moment. Replaced as one reference: the reader's thread uses it, too."""
 
     ring: HashRing = field(default_factory=lambda: HashRing(()))
     nodes: Mapping[str, _Node] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class _View:
 
 
 class FedCache:
-    """What the primary reader feeds: the nodes, or the cache of this process while there are none."""
+    """The primary reader's cache: the nodes, or the cache of this process while there are none."""
 
     def __init__(self, own: CacheEventStore, nodes: CacheNodes) -> None:
         self._own = own
@@ -64,31 +64,34 @@ class FedCache:
 class NodeState:
     name: str
     address: str
-    resting: bool  # it failed; until it answers again it gets one question per rest period
+    resting: bool  # it failed; until it answers again it gets one request per rest period
     fed_bytes: int
     waiting_bytes: int
     dropped_bytes: int
     error: str
-    counts: NodeCounts | None  # none: it does not answer
+    counts: NodeCounts | None  # ``None``: it does not answer
 
 
 class CacheNodes:
-    """``put`` from the reader's thread; the rest on one event loop. Without nodes it is empty and does nothing."""
+    """Call ``put`` on the reader's thread, all else on one event loop. Without nodes it is empty and does nothing."""
 
     def __init__(self, source: bytes, monotonic: Callable[[], float], to: Towards | None = None) -> None:
-        """``source``: see wire.source_of; ``to`` None: plain text."""
+        """``source``: see wire.source_of. ``to``: ``None`` means plain text."""
         self._source = source
         self._monotonic = monotonic
         self._to = to
         self._view = _View()
         self._ending: set[asyncio.Task[None]] = set()
-        self.held_bytes = self.evictions = 0  # of all nodes, when ``states`` was asked last
+        self.held_bytes = self.evictions = 0  # of all nodes, at the last call of ``states``
 
     def __len__(self) -> int:
         return len(self._view.ring)
 
     def set_nodes(self, addresses: Mapping[str, str]) -> bool:
-        """name -> host:port, as configured now; whether it differs from before. Nodes that stay keep their feeds."""
+        """Takes the present configuration, name -> host:port; True if it differs from before.
+
+        Nodes that stay keep their feeds.
+        """
         view = self._view
         if {name: node.address for name, node in view.nodes.items()} == addresses:
             return False
@@ -117,7 +120,7 @@ class CacheNodes:
         task.add_done_callback(self._ending.discard)
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
-        """Feeds a block to the nodes that have its keys; see CacheEventStore.put. May wait: see FeedQueue."""
+        """Feeds a block to the nodes that own its keys; see CacheEventStore.put. May wait: see FeedQueue."""
         view = self._view
         if not len(view.ring):
             return
@@ -125,7 +128,7 @@ class CacheNodes:
             view.nodes[name].feeder.put(piece)
 
     def ask(self, hashes: U64) -> Asked:
-        """Asks the owner of each key, and after a change the owner before."""
+        """Asks the owner of each key, and after a change the former owner."""
         view = self._view
         rows_of: dict[str, list[I64]] = {}
         if len(view.ring) and len(hashes):
@@ -176,7 +179,10 @@ class CacheNodes:
         ]
 
     async def close(self) -> None:
-        """Ends feeds and look-ups. After the reader has ended, or it may put once more into closed queues."""
+        """Ends feeds and look-ups.
+
+        Call it after the reader has ended, which might otherwise put into closed queues.
+        """
         view, self._view = self._view, _View()
         for node in view.nodes.values():
             self._end(node)
@@ -185,7 +191,7 @@ class CacheNodes:
 
 
 Answer = Callable[[Sequence[bytes], Sequence[int], Sequence[FoundRecords]], Awaitable[EventLookUps]]
-"""(keys, as_of, what caches have) -> the answers; reads logs for what is missing."""
+"""(keys, as_of, records in caches) -> the answers; reads logs for the rest."""
 
 
 class HedgedLookUps:

@@ -1,7 +1,7 @@
-"""A cache node: what one process of the cache keeps and answers, as a gRPC service.
+"""A cache node: one process of the cache, as a gRPC service.
 
 It knows neither keys nor adapters, so it needs no join's configuration and runs no user's code: records go in under
-the hashes of their keys, and the event store verifies what comes out, against the key and against the file map.
+the hashes of their keys, and the event store verifies the returned records against the key and the file map.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from photon.eventstore.segments import Segment, SegmentCache
 
 
 class CacheNode:
-    """``feed`` from one thread; the rest from any."""
+    """Call ``feed`` from one thread; the rest from any."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -39,7 +39,7 @@ class CacheNode:
         self._fed_bytes = self._fed_events = 0
 
     def feed(self, source: bytes, segments: Sequence[tuple[Segment, U64, I64]]) -> None:
-        """Takes records in. Records of another source replace all that is held: their keys mean something else."""
+        """Takes records in. Records of another source replace everything held: their keys mean something else."""
         if source != self._source:
             with self._lock:
                 self._source = b""
@@ -52,13 +52,13 @@ class CacheNode:
             self._fed_events += sum(segment.entries for segment, _, _ in segments)
 
     def find(self, source: bytes, hashes: U64) -> FoundRecords:
-        """Records under these hashes, unverified; none of another source."""
+        """Records under these hashes, unverified; none for another source."""
         with self._lock:
             same = source == self._source
         located = self._cache.look_up(hashes) if same else NO_RECORDS
         hits = len(set(located.rows.tolist()))
         with self._lock:
-            if source != self._source:  # changed meanwhile: these may be of either
+            if source != self._source:  # changed meanwhile: these may be of either source
                 located, hits = NO_RECORDS, 0
             self._hits += hits
             self._misses += len(hashes) - hits
@@ -73,13 +73,15 @@ class CacheNode:
 REQUESTS_MAX = 128
 """Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and the asker goes to the logs."""
 FRAME_BYTES = 1 << 20
-"""Of HTTP/2: feeds are megabytes; against the usual frames of 16 KiB a node needs some 5 % less CPU."""
-FEEDS_MAX = 2  # Feeds in flight: one is taken in, one waits. A node is fed by one event store, one feed at a time.
+"""Of HTTP/2: feeds are megabytes, and a node needs some 5 % less CPU than with the usual frames of 16 KiB."""
+FEEDS_MAX = 2  # Feeds in flight: one is processed, one waits. A node is fed by one event store, one feed at a time.
 
 
 class CacheService:
-    """Handlers: wire to node and back. Feeds are taken in by a thread of their own, so that no look-up waits for
-    the index to be merged."""
+    """Handlers: wire to node and back.
+
+    Feeds are processed on a separate thread, so that no look-up waits for an index merge.
+    """
 
     def __init__(self, node: CacheNode) -> None:
         self._node = node
@@ -129,10 +131,10 @@ STOP_GRACE_SECONDS = 1.0
 async def serve(
     *, address: str, bytes_max: int, ready: Callable[[int], None], stop: asyncio.Event, tls: Tls | None = None
 ) -> None:
-    """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls`` None: in plain text.
+    """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls``: ``None`` means plain text.
 
-    ``ready(port)`` is called once it serves. Keeps
-    nothing on disk: what it held is gone when it returns. Raises CannotListen.
+    ``ready(port)`` is called once it serves. Keeps nothing on disk: its records are gone when it returns. Raises
+    CannotListen.
     """
     server, service = await start_server(CacheNode(bytes_max), address, tls)
     try:

@@ -1,4 +1,4 @@
-"""What cache nodes are fed and asked, as the columns of eventstore.proto, and back: pure. Little endian."""
+"""Feeds and requests to cache nodes as the columns of eventstore.proto, and back. Pure. Little endian."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from photon.eventstore.segments import CacheCounts, Gathered, Segment
 SOURCE_BYTES = 16
 SEGMENTS_MAX = 4096  # in one feed
 FEED_BYTES_MAX = MESSAGE_BYTES_MAX // 2  # of one feed's segments, columns included; a larger segment is never sent
-HASHES_MAX = 16 * KEYS_MAX  # in one question
+HASHES_MAX = 16 * KEYS_MAX  # in one request
 OFFSET_MAX = (1 << 63) - 1
 CACHE = Service(pb.DESCRIPTOR, "Cache", bytes_max=MESSAGE_BYTES_MAX, fields_max=SEGMENTS_MAX + 16)
 
 
 class Piece(NamedTuple):
-    """The records of one block that one node is fed: a CacheSegment as it stands in a CacheFeed's bytes."""
+    """One node's records of one block: a CacheSegment, encoded as in a CacheFeed."""
 
     message: bytes
     data_bytes: int  # of the records
@@ -45,7 +45,7 @@ class NodeCounts(NamedTuple):
 
 
 def source_of(rule: bytes) -> bytes:
-    """The digest of what decides which logs these are and what their keys are."""
+    """The digest of everything that decides which logs these are and what their keys are."""
     return hashlib.blake2b(rule, digest_size=SOURCE_BYTES).digest()
 
 
@@ -77,7 +77,7 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def _head(number: int, size: int) -> bytes:
-    """What stands before ``size`` bytes of a field (wire type 2)."""
+    """The bytes before a field (wire type 2) of ``size`` bytes."""
     out = bytearray((number << 3 | 2,))
     while size > 0x7F:
         out.append(size & 0x7F | 0x80)
@@ -87,7 +87,7 @@ def _head(number: int, size: int) -> bytes:
 
 
 def fed(message: pb.CacheFeed) -> list[tuple[Segment, U64, I64]]:
-    """The segments of a CacheFeed, as SegmentCache.put takes them. Raises WireError."""
+    """The segments of a CacheFeed, in the form for SegmentCache.put. Raises WireError."""
     _check_source(message.source)
     out = []
     for each in message.segments:
@@ -141,7 +141,7 @@ def found(located: FoundRecords, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFo
 
 
 def located(message: pb.CacheFound, rows: I64) -> FoundRecords:
-    """What was found, in the asker's own rows: hash i of the question was of row ``rows[i]``. Raises WireError."""
+    """The records found, for the caller's rows: hash i of the request was for row ``rows[i]``. Raises WireError."""
     columns = message.rows, message.log_indexes, message.sizes
     count = len(message.rows) // 4
     if any(len(column) != 4 * count for column in columns) or len(message.offsets) != 8 * count:

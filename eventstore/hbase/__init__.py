@@ -1,1 +1,1 @@
-"""The file map on HBase: connections, row keys, the local catalogue, the map, the table's creation."""
+"""The file map on HBase: connections, row keys, the local catalogue, the map, creation of the table."""

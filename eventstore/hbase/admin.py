@@ -1,9 +1,9 @@
-"""Making the table: split from its first row, which only HBase's Thrift 2 server can do.
+"""Creates the table: split from the start, which only HBase's Thrift 2 server can do.
 
 Thrift 1, which happybase speaks, creates tables of one region. All its rows would go to one server, and HBase would
-split it some day at a row of its own choosing; the map treats a region that it does not know as one that lost
-everything. So the table is made by Thrift 2, with regions at salts and with splitting and merging switched off;
-where no such server runs, ``shell_command`` gives what to type into HBase's shell.
+eventually split it at a row of its own choice; the map treats an unknown region as one that lost everything. So
+Thrift 2 creates the table, with regions at salts and with splitting and merging switched off; if no such server runs,
+``shell_command`` returns the command for HBase's shell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from photon.eventstore.hbase.schema import FAMILY, REGIONS, split_keys
 from photon.eventstore.hbase.thrift2 import FAST_DIFF, ROW_BLOOM, connector, types_of
 
 ANSWER_SECONDS_MAX = 60.0
-FOREVER_S = 2**31 - 1  # HBase's time to live where nothing expires
+FOREVER_S = 2**31 - 1  # HBase's time to live for rows that never expire
 _ATTRIBUTES = {
     b"SPLIT_POLICY": b"org.apache.hadoop.hbase.regionserver.DisabledRegionSplitPolicy",
     b"SPLIT_ENABLED": b"false",
@@ -26,12 +26,12 @@ _ATTRIBUTES = {
 
 
 class CannotMakeTable(PhotonError):
-    """One line: which server, which table, what it says."""
+    """One line: server, table, and the server's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableMade:
-    """How the table is now. ``notes``: what is not as the configuration wants it."""
+    """The present state of the table. ``notes``: differences from the configuration."""
 
     table: str
     made: bool
@@ -88,7 +88,7 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
 
 
 def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
-    """False: another process created it first."""
+    """False if another process created it first."""
     service = types_of()
     client = connector(admin, service, "hbase.admin", ANSWER_SECONDS_MAX)()
     namespace, _, name = table.rpartition(":")

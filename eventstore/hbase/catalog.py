@@ -1,9 +1,8 @@
-"""What the map on HBase keeps in addition to the table: one local SQLite database, ``hbase.db``.
+"""The local part of the map on HBase, in addition to the table: one SQLite database, ``hbase.db``.
 
-HBase may lose what it acknowledged (see hbase_file_map.py), so everything that depends on its rows must be able to go
-back: how far each log was read, the state of each process in it, the totals. They are kept as *versions*, one for
-each checkpoint: within a checkpoint a version is overwritten, and ``take_back`` deletes the versions of later
-checkpoints.
+HBase may lose acknowledged rows (see hbase_file_map.py), so everything that depends on its rows must be able to go
+back: each log's read position, the state of each process in it, the totals. They are kept as *versions*, one for each
+checkpoint: within a checkpoint a version is overwritten, and ``take_back`` deletes the versions of later checkpoints.
 """
 
 from __future__ import annotations
@@ -39,8 +38,11 @@ CREATE TABLE totals (checkpoint INTEGER PRIMARY KEY, events INTEGER NOT NULL, ba
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Where the map is. ``mark``: that of the last commit, which stands in ``slot`` of each region; None before the
-    first one. ``exact``: whether the table may hold dense entries of canonical ids."""
+    """The map's present state. ``mark``: that of the last commit, in ``slot`` of each region; ``None`` before the
+    first one.
+
+    ``exact``: True if the table may have dense entries of canonical ids.
+    """
 
     life: bytes
     checkpoint: int  # the open one
@@ -51,8 +53,10 @@ class Present:
 
 class HBaseCatalog(CatalogDatabase):
     def __init__(self, path: Path, settings: Mapping[str, bytes], new_life: bytes) -> None:
-        """``new_life`` is taken when there is no database yet. Raises FileMapError when what is there is of another
-        version, made with other settings, or damaged."""
+        """``new_life`` is used if there is no database yet.
+
+        Raises FileMapError if the existing one is of another version, made with other settings, or damaged.
+        """
         db = open_catalog(
             path,
             settings,
@@ -73,7 +77,7 @@ class HBaseCatalog(CatalogDatabase):
             return dict(self._db.execute("SELECT mark, number FROM checkpoints"))
 
     def logs(self) -> list[MappedLog]:
-        """By number, without gaps. ``end`` 0: nothing of it was read, as far as is known now."""
+        """By number, without gaps. ``end`` 0 means that nothing of it is known to be read."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT number, identity, path, header, coalesce(read_to, 0), coalesce(rewritten, 0),"
@@ -88,7 +92,7 @@ class HBaseCatalog(CatalogDatabase):
         return MapTotals(*(row or (0, 0, 0, 0)))
 
     def process(self, log: int, prefix: bytes) -> ProcessState | None:
-        """The state of a process in a log; None when it was not seen there."""
+        """The state of a process in a log; ``None`` if it was not seen there."""
         sql = "SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ? ORDER BY checkpoint DESC LIMIT 1"
         row = self._one(sql, log, prefix)
         return ProcessState(*row) if row else None
@@ -131,7 +135,7 @@ class HBaseCatalog(CatalogDatabase):
             )
 
     def commit(self, mark: bytes, slot: int, *, exact: bool, closes: bool) -> None:
-        """Durable when it returns: this mark stands in all regions. ``closes``: it ends the checkpoint."""
+        """Durable when it returns: this mark is in all regions. ``closes``: it ends the checkpoint."""
         with self._changing() as db:
             db.execute("UPDATE present SET mark = ?, slot = ?, exact = exact OR ?", (mark, slot, exact))
             if closes:
@@ -144,7 +148,7 @@ class HBaseCatalog(CatalogDatabase):
         self._db.execute("UPDATE present SET checkpoint = checkpoint + 1")
         floor = number - CHECKPOINTS_KEPT + 1
         self._db.execute("DELETE FROM checkpoints WHERE number < ?", (floor,))
-        # Of each thing the newest version up to the floor stays.
+        # The newest version of each item up to the floor stays.
         for table, same in (
             ("totals", "1"),
             ("reads", "newer.log = {0}.log"),
@@ -157,10 +161,10 @@ class HBaseCatalog(CatalogDatabase):
             )
 
     def take_back(self, checkpoint: int) -> None:
-        """Everything is as it was when ``checkpoint`` was closed; 0: when nothing had been read. Durable.
+        """Restores the state at the close of ``checkpoint``, or with 0 the state before anything was read. Durable.
 
-        Numbers of checkpoints, and of logs, are not used again. A log that was rewritten since is read from its
-        beginning: where its new bytes began is not known any more.
+        Numbers of checkpoints and logs are not used again. A log rewritten since is read from its beginning: the
+        start of its new bytes is no longer known.
         """
         self.drop_uncommitted()
         with self._changing() as db:

@@ -6,10 +6,10 @@ after about a minute. Here a connection
 - is thrown away once it was idle for IDLE_SECONDS_MAX or has lived for AGE_SECONDS_MAX;
 - is thrown away after any failure, a time-out above all: the answer still in flight would be read as the answer to
   the next question (Thrift's sequence number is not compared);
-- is used by one call at a time, and at most so many exist.
+- is used by one call at a time, and their number is limited.
 
-A call that fails is repeated on another connection, with a growing pause, until CALL_SECONDS_MAX are over. All calls
-may be repeated: reads by nature, writes because the file map's cells are a function of the logs.
+A call that fails is repeated on another connection, with a growing pause, until CALL_SECONDS_MAX have passed. All
+calls may be repeated: reads by nature, writes because the file map's cells are a function of the logs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from photon.eventstore.hbase.schema import META
 CONNECTIONS_MAX = 8
 IDLE_SECONDS_MAX = 20.0
 AGE_SECONDS_MAX = 600.0
-ANSWER_SECONDS_MAX = 10.0  # one answer is waited for so long
+ANSWER_SECONDS_MAX = 10.0  # longest wait for one answer
 CALL_SECONDS_MAX = 20.0
-"""A call, with all its repetitions, is given up after so long (and the answer that is being waited for)."""
+"""Limit of a call with all its repetitions, after which the pending answer is given up, too."""
 PAUSE_SECONDS = 0.05
 PAUSE_SECONDS_MAX = 1.0
 THREADS = 4  # batches of one read or write that are under way at a time
@@ -39,14 +39,17 @@ WRITE_ROWS = 2000
 SCAN_ROWS = 1000
 REFUSALS = ("TableNotFoundException", "AccessDeniedException", "NoSuchColumnFamilyException")
 
-_GONE = (b"SPLIT", b"MERGED")  # states of regions that others have taken the place of
+_GONE = (b"SPLIT", b"MERGED")  # states of regions that others have replaced
 
 T = TypeVar("T")
 Connect = Callable[[], Any]  # opens a happybase.Connection
 
 
 def connector(address: str, answer_seconds: float = ANSWER_SECONDS_MAX) -> Connect:
-    """To the Thrift server (version 1, binary protocol, buffered) at host:port. Raises UsageError."""
+    """Opens connections to the Thrift server (version 1, binary protocol, buffered) at host:port.
+
+    Raises UsageError.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"hbase.thrift = {address!r}: must be host:port of HBase's Thrift server")
@@ -77,7 +80,7 @@ class _Open:
 
 
 class Connections:
-    """To one server: kept while they are good, and lent to one question at a time. Nothing is opened yet."""
+    """Connections to one server: kept while they work, and lent to one request at a time. Opens nothing yet."""
 
     def __init__(self, connect: Connect, clock: Clock, most: int = CONNECTIONS_MAX) -> None:
         self._connect = connect
@@ -88,7 +91,7 @@ class Connections:
         self._closed = False
 
     def ask(self, question: Callable[[Any], T]) -> T:
-        """Asks once. After any exception, which is passed on, the connection is thrown away."""
+        """Asks once. Throws the connection away after any exception, which is passed on."""
         with self._free:
             used = self._borrow()
             good = False
@@ -134,7 +137,7 @@ class Connections:
 class ThriftHBase:
     """Implements api.HBase. Seconds are the clock's monotonic ones.
 
-    ``connect``: in place of happybase's own, for tests. Nothing is opened yet. Raises UsageError.
+    ``connect``: replaces happybase's own, for tests. Opens nothing yet. Raises UsageError.
     """
 
     address: str
@@ -194,8 +197,7 @@ class ThriftHBase:
             raise HBaseRefused(
                 f"HBase at {self.address} has no table {table.decode()}: photon eventstore init makes it"
             )
-        # Not the server's own getTableRegions: that comes from a cache, which knows a re-created table as it
-        # was.
+        # Not the server's own getTableRegions: that uses a cache, which keeps the old state of a re-created table.
         rows = self.scan(META, table + b",,", table + b" ,,")
         names = [name for name, cells in rows if cells.get(b"info:state") not in _GONE]
         starts = [name[len(table) + 1 : name.rindex(b",")] for name in names]
@@ -216,7 +218,7 @@ class ThriftHBase:
         return list(self._pool.map(one, batches))
 
     def call(self, ask: Callable[[Any], T], what: str) -> T:
-        """Asks with a connection until there is an answer. Raises HBaseUnavailable, HBaseRefused, UsageError."""
+        """Asks over connections until there is an answer. Raises HBaseUnavailable, HBaseRefused, UsageError."""
         began = self.clock.monotonic()
         pause = PAUSE_SECONDS
         while True:
@@ -237,12 +239,12 @@ class ThriftHBase:
 def _close(connection: Any) -> None:
     try:
         connection.close()
-    except Exception:  # it is being thrown away: whatever it still says is of no interest
+    except Exception:  # it is being thrown away: its errors do not matter
         return
 
 
 def one_line(error: Exception) -> str:
-    """What a Thrift error says first: the rest is a Java stack trace."""
+    """The first line of a Thrift error: the rest is a Java stack trace."""
     message = getattr(error, "message", None) or str(error) or type(error).__name__
     if isinstance(message, bytes):
         message = message.decode(errors="replace")

@@ -8,11 +8,11 @@
     sparse  column m: microseconds 8 | log 8               value offset 5  one cell an entry
     mark    column m:s | slot 1, m:c | checkpoint mod 64   value mark 8
 
-The salt comes first, so a table split by first bytes takes writes in all regions at once, and all of one process lies
-in one region in the order of its ids. A *bucket* is microseconds // W: the entries that an id may follow are in
-its bucket and in the one before, which are two rows to get and no range to scan. The *life* is drawn when a map is
-made: rows of an earlier map, of another join or another key rule are never seen, and go with their time to live. A
-*log* is a digest of its identity, so that rows mean the same whatever numbers the map gives to logs.
+The salt comes first, so a table split by first bytes takes writes in all regions at once, and all ids of a process
+are in one region, in order. A *bucket* is microseconds // W: the entries that an id may follow are in its bucket and
+the one before: two rows to get, instead of a range to scan. The *life* is random, drawn when a map is made: rows of
+an earlier map, of another join or another key rule are never seen, and expire. A *log* is a digest of its identity,
+so that rows do not depend on the map's numbers for logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COLUMN = FAMILY + b":"
 _PLACE_BYTES = len(_COLUMN) + 8 + 5
 _ENTRY_BYTES = len(_COLUMN) + 8 + 8
 _SALT_STEP = 256 // SALTS
-REGIONS = 16  # so many regions a table is made with
+REGIONS = 16  # regions of a new table
 CHECKPOINTS_KEPT = 64
 SLOTS = 2
 META = b"hbase:meta"
@@ -43,7 +43,7 @@ _INSTANCE = (b"info:sn", b"info:server", b"info:serverstartcode", b"info:seqnumD
 
 
 def split_keys(regions: int = REGIONS) -> list[bytes]:
-    """Where a table of so many regions (2 to 256) is split."""
+    """The keys at which a table of ``regions`` regions (2 to 256) is split."""
     return [bytes([256 * i // regions]) for i in range(1, regions)]
 
 
@@ -65,7 +65,7 @@ def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, of
 
 
 def dense_places(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[int, int]]:
-    """(log number, offset) of each place in logs that are known."""
+    """(log number, offset) of each place in known logs."""
     for column in cells:
         number = numbers.get(column[2:10])
         if number is not None and len(column) == _PLACE_BYTES:
@@ -74,7 +74,7 @@ def dense_places(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[i
 
 # -- sparse --------------------------------------------------------------------------------------------------------
 def sparse_row(life: bytes, prefix: bytes, bucket: int) -> bytes:
-    """The row of a process's bucket; ``prefix`` as row_keys gives it."""
+    """The row of a process's bucket; ``prefix`` as in row_keys."""
     return bytes([prefix[0] * _SALT_STEP]) + life + prefix[1:PREFIX_BYTES] + bucket.to_bytes(8, "big")
 
 
@@ -83,7 +83,7 @@ def sparse_cell(micros: int, digest: bytes, offset: int) -> tuple[bytes, bytes]:
 
 
 def sparse_entries(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[int, int, int]]:
-    """(microseconds, log number, offset) of each entry in logs that are known."""
+    """(microseconds, log number, offset) of each entry in known logs."""
     for column, value in cells.items():
         number = numbers.get(column[10:])
         if number is not None and len(column) == _ENTRY_BYTES:
@@ -96,7 +96,7 @@ def mark_row(life: bytes, region: Region) -> bytes:
 
 
 def mark_cells(mark: bytes, slot: int, checkpoint: int | None) -> Cells:
-    """What a commit leaves in each region. ``checkpoint``: the one that it ends, if it does."""
+    """The cells that a commit writes to each region. ``checkpoint``: the one that it ends, if any."""
     cells = {_COLUMN + b"s%d" % slot: mark}
     if checkpoint is not None:
         cells[_COLUMN + b"c%d" % (checkpoint % CHECKPOINTS_KEPT)] = mark
@@ -104,11 +104,11 @@ def mark_cells(mark: bytes, slot: int, checkpoint: int | None) -> Cells:
 
 
 def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[bytes, ...] | None:
-    """For each region, what changes whenever it is reopened; None while one is not open.
+    """A value for each region that changes whenever it is reopened; ``None`` while one is not open.
 
-    From the rows of hbase:meta. The master writes there which server is to open a region
-    *before* that server may open it, and the server's name has its start code: so whoever reads the same before and
-    after a look-up had one and the same incarnation of the region in between.
+    From the rows of hbase:meta. There the master writes which server is to open a region *before* that server may
+    open it, and the server's name includes its start code: so if a reader sees the same before and after a look-up,
+    the region had the same incarnation in between.
     """
     out = []
     for region in regions:
@@ -121,7 +121,7 @@ def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[b
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRegions:
-    """These incarnations of these regions hold everything that was committed."""
+    """These incarnations of these regions contain everything that was committed."""
 
     regions: list[Region]
     instances: tuple[bytes, ...]
@@ -129,24 +129,24 @@ class VerifiedRegions:
 
 @dataclass(frozen=True, slots=True)
 class RegionView:
-    """What a look-up takes before it asks. ``verified`` None: nothing can be said."""
+    """A look-up's view of the regions, taken before it asks. ``verified`` is ``None`` if nothing is certain."""
 
     verified: VerifiedRegions | None
     recovering: bool
 
 
 def read_instances(hbase: HBase, regions: Sequence[Region]) -> tuple[bytes, ...] | None:
-    """The incarnations of these regions now; None while one is not open."""
-    # Whole rows: asked for columns, HBase 2.6.1 does not find some rows of hbase:meta once it was flushed (its Bloom
-    # filters there are by row and column, and go by another order of rows than the table).
+    """The present incarnations of these regions; ``None`` while one is not open."""
+    # Whole rows: with columns given, HBase 2.6.1 does not find some rows of hbase:meta after a flush (its Bloom
+    # filters there are by row and column, and use another order of rows than the table).
     rows = hbase.read(schema.META, [region.name for region in regions])
     return schema.instances(regions, rows)
 
 
 def surviving_checkpoint(marks: Sequence[frozenset[bytes]], closed: dict[bytes, int]) -> int:
-    """To which checkpoint to go back, 0 for the beginning; ``marks`` by region, ``closed``: checkpoints by mark.
+    """The checkpoint to go back to, 0 for the beginning; ``marks`` by region, ``closed``: checkpoints by mark.
 
-    One before the newest that every region has the end of, see the module.
+    It is one before the newest whose end every region has, see the module.
     """
     kept = min(max((closed[mark] for mark in each if mark in closed), default=0) for each in marks)
     return max((number for number in closed.values() if number < kept), default=0)

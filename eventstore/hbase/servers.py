@@ -1,7 +1,7 @@
-"""Several Thrift 2 servers of one HBase, with what is used of tables: any may be asked, as all state is in HBase.
+"""Several Thrift 2 servers of one HBase, with the table operations used: any may be asked, as all state is in HBase.
 
-A server that does not answer is left alone for a second. What may be repeated is repeated elsewhere; a mutation with
-a condition is not, as nobody knows whether it was done when its answer is lost.
+A server that does not answer is left alone for a second. Repeatable requests are repeated on another server; a
+mutation with a condition is not, since its outcome is unknown if its answer is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Servers:
-    """Thread-safe. Nothing is opened yet."""
+    """Thread-safe. Opens nothing yet."""
 
     def __init__(
         self,
@@ -36,14 +36,16 @@ class Servers:
         call_seconds: float,
         connects: Sequence[Callable[[], Any]] | None = None,
     ) -> None:
-        """``addresses``: host:port of each, which ``key`` of the configuration names; ``call_seconds``: a question,
-        with its repetitions, is given up after so long; ``connects``: in place of thriftpy2's own, for tests. Raises
-        UsageError."""
+        """``addresses``: host:port of each, named by ``key`` of the configuration.
+
+        ``call_seconds``: limit of a request with its repetitions; ``connects``: replaces thriftpy2's own, for tests.
+        Raises UsageError.
+        """
         if not 1 <= len(addresses) <= SERVERS_MAX:
             raise UsageError(f"{key}: names {len(addresses)} servers, must be 1 to {SERVERS_MAX}")
         self.types = types_of()
         self.where = ", ".join(addresses)
-        self.round_trips = 0  # so far; a little low where threads count at the same time
+        self.round_trips = 0  # so far; slightly low if threads count at the same time
         self._clock, self._call_seconds = clock, call_seconds
         opened = connects or [connector(each, self.types, key, ANSWER_SECONDS_MAX) for each in addresses]
         self._servers = [Connections(each, clock) for each in opened]
@@ -53,8 +55,10 @@ class Servers:
         self.pause_s = PAUSE_SECONDS  # between two tries
 
     def create(self, table: bytes, families: Sequence[tuple[bytes, int]]) -> bool:
-        """``table``: may be NAMESPACE:NAME, and both are made; ``families``: name, versions. False: it is there
-        already. Raises HBaseUnavailable, HBaseRefused."""
+        """Creates a table. ``table``: may be NAMESPACE:NAME, and both are created; ``families``: name, versions.
+
+        False if it exists already. Raises HBaseUnavailable, HBaseRefused.
+        """
         types = self.types
         namespace, _, name = table.rpartition(b":")
         full = types.TTableName(ns=namespace or None, qualifier=name)
@@ -72,7 +76,7 @@ class Servers:
         return self._made(lambda c: c.createTable(described, None), table)
 
     def _made(self, question: Callable[[Any], object], table: bytes) -> bool:
-        """False: it was there."""
+        """False if it existed."""
         try:
             self.once(question)
         except Exception as error:
@@ -83,8 +87,10 @@ class Servers:
         return True
 
     def read(self, question: Callable[[Any], T], what: str, table: bytes) -> T:
-        """Asks until there is an answer: of what may be repeated. Raises HBaseUnavailable; HBaseRefused where there
-        is no such table, or access is denied."""
+        """Repeats a repeatable request until there is an answer.
+
+        Raises HBaseUnavailable; HBaseRefused if there is no such table, or access is denied.
+        """
         began = self._clock.monotonic()
         while True:
             try:
@@ -93,7 +99,7 @@ class Servers:
                 raise
             except Exception as error:
                 problem = one_line(error)
-                # a missing table is named by itself sometimes, after which comes Java
+                # sometimes a missing table's message is only its name, followed by a Java trace
                 if problem == table.decode() or any(each in problem for each in REFUSALS):
                     raise HBaseRefused(f"HBase at {self.where} has no table {table.decode()}") from None
                 if self.given_up(began):
@@ -102,13 +108,15 @@ class Servers:
                     ) from None
 
     def given_up(self, began: float) -> bool:
-        """Whether a question that was first asked then is asked no more; otherwise it pauses before it is."""
+        """True if a request that began then is not to be retried; otherwise pauses before the retry."""
         late = self._clock.monotonic() - began > self._call_seconds
         return late or self._stopping.wait(self.pause_s)
 
     def once(self, question: Callable[[Any], T]) -> T:
-        """Asks a server, and others while there is none to connect to. Raises HBaseUnavailable: nothing was sent;
-        whatever else it raises, it may have been done."""
+        """Asks a server, or others while none can be connected to.
+
+        Raises HBaseUnavailable if nothing was sent; after any other exception the request may have been executed.
+        """
         problem: HBaseUnavailable | None = None
         for at in self._order():
             try:
@@ -125,13 +133,13 @@ class Servers:
         raise problem
 
     def _order(self) -> Iterable[int]:
-        """In turn; those that did not answer last."""
+        """In turn; servers that did not answer come last."""
         first, count, now = next(self._turn), len(self._servers), self._clock.monotonic()
         turn = [(first + step) % count for step in range(count)]
         return sorted(turn, key=lambda at: self._shunned[at] > now)
 
     def interrupt(self) -> None:
-        """From now on nothing is asked again."""
+        """From now on no request is retried."""
         self._stopping.set()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """HBase's Thrift 2 server through thriftpy2: the only file that imports it.
 
-The interface is written by hand, with what is used of HBase's own; enums are the numbers that they are on the wire.
+The interface is written by hand, with the used part of HBase's own; enums are their numbers on the wire.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def types_of() -> Any:
 
 
 def connector(address: str, service: Any, key: str, answer_seconds: float) -> Callable[[], Any]:
-    """Opens clients of a Thrift 2 server at host:port, which ``key`` of the configuration names.
+    """Opens clients of a Thrift 2 server at host:port, named by ``key`` of the configuration.
 
-    Raises UsageError; what it gives raises HBaseUnavailable.
+    Raises UsageError; its clients raise HBaseUnavailable.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():

@@ -1,1 +1,1 @@
-"""A process of its own that finds the keys of the blocks that the primary reader reads."""
+"""A separate process that finds the keys of the blocks read by the primary reader."""

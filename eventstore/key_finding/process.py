@@ -1,11 +1,11 @@
 """The key process: ``python -m photon.eventstore.key_finding.process FD`` finds keys in blocks until its input ends.
 
 A message is its length (4 bytes) and MessagePack. The first is a JoinFormats; each one after it is a FindKeys, which
-a KeysFound answers, in order. Blocks and results lie in the shared memory behind ``FD``: slots, each of a block's
-bytes and of what was found in them.
+a KeysFound answers, in order. Blocks and results are in the shared memory of ``FD``: slots, each with a block's bytes
+and the results for them.
 
-The process gets the bytes that were read, and does not read them again: a log that is cut off or replaced between the
-two would give the file map places of other bytes.
+The process gets the bytes that were read, and does not read them again: if a log were truncated or replaced in
+between, the file map would get places of other bytes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from photon.eventstore.block_keys import BlockKeys, block_keys
 
 SLOTS = 8
 DATA_BYTES = 8 << 20  # Of a block. Larger ones do not fit.
-FOUND_BYTES = 8 << 20  # 16 for each record: its key's hash, where it begins, and the order. More of them do not fit.
+FOUND_BYTES = 8 << 20  # 16 for each record: its key's hash, its begin, and the order. Larger results do not fit.
 SLOT_BYTES = DATA_BYTES + FOUND_BYTES
-MEMORY_BYTES = SLOTS * SLOT_BYTES  # pages that nothing was written to take no memory
+MEMORY_BYTES = SLOTS * SLOT_BYTES  # pages never written to take no memory
 
 
 class SharedSlots:
@@ -36,7 +36,7 @@ class SharedSlots:
         self._memory = mmap.mmap(fd, MEMORY_BYTES)
 
     def put_data(self, slot: int, data: bytes) -> bool:
-        """False: too large for a slot."""
+        """False if it is too large for a slot."""
         if len(data) > DATA_BYTES:
             return False
         begin = slot * SLOT_BYTES
@@ -49,7 +49,7 @@ class SharedSlots:
         return self._memory[begin : begin + length]
 
     def put_found(self, slot: int, found: BlockKeys) -> bool:
-        """False: too many for a slot."""
+        """False if there are too many for a slot."""
         n = len(found.hashes)
         if 16 * n > FOUND_BYTES:
             return False
@@ -61,7 +61,7 @@ class SharedSlots:
         return True
 
     def found(self, slot: int, records: int, bad: int) -> BlockKeys:
-        """A copy of what was found, without the keys."""
+        """A copy of the results, without the keys."""
         at = slot * SLOT_BYTES + DATA_BYTES
         raw = self._memory[at : at + 16 * records]
         return BlockKeys(
@@ -76,7 +76,7 @@ class SharedSlots:
         self._memory.close()
 
 
-MESSAGE_BYTES_MAX = 16 << 20  # a FindKeys holds the header of a log, which is a record at most
+MESSAGE_BYTES_MAX = 16 << 20  # a FindKeys has the header of a log, which is at most one record
 
 
 class JoinFormats(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -94,7 +94,7 @@ class FindKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class KeysFound(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``records`` keys, and ``bad`` records without one; -1 keys: the reader has to find them itself."""
+    """``records`` keys, and ``bad`` records without one. -1 keys: the reader has to find them itself."""
 
     records: int
     bad: int
@@ -108,7 +108,7 @@ def framed(message: JoinFormats | FindKeys | KeysFound) -> bytes:
 def answer(asked: FindKeys, adapter: ConfiguredAdapter, slots: SharedSlots) -> KeysFound:
     data = slots.data(asked.slot, asked.length)
     found = block_keys(adapter, data, LogFile(asked.path, asked.header))
-    if found.failed or not slots.put_found(asked.slot, found):  # the reader meets the failure, too, and says so
+    if found.failed or not slots.put_found(asked.slot, found):  # the reader gets the failure, too, and reports it
         return KeysFound(-1, 0)
     return KeysFound(len(found.hashes), found.bad)
 

@@ -1,7 +1,7 @@
 """Finds keys in another process, on another core: half of a reader's time goes into finding keys.
 
 Threads would take turns in one interpreter: ten million records took 10 s in one thread and 12 in two; with a process
-6.5. It pays where much has to be read before anything else is done (``photon join``). If it fails, the reader finds
+6.5. It pays off if much has to be read before anything else is done (``photon join``). If it fails, the reader finds
 the keys itself.
 """
 
@@ -34,12 +34,13 @@ from photon.eventstore.key_finding.process import (
 )
 
 AHEAD = 10
-"""So many blocks are held back: the process has work while the reader stores earlier ones, and the reader has work
-while it waits for the process."""
+"""Number of blocks held back: the process has work while the reader stores earlier ones, and the reader has work
+while it waits for the process.
+"""
 PATIENCE_S = 10.0
-"""A process that has not answered for so long is given up; a block takes it some 30 ms, its start half a second."""
+"""A process that has not answered for this time is given up; a block takes it some 30 ms, its start half a second."""
 HEADER_BYTES_MAX = 2 << 10
-"""Messages under way are to fit into a pipe, so that sending one never waits: SLOTS times this, and a path."""
+"""Messages under way must fit into a pipe, so that sending never blocks: SLOTS times this, and a path."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,13 +50,15 @@ class _GivenBlock:
     keys: BlockKeys | None = None
 
     def is_left(self) -> bool:
-        """Nobody has begun with it."""
+        """True if no thread or process has begun with it."""
         return self.slot < 0 and self.keys is None
 
 
 def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
-    """Whether a process can find this adapter's keys: it is given a configuration; an adapter of one's own may keep
-    state, or be slow to load."""
+    """True if a process can find this adapter's keys.
+
+    It is given a configuration; a custom adapter may keep state, or be slow to load.
+    """
     if sys.platform != "linux" or type(adapter) is not ConfiguredAdapter:
         return False
     return adapter.primary_framing.kind == adapter.foreign_framing.kind == "lines"
@@ -65,9 +68,8 @@ def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
 class ProcessKeyFinder:
     """A KeyFinder that returns no keys, only hashes: for a file map that needs none (MapKind.DENSE).
 
-    ``worth``: asked when the first block is given; False: keys are found here.
-
-    ``report`` receives one-line problems.
+    ``worth``: called when the first block is given; False means that keys are found here. ``report`` receives
+    one-line problems.
     """
 
     adapter: ConfiguredAdapter
@@ -88,7 +90,7 @@ class ProcessKeyFinder:
 
     @property
     def pid(self) -> int | None:
-        """None while no process runs."""
+        """``None`` while no process runs."""
         return None if self._process is None else self._process.pid
 
     def give(self, block: Block) -> None:
@@ -111,7 +113,7 @@ class ProcessKeyFinder:
             yield self._given[0].block, self._keys_of_first()
 
     def _keys_of_first(self) -> BlockKeys:
-        """Removes the first block. While its keys are not there yet, finds those of later blocks in this thread."""
+        """Removes the first block. Until its keys arrive, finds those of later blocks in this thread."""
         first = self._given[0]
         while first.keys is None:
             if first.slot < 0:
@@ -133,7 +135,7 @@ class ProcessKeyFinder:
     # -- the process -------------------------------------------------------------------------------------------------
     def _begin(self) -> None:
         try:
-            fd = os.memfd_create("photon-keys")  # /dev/shm is 64 MiB in a container, and a fault beyond them
+            fd = os.memfd_create("photon-keys")  # /dev/shm is 64 MiB in a container, and writing beyond that faults
             with open(fd, "r+b") as shared:
                 shared.truncate(MEMORY_BYTES)
                 self._slots = SharedSlots(fd)
@@ -142,7 +144,7 @@ class ProcessKeyFinder:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     pass_fds=(fd,),
-                    start_new_session=True,  # Ctrl-C reaches its parent; its input then ends
+                    start_new_session=True,  # Ctrl-C reaches the parent; its input then ends
                 )
         except OSError as err:
             self.report(f"keys are found in the reader's own process, another one could not be started: {err}")
@@ -161,7 +163,7 @@ class ProcessKeyFinder:
             self._give_up(f"it takes nothing: {err.strerror}")
 
     def _answered(self) -> bool:
-        """Whether an answer can be received without waiting."""
+        """True if an answer can be received without waiting."""
         return self._process is not None and bool(self._asked) and (self._whole() or self._readable(0.0))
 
     def _whole(self) -> bool:
@@ -204,7 +206,7 @@ class ProcessKeyFinder:
         self._end()
 
     def _end(self) -> None:
-        """Ends the process; blocks that it has not answered are left for this thread."""
+        """Ends the process; blocks that it has not answered are left to this thread."""
         for given in self._asked:
             given.slot = -1
         self._asked.clear()
