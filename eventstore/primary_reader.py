@@ -89,7 +89,8 @@ class PrimaryReader:
         return self.read_past[0]
 
     def step(self) -> bool:
-        """Reads the next blocks; scans for new ones first if nothing was left. False: nothing to do just now.
+        """Reads the next blocks; scans for new ones first if nothing was left. False means that there is nothing to
+        do just now.
 
         Raises PrimaryLogsIncomplete (``once``), OSError and FileMapError from the map.
         """

@@ -12,7 +12,7 @@ that an unreachable shard does not pin the log.
 
 Invariants
 - No row is inserted before the frame that holds it is durable in the log (rule 1).
-- A token names one batch of one incarnation (rule 2); a row keeps its token for ever (rule 3).
+- A token names one batch of one incarnation (rule 2); a row keeps its token permanently (rule 3).
 - A row is written exactly when it was answered COMMITTED, and once: it is closed by that answer (rule 3).
 - A caller is told a verdict only for rows that are closed; open ones are RETRY (rule 3).
 - A frame is released only when it has no open row and its last write is synced (rule 4).

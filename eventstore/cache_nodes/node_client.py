@@ -99,7 +99,7 @@ class NodeClient:
         return self._in_flight < IN_FLIGHT_MAX and self.pace.may_ask(self._monotonic())
 
     async def find(self, hashes: U64, rows: I64) -> FoundRecords:
-        """The node's records under these hashes, for the caller's rows. None if it fails: the logs answer then."""
+        """The node's records under these hashes, for the caller's rows. Empty if it fails: then the logs answer."""
         began = self._monotonic()
         self._in_flight += 1
         try:

@@ -22,7 +22,7 @@ CHECKSUM_BYTES = 32
 
 
 class ExportFailed(PhotonError):
-    """A stream that is no whole export, or a replica that refuses to give one. One line."""
+    """A stream that is not a whole export, or a replica that refuses to give one. One line."""
 
 
 @dataclass(frozen=True, slots=True)

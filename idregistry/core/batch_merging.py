@@ -1,4 +1,4 @@
-"""Merges consecutive batches of a shard where that leaves the same state: replaying many small entries is expensive.
+"""Merges consecutive batches of a shard if that leaves the same state: replaying many small entries is expensive.
 
 A batch costs some 250 us plus 1 us per id. Ids are independent of each other, and for one id only an insert after a
 clear depends on the order: a batch that inserts an id cleared earlier in the run begins a new run. The other inputs

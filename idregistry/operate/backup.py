@@ -1,4 +1,4 @@
-"""A backup: a directory of one snapshot a group, and a manifest with their checksums.
+"""A backup: a directory with one snapshot per group, and a manifest with their checksums.
 
     manifest.json           what is in it; written last
     group-00000/snapshot    the config group (layout in ``raft/snapshot.py``: magic, version, CRC a frame)
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a group's state comes from. ``facts`` returns the stream's own facts once the chunks were read."""
+    """The origin of a group's state. ``facts`` returns the stream's own facts once the chunks were read."""
 
     seed: GroupSeed
     facts: Callable[[], ExportFacts | None]

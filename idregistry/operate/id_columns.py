@@ -1,4 +1,5 @@
-"""The ids of a shard as columns in a file: what ``photon registry export`` writes and the nightly verification reads.
+"""The ids of a shard as columns in a file: written by ``photon registry export`` and read by the nightly
+verification.
 
 Little-endian:
 

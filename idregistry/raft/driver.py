@@ -322,7 +322,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftElectionDeadline = _monotonic() + self._SyncObj__generateRaftTimeout()
 
     def learn(self, term: int) -> None:
-        """Follows a newer term, whoever leads in it."""
+        """Follows a newer term, regardless of its leader."""
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(library._RAFT_STATE.FOLLOWER)
         self._SyncObj__raftLeader = None

@@ -159,7 +159,7 @@ class RaftHost:
     def transfer_leadership(self, number: int, to: str | None = None) -> None:
         """If this replica leads the group, lets another one lead (``None``: the one that is furthest). Thread-safe.
 
-        Best effort: the caller watches ``state``. Raises KeyError, and ValueError if ``to`` is no other replica.
+        Best effort: the caller watches ``state``. Raises KeyError, and ValueError if ``to`` is not another replica.
         """
         self._groups[number].transfer(to)
 

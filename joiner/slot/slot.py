@@ -278,7 +278,8 @@ class SlotStore:
         # Everything in the output is durable and published by now: only then may the log forget it.
         frames_kept = [(number, RedoFrame(note, each.tokens, each.encode())) for number, each in kept]
         self._redo.begin(frames_kept, after=self._files.log[0] if self._files.log else 0)
-        self._files.show()  # from now on a log of an earlier start is recognised, whatever is known about it
+        # from now on a log of an earlier start is recognised, regardless of other information about it
+        self._files.show()
         return Recovered(kept, incarnations_in([rows for _, rows in kept]), found, sum(map(len, rows)), tuple(lost))
 
     def _read_log(self, accept_damaged: bool) -> _Log:

@@ -78,7 +78,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Lateness:
-    """How far behind the newest pair before them records are published, in seconds: a histogram that forgets."""
+    """Lateness of published records against the newest pair before them, in seconds: a histogram that forgets."""
 
     _weights: np.ndarray[tuple[int], np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(BUCKETS))
     _at_s: float = float("-inf")
