@@ -113,7 +113,7 @@ class LogPass:
     record_bytes_max: int
 
     def __post_init__(self) -> None:
-        """Tells the adapter whose records are read next."""
+        """Sets nothing up."""
 
     def cut(self, offsets: Sequence[int]) -> list[bytes | None]:
         """The records that begin at ``offsets``, all within the window; ``None`` if the line end is missing."""

@@ -55,7 +55,7 @@ class ReadTroubles:
     """Is told which logs cannot be read, and which can again. This one ignores it."""
 
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
-        """Requests for ``keys`` failed that may be in this log. Any thread."""
+        """Reading ``log`` failed; the requested ``keys`` may be in it. Any thread."""
 
     def succeeded(self, log: MappedLog) -> None:
         """Some records of ``log`` were read. Any thread."""

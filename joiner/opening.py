@@ -1,6 +1,6 @@
 """A start opens its slot (rule 6): witness, ages, incarnation, copy, in this order, before anything is redone.
 
-If the registry is on the same disk as the slot, it also registers the standing output again.
+If the registry is stored next to the slot, it also registers the standing output again.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ async def open_slot(
 async def register_standing(slot: Slot, incarnation: int, store: SlotStore, registry: Registry, pause: Pause) -> None:
     """Registers again the records that stand in the output but were not durable, each under its own token.
 
-    A registry on the same disk may have been put back together with the slot, from a moment when a batch was logged
-    but not registered. The batch's records may be in the newest output: no age shows this, since the log knows them.
-    A redo does not register standing records, so such a registry would give their ids to others. Therefore they are
+    A registry next to the slot may have been put back together with it, from a moment when a batch was logged but
+    not registered. The batch's records may be in the newest output: no age shows this, since the log knows them. A
+    redo does not register standing records, so such a registry would give their ids to others. Therefore they are
     registered before anything is redone or served; a registry that remembers them just confirms. Waits for the
     registry as long as it takes.
     """

@@ -75,10 +75,9 @@ class ProcessKeyFinder:
     adapter: ConfiguredAdapter
     worth: Callable[[], bool]
     report: Callable[[str], None]
-    patience_s: float = PATIENCE_S
+    patience_s: float = PATIENCE_S  # seconds without an answer after which the process is given up
 
     def __post_init__(self) -> None:
-        """Seconds without an answer after which the process is given up."""
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = False
         self._given: deque[_GivenBlock] = deque()

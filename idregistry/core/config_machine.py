@@ -69,8 +69,7 @@ class ConfigMachine:
         This and ``id_rules`` are replaced, never modified: other threads read them.
         """
         self._restored = (0, 0)
-        """Incarnations above the first number and up to the second may have been given out after the restored backup.
-        """
+        """Incarnations above the first number, up to the second, may have been given out since the backup."""
         self._applied = 0
         self.marks = Marks()
         self.id_rules: dict[str, bytes] = {}

@@ -241,7 +241,7 @@ class RaftGroup:
         return True
 
     def _keep_still(self, now: float) -> StepResult:
-        """Handles a full disk: only answers proposals whose deadline has passed."""
+        """Handles a full disk: only answers proposals that wait in vain."""
         if not now < self.due < _NEVER:  # at rest, or alone, no next step was planned in which to retry
             self.due = now + self.options.disk_retry
         held, self._outcomes = self._outcomes, []
