@@ -1,1 +1,1 @@
-"""A deployment as a whole: which processes it has, how they are reached, and what they say."""
+"""A deployment as a whole: its processes, how to reach them, and what they report."""

@@ -1,4 +1,4 @@
-"""What is needed from the settings to ask a deployment: a datacentre, a certificate, a client of the registry."""
+"""The settings needed to query a deployment: a datacentre, a certificate, a registry client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]:
-    """The datacentre that a command means: the one it names, or the only one there is. Raises UsageError."""
+    """The datacentre that a command means: the named one, or the only one. Raises UsageError."""
     known = ", ".join(sorted(settings.datacentre)) or "none"
     if not settings.datacentre:
         raise UsageError("the configuration has no datacentre; name a deployment file with --config")
@@ -37,13 +37,13 @@ def pipeline_named(settings: Settings, name: str | None) -> tuple[str, Pipeline]
 
 
 def pipelines_named(settings: Settings, name: str | None) -> list[str]:
-    """The datacentres that a command means: the one it names, or all. Raises UsageError."""
+    """The datacentres that a command means: the named one, or all. Raises UsageError."""
     found = sorted(settings.datacentre) if name is None else []
     return found or [pipeline_named(settings, name)[0]]
 
 
 def output_of(settings: Settings, base: Path, datacentre: str) -> OutputPlace:
-    """Where a datacentre's output stands, with the copies of it that are on this machine."""
+    """The place of a datacentre's output, with the copies of it that are on this machine."""
     from photon.outputs.output_places import COPIES_NAME, OutputPlace
 
     pipeline = settings.datacentre[datacentre]
@@ -53,13 +53,14 @@ def output_of(settings: Settings, base: Path, datacentre: str) -> OutputPlace:
 
 
 def output_here(settings: Settings, base: Path, datacentre: str) -> OutputPlace:
-    """The same for readers: where its state is on another machine, the copies of its slots as they grow, too."""
+    """Like `output_of`, for readers: if the state is on another machine, also follows the copies of its slots as they
+    grow."""
     place = output_of(settings, base, datacentre)
     return place if place.state.is_dir() or not place.copies else replace(place, live=True)
 
 
 def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:
-    """What a process of this identity shows and trusts, as its files say now; None without ``[tls]``.
+    """The certificate and trust of a process with this identity, as its files are now. `None` without ``[tls]``.
 
     Raises UsageError.
     """
@@ -74,14 +75,14 @@ def tls_in(directory: Path, identity: str) -> Tls:
 
 
 def logged(tls: Tls | None) -> Tls | None:
-    """The same; a service says at its start that its certificate expires soon."""
+    """Returns `tls` unchanged; logs a warning at a service's start if its certificate expires soon."""
     for note in tls.notes if tls is not None else ():
         log.warning("tls", note=note)
     return tls
 
 
 def registry_client(settings: Settings, tls: Tls | None, here: Mapping[str, object] | None = None) -> RegistryClient:
-    """Of the deployment's registry. ``here``: servicers of the replicas in this process. Raises UsageError."""
+    """A client of the deployment's registry. ``here``: servicers of replicas in this process. Raises UsageError."""
     from photon.idregistry.client.grpc_client import RegistryClient
 
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
@@ -94,7 +95,7 @@ def registry_client(settings: Settings, tls: Tls | None, here: Mapping[str, obje
 async def registry_of(
     settings: Settings, tls: Tls | None, here: Mapping[str, object] | None = None
 ) -> AsyncIterator[RegistryClient]:
-    """The same, closed in the end."""
+    """Like `registry_client`, and closes the client at the end."""
     client = registry_client(settings, tls, here)
     try:
         yield client

@@ -1,4 +1,4 @@
-"""The file map's table, as the deployment file has it: where it is, how long its rows live, making it."""
+"""The file map's table as the deployment file describes it: where it is, how long its rows live, how to make it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INIT_SECONDS = 5.0  # a server that does not answer is given up after this long
 
 
 def table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
-    """A datacentre's table; None where the file map is the one of the machine. Raises UsageError."""
+    """A datacentre's table. `None` if the file map is on the machine. Raises UsageError."""
     hbase = None if datacentre is None else settings.datacentre[datacentre].hbase
     if hbase is None:
         return None
@@ -28,7 +28,7 @@ def table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
 
 
 def ttl_s(settings: Settings, datacentre: str) -> int | None:
-    """How long rows live, seconds; None: for ever. Raises UsageError when ids outlive them."""
+    """Lifetime of rows in seconds. `None` means unlimited. Raises UsageError if ids outlive them."""
     hbase, retention = settings.datacentre[datacentre].hbase, settings.registry.retention
     if hbase is None or hbase.ttl is None:
         return None if retention is None else int(retention * LONGER)
@@ -42,9 +42,9 @@ def ttl_s(settings: Settings, datacentre: str) -> int | None:
 
 
 def check(settings: Settings) -> list[str]:
-    """What is made once in HBase, for ``photon doctor config``; whether it is there is not asked.
+    """The tables to be made in HBase, for ``photon doctor config``. Does not check if they exist.
 
-    Raises UsageError for what cannot work.
+    Raises UsageError for settings that cannot work.
     """
     notes = _check_tables(settings)
     tables: dict[tuple[str, str], str] = {}
@@ -67,7 +67,7 @@ def check(settings: Settings) -> list[str]:
 
 
 def _check_tables(settings: Settings) -> list[str]:
-    """Of ``[tables]``. Raises UsageError."""
+    """The same for ``[tables]``. Raises UsageError."""
     tables = settings.tables
     if tables is None or not tables.thrift:
         return []

@@ -1,4 +1,4 @@
-"""The ledgers of a deployment: where they lie, what others say of those elsewhere, and all of them together."""
+"""The ledgers of a deployment: where they are, what other machines report of theirs, and all of them combined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from photon.dispatcher.database import read_ledger as _read
 from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine, Verdict, made, total_of
 
 VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
-"""In the ledger's order; ``read`` is their sum and ``pending``."""
+"""Verdicts in the ledger's order; ``read`` is the sum of these and ``pending``."""
 EMPTY = dict.fromkeys(("read", *VERDICTS, "pending", "reread", "wasted", "retimed", "ambiguous", "unpaired"), 0)
 ASK_S = 2.0
 
@@ -25,7 +25,7 @@ def ledger_file(state: Path) -> Path:
 
 
 def read_ledger(state: Path) -> dict[str, int]:
-    """The totals, and what is counted apart; zeros while the dispatcher has not begun. Raises StateError."""
+    """The totals, and the counts outside the sum; zeros before the dispatcher has begun. Raises StateError."""
     path = ledger_file(state)
     if not path.exists():
         return dict(EMPTY)
@@ -34,7 +34,7 @@ def read_ledger(state: Path) -> dict[str, int]:
 
 
 def balances(ledger: Mapping[str, int]) -> bool:
-    """read = all verdicts + pending (design: the ledger balances at every moment)."""
+    """True if read = all verdicts + pending, as it must be at every moment."""
     return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
 
 
@@ -55,7 +55,8 @@ def as_json(ledger: Ledger) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Of one datacentre. ``whole`` None: its hours lie elsewhere; ``missing``: why nothing of it is known."""
+    """The ledger of one datacentre. ``whole`` is `None` if its hours are elsewhere; ``missing``: why nothing is
+    known."""
 
     datacentre: str
     total: LedgerLine | None
@@ -72,7 +73,7 @@ class Account:
 
 
 def accounts(settings: Settings, base: Path) -> list[Account]:
-    """Of every datacentre of the file. Raises StateError: a ledger that lies here cannot be read."""
+    """Ledgers of all datacentres in the file. Raises StateError if a local one cannot be read."""
     found = {name: _here(base / pipeline.state, name) for name, pipeline in settings.datacentre.items()}
     away = [name for name, each in found.items() if each is None]
     told = asyncio.run(_told(settings, base, away)) if away else {}
@@ -107,8 +108,8 @@ async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What all datacentres made: each event is joined, filtered or unmatched in one of them, and elsewhere in the
-    others that read it. ``total``: also of datacentres that tell no hours."""
+    """The combined ledger of all datacentres: each event is joined, filtered or unmatched in one of them, and
+    elsewhere in the others that read it. ``total`` includes datacentres that report no hours."""
 
     hours: Mapping[int, Mapping[Verdict, int]]
     total: Mapping[Verdict, int]
@@ -122,7 +123,7 @@ def together(found: Sequence[Account]) -> Together:
 
 
 def by_join(found: Sequence[Account]) -> dict[str, list[Account]]:
-    """A chain's stages are joins of their own: each counts the same events once more."""
+    """Groups by join: each stage of a chain is its own join and counts the same events again."""
     joins: dict[str, list[Account]] = {}
     for each in found:
         joins.setdefault(each.join, []).append(each)
@@ -134,7 +135,7 @@ def named(counts: Mapping[Verdict, int]) -> dict[str, int]:
 
 
 def all_as_json(found: Sequence[Account]) -> dict[str, object]:
-    """Each datacentre's own ledger, what those of each join made together, and whose is missing."""
+    """Each datacentre's own ledger, the combined ledger of each join, and which are missing."""
     joins = {join: _made(together(each)) for join, each in by_join(found).items()}
     return {
         "datacentres": {each.datacentre: _as_json(each) for each in found if each.total is not None},

@@ -1,4 +1,4 @@
-"""Metrics of several processes: one text of all, sums over them, and what changed between two moments. Pure.
+"""Metrics of several processes: merged into one text, summed, and compared between two moments. Pure.
 
 The text comes from our own processes, so every line is one of prometheus_client's: ``NAME{LABELS} VALUE``.
 """
@@ -24,7 +24,7 @@ class Sample(NamedTuple):
 
 
 def samples(text: str) -> Iterator[Sample]:
-    """The samples of one process; malformed lines are left out."""
+    """The samples of one process, without malformed lines."""
     for line in text.splitlines():
         found = _LINE.match(line)
         if found is not None:
@@ -33,7 +33,8 @@ def samples(text: str) -> Iterator[Sample]:
 
 
 def merged(texts: Iterable[tuple[Mapping[str, str], str]]) -> str:
-    """(labels, text) of each process -> one text; lines of one metric stand together, as the format demands."""
+    """Merges (labels, text) of each process into one text; lines of one metric stand together, as the format
+    demands."""
     heads: dict[str, list[str]] = {}
     lines: dict[str, list[str]] = {}
     for labels, text in texts:
@@ -62,7 +63,7 @@ def _plain(value: str) -> str:
 
 
 class Numbers:
-    """All samples of one moment. Of a process that is named twice the last."""
+    """All samples of one moment. If a process is named twice, the last one counts."""
 
     def __init__(self, heard: Iterable[Heard]) -> None:
         self._by_process: dict[Process, dict[str, list[Sample]]] = {}
@@ -73,7 +74,7 @@ class Numbers:
                     values.setdefault(sample.name, []).append(sample)
 
     def __iter__(self) -> Iterator[Process]:
-        """Those that said anything."""
+        """Processes that reported anything."""
         return iter(self._by_process)
 
     def __contains__(self, process: Process) -> bool:
@@ -84,15 +85,15 @@ class Numbers:
         return [(who, sample) for who, sample in found if labels.items() <= sample.labels.items()]
 
     def sum(self, name: str, **labels: str) -> float:
-        """0 when nobody says it."""
+        """The sum; 0 if no process reports it."""
         return sum(sample.value for _, sample in self.each(name, **labels))
 
     def max(self, name: str, **labels: str) -> float:
-        """The largest value, of what several processes report in common; 0 if nobody does."""
+        """The largest value of a metric that several processes report in common; 0 if none does."""
         return max((sample.value for _, sample in self.each(name, **labels)), default=0.0)
 
     def of(self, who: Process, name: str, **labels: str) -> float | None:
-        """What one process says, added up over the labels that are not named; None: nothing."""
+        """One process's value, summed over the labels not given. `None` if it reports none."""
         found = self._by_process.get(who, {}).get(name, ())
         values = [sample.value for sample in found if labels.items() <= sample.labels.items()]
         return sum(values) if values else None
@@ -102,7 +103,7 @@ class Numbers:
         return sorted({sample.labels[label] for some in found for sample in some if label in sample.labels})
 
     def by(self, label: str, name: str) -> dict[str, float]:
-        """The highest for each value of a label."""
+        """The highest value for each value of a label."""
         found: dict[str, float] = {}
         for _, sample in self.each(name):
             key = sample.labels.get(label, "")
@@ -110,7 +111,7 @@ class Numbers:
         return found
 
     def buckets(self, name: str) -> dict[float, float]:
-        """Of a histogram, summed over processes: upper bound -> how many are not above it."""
+        """A histogram's buckets, summed over processes: upper bound -> count up to it."""
         found: dict[float, float] = {}
         for _, sample in self.each(f"{name}_bucket"):
             bound = float(sample.labels.get("le", "inf"))
@@ -119,11 +120,11 @@ class Numbers:
 
 
 class Change:
-    """Of each process since the earliest of some moments at which it, and not one before it under its name, had said
-    something: what it counts at its start may go on from what it kept on disk. Without one no rate is known."""
+    """Changes of each process since the earliest moment at which it had reported. An earlier process of the same name
+    does not count, because a process may start from counts kept on disk. Without such a moment no rate is known."""
 
     def __init__(self, now: Numbers, past: Iterable[tuple[float, Numbers]], now_s: float) -> None:
-        """``past``: earlier moments in their order."""
+        """``past``: earlier moments, oldest first."""
         self.now = now
         self._since: dict[Process, tuple[Numbers, float]] = {}
         self._before: Numbers | None = None
@@ -134,12 +135,12 @@ class Change:
                     self._since[who] = (then, now_s - at_s)
 
     def sum(self, name: str, **labels: str) -> float | None:
-        """A second, of what each process counts for itself."""
+        """Sum of the rates per second, for a metric that each process counts for itself."""
         found = [each for who in self._since if (each := self.of(who, name, **labels)) is not None]
         return sum(found) if found else self._silent(name, **labels)
 
     def max(self, name: str, **labels: str) -> float | None:
-        """A second, of what they count in common."""
+        """Rate per second, for a metric that they count in common."""
         found = [
             (now, then.of(who, name, **labels) or 0.0, seconds)
             for who, (then, seconds) in self._since.items()
@@ -147,12 +148,12 @@ class Change:
         ]
         if not found:
             return self._silent(name, **labels)
-        longest = max(seconds for _, _, seconds in found)  # what was heard later says no more
+        longest = max(seconds for _, _, seconds in found)  # processes heard of later add nothing
         found = [each for each in found if each[2] == longest]
         return rate(max(now for now, _, _ in found), max(then for _, then, _ in found), longest)
 
     def of(self, who: Process, *names: str, **labels: str) -> float | None:
-        """A second, of one process, added up; None: not known."""
+        """Rate per second of one process, summed. `None` if unknown."""
         if who not in self._since:
             return None
         then, seconds = self._since[who]
@@ -162,44 +163,44 @@ class Change:
         return sum(known) if known else None
 
     def _silent(self, name: str, **labels: str) -> float | None:
-        """Of what nobody counts whose rate is known: 0 if nobody counts it at all."""
+        """Rate of a metric for which no process has a known rate: 0 if none reports it at all."""
         return None if self._before is None or self.now.each(name, **labels) else 0.0
 
     def ratio(self, part: str, rest: str) -> float | None:
-        """part / (part + rest); None: neither moved."""
+        """part / (part + rest). `None` if neither moved."""
         of_part, of_rest = self.sum(part), self.sum(rest)
         if of_part is None or of_rest is None or of_part + of_rest == 0:
             return None
         return of_part / (of_part + of_rest)
 
     def buckets(self, name: str) -> dict[float, float]:
-        """What a histogram got; all of it while no earlier moment is known."""
+        """A histogram's growth; all of it while no earlier moment is known."""
         now = self.now.buckets(name)
         return now if self._before is None else since(now, self._before.buckets(name))
 
 
 def _same(who: Process, now: Numbers, before: Numbers) -> bool:
-    """Whether it is one and the same process at both moments."""
+    """True if it is the same process at both moments."""
     began = "process_start_time_seconds"
     return who in before and now.of(who, began) == before.of(who, began)
 
 
 def rate(now: float, before: float | None, seconds: float) -> float | None:
-    """A second; None: not known. A counter that begins again counts from 0."""
+    """Rate per second. `None` if unknown. A counter that restarts counts from 0."""
     if before is None or seconds <= 0:
         return None
     return (now - before if now >= before else now) / seconds
 
 
 def since(now: Mapping[float, float], before: Mapping[float, float]) -> dict[float, float]:
-    """What a histogram's buckets got; all when it began again."""
+    """Growth of a histogram's buckets; all of them if it restarted."""
     grown = {bound: count - before.get(bound, 0.0) for bound, count in now.items()}
     return dict(now) if any(count < 0 for count in grown.values()) else grown
 
 
 def quantile(buckets: Mapping[float, float], q: float) -> float | None:
-    """By linear interpolation within a bucket, as Prometheus does it; None: there is nothing. Above the last bound it
-    is that bound."""
+    """Interpolates linearly within a bucket, as Prometheus does. `None` if it is empty. Above the last bound the
+    result is that bound."""
     bounds = sorted(buckets)
     total = buckets[bounds[-1]] if bounds else 0.0
     if total <= 0:
@@ -216,18 +217,18 @@ def quantile(buckets: Mapping[float, float], q: float) -> float | None:
 
 
 def share_within(buckets: Mapping[float, float], bound: float) -> float | None:
-    """Share of all that took no longer than one of the bounds."""
+    """Share of observations up to one of the bounds."""
     total = max(buckets.values(), default=0.0)
     return buckets[bound] / total if total > 0 and bound in buckets else None
 
 
 def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Workers of a pipeline share one ledger: that of the one which has read most."""
+    """The ledger that workers of a pipeline share, from the worker that has read most."""
     return max(ledgers, key=lambda one: one.get("total", {}).get("read", 0), default={})
 
 
 def lag_of(heard: Iterable[Heard]) -> list[tuple[Process, dict[str, Any]]]:
-    """Foreign logs that are behind, as their dispatchers name them: log, bytes, seconds."""
+    """Foreign logs that lag, as their dispatchers name them: log, bytes, seconds."""
     return [
         (each.process, {"log": row["log"], "bytes": row["bytes"], "seconds": row["seconds"]})
         for each in heard
@@ -237,12 +238,12 @@ def lag_of(heard: Iterable[Heard]) -> list[tuple[Process, dict[str, Any]]]:
 
 
 def oldest_lag(heard: Iterable[Heard]) -> list[dict[str, Any]]:
-    """The same without their dispatchers, those that wait longest first."""
+    """Like `lag_of` without the dispatchers, the longest wait first."""
     return sorted((row for _, row in lag_of(heard)), key=lambda row: -row["seconds"])
 
 
 def counts_of(heard: Heard) -> dict[str, int]:
-    """A pipeline's ledger as one of its dispatchers counts it now, ahead of what is committed: by column."""
+    """A pipeline's ledger by column as one of its dispatchers counts it now, ahead of the committed one."""
     now, prefix = Numbers([heard]), "photon_dispatcher"
     apart = {
         "read": "read",

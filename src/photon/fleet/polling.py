@@ -1,10 +1,10 @@
-"""Asks the processes of a deployment for what they say of themselves: those that its file names, and those that are
-found in addition. One place for everybody who asks.
+"""Polls the processes of a deployment: those that its file names, and those found in addition. All pollers use it.
 
-Joiners that the file does not name stand in the registry's list of slots, under the address of their last process;
-dispatchers that took a free name are named by those that share a state with them, and by that state where it lies on
-this machine. One that never answered is not shown: it may be long gone. One that did and is silent is shown as down
-for ``SHOWN_S``, and then as gone; what it left undone is the verifier's to tell, or another worker's to do.
+Joiners that the file does not name are in the registry's list of slots, under the address of their last process.
+Dispatchers with a free name are found through the workers that share their state, and through that state if it is on
+this machine. A found process that never answered is not shown: it may be long gone. One that answered and is now
+silent is shown as down for ``SHOWN_S``, then as gone; the verifier reports what it left undone, or another worker
+does it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 
 ASK_S = 1.5
-LIST_S = 1.5  # the registry's list of slots is waited for this long
-RECONNECT_MS = 2_000  # a process that has come back is found again within this long
+LIST_S = 1.5  # longest wait for the registry's list of slots
+RECONNECT_MS = 2_000  # longest time until a process that came back is found
 FOUND_MAX = 256  # largest number of processes of a kind in one datacentre that the deployment file does not name
 SHOWN_S = 60.0
 _OPTIONS = (("grpc.max_reconnect_backoff_ms", RECONNECT_MS),)
@@ -43,7 +43,7 @@ _OPTIONS = (("grpc.max_reconnect_backoff_ms", RECONNECT_MS),)
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What one process said. ``problem`` set: nothing."""
+    """The answer of one process. ``problem`` is set if there is none."""
 
     process: Process
     text: str = ""
@@ -56,17 +56,17 @@ class Heard:
 
 
 class Gatherer:
-    """Asks all at once, each for a bounded time, and keeps a channel to each. On one event loop."""
+    """Asks all processes at once, each with a time limit, and keeps a channel to each. Runs on one event loop."""
 
     def __init__(self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True, text: bool = True) -> None:
-        """``tls``: what is shown; None: plain text is spoken. ``timeout``: seconds for an answer. ``details``: also
-        what they report besides their metrics; ``text``: these."""
+        """``tls``: our certificate; `None` means plain text. ``timeout``: seconds for an answer. ``details``: also
+        gets what they report besides their metrics; ``text``: also gets the metrics' text."""
         self._tls, self._timeout = tls, timeout
         self._request = pb.MetricsRequest(details=details, no_text=not text)
         self._channels: dict[Process, grpc.aio.Channel] = {}
 
     async def gather(self, processes: Iterable[Process]) -> list[Heard]:
-        """Asks them, in their order. Channels to others are closed."""
+        """Asks them and answers in their order. Closes channels to others."""
         wanted = list(dict.fromkeys(processes))
         for gone in self._channels.keys() - set(wanted):
             await self._channels.pop(gone).close(None)
@@ -92,7 +92,7 @@ class Gatherer:
 
 
 async def gathered(tls: Tls | None, processes: Iterable[Process], *, details: bool = False) -> list[Heard]:
-    """What processes say once: see Gatherer."""
+    """Asks processes once: see Gatherer."""
     gatherer = Gatherer(tls, details=details)
     try:
         return await gatherer.gather(processes)
@@ -101,22 +101,22 @@ async def gathered(tls: Tls | None, processes: Iterable[Process], *, details: bo
 
 
 class Discovered:
-    """Processes of one kind in one datacentre that the file does not name: where each was last heard of, and when it
+    """Processes of one kind in one datacentre that the file does not name: their last known address, and when each
     last answered. Pure."""
 
     def __init__(self, kind: str, datacentre: str, named: Iterable[str]) -> None:
-        """``named``: addresses of the file, which are asked anyway."""
+        """``named``: addresses in the file, which are asked anyway."""
         self._kind, self._datacentre, self._named = kind, datacentre, frozenset(named)
         self._processes: dict[str, Process] = {}
         self._answered_s: dict[str, float] = {}
 
     def heard_list(self, slots: Iterable[KnownSlot]) -> None:
-        """Joiners, of the registry's list. While it does not answer the last one holds."""
+        """Takes joiners from the registry's list. While the registry does not answer, the last list holds."""
         self._hear({slot.name: address for slot, address in listed(slots, self._datacentre, self._named)})
 
     def heard_workers(self, heard: Iterable[Heard], here: Mapping[str, str]) -> None:
-        """What dispatchers said; ``here``: of the state on this machine, name -> host:port. While none answers and
-        there is no state here, the last one holds."""
+        """Takes what dispatchers reported; ``here``: name -> host:port from the state on this machine. While none
+        answers and there is no state here, the last answer holds."""
         said = [each.details["workers"] for each in heard if each.details.get("workers")]
         found = {str(one["worker"]): str(one["address"]) for workers in said for one in workers} | dict(here)
         if found:
@@ -138,7 +138,7 @@ class Discovered:
 
 
 def once(heard: Iterable[Heard]) -> list[Heard]:
-    """Without dispatchers that were heard before at another address: one name may lead to any of several."""
+    """Drops dispatchers already heard at another address: one name may lead to any of several."""
     seen: set[str] = set()
     found = []
     for each in heard:
@@ -162,7 +162,7 @@ class _Finder:
         self._settings, self._tls = settings, tls
 
     async def processes(self) -> list[Process]:
-        """Whom to ask now: the registry is asked for joiners where the pipeline has it so."""
+        """The processes to ask now; the registry is asked for joiners if the pipeline is set so."""
         if self._discovers:
             self._registry = self._registry or registry_client(self._settings, self._tls)
             slots = await self._registry.recovery.list_slots(timeout=LIST_S)
@@ -171,7 +171,7 @@ class _Finder:
         return [*self._named, *self._workers.candidates(), *self._joiners.candidates()]
 
     def shown(self, heard: Sequence[Heard], now_s: float) -> list[Heard]:
-        """What is shown of their answers: not who was found and never answered, nor anybody twice."""
+        """The answers to show: without found processes that never answered, and without duplicates."""
         found = {process: among for among in (self._joiners, self._workers) for process in among.candidates()}
         shown = once(
             each
@@ -187,14 +187,14 @@ class _Finder:
 
 
 class Asker:
-    """Of several datacentres at once; who belongs to more than one, as the registry does, is asked once.
+    """Polls several datacentres at once. Asks a process that belongs to more than one, like the registry, only once.
 
-    The first look learns of dispatchers that took a free name; the second one asks them.
+    The first look finds dispatchers that took a free name; the second one asks them.
     """
 
     def __init__(self, settings: Settings, datacentres: Sequence[str], tls: Tls | None, base: Path | None) -> None:
-        """``datacentres``: none, where there are only processes that belong to none. ``base``: directory of the
-        deployment file, for what lies on this machine; None: nothing does."""
+        """``datacentres``: empty if all processes belong to none. ``base``: directory of the deployment file, to find
+        what is on this machine; `None` if nothing is."""
         self._common = [] if datacentres else asked_of(settings, "")
         self._finders = [_Finder(settings, name, tls, base) for name in datacentres]
         self._gatherer = Gatherer(tls)
@@ -220,19 +220,19 @@ class Asker:
 
 
 def seen_from(heard: Sequence[Heard], datacentre: str) -> list[Heard]:
-    """What concerns one of several datacentres: its own processes, and then those that belong to none alone."""
+    """The answers about one of several datacentres: its own processes, then those that belong to no single one."""
     common = [each for each in heard if each.process.kind in COMMON]
     own = [each for each in heard if each.process.datacentre == datacentre and each.process.kind not in COMMON]
     return [*own, *common]
 
 
 def _workers_at(state: Path | None) -> dict[str, str]:
-    """Dispatchers that live and share a state on this machine, name -> host:port."""
+    """Live dispatchers that share a state on this machine, name -> host:port."""
     return {} if state is None else {each.name: each.address for each in living_workers(state)}
 
 
 def dispatchers_of(settings: Settings, base: Path, datacentre: str) -> list[Process]:
-    """Those that are known here: of the file, and of the state that workers of this machine share."""
+    """Dispatchers known here: from the file, and from the state that workers of this machine share."""
     pipeline = settings.datacentre[datacentre]
     named = [each for each in asked_of(settings, datacentre) if each.kind == "dispatcher"]
     found = Discovered("dispatcher", datacentre, pipeline.dispatcher_addresses())
@@ -241,13 +241,13 @@ def dispatchers_of(settings: Settings, base: Path, datacentre: str) -> list[Proc
 
 
 async def healthy(process: Process, tls: Tls | None, timeout: float) -> bool:
-    """Whether its gRPC health service says so within ``timeout`` seconds."""
+    """True if its gRPC health service says so within ``timeout`` seconds."""
     async with open_channel(process.address or "", to=towards(tls, process.identity)) as channel:
         return await serves(channel, KINDS[process.kind].health, timeout) is True
 
 
 async def dispatcher_serves(settings: Settings, base: Path, datacentre: str, tls: Tls | None, timeout: float) -> bool:
-    """Whether any dispatcher of the datacentre that is known here is healthy."""
+    """True if any dispatcher of the datacentre that is known here is healthy."""
     known = dispatchers_of(settings, base, datacentre)
     return any(await asyncio.gather(*(healthy(each, tls, timeout) for each in known)))
 
@@ -255,8 +255,8 @@ async def dispatcher_serves(settings: Settings, base: Path, datacentre: str, tls
 async def ask_dispatchers(
     settings: Settings, base: Path, datacentre: str, tls: Tls | None, timeout: float
 ) -> list[Heard]:
-    """All dispatchers of a datacentre that can be found, each worker once, and the addresses that are silent: each
-    that answers names those that it shares its state with, so one address that leads to any of them is enough."""
+    """All dispatchers of a datacentre that can be found, each worker once, and the silent addresses. Each one that
+    answers names those that share its state, so one address that leads to any of them is enough."""
     gatherer = Gatherer(tls, timeout)
     found = Discovered("dispatcher", datacentre, ())
     heard: dict[str | None, Heard] = {}

@@ -1,8 +1,8 @@
-"""Asks a process's gRPC health service once, with the standard library alone.
+"""Asks a process's gRPC health service once, with only the standard library.
 
-For health checks of containers, which start a new interpreter every few seconds for each process: importing gRPC
-would cost several times what everything here does. One HTTP/2 stream with one unary call; of the answer only its
-message is read. ``photon.supervision.health`` is what long-lived processes use.
+Health checks of containers start a new interpreter for each process every few seconds; importing gRPC would cost
+several times as much as everything here. Opens one HTTP/2 stream with one unary call and reads only the message of
+the answer. Long-lived processes use ``photon.supervision.health``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from photon.config.errors import PhotonError, UsageError
 
 SERVING = b"\x08\x01"  # HealthCheckResponse with status SERVING, as protobuf writes it
-ANSWER_BYTES_MAX = 64 << 10  # all that is read of an answer; a health service says a few hundred bytes
+ANSWER_BYTES_MAX = 64 << 10  # largest part of an answer that is read; a health service says a few hundred bytes
 SUFFIX = ".photon.internal"  # photon.config.tls.SUFFIX, which a test compares: importing that module imports gRPC
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GO_AWAY = 0, 1, 3, 4, 7
@@ -24,16 +24,15 @@ _STREAM = 1
 
 
 class Unhealthy(PhotonError):
-    """It does not answer, or says that it does not serve; one line."""
+    """The process does not answer, or says that it does not serve; one line."""
 
 
 def probe(
     address: str, certificates: Path | None, identity: str | None, timeout_s: float, *, alive: bool = False
 ) -> None:
-    """Returns when the process at ``host:port`` says that it serves. ``certificates``: directory of ``ca.crt`` and
-    one pair, which is shown and whose identity is demanded of the other; None: plain text. ``identity``: which pair,
-    where there are several. ``alive``: returns also when it says that it does not serve. Raises Unhealthy,
-    UsageError."""
+    """Returns once the process at ``host:port`` says that it serves. ``certificates``: directory of ``ca.crt`` and
+    our pair; the other must have the same identity; `None` means plain text. ``identity``: the pair to use if there
+    are several. ``alive``: also returns if the process says that it does not serve. Raises Unhealthy, UsageError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"{address}: must be host:port")
@@ -52,7 +51,7 @@ def probe(
 
 
 def _context(directory: Path, identity: str | None) -> tuple[ssl.SSLContext, str]:
-    """Shows the pair of a directory, trusts its authority; and the DNS name of the pair."""
+    """A context that shows the directory's pair and trusts its authority; and the pair's DNS name."""
     if identity is None:
         found = sorted(path.stem for path in directory.glob("*.crt") if path.stem != "ca")
         if len(found) != 1:
@@ -70,7 +69,7 @@ def _context(directory: Path, identity: str | None) -> tuple[ssl.SSLContext, str
 
 
 def _ask(connection: socket.socket, address: str) -> bytes:
-    """The answer's message; empty where it is an error."""
+    """The answer's message; empty for an error."""
     connection.sendall(
         _PREFACE
         + _frame(_SETTINGS, 0, 0, b"")
@@ -107,7 +106,7 @@ def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
 
 
 def _request_headers() -> bytes:
-    """HPACK (RFC 7541): two entries of the static table, then literals that are not indexed nor compressed."""
+    """HPACK (RFC 7541): two entries of the static table, then literals neither indexed nor compressed."""
     fields = {
         b":path": b"/grpc.health.v1.Health/Check",
         b":authority": b"photon",

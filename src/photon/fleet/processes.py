@@ -1,7 +1,7 @@
-"""Every process that the settings of a deployment mean, and what is to be known of its kind. Pure.
+"""Every process that a deployment's settings define, and the properties of its kind. Pure.
 
-The one list of kinds: what starts, asks, checks or breaks a deployment goes over ``processes``. Another kind of
-process is another entry of ``KINDS``.
+This is the only list of kinds: code that starts, asks, checks or breaks a deployment iterates ``processes``. A new
+kind of process is a new entry of ``KINDS``.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from photon.config.tls import OPERATOR, WAN
 @dataclass(frozen=True, slots=True)
 class Process:
     datacentre: str
-    """It is lost with; empty: with none."""
+    """The datacentre that it is lost with; empty for none."""
     kind: str
     name: str
-    """Among those of its kind."""
+    """Its name among those of its kind."""
     address: str | None
-    """host:port; None: it does not listen."""
+    """host:port. `None` if it does not listen."""
     identity: str = ""
     """The name in its certificate."""
     region: str = ""
     label: str = ""
     """Its name in ``photon up`` and ``photon status processes``."""
     arguments: tuple[str, ...] | None = None
-    """Its arguments for ``photon serve KIND``; None: ``photon up`` does not start it."""
+    """Its arguments for ``photon serve KIND``. `None` if ``photon up`` does not start it."""
 
     @property
     def title(self) -> str:
@@ -43,25 +43,26 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What all processes of a kind have in common."""
+    """The properties that all processes of a kind share."""
 
     stage: int
-    """Order of the start: it needs those before it."""
+    """Start order: it needs the stages before it."""
     health: str
-    """Name of its gRPC service, under which it reports its health; empty: it speaks no gRPC."""
+    """Name of the gRPC service under which it reports its health; empty if it has no gRPC."""
     listed: Callable[[Settings], Iterable[Process]]
     serve: str = ""
-    """MODULE:COROUTINE, which is given a Room (``photon.assembly.room``); empty: not for ``photon serve``."""
+    """MODULE:COROUTINE, called with a Room (``photon.assembly.room``); empty if not for ``photon serve``."""
     takes: str = ""
     """The names of its parameters in ``photon serve KIND``."""
 
 
 PIPELINE = "pipeline"
-"""One process in place of those of the kinds TOGETHER (``photon serve pipeline``); they are asked one by one."""
+"""One process that replaces those of the kinds TOGETHER (``photon serve pipeline``); each is still asked
+separately."""
 TOGETHER = ("eventstore", "joiner", "verifier", "dispatcher")
 
 Member = tuple[str, str | None, tuple[str, ...] | None]
-"""Name, address, and its name once more where ``photon serve`` needs it; None: it is not started."""
+"""Name, address, and the name again if ``photon serve`` needs it; `None` if it is not started."""
 
 
 def _registry(settings: Settings) -> Iterator[Process]:
@@ -137,7 +138,7 @@ def _relay(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[
 
 
 def _together(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    """Its health is its first joiner's."""
+    """Its health is that of its first joiner."""
     return [(datacentre, next(iter(pipeline.joiners.values())).address, ())] if pipeline.together else []
 
 
@@ -182,28 +183,28 @@ KINDS: Mapping[str, Kind] = {
     "status": Kind(
         6, "", _of_pipelines("status", _status), "photon.status.process:serve_status", "datacentre listen"),
 }  # fmt: skip
-"""By their name for ``photon serve``, in the order in which they are shown."""
+"""Kinds by their name for ``photon serve``, in display order."""
 
 
 COMMON = ("registry", "wan", "compute", "observe")
-"""Kinds that belong to no datacentre alone, though a replica is lost with one."""
+"""Kinds that belong to no single datacentre, though a replica is lost with one."""
 
 
 def processes(settings: Settings) -> list[Process]:
-    """All of them. Joiners and dispatchers may run that the file does not name: see ``polling``."""
+    """All processes of the file. Other joiners and dispatchers may run: see ``polling``."""
     return [each for kind in KINDS.values() for each in kind.listed(settings)]
 
 
 def stages(settings: Settings) -> list[list[Process]]:
-    """Those that ``photon up`` starts; each stage needs those before it."""
+    """Processes that ``photon up`` starts; each stage needs those before it."""
     started = [each for each in processes(settings) if each.arguments is not None]
     order = sorted({kind.stage for kind in KINDS.values()})
     return [found for at in order if (found := [each for each in started if KINDS[each.kind].stage == at])]
 
 
 def asked_of(settings: Settings, datacentre: str) -> list[Process]:
-    """Those that tell how a datacentre is: its own, the registry's replicas, the proxy between regions, and what is
-    computed over all."""
+    """Processes that show how a datacentre is: its own, the registry's replicas, the proxy between regions, and
+    computations over all of them."""
     return [
         each
         for each in processes(settings)
@@ -215,14 +216,14 @@ def asked_of(settings: Settings, datacentre: str) -> list[Process]:
 
 
 def listening(settings: Settings) -> dict[str, Process]:
-    """host:port -> who listens there."""
+    """host:port -> the process that listens there."""
     found = [each for each in processes(settings) if each.kind != PIPELINE]
     return {each.address: each for each in found if each.address is not None}
 
 
 def identities(settings: Settings) -> list[str]:
-    """Every identity that a deployment needs a certificate for: joiners that the file does not name, and Spark jobs
-    that register ids in a datacentre's name, included."""
+    """Every identity that needs a certificate, including joiners that the file does not name and Spark jobs that
+    register ids for a datacentre."""
     found = [each.identity for each in processes(settings)]
     found += [identity(role, name) for name in settings.datacentre for role in (Role.JOINER, Role.SPARK)]
     return [*dict.fromkeys(found), OPERATOR]

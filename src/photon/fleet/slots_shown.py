@@ -1,7 +1,7 @@
-"""What each slot of a datacentre has taken up and not shown to readers yet, as its joiner says.
+"""What each slot of a datacentre has accepted but not yet shown to readers, as its joiner reports.
 
-Asked are all slots that the registry knows in this datacentre and that are not retired: none may own an id without
-being seen. One whose joiner is silent holds watermarks back, unless it was left with nothing to do.
+Asks all slots of this datacentre that the registry knows and that are not retired, so that no slot owns an id
+unseen. A slot with a silent joiner holds watermarks back, unless it has nothing left to do.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from photon.verifier.watermark import SlotShown
 
 @dataclass(frozen=True, slots=True)
 class SlotsShown:
-    """``slots``: the directory with the slots' states; ``named``: joiner's slot -> host:port, as the deployment file
-    says; ``known``: the registry's list; ``gather``: asks processes."""
+    """``slots``: the directory with the slots' states; ``named``: joiner's slot -> host:port in the deployment file;
+    ``known``: the registry's list; ``gather``: asks processes."""
 
     disk: Disk
     slots: Path
@@ -57,8 +57,8 @@ class SlotsShown:
         return [self._of(each, said) for each in own if self._counts(each)]
 
     def _counts(self, slot: KnownSlot) -> bool:
-        """A backfill's slot, which notes no process, is none of a joiner's: what it publishes stands elsewhere. One
-        that is only redone by now notes a process that is reached nowhere."""
+        """A backfill's slot, which notes no process, belongs to no joiner: its output is published elsewhere. A slot
+        that is only redone now notes a process without an address."""
         return slot.name in self.named or bool(slot.address) or self._is_here(slot.name)
 
     def _is_here(self, slot: str) -> bool:

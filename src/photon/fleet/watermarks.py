@@ -1,6 +1,6 @@
-"""The watermarks of a deployment: of each datacentre as it journals them, and over all that are expected.
+"""The watermarks of a deployment: of each datacentre from its journal, and combined over all expected ones.
 
-They are read from the states on this machine; of others their verifiers are asked.
+Reads the states on this machine; asks the verifiers of others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Pair, PairsHeard, decode, late_in, pairs_of, read_journal
 
 ASK_EVERY_S = 0.25
-FIRST_S = 3.0  # longer than a question may take
+FIRST_S = 3.0  # longer than the time limit of a question
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class DatacentreWatermark:
     late_records: int = 0
     problem: str = ""  # why there is no pair
     percentile_moved_ns: int = 0
-    exact_moved_ns: int = 0  # wall clock: when the pair's times were said first
+    exact_moved_ns: int = 0  # wall clock: when the pair's times were first reported
 
     def waiting_before(self, time_ns: int) -> int | None:
-        """How many events before this time have no verdict in its state now; None: the state does not say."""
+        """Number of events before this time without a verdict in its state now. `None` if the state does not say."""
         try:
             with read_undecided(self.state / STATE_NAME) as found:
                 return None if found is None else found.before(time_ns)
@@ -48,19 +48,19 @@ class DatacentreWatermark:
 
 @dataclass(frozen=True, slots=True)
 class JoinWatermark:
-    """The least of all datacentres that the deployment file names for a join: one that says nothing holds it back."""
+    """The lowest watermark of a join over all datacentres in the deployment file: a silent one holds it back."""
 
     join: str
     exact_ns: int | None
     percentile_ns: int | None
-    waiting: int  # the most of any datacentre: each of them reads every event
+    waiting: int  # the maximum over datacentres: each of them reads every event
     held_by: tuple[str, ...]
 
 
 async def watermarks(
     settings: Settings, base: Path, datacentres: Sequence[str], tls: Callable[[], Tls | None]
 ) -> list[DatacentreWatermark]:
-    """As journaled in the states on this machine, and of others as their verifiers say."""
+    """Watermarks from the journals on this machine, and from the verifiers of others."""
     places = {each: (base / settings.datacentre[each].state, settings.datacentre[each].join) for each in datacentres}
     asked = [
         of_datacentre("verifier", each, each, settings.datacentre[each].verifier)
@@ -91,7 +91,7 @@ def _said(datacentre: str, join: str, state: Path, heard: Heard | None) -> Datac
 
 
 def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
-    """When the percentile of the last one was said first, and its exact time."""
+    """When the last pair's percentile was first reported, and its exact time."""
     last = pairs[-1] if pairs else None
     if last is None:
         return 0, 0
@@ -113,14 +113,14 @@ def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
 
 
 class VerifierTail:
-    """The watermark of a reader who goes on, of a datacentre on another machine: its verifier is asked, again and
-    again, in a thread. It says its newest pair; each is true by itself, so nothing is lost with those between."""
+    """Follows the watermark of a datacentre on another machine by asking its verifier repeatedly, in a thread. The
+    verifier reports its newest pair; each pair is true by itself, so skipped ones lose nothing."""
 
     def __init__(
         self, settings: Settings, datacentre: str, tls: Tls | None, kinds: Collection[str],
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """``tell`` hears one line when it does not answer. Raises UsageError where it has no address."""
+        """``tell`` gets one line if the verifier does not answer. Raises UsageError if it has no address."""
         address = settings.datacentre[datacentre].verifier
         if address is None:
             raise UsageError(
@@ -148,8 +148,8 @@ class VerifierTail:
             await asyncio.sleep(ASK_EVERY_S)
 
     def moved(self, cursor: Cursor) -> Pair | None:
-        """As ``photon.outputs.watermarks.WatermarkTail``. The first time it waits until the verifier has answered, or
-        has had the time to."""
+        """Like ``photon.outputs.watermarks.WatermarkTail``. The first call waits for the verifier's answer, at most
+        FIRST_S."""
         self._first.wait(FIRST_S)
         with self._lock:
             return self._heard.moved(cursor)

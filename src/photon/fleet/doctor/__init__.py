@@ -1,1 +1,1 @@
-"""Whether a deployment can run, and runs, as it should: facts gathered at the edge, findings made of them."""
+"""Checks if a deployment can run and runs well: facts are gathered at the edge, findings are derived from them."""

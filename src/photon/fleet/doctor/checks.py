@@ -1,4 +1,4 @@
-"""From facts to findings: what is wrong or will be, where, and what to do. Pure: the time is an argument."""
+"""Derives findings from facts: what is or will be wrong, where, and what to do. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from photon.fleet.doctor.facts import Directory, Facts, Logs, Machine, Process
 from photon.idregistry.core.clock_offsets import middle_s, surely_apart_s
 
 FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05
-"""Less than either is a warning,"""
+"""Less free space than either is a warning."""
 FREE_BYTES_NONE = 100 << 20
-"""and less than this a problem;"""
+"""Less free space than this is a problem."""
 FREE_BYTES_ENOUGH = 50 << 30
-"""with so much free no share is too small."""
+"""With this much free space, no share is too small."""
 SYNC_SLOW_S, SYNC_BAD_S = 0.1, 1.0
 """Each batch of a joiner and each entry of the registry waits for one fsync."""
 EXPIRES_WITHIN = timedelta(days=30)
@@ -25,13 +25,13 @@ FILES_OF_A_PROCESS = 512
 """Files that a process opens besides its logs: sockets, segments, outputs."""
 FILES_USED_SHARE = 0.8
 BOUNDARY_SLACK_S = 3600.0
-"""The boundary may lie so much further back than the retention says."""
+"""The boundary may lag the retention by this much."""
 GROUP_AND_OTHERS, OTHERS = 0o077, 0o004
 NAMED_MAX = 5
 SAFE_POINT_ROUNDS = 3
-"""A safe point that observers move is moved each time that old versions were kept for long enough."""
+"""Observers move a safe point each time that old versions have been kept for long enough."""
 STILL_S = 60.0
-"""A watermark that has not moved for so long stands still."""
+"""A watermark that has not moved for this time stands still."""
 
 
 class Level(enum.StrEnum):
@@ -55,7 +55,7 @@ class Finding:
 
 
 def findings(facts: Facts, now: datetime) -> list[Finding]:
-    """Area by area; an area in which nothing is wrong says in one line what was looked at."""
+    """Findings by area. An area without problems gets one line that says what was checked."""
     checks = [_configuration(facts), _versions(facts)]
     if not facts.loaded:
         checks.append(_descriptors(facts))
@@ -157,7 +157,7 @@ def _versions(facts: Facts) -> Iterator[Finding]:
 
 # -- clocks ----------------------------------------------------------------------------------------------------------
 def _clocks(facts: Facts) -> Iterator[Finding]:
-    """Each against the median of all: this machine's own may be the wrong one."""
+    """Compares each clock with the median of all, because this machine's own may be the wrong one."""
     machine, allowed = facts.machine, facts.uncertainty_s
     if machine.synchronised is False and not facts.one_machine:
         what = "the kernel says that this machine's clock is not synchronised"

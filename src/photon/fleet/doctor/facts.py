@@ -1,4 +1,4 @@
-"""What ``photon doctor`` looks at, gathered: plain values, so that the checks are pure."""
+"""The facts that ``photon doctor`` gathers: plain values, so that the checks are pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Directory:
     path: str
     exists: bool
     tried: str
-    """The directory that the rest was measured in: the path, or the next one above it that is there."""
+    """The directory that was measured: the path, or its nearest existing parent."""
     problem: str = ""
-    """Why nothing can be written there."""
+    """Why it is not writable."""
     free: int = 0
     size: int = 0
     device: int = 0
@@ -41,12 +41,12 @@ class Logs:
     unreadable: Sequence[str] = ()
     join: str = ""
     absent_keys: Mapping[str, int] = field(default_factory=dict)
-    """Texts that usually stand for no value -> how many sampled records have them as their key."""
+    """Texts that usually mean "no value" -> number of sampled records that have them as their key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where a process of the deployment listens."""
+    """An address at which a process of the deployment listens."""
 
     who: str
     address: str
@@ -57,7 +57,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One that is asked over the network. ``problem`` set: it did not answer."""
+    """A process asked over the network. ``problem`` is set if it did not answer."""
 
     datacentre: str
     name: str
@@ -65,18 +65,18 @@ class Process:
     problem: str = ""
     version: str = ""
     ahead_s: float | None = None
-    """By how much its clock is ahead of this machine's; None: it does not say its time."""
+    """How far its clock is ahead of this machine's. `None` if it does not report its time."""
     error_s: float = 0.0
-    """And by how much this may be wrong, either way."""
+    """The error of ``ahead_s``, in either direction."""
     open_files: float = 0.0
     max_files: float = 0.0
     ambiguous_keys: float = 0.0
-    """Of an event store: keys that it found several different primary events for."""
+    """Event store: number of keys for which it found several different primary events."""
     adapter: tuple[str, str] = ("", "")
-    """Of a dispatcher: its join, and which code the join's adapter is; none where it is Photon's own."""
-    unmatched_waits: str = ""  # of a joiner: why it calls no event unmatched, and what to do
+    """Dispatcher: its join, and the code of the join's adapter; empty for one of Photon's own."""
+    unmatched_waits: str = ""  # joiner: why it calls no event unmatched, and what to do
     alarms: Sequence[tuple[str, str]] | None = None
-    """Of computations: what is wrong, and what to do. None: it is another process."""
+    """Computations: what is wrong, and what to do. `None` for other kinds of process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class KeyPair:
     path: str
     there: bool
     problem: str = ""
-    """Why it cannot be used."""
+    """Why it is unusable."""
     ends: datetime | None = None
     key_mode: int = 0
-    """Permission bits of its key."""
+    """Permission bits of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package that this installation needs. ``found`` empty: it is missing."""
+    """A package that this installation needs. ``found`` is empty if it is missing."""
 
     name: str
     wanted: str
@@ -121,12 +121,12 @@ class Machine:
     files_hard: int
     """RLIMIT_NOFILE."""
     synchronised: bool | None
-    """Whether the kernel's clock is; None: it does not say."""
+    """True if the kernel's clock is synchronised. `None` if the kernel does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """The boundary of one shard. ``age_s`` None: it has not moved."""
+    """The boundary of one shard. ``age_s`` is `None` if it has not moved."""
 
     shard: int
     age_s: float | None
@@ -134,7 +134,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A file of ours whose version or content this release cannot use."""
+    """A file of ours with a version or content that this release cannot use."""
 
     datacentre: str
     path: str
@@ -158,39 +158,39 @@ class OutputRange:
 class Watermark:
     datacentre: str
     behind_s: float
-    """The percentile."""
+    """Lag of the percentile watermark."""
     still_s: float
-    """Since it has moved."""
+    """Time since it last moved."""
     exact_still_s: float
-    """Since the exact one has, less the time for which an event may wait; 0: there is none."""
+    """Time since the exact watermark last moved, less the time an event may wait. 0 if there is none."""
     held_by: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TablesFacts:
-    """Of ``[tables]``. ``problem`` set: the store did not answer, and the rest is not known."""
+    """Facts about ``[tables]``. If ``problem`` is set, the store did not answer and the rest is unknown."""
 
     where: str
     problem: str = ""
     oracle_problem: str = ""
     """Why there are no timestamps."""
     stuck: int = 0
-    """Cells that wait for observers, the oldest of which waited all the time."""
+    """Cells that wait for observers, where the oldest one waited between both looks."""
     stuck_at: str = ""
     old_locks: Sequence[str] = ()
-    """Cells with a lock of a dead client, or an old one."""
+    """Cells locked by a dead client, or locked for long."""
     looked_at: int = 0
-    """Cells that were looked at for locks."""
+    """Number of cells checked for locks."""
     safe_point_s: float | None = None
-    """Since it was moved; None: it never was."""
+    """Time since the safe point moved. `None` if it never did."""
     keep_s: float = 0.0
     observed: bool = False
-    """The deployment keeps observers running, which move it."""
+    """True if the deployment keeps observers running; they move the safe point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``findings``: (level, where, what, do) of ``photon doctor registry``."""
+    """The registry's ``findings``: (level, where, what, do) of ``photon doctor registry``."""
 
     findings: Sequence[tuple[str, str, str, str]] = ()
     replicas: int = 0
@@ -201,18 +201,18 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it. ``here``: datacentres that are on this machine, as far as can be told."""
+    """All facts. ``here``: datacentres that are on this machine, as far as can be told."""
 
     file: str
     machine: Machine
     uncertainty_s: float
     here: Sequence[str]
     one_machine: bool = True
-    """All of its addresses are of this machine alone."""
+    """True if all its addresses are on this machine."""
     mistakes: Sequence[str] = ()
     """Mistakes in the configuration, each one line."""
     loaded: bool = True
-    """False: there is no file, or it cannot be used: only this machine is looked at."""
+    """False if there is no usable file: then only this machine is checked."""
     unasked: str = ""
     """Why the processes were not asked."""
     joins: Sequence[str] = ()
@@ -228,7 +228,7 @@ class Facts:
     registry: Registry = field(default_factory=Registry)
     watermarks: Sequence[Watermark] = ()
     tables: TablesFacts | None = None
-    """None: there is no ``[tables]``, or nothing has been made yet."""
+    """`None` without ``[tables]``, or before anything has been made."""
     ranges: Sequence[OutputRange] = ()
 
     @property

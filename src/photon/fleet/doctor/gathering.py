@@ -1,5 +1,5 @@
-"""Facts for ``photon doctor``: of this machine (files, disks, limits, ports, packages), and what the processes of the
-deployment and its registry say. Nothing is changed but for a small file for fsync, which is removed again."""
+"""Gathers facts for ``photon doctor``: about this machine (files, disks, limits, ports, packages), and from the
+deployment's processes and registry. Changes nothing, except for a small fsync test file that it removes again."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ DISTRIBUTION = "photon-join"
 SYNCS = 3
 PROBE_BYTES = 4096
 WALK_MAX = 100_000
-"""Files below a log directory that are counted."""
+"""Largest number of files counted below a log directory."""
 UNREADABLE_MAX = 20
 SAMPLE_BYTES, SAMPLE_RECORDS = 1 << 20, 2000  # of each side, for absent keys
 ABSENT_SHOWN = 5
 STUCK_S = 3.0
-"""Between two looks at what waits for observers."""
+"""Seconds between two looks at the cells that wait for observers."""
 TABLES_PATIENCE_S = 2.0
 CELLS_MAX = 50_000
-"""Cells of each table that are looked at for old locks."""
+"""Largest number of cells of each table checked for old locks."""
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?")
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 
@@ -114,7 +114,7 @@ def _limit(value: int) -> int:
 
 
 def _packages() -> Iterator[Package]:
-    """What the installed distribution says that it needs; none where it is not installed as one."""
+    """The requirements of the installed distribution; empty if Photon is not installed as one."""
     try:
         wanted = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -132,7 +132,7 @@ def _packages() -> Iterator[Package]:
 
 
 def _fits(found: str, versions: str) -> bool:
-    """Compares version numbers, which is enough for our own bounds."""
+    """Compares version numbers; that is enough for our own bounds."""
     have = _numbers(found)
     for bound in filter(None, (part.strip() for part in versions.split(","))):
         sign = bound[: len(bound) - len(bound.lstrip("<>=!~"))]
@@ -150,12 +150,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 # -- where the deployment is -----------------------------------------------------------------------------------------
 def one_machine(settings: Settings) -> bool:
-    """Whether all processes are on this machine: no other clock is involved."""
+    """True if all processes are on this machine, so no other clock is involved."""
     return all(address.startswith(LOOPBACK) for address in listening(settings))
 
 
 def datacentres_here(settings: Settings, base: Path) -> list[str]:
-    """Those whose processes are on this machine, as far as can be told: by a loopback address, or a directory."""
+    """Datacentres with processes on this machine, as far as can be told: by a loopback address or a directory."""
     return [
         name
         for name, pipeline in settings.datacentre.items()
@@ -187,7 +187,7 @@ def directories(settings: Settings, base: Path, here: Sequence[str]) -> list[Dir
 
 
 def _directory(datacentre: str, what: str, path: Path) -> Directory:
-    """Measured there, or where it would be made."""
+    """Measures the directory, or the place where it would be made."""
     exists, tried = path.is_dir(), path
     while not tried.is_dir() and tried != tried.parent:
         if tried.exists():
@@ -213,7 +213,7 @@ def _directory(datacentre: str, what: str, path: Path) -> Directory:
 
 
 def _sync(directory: Path) -> float:
-    """Seconds of the slowest of a few small writes that are made durable. Raises OSError."""
+    """Seconds that the slowest of a few small durable writes took. Raises OSError."""
     path = directory / f".photon-doctor-{os.getpid()}-{secrets.token_hex(4)}"
     slowest = 0.0
     try:
@@ -243,7 +243,7 @@ def watermarks(settings: Settings, base: Path, tls: Tls | None, now_ns: int) -> 
 
 
 def tables(settings: Settings, base: Path, sleep: Callable[[float], object] = time.sleep) -> TablesFacts | None:
-    """Looks twice where something waits for observers."""
+    """Looks twice if cells wait for observers."""
     configured = settings.tables
     if configured is None or (not configured.thrift and not (base / configured.file).is_file()):
         return None
@@ -296,8 +296,8 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
 
 
 def _absent_keys(settings: Settings, base: Path, join: str, side: Side, path: Path) -> dict[str, int]:
-    """Marks of absent values among the keys of a sample. What cannot be read is others' affair, and a user's code is
-    not asked: a record may end the process that asks."""
+    """Counts marks of absent values among the keys of a sample. Skips what it cannot read, since other checks report
+    that, and never runs user code: a record could end this process."""
     try:
         adapter = adapter_of(settings, join, base)
         if type(adapter) is not ConfiguredAdapter:
@@ -369,7 +369,7 @@ def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
 
 
 def topology_mistakes(settings: Settings, base: Path) -> list[str]:
-    """Files of computations that cannot be run at all. They are not: that is for ``photon compute run``."""
+    """Files of computations that cannot be run at all. Does not run them: ``photon compute run`` does."""
     found = []
     for name, each in settings.compute.items():
         path = base / each.file
@@ -393,9 +393,8 @@ def operators_tls(settings: Settings, base: Path) -> tuple[Tls | None, str]:
 
 # -- ports, secrets, states ------------------------------------------------------------------------------------------
 def ports(wanted: Mapping[str, fleet.Process], ours: Sequence[str]) -> list[Port]:
-    """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer; at
-    those of processes that are not asked as the others are, whoever listens while others of ours answer is taken for
-    the right one."""
+    """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer. For
+    processes that are not asked like the others, any listener counts as the right one if others of ours answer."""
     return [
         _port(each.label, address, answers=address in ours or (bool(ours) and each.kind in ("status", "copies")))
         for address, each in wanted.items()
@@ -455,7 +454,7 @@ def _unusable(directory: Path, identity: str, now: datetime) -> str:
 
 
 def secret(settings: Settings, base: Path) -> Secret | None:
-    """None: there is no deployment that needs one."""
+    """`None` if no deployment needs a secret."""
     if not settings.datacentre:
         return None
     try:
@@ -480,12 +479,12 @@ def states(settings: Settings, base: Path, here: Sequence[str]) -> list[State]:
 
 
 def output_ranges(settings: Settings, base: Path, here: Sequence[str]) -> list[OutputRange]:
-    """Published output of this machine that cannot be read: what readers skip, and what they stop at."""
+    """Published output on this machine that cannot be read: ranges that readers skip, and ranges that stop them."""
     disk, found = RealDisk(), list[OutputRange]()
     for name in here:
         place = output_of(settings, base, name)
         for state in place.states(disk):
-            with suppress(PhotonError, OSError):  # ``states`` says it
+            with suppress(PhotonError, OSError):  # ``states`` reports it
                 slot = read_slot(disk, state)
                 found += _ranges(disk, name, slot, slot.output or place.output)
     return found
@@ -528,8 +527,8 @@ def now_utc() -> datetime:
 
 # -- what the processes say ----------------------------------------------------------------------------------------
 def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> list[Process]:
-    """Those that the deployment file names and those found in addition, each asked again once it is known:
-    then nothing is in the way of its clock. ``base``: directory of the file."""
+    """The processes that the deployment file names, and those found in addition. Asks each again once the first
+    answer is in, so that nothing delays its clock. ``base``: directory of the file."""
     return asyncio.run(_asked(settings, tls, base))
 
 
@@ -550,7 +549,7 @@ async def _one(asker: Asker, process: fleet.Process) -> Process:
 
 
 def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
-    """``begun_s``, ``ended_s``: Unix times here, around the question."""
+    """``begun_s``, ``ended_s``: local Unix times before and after the question."""
     who = heard.process
     if not heard.up:
         return Process(who.datacentre, who.title, who.address or "", heard.problem)
@@ -575,7 +574,7 @@ def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
 
 
 def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
-    """As ``photon doctor registry`` has it, and how old the shards' boundaries are."""
+    """The findings of ``photon doctor registry``, and the age of the shards' boundaries."""
     replicas = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if not replicas:
         return Registry()
@@ -592,7 +591,7 @@ def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
 
 
 def _boundaries(found: Sequence[Inspection], now_ns: int) -> list[Boundary]:
-    """The furthest that any replica has applied, of each shard."""
+    """The furthest boundary of each shard that any replica has applied."""
     furthest: dict[int, int] = {}
     for each in found:
         for group in each.reply.groups if each.reply is not None else ():

@@ -1,1 +1,1 @@
-"""What became of one foreign event: evidence from logs, dispatchers, slots and the registry, and the story in it."""
+"""Tells what became of one foreign event: evidence from logs, dispatchers, slots and registry, put into a story."""

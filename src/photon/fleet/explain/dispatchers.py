@@ -1,4 +1,4 @@
-"""What a dispatcher has of an event: in memory, in its retry store, and in its foreign logs, read so far or not."""
+"""Looks for an event in a dispatcher: in memory, in its retry store, and in its foreign logs, read so far or not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FOUND_IN_LOGS_MAX = 4  # an id stands in one log, perhaps twice
 SLACK_NS = 3600 * NS_PER_S
-_NO_DIGESTS = Digester(b"", "")  # what is asked here needs none
+_NO_DIGESTS = Digester(b"", "")  # these questions need no key
 STEPS_BETWEEN_LOOKS = 20_000  # steps of SQLite's machine between two looks at the clock
 _REASONS = {
     Outcome.RETRY: "no verdict came: a joiner, its event store or the registry did not answer, or was overloaded",
@@ -46,7 +46,7 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class ForeignLogs:
-    """The foreign logs of one pipeline. ``read_places``: see the function of this name."""
+    """The foreign logs of one pipeline. ``read_places``: see the function of that name."""
 
     directory: Path
     patterns: Sequence[str]
@@ -56,7 +56,7 @@ class ForeignLogs:
 
 
 def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Evidence:
-    """The event's record, and whether its log was read that far."""
+    """Finds the event's record, and says if its log was read that far."""
     adapter, time_ns = logs.adapter, question.time_ns
     what = f"foreign logs below {logs.directory}"
     try:
@@ -117,7 +117,7 @@ def _in_log(
 def _candidates(
     source: Source, log: LogFound, question: Question, budget: Budget, max_record: int
 ) -> Iterator[tuple[int, bytes]]:
-    """(offset, line) of those that may be the event's."""
+    """(offset, line) of the lines that may be the event's."""
     own = own_offset(question.event_id)
     offsets = [] if own is None else [own]
     if question.place is not None and log.file.path == question.place.file:
@@ -172,7 +172,7 @@ def _read(adapter: Adapter, block: Block, question: Question, read_to: int | Non
 
 
 def in_memory(core: Core, question: Question, worker: str) -> Evidence:
-    """What a running dispatcher knows; called on its event loop."""
+    """The knowledge of a running dispatcher. Call it on the dispatcher's event loop."""
     found = []
     for held in core.find(question.event_id, -1 if question.place is None else question.place.offset):
         event = held.event
@@ -210,7 +210,7 @@ def _of_held(held: OpenEvent, worker: str) -> Waiting:
 
 
 def in_retry_store(path: Path, question: Question, budget: Budget) -> Evidence:
-    """Of the state at ``path``, also of one in use. Its rows have no index by id: all of them are looked at."""
+    """Searches the state at ``path``, even one in use. Its rows have no index by id, so it reads all of them."""
     what = "the dispatcher's retry store"
     if not path.exists():
         return Evidence(searched=[Searched(what=what, why=f"{path}: there is none")])
@@ -255,7 +255,7 @@ def _rows(db: sqlite3.Connection, question: Question) -> Iterator[Waiting]:
 
 
 def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
-    """What the row tells of its last try: only a missing primary has it wait for a point of the primary logs."""
+    """The result of the row's last try: only a missing primary makes it wait for a point of the primary logs."""
     if not attempts:
         return ""
     if trigger_ns < SETTLED_NS or settled:
@@ -264,7 +264,7 @@ def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
 
 
 def read_places(path: Path) -> dict[str, int] | None:
-    """How far each log of the state is dealt with, by identity; None: there is no state that can be read."""
+    """How far each log of the state is processed, by identity. `None` if there is no readable state."""
     try:
         with opened(path) as db:
             return dict(db.execute("SELECT identity, offset FROM logs").fetchall())
@@ -273,7 +273,7 @@ def read_places(path: Path) -> dict[str, int] | None:
 
 
 def foreign_logs(settings: Settings, base: Path, join: str, directory: Path, state: Path) -> ForeignLogs:
-    """``state``: the pipeline's state directory. Raises UsageError: the join's adapter cannot be loaded."""
+    """``state``: the pipeline's state directory. Raises UsageError if the join's adapter cannot be loaded."""
     configured = settings.join[join]
     return ForeignLogs(
         directory,

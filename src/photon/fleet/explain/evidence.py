@@ -1,4 +1,4 @@
-"""What one process, or one look at its files, knows of an event; it travels as JSON (explain.proto)."""
+"""The evidence about an event from one process, or from one look at its files. It travels as JSON (explain.proto)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     primary_file: str | None = None
     primary_offset: int | None = None
     pairs: int | None = None
-    """It is joined with all primary events of its key, so many; this is the record of one of them."""
+    """Number of primary events of its key, if it is joined with all of them; this record is of one of them."""
     reason: str | None = None
     at: str | None = None  # joined_at or decided_at
     token: str | None = None
@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event without a verdict that a dispatcher has."""
+    """An event without a verdict in a dispatcher."""
 
     where: str  # memory or retry store
     state: str  # on its way, waits for its next try, left to its home, or waits for the next run
@@ -45,9 +45,9 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first_read_ns: int
     attempts: int = 0
     next_try_ns: int | None = None  # None means it is not waiting for a time
-    last: str = ""  # why the last try gave no verdict; empty: there was none
+    last: str = ""  # why the last try gave no verdict; empty if there was none
     worker: str = ""
-    row: int = 0  # row of the retry store; 0: none
+    row: int = 0  # row of the retry store; 0 if none
 
 
 class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,7 +61,7 @@ class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place that was searched. ``why`` set: not to its end."""
+    """A place that was searched. ``why`` is set if the search stopped early."""
 
     what: str
     files: int = 0
@@ -72,15 +72,15 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
     records: list[Record] = []
     registering: list[Record] = []
-    """Would-be records of a joiner that stand in no output yet; ``durable``: in its redo log."""
+    """A joiner's would-be records that are in no output yet; ``durable`` means in its redo log."""
     waiting: list[Waiting] = []
     in_logs: list[InLog] = []
     searched: list[Searched] = []
-    traced: Traced | None = None  # what the registry says, where it was asked
+    traced: Traced | None = None  # the registry's answer, if it was asked
     registry_problem: str = ""  # why the registry did not answer
 
     def add(self, other: Evidence) -> None:
-        """Puts them together, within FOUND_MAX."""
+        """Adds the other's evidence, up to FOUND_MAX."""
         self.records = [*self.records, *other.records][:FOUND_MAX]
         self.registering = [*self.registering, *other.registering][:FOUND_MAX]
         self.waiting = [*self.waiting, *other.waiting][:FOUND_MAX]
@@ -97,7 +97,7 @@ class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
         return next((each for each in times if each is not None), None)
 
     def event_id(self) -> bytes | None:
-        """The event's id, as it was found: the question may have named a place."""
+        """The event's id as found: the question may have named a place."""
         ids = (one.event_id for one in self.named())
         return next((each for each in ids if each is not None), None)
 
@@ -108,5 +108,5 @@ def encode(evidence: Evidence) -> bytes:
 
 
 def decode(data: bytes) -> Evidence:
-    """The inverse. Raises ValueError."""
+    """The inverse of `encode`. Raises ValueError."""
     return msgspec.json.decode(data, type=Evidence)

@@ -1,5 +1,5 @@
-"""Asks everybody for the story of one event: dispatchers and joiners of all datacentres, by one of them the registry;
-and looks at what lies on this machine of those that do not answer."""
+"""Asks all processes about one event: dispatchers and joiners of all datacentres, and through one of them the
+registry. For processes that do not answer, looks at their files on this machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ _OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for t
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Who asks, and how far. ``base``: directory of the deployment file. ``seconds``: for everything."""
+    """Who asks, and with which limits. ``base``: directory of the deployment file. ``seconds``: time for
+    everything."""
 
     settings: Settings
     base: Path
@@ -61,8 +62,9 @@ class Asking:
 
 
 async def explain(asking: Asking, question: Question) -> Story:
-    """The story as far as it can be had; what cannot is named in it. Where several joins have the event, it is that
-    of the last one in their chain, with the others above it. Raises UsageError: settings that do not do."""
+    """The story as far as it can be found; it names what is missing. If several joins have the event, the story is
+    that of the last one in their chain, with the others above it. Raises UsageError for settings that cannot be
+    used."""
     until = time.monotonic() + asking.seconds
     async with registry_of(asking.settings, asking.tls) as registry:
         slots = await registry.recovery.list_slots(timeout=min(LIST_S, asking.seconds / 4))
@@ -78,8 +80,8 @@ async def _stories(
     until: float,
     joins: Sequence[str],
 ) -> list[Story]:
-    """Of each of these joins that has the event, and of those that its primary event came from; else one in which
-    nobody has it. Cheap evidence first; logs are searched only if no join has the event."""
+    """Stories of each of these joins that has the event, and of the joins that its primary event came from; if none
+    has it, one story that says so. Gathers cheap evidence first; searches logs only if no join has the event."""
     inquiries = [_Inquiry(asking, question, registry, join, slots, until) for join in joins]
     await asyncio.gather(*(each.look() for each in inquiries))
     if not any(each.known for each in inquiries):
@@ -131,11 +133,11 @@ class _Inquiry:
         return any(place.evidence.named() for place in self.places) or bool(self.traced and self.traced.slot)
 
     def primary_event(self) -> bytes | None:
-        """Id of the event that is the primary event of this one; None: it cannot be had here."""
+        """Id of this event's primary event. `None` if it cannot be found here."""
         return next((found for place in self.places if (found := place.primary_event()) is not None), None)
 
     async def _trace(self) -> None:
-        """By a dispatcher, which has the deployment's key; by ourselves if none answers."""
+        """Asks the registry through a dispatcher, which has the deployment's key; directly if none answers."""
         times = (place.evidence.time_ns() for place in self.places)
         time_ns = next((each for each in times if each is not None), self._question.time_ns)
         if time_ns is None:
@@ -191,14 +193,14 @@ class _Datacentre:
         named = [joiner.address for joiner in self._pipeline.joiners.values()]
         found = list(listed(slots, name, named))[:JOINERS_MAX]
         self._joiners += [of_datacentre("joiner", name, slot.name, address) for slot, address in found]
-        self._answers: Process | None = None  # a dispatcher that does
+        self._answers: Process | None = None  # a dispatcher that answers
         self._silent: dict[str, str] = {}  # joiners, and why
 
     def heard(self) -> Heard:
         return Heard(self.name, self.evidence, tuple(dict.fromkeys(self._missing)))
 
     def primary_event(self) -> bytes | None:
-        """Of another join's output, as it stands in the logs that are made of that here."""
+        """Id of a primary event from another join's output, as it stands in the local logs made of that output."""
         for record in self.evidence.records:
             if record.primary_file is None or record.primary_offset is None:
                 continue
@@ -220,7 +222,7 @@ class _Datacentre:
         await self._look_at_slots(covered, budget)
 
     async def look_in_logs(self) -> None:
-        """The foreign logs: by a dispatcher, or here."""
+        """Searches the foreign logs: by a dispatcher, or here."""
         if self._answers is not None:
             evidence, why = await self._event(self._answers, memory_only=True, logs=True)
             if evidence is None:
@@ -236,14 +238,14 @@ class _Datacentre:
         self.evidence.add(await asyncio.to_thread(search_logs, logs, self._question, budget))
 
     async def trace(self, event_id: bytes, time_ns: int) -> Evidence | None:
-        """What the registry says to a dispatcher; None: none answers."""
+        """The registry's answer to a dispatcher. `None` if no dispatcher answers."""
         if self._answers is None:
             return None
         request = pb.EventRequest(event_id=event_id, timed=True, time_ns=time_ns, memory_only=True, registry=True)
         return (await self._call(self._answers, request))[0]
 
     async def _ask_dispatchers(self) -> bool:
-        """The first that answers searches what they share. True: none does."""
+        """Asks dispatchers; the first that answers searches their shared state. True if none answers."""
         waiting = list(self._dispatchers)
         while waiting and self._answers is None:
             process = waiting.pop(0)
@@ -273,7 +275,7 @@ class _Datacentre:
         return covered
 
     async def _look_at_slots(self, covered: set[str], budget: Budget) -> None:
-        """Slots that nobody answers for: on this machine, sealed copies among them."""
+        """Searches slots on this machine that no process answers for, sealed copies included."""
         place = output_of(self._asking.settings, self._asking.base, self.name)
         here = await asyncio.to_thread(_names_here, place)
         exports = set(RealDisk().names(self._state / EXPORTS_DIRECTORY))
@@ -328,6 +330,6 @@ class _Datacentre:
 
 
 def _names_here(place: OutputPlace) -> set[str]:
-    """Whatever has written in this output, as its directories are called."""
+    """Names of all writers in this output, as its directories are called."""
     disk = RealDisk()
     return {each.name for each in (*place.states(disk), *slots_of(disk, place))}

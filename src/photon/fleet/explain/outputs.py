@@ -1,7 +1,7 @@
-"""Searches the output files of one slot, or of all that write in an output, for an event's record.
+"""Searches the output files of one slot, or of all writers in an output, for an event's record.
 
-Files are read in chunks, whole or compressed, and searched for the bytes that the event's line must hold; only a line
-that holds them is parsed. Also what is not published yet is searched: it says so of the record.
+Reads files in chunks, whole or compressed, and searches for bytes that the event's line must hold; parses only lines
+that hold them. Also searches what is not published yet; the record says so.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from photon.outputs.output_places import SLOTS_DIRECTORY
 from photon.outputs.published import PublishedDamaged
 
 REGISTERED = ("joined", "unmatched", "filtered", "rejected")
-"""Kinds that a slot writes: with one of them the event has its verdict, and the slot's other files have no other."""
+"""Kinds that a slot writes: a record of one of them is the event's verdict, so no other file of the slot has one."""
 SLACK_NS = 3600 * NS_PER_S
-"""A file that was written last so long before the event's time does not hold it, whatever the clocks say."""
+"""A file last written this long before the event's time does not hold it, even if clocks differ."""
 LINE_BYTES_MAX = 64 << 20
 _FILE = re.compile(r"(.+)-([0-9]{1,18})\.jsonl(\.gz)?")
 
@@ -51,7 +51,7 @@ class _File:
 def search_slot(
     disk: Disk, state: Path, output: Path, question: Question, budget: Budget, *, is_slot: bool
 ) -> Evidence:
-    """Of the slot in this state directory. Files older than the event are left out, where its time is known."""
+    """Searches the slot in this state directory. Skips files older than the event if its time is known."""
     try:
         published = read_slot(disk, state)
         clearing = read_clearing(disk, state) if is_slot else None
@@ -91,7 +91,7 @@ def search_place(
     *,
     without: Collection[str] = (),
 ) -> Evidence:
-    """All that write in an output. ``without``: those searched already."""
+    """Searches all writers in an output. ``without``: those searched already."""
     evidence = Evidence()
     for state in place.states(disk):
         if state.name in without:
@@ -102,7 +102,7 @@ def search_place(
 
 
 def _files(slot: SlotOutput, output: Path) -> Iterator[_File]:
-    """Output files on disk; of a retired slot only those that remain."""
+    """Output files on disk; for a retired slot only those that remain."""
     listed = {file.name for file in slot.files}
     for kind in KINDS:
         directory = output / kind
@@ -126,14 +126,14 @@ def _escaped(name: str) -> str:
 
 
 def _in_order(files: list[_File], time_ns: int | None) -> list[_File]:
-    """The likeliest first: those that were written on soonest after the event; else the newest."""
+    """Sorts the likeliest files first: those written soonest after the event; the newest if its time is unknown."""
     if time_ns is None:
         return sorted(files, key=lambda file: -file.mtime_ns)
     return sorted((file for file in files if file.mtime_ns >= time_ns - SLACK_NS), key=lambda file: file.mtime_ns)
 
 
 def _lines(disk: Disk, path: Path, needles: list[bytes], budget: Budget) -> Iterator[tuple[int, bytes]]:
-    """(offset, line) of whole lines that hold one of the needles."""
+    """(offset, line) of whole lines that hold a needle."""
     content = FileContent(disk, path, 0)
     rest, at = b"", 0
     while not budget.over:
@@ -165,7 +165,7 @@ def _hits(block: bytes, at: int, needles: list[bytes]) -> Iterator[tuple[int, by
 def _record(
     slot: SlotOutput, clearing: Clearing | None, file: _File, start: int, line: bytes, question: Question
 ) -> Record | None:
-    """None: another event's, in whose payload the bytes stand."""
+    """`None` if the line is another event's, with the bytes in its payload."""
     found = record_of(file.kind, slot.slot, line, question)
     if found is None:
         return None
@@ -181,7 +181,7 @@ def _record(
 
 
 def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record | None:
-    """A line of this kind, if it is the event's; where it stands is not said yet."""
+    """The record in a line of this kind, if it is the event's; its place is filled in later."""
     said = decode(line)
     if not question.means(said.event_id[0], said.source_file[0], said.source_offset[0]):
         return None
@@ -207,7 +207,7 @@ def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record |
 
 
 def _length(disk: Disk, path: Path) -> int:
-    """Size on disk; 0: it has just become another file."""
+    """Size on disk; 0 if the file has just become another one."""
     for each in (path, path.with_name(f"{path.name}.gz")):
         if disk.exists(each):
             return disk.size(each)
@@ -215,7 +215,7 @@ def _length(disk: Disk, path: Path) -> int:
 
 
 def slots_of(disk: Disk, place: OutputPlace) -> list[Path]:
-    """State directories of the slots here, of those too that went down before they had published anything."""
+    """State directories of the slots here, including those that failed before they had published anything."""
     slots = place.state / SLOTS_DIRECTORY
     return [slots / name for name in sorted(disk.names(slots)) if (slots / name).is_dir()]
 
@@ -223,7 +223,7 @@ def slots_of(disk: Disk, place: OutputPlace) -> list[Path]:
 def search_redo_logs(
     disk: Disk, place: OutputPlace, question: Question, budget: Budget, *, without: Collection[str] = ()
 ) -> Evidence:
-    """Of all slots of an output that are no copies. ``without``: those whose joiners have answered."""
+    """Searches all slots of an output that are not copies. ``without``: those whose joiners have answered."""
     evidence = Evidence()
     for state in slots_of(disk, place):
         if state.name not in without and not disk.exists(state / RETIRED_NAME):
@@ -251,7 +251,7 @@ def search_redo_log(disk: Disk, state: Path, question: Question, budget: Budget)
     except (PhotonError, OSError, ValueError) as error:
         why = str(error)
     searched = Searched(what=f"redo log of {slot}", files=segments, bytes=total, why=why)
-    # One for each token, the last one: a start carries what is kept into a new frame.
+    # The last one for each token: a start copies what it keeps into a new frame.
     newest = list({record.token: record for record in found}.values())[-FOUND_MAX:]
     return Evidence(registering=newest, searched=[searched])
 

@@ -1,4 +1,4 @@
-"""Which event a person asks about, by its id or its place in a log, and how long the search may take. Pure."""
+"""The event that a person asks about, by its id or its place in a log, and the time limit of the search. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from photon.eventid import EventIdError, time_ns
 ID_BYTES_MAX = 4096  # no id of an event is longer
 _PLACE = re.compile(r"(?s)(.+):(\d{1,18})")
 _OWN_ID = re.compile(r"[0-9a-f]{32}:(\d{1,18})")
-"""The id of an event that carries none: identity of its log, and offset."""
+"""The id of an event without one of its own: identity of its log, and offset."""
 CHUNK_BYTES = 4 << 20  # read and searched at once
 
 
@@ -28,7 +28,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An event. ``place``: what the same text means if it is LOG:OFFSET."""
+    """An event. ``place``: what the same text means as LOG:OFFSET."""
 
     event_id: bytes
     place: Place | None = None
@@ -46,7 +46,7 @@ class Question:
             return None
 
     def needles(self) -> list[bytes]:
-        """What an output line of this event holds, one of them."""
+        """Byte strings of which an output line of this event holds at least one."""
         found = [member(b"event_id", self.event_id)]
         if self.place is not None:
             name = orjson.dumps(self.place.file)
@@ -81,18 +81,18 @@ def question_of(text: str, *, raw: bool = False) -> Question:
 
 
 def own_offset(event_id: bytes) -> int | None:
-    """The offset in the log of an event without an id of its own; ``None`` means that the id is none of these."""
+    """The log offset of an event without an id of its own. `None` if the id is not of this kind."""
     found = _OWN_ID.fullmatch(event_id.decode("ascii", "replace"))
     return None if found is None else int(found[1])
 
 
 def shown(value: bytes) -> str:
-    """Bytes as text; what is not UTF-8 as escapes."""
+    """Bytes as text, with escapes for what is not UTF-8."""
     return value.decode("utf-8", "backslashreplace")
 
 
 class Budget:
-    """Shared by the searches of one question."""
+    """The time limit shared by the searches of one question."""
 
     def __init__(
         self,

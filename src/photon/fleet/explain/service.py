@@ -1,6 +1,6 @@
-"""``photon.v1.Explain``: what a dispatcher's and a joiner's process say of one event, read-only, one question each.
+"""``photon.v1.Explain``: a dispatcher's or joiner's read-only answer about one event, one question at a time.
 
-Their memory is looked at on the event loop, files in a thread.
+Looks at memory on the event loop, at files in a thread.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from photon.outputs.output_places import EXPORTS_DIRECTORY
 SEARCH_S = 60.0  # longest time for one question, however long its caller would wait
 MARGIN_S = 0.5  # the answer leaves this long before the caller's deadline
 EXPLAIN = Service(pb.DESCRIPTOR, "Explain")
-Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]  # (event id, event time in ns) -> what the registry has
+Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]  # (event id, event time in ns) -> the registry's answer
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How far a question goes: see explain.proto."""
+    """The scope of a question: see explain.proto."""
 
     seconds: float
-    time_ns: int | None  # the event's, where the caller knows it, for the registry
+    time_ns: int | None  # the event's time if the caller knows it, for the registry
     logs: bool = False
     memory_only: bool = False
     registry: bool = False
@@ -78,7 +78,7 @@ def of_dispatcher(
     worker: Callable[[], str],
     trace: Trace,
 ) -> Explainer:
-    """``engine``: the present one. ``state``: the pipeline's state directory."""
+    """``engine``: the current one. ``state``: the pipeline's state directory."""
 
     async def explain(question: Question, scope: Scope) -> Evidence:
         evidence = in_memory(engine().core, question, worker())
@@ -107,7 +107,7 @@ async def _trace(evidence: Evidence, question: Question, scope: Scope, trace: Tr
 
 
 def exported(state: Path, output: Path, question: Question, budget: Budget) -> Evidence:
-    """What the pipeline's dispatchers have written themselves: rejected and late lines."""
+    """Searches what the pipeline's dispatchers write themselves: rejected and late lines."""
     disk, place = RealDisk(), OutputPlace(output, state)
     slots = {each.name for each in place.states(disk) if each.parent != state / EXPORTS_DIRECTORY}
     return search_place(disk, place, question, budget, without=slots)
@@ -131,7 +131,7 @@ def of_joiner(joiner: HasSlot) -> Explainer:
 
 
 def registering(slot: str, records: Sequence[OpenRecord], question: Question) -> list[Record]:
-    """Those of a joiner's would-be records that are the event's."""
+    """The event's records among a joiner's would-be records."""
     needles, found = question.needles(), []
     for each in records:
         if not any(needle in each.line for needle in needles):

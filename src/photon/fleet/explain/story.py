@@ -25,12 +25,12 @@ _KINDS = {int(kind): name for kind, name in DIRECTORY_OF.items()}
 class Heard:
     datacentre: str
     evidence: Evidence
-    missing: tuple[str, ...] = ()  # of its processes and directories, those that nothing was heard of, each with why
+    missing: tuple[str, ...] = ()  # its processes and directories without an answer, each with why
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happened. ``at``: RFC 3339, empty where nobody noted it."""
+    """One thing that happened. ``at``: RFC 3339, empty if nobody noted it."""
 
     step: str  # logged, read, waiting, registering, registered, written or primary
     at: str
@@ -50,19 +50,19 @@ class Story:
     event_time_ns: int | None
     key: bytes | None
     steps: list[Step]
-    contradictions: list[str]  # what should not be: an id written twice, a record whose id the registry does not know
+    contradictions: list[str]  # what must not be: an id written twice, a record whose id the registry does not know
     searched: list[dict[str, Any]]
     missing: list[dict[str, str]]
-    join: str = ""  # whose; empty: no join has the event, or it is the only one
-    upstream: Sequence[Story] = ()  # of the events of other joins that this one is made of, the nearest first
+    join: str = ""  # its join; empty if no join has the event, or there is only one
+    upstream: Sequence[Story] = ()  # stories of the other joins' events behind this one, nearest first
 
     @property
     def complete(self) -> bool:
-        """Everybody answered, and every search went to its end."""
+        """True if everybody answered, and every search was complete."""
         return not self.missing and all(each.complete for each in self.upstream)
 
     def as_json(self) -> dict[str, Any]:
-        """docs/explain.md has the fields."""
+        """See docs/explain.md for the fields."""
         text = shown(self.event_id)
         return {
             "photon_explain": STORY_VERSION,
@@ -95,7 +95,7 @@ class Story:
 
 
 def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, registry: str) -> Story:
-    """``traced`` None: the registry was not asked, and ``registry`` says why; empty: it has nothing to do here."""
+    """``traced``: `None` if the registry was not asked, and ``registry`` says why; empty if it is not involved."""
     records = [(each.datacentre, record) for each in heard for record in each.evidence.records]
     waiting = [(each.datacentre, one) for each in heard for one in _once(each.evidence.waiting)]
     written = {(place, record.slot, record.token) for place, record in records}
@@ -103,7 +103,7 @@ def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, regi
         (each.datacentre, one)
         for each in heard
         for one in each.evidence.registering
-        if (each.datacentre, one.slot, one.token) not in written  # a redo log keeps what was written for a while
+        if (each.datacentre, one.slot, one.token) not in written  # a redo log keeps written records for a while
     ]
     logged = [(each.datacentre, one) for each in heard for one in each.evidence.in_logs]
     named: list[Record | Waiting | InLog] = [one for each in heard for one in each.evidence.named()]
@@ -143,7 +143,7 @@ def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, regi
 
 
 def _once(waiting: Sequence[Waiting]) -> Iterator[Waiting]:
-    """What a dispatcher has in memory and in its retry store is one event; memory knows more."""
+    """Merges a dispatcher's memory and retry store into one event; memory knows more."""
     places = {(one.source_file, one.source_offset) for one in waiting if one.where == "memory"}
     for one in waiting:
         if one.where == "memory" or (one.source_file, one.source_offset) not in places:
