@@ -1,1 +1,1 @@
-"""How each kind of process is put together from the settings."""
+"""Builds each kind of process from the settings."""

@@ -1,9 +1,9 @@
-"""``photon serve compute``: the computations of a ``[compute.NAME]``, kept running, and what they say of themselves.
+"""``photon serve compute``: keeps the computations of a ``[compute.NAME]`` running, and reports on them.
 
-A topology is a user's Python. ``photon compute run`` runs it, in a process of its own and one more for each of
-several intervals; it is never loaded here, nor in ``photon up``. Whatever it does, this process answers, and says in
-one line what is the matter. A file that cannot be used is tried again once it has changed, and now and then; so is
-what ended.
+A topology is a user's Python. ``photon compute run`` runs it in its own process, plus one for each of several
+intervals; neither this process nor ``photon up`` loads it. So this process answers whatever the topology does, and
+says in one line what is wrong. It retries an unusable file after a change, and now and then; likewise a run that
+ended.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from photon.config.structured import get_logger
 from photon.config.words import duration, many
 
 RETRY_S, RETRY_MOST_S = 1.0, 30.0
-"""What ended is begun again after so long; each time later, unless it ran for longer than the latter."""
+"""An ended run is restarted after the first delay; later each time, unless it ran for longer than the second."""
 LOOK_S = 0.5
-"""So often the file is looked at meanwhile."""
+"""Time between two looks at the file meanwhile."""
 STOP_S = 8.0
-"""Between SIGTERM and SIGKILL: less than ``photon up`` leaves to this process."""
+"""Time between SIGTERM and SIGKILL: less than ``photon up`` grants this process."""
 SILENT_S = 30.0
-"""An owner that has said nothing for so long is not there."""
+"""An owner silent for this time is gone."""
 STILL_S = 60.0
-"""A watermark that has not moved for so long is an alarm."""
+"""A watermark that has not moved for this time is an alarm."""
 FAULTS_SHOWN = 5
 LINE_BYTES = 16 << 10
-"""Of what is printed; the rest of a longer line is left out."""
+"""Length at which a printed line is cut."""
 OWN = b"photon: "
-"""Lines of ours begin with it, others are the user's."""
+"""Prefix of our own lines; others are the user's."""
 
 log = get_logger(__name__)
 
@@ -68,7 +68,7 @@ async def serve_compute(room: Room) -> None:
 
 # -- keeping it running ----------------------------------------------------------------------------------------------
 async def _keep(room: Room, file: Path, command: Sequence[str], watch: Watch) -> None:
-    """Until ``stop``."""
+    """Runs until ``stop``."""
     clock, stop, retry_s = room.clock, room.stop, RETRY_S
     while not stop.is_set():
         begun_s, version = clock.monotonic(), _version(file)
@@ -97,7 +97,7 @@ def _ended(code: int) -> str:
 
 
 async def _run(command: Sequence[str], stop: asyncio.Event) -> tuple[int, str]:
-    """Its exit code, and the last line of ours that it said."""
+    """The exit code, and the last of our lines that it printed."""
     child = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,  # it ends with this process, however that ends
@@ -135,19 +135,19 @@ async def _heard(output: asyncio.StreamReader) -> str:
 
 # -- what it says ----------------------------------------------------------------------------------------------------
 class Watch:
-    """What the owners have written of themselves, and since when it is so."""
+    """The status that the owners have written, and since when it holds."""
 
     def __init__(self, name: str, state: Path, clock: Clock) -> None:
         self.name, self._state, self._clock = name, state, clock
         self.begun_ns = 0
-        """When the present process was begun."""
+        """Start time of the current process."""
         self.problem = ""
-        """Why the one before it ended."""
+        """Why the previous process ended."""
         self._moved: dict[str, tuple[int, float]] = {}
-        """Of a source or computation: its watermark, and since when (monotonic)."""
+        """Source or computation -> its watermark, and since when (monotonic)."""
 
     async def read(self, into: Readings) -> None:
-        """Puts metrics. Raises OSError."""
+        """Writes metrics. Raises OSError."""
         found, said = await asyncio.to_thread(self.look)
         put_status(into, [each for each in found if self._speaks(each)])
         into.put_all("photon_computing", {"running": said["running"], "alarms": len(said["alarms"])})
@@ -191,8 +191,8 @@ class Watch:
         return each.at_ns >= since_ns
 
     def _moving(self, found: Sequence[Status]) -> dict[str, list[dict[str, Any]]]:
-        """The sources, and the computations, producers before consumers. A watermark is that of the owner who is
-        furthest behind; none while some have said nothing yet."""
+        """The sources, and the computations, producers before consumers. A watermark is that of the owner furthest
+        behind; there is none while an owner has not reported yet."""
         held = {name: who for each in found for name, who in each.held_by.items()}
         sources = [
             {"stream": name, **self._row(f"source {name}", found), "held_by": held.get(name, [])}
@@ -230,7 +230,7 @@ class Watch:
 
 
 def _names(state: Path) -> set[str]:
-    """Of the intervals of a state; none while it has not begun."""
+    """Intervals of a state; empty before it has begun."""
     try:
         return set(Table(RealDisk(), state).look().intervals.by_id)
     except (UsageError, ComputingError):
@@ -242,7 +242,7 @@ def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """What of a row wants a person."""
+    """Problems in a row that need an operator."""
     if said["problem"]:
         yield _alarm(f"does not run: {said['problem']}", "mend it: it is tried again at once when its file changes")
     elif said["running"] and said["silent"]:

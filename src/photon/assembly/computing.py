@@ -1,7 +1,7 @@
-"""``photon compute run``: a topology from its file, where it reads and writes, and the process that runs it.
+"""``photon compute run``: a topology loaded from its file, its inputs and outputs, and the process that runs it.
 
-The state directory has ``intervals.json`` (which keys each owner has: ``photon.computing.table``), and for each
-interval its store, its status and its lock. Who holds ``run.lock`` runs all of it, and makes its splits and merges.
+The state directory has ``intervals.json`` (the keys of each owner: ``photon.computing.table``), and for each interval
+its store, its status and its lock. The holder of ``run.lock`` runs all of it, and makes its splits and merges.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from photon.fleet.watermarks import VerifierTail
 from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S, POLL_MOST_S = 0.02, 0.1
-"""So often published lengths are looked at while there is nothing to do, and each time after twice as long."""
+"""Pause between two looks at published lengths while idle: it doubles from the first to the second."""
 SAY_S = 1.0
 LEFT_S = 20.0
-"""So long processes whose parent was killed may take to end."""
+"""Time that processes with a killed parent may take to end."""
 
 
 def load_topology(file: Path) -> Topology:
-    """The one of a Python file, ``topology`` or the only one. Raises UsageError, with the line of the file."""
+    """The topology in a Python file: ``topology``, or the only one. Raises UsageError, with the line of the file."""
     module = load_python(file, "computations")
     found = [each for each in vars(module).values() if isinstance(each, Topology)]
     chosen = getattr(module, "topology", found[0] if len(found) == 1 else None)
@@ -61,7 +61,7 @@ def load_topology(file: Path) -> Topology:
 
 
 def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple[str, ...]]:
-    """Where a source is read, by name, and which kinds of records. Raises UsageError."""
+    """The places to read a source from, by name, and the kinds of records. Raises UsageError."""
     named = source.options.get("deployment")
     if not isinstance(named, str):
         raise UsageError(f"the stream {source.stream} is read nowhere: make it with Topology.joined")
@@ -85,8 +85,8 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
 def said_elsewhere(
     source: Source, base: Path, places: Mapping[str, OutputPlace], kinds: Sequence[str], tell: Callable[[str], None]
 ) -> dict[str, Said]:
-    """The watermarks of places whose states are on other machines: their verifiers are asked, with the operator's
-    certificate. ``tell`` hears of one that is silent. Raises UsageError."""
+    """The watermarks of places with a state on another machine: asks their verifiers with the operator's certificate.
+    ``tell`` is called for a silent one. Raises UsageError."""
     path = base / str(source.options["deployment"])
     apart = [name for name, place in places.items() if not place.state.is_dir()]
     if path.suffix != ".toml" or not apart:
@@ -104,25 +104,25 @@ class Busy(UsageError):
 class Site:
     topology: Topology
     base: Path
-    """What paths in the topology are relative to."""
+    """The directory that paths in the topology are relative to."""
     state: Path
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
 
     load: Callable[[], Topology] | None = None
-    """Reads a topology that was changed; None: it comes from a program."""
+    """Reloads a changed topology. `None` if it comes from a program."""
 
     @cached_property
     def table(self) -> Table:
         return Table(self.disk, self.state, self.topology.name)
 
     def intervals(self, processes: int = 1) -> Intervals:
-        """Those of the state; a new one is made for so many processes. Raises UsageError."""
+        """The state's intervals; a new state gets ``processes`` of them. Raises UsageError."""
         self.table.make(processes, None if self.shared is None else self.shared.intervals)
         return self.table.look().intervals
 
     def adopt(self) -> None:
-        """At a start: other processes run the same topology, or follow to it."""
+        """Call at a start: other processes run the same topology, or follow to it."""
         self.topology.version = self.table.adopt(self.topology.shape)
 
     @cached_property
@@ -131,7 +131,7 @@ class Site:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Who runs it, or changes it while nobody does. Raises Busy, and UsageError where it is a state on Spark."""
+        """Held to run it, or to change it while nobody runs it. Raises Busy, and UsageError for a state on Spark."""
         self.disk.make_dir(self.state)
         if self.disk.exists(self.state / SPARK_NAME):
             raise UsageError(f"{self.state}: is a state of photon compute run --on spark; name another --state")
@@ -140,7 +140,7 @@ class Site:
 
     @contextmanager
     def locked(self, interval: str, wait_s: float = 0.0) -> Iterator[None]:
-        """Nobody else owns it. Raises Busy."""
+        """Makes sure that nobody else owns it. Raises Busy."""
         with self._held(f"{interval}.lock", wait_s):
             yield
 
@@ -157,9 +157,9 @@ class Site:
             os.close(held)
 
     def runs(self, once: bool, run: Callable[[bool], bool]) -> None:
-        """Calls ``run``, with whether what is published now is all: it says whether it came to its end. All timers
-        are called then, and watermarks go back to where they were, for what a later run finds. A run with ``once``
-        that was broken off comes to its end first, with what it had read. For who holds ``alone``."""
+        """Calls ``run`` with True if what is published now is all of the input; ``run`` returns True if it reached
+        the end. Then all timers are called, and watermarks return to where they were, for later input. First
+        completes an interrupted ``once`` run, with what it had read. Only for the holder of ``alone``."""
         before = self.table.look().closing
         if before == "reopening" or (not before and self.shared is not None):
             self._reopen()  # an interval that was taken over may be at the end of the other machine's run
@@ -173,8 +173,9 @@ class Site:
                 self._reopen()
 
     def _ends(self) -> dict[str, bytes]:
-        """What is published now, by source: one end for all owners, whenever each of them comes to it. Else one would
-        read on, with a later watermark, and what another reads of it in the next run would be late."""
+        """The current published end of each source: the same for all owners, whenever each of them gets there.
+        Otherwise an owner would read on, with a later watermark, and what another one reads of it in the next run
+        would be late."""
         places = {stream: places_of(source, self.base)[0] for stream, source in self.topology.sources.items()}
         return {
             stream: position_of({name: place.end(self.disk) for name, place in named.items()})
@@ -194,7 +195,7 @@ class Site:
         self.table.close("")
 
     def follow(self, version: int, shape: str) -> None:
-        """Reads the topology of this version. Raises UsageError, TopologyError: the old one stays."""
+        """Reloads the topology at this version. Raises UsageError, TopologyError, and keeps the old one."""
         if self.load is None:
             raise UsageError(f"{self.topology.name} cannot be changed while it runs: it is run by a program")
         topology = self.load()
@@ -210,7 +211,7 @@ class Site:
 
     @cached_property
     def shared(self) -> Shared | None:
-        """What is in HBase; None: all is in the state."""
+        """The shared state in HBase. `None` if all state is in the directory."""
         place = read_place(self.disk, self.state)
         return None if place is None else Shared(place, self.topology.name)
 
@@ -222,7 +223,7 @@ class Site:
         return self.shared.store(interval)
 
     def here(self) -> list[str]:
-        """The intervals of this machine. Raises UsageError where it has none."""
+        """The intervals of this machine. Raises UsageError if it has none."""
         names = list(self.intervals().by_id)
         if self.shared is None:
             return names
@@ -246,13 +247,13 @@ class Site:
         return here
 
     def close(self) -> None:
-        """Connections; they are made again where they are needed."""
+        """Closes connections; they are reopened when needed."""
         shared: Shared | None = self.__dict__.pop("shared", None)
         if shared is not None:
             shared.close()
 
     def refuse_shared(self, what: str, instead: str) -> None:
-        """Raises UsageError where the state is in HBase: ``what`` cannot be done there."""
+        """Raises UsageError if the state is in HBase: ``what`` cannot be done there."""
         if read_place(self.disk, self.state) is not None:
             raise UsageError(f"{self.state}: the state of {self.topology.name} is in HBase: {what}; {instead}")
 
@@ -260,8 +261,8 @@ class Site:
 def keep_in_hbase(
     site: Site, thrift: Sequence[str], table: str, processes: int, intervals: Sequence[str], *, durable: bool
 ) -> tuple[list[str], bool]:
-    """``photon compute init``: the state of this topology is in HBase, and this machine has these intervals of it;
-    none: all that nobody has. Which it has now, and whether HBase's table was made. Raises UsageError,
+    """``photon compute init``: keeps the state of this topology in HBase, and gives this machine these intervals; if
+    none are named, all unassigned ones. Returns its intervals, and True if HBase's table was made. Raises UsageError,
     ComputingError."""
     before = read_place(site.disk, site.state)
     if before is None and (site.state / TABLE_NAME).exists():
@@ -302,27 +303,27 @@ class Running:
         locked: bool = False,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``only``: which intervals; empty: all. ``wait_s``: for others that are about to end; ``locked``: they are
-        locked already. Raises UsageError, and what an engine or a publisher raises."""
+        """``only``: the intervals to run; empty for all. ``wait_s``: how long to wait for others that are about to
+        end; ``locked``: they are locked already. Raises UsageError, and what an engine or a publisher raises."""
         self.site = site
         self._tell = tell
         self._here = list(only) or site.here()
         self._whole = not only
-        """They are all that there are on this machine."""
+        """True if these are all intervals of this machine."""
         self._once = once
         self._closing = ExitStack()
         self._counted: dict[str, tuple[float, int]] = {}
         self._journals: dict[str, PublishedWatermark] = {}
         self._said_s = -SAY_S
         self._behind: list[Owner] = []
-        """Those that do not run the site's topology yet."""
+        """Owners that do not run the site's topology yet."""
         self._refused = ""
-        """Why not, as told."""
+        """Why they do not, as reported."""
         self._closing.callback(site.close)
         try:
             for each in () if locked else self._here:
                 self._closing.enter_context(site.locked(each, wait_s))
-            self._intervals = site.intervals()  # who held a lock may have split or merged it
+            self._intervals = site.intervals()  # a lock's holder may have split or merged it
             if unknown := set(self._here) - set(self._intervals.by_id):
                 raise UsageError(f"{site.state}: has no interval {', '.join(sorted(unknown))}")
             self._links = Links(site.state, self._here, self._intervals.by_id)
@@ -351,7 +352,7 @@ class Running:
         return owner
 
     def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Injector] = ()) -> list[Injector]:
-        """Of all that this owner reads. ``known``: those that it has."""
+        """Injectors of all that this owner reads. ``known``: those that it has."""
         site, kept = self.site, {each.stream: each for each in known}
         found = []
         for stream, source in site.topology.sources.items():
@@ -368,9 +369,9 @@ class Running:
         return found
 
     def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> bool:
-        """Until ``stop``, or with ``once`` until all is done, or, where these are all intervals, until one is to be
-        split or merged; then what was taken is committed and published. Whether that is the end. ``look`` hears once
-        a second how it stands. Raises what ends an owner."""
+        """Runs until ``stop``; with ``once`` until all is done; if these are all intervals, until one is to be split
+        or merged. Then commits and publishes what was taken. Returns True at the end. ``look`` gets the state once a
+        second. Raises what ends an owner."""
         goes_on, pause_s = True, POLL_S
         while goes_on and not stop.is_set():
             busy = [owner.step() for owner in self._owners]
@@ -392,7 +393,7 @@ class Running:
         return goes_on
 
     def _follow(self) -> bool:
-        """Takes up what was changed. False: a split or a merge waits for this one to end."""
+        """Takes up a change. False means that a split or a merge waits for this process to end."""
         known = self.site.table.look()
         if known.intervals.all != self._intervals.all:
             if gone := [each for each in self._here if each not in known.intervals.by_id]:
@@ -417,8 +418,8 @@ class Running:
         return known.move is None or not self._whole
 
     def level(self, within_s: float) -> None:
-        """Each owner here reads on to where one of them is, of what all of them read. Raises ComputingError where it
-        does not come so far in time, and as ``run``."""
+        """Lets each owner here read up to the furthest position of any of them, in each shared input. Raises
+        ComputingError if that takes too long, and what ``run`` raises."""
         shared = [stream for stream, source in self.site.topology.sources.items() if source.shared]
         upto = {stream: furthest(owner.engine.position(stream) for owner in self._owners) for stream in shared}
         for owner in self._owners:
@@ -435,8 +436,8 @@ class Running:
             owner.engine.commit()
 
     def say(self, *, journal: bool) -> list[Status]:
-        """Writes the status of each owner; with ``journal`` also the watermarks of what is published. Raises Fenced
-        where an interval was given to another machine: who has nothing to commit learns of it here."""
+        """Writes the status of each owner; with ``journal`` also the watermarks of published streams. Raises Fenced
+        if an interval was given to another machine: an owner with nothing to commit learns of it here."""
         self._said_s = self.site.clock.monotonic()
         if self.site.shared is not None:
             self.site.shared.check_given(self._here)
@@ -486,8 +487,8 @@ class Running:
 def say_watermarks(
     site: Site, intervals: Intervals, found: Sequence[Status], journals: dict[str, PublishedWatermark]
 ) -> None:
-    """Journals the watermark of each published stream: the least of all owners. ``journals``: those that are open. Of
-    several machines the one that has the first interval does."""
+    """Journals the watermark of each published stream: the lowest of all owners. ``journals``: the open ones. Of
+    several machines, the one with the first interval does it."""
     if site.shared is not None:
         if intervals.all[0].id not in (each.interval for each in found):
             return
@@ -506,7 +507,7 @@ def default_state(file: Path, topology: Topology) -> Path:
 
 
 def statuses(state: Path) -> list[Status]:
-    """Of all owners, those on other machines too. Raises UsageError where there is no state."""
+    """The status of all owners, on other machines too. Raises UsageError if there is no state."""
     disk = RealDisk()
     if disk.exists(state / SPARK_NAME):
         return read_status(disk, state)

@@ -1,13 +1,13 @@
-"""A topology whose state is in HBase, where processes on several machines have its intervals.
+"""A topology with its state in HBase, whose intervals are spread over processes on several machines.
 
-``hbase.json`` in a machine's state directory says where. HBase has, besides what the owners keep (``hbase_store``),
+``hbase.json`` in a machine's state directory says where. Besides what the owners keep (``hbase_store``), HBase has
 
-    TOPOLOGY 0 0            c:m  the intervals, as ``intervals.json``: whoever is first makes them
-    TOPOLOGY 0 INTERVAL 0 g c:m  to which machine it is given, by ``photon compute init``: the last word counts
+    TOPOLOGY 0 0            c:m  the intervals, as in ``intervals.json``; made by the first process
+    TOPOLOGY 0 INTERVAL 0 g c:m  the machine it is given to by ``photon compute init``; the last word counts
     TOPOLOGY 0 INTERVAL 0 p STREAM  c:m  the directory where it publishes this stream, which it may not change
     TOPOLOGY 0 INTERVAL 0 s c:m  its owner's status, once a second
 
-A machine that was replaced and comes back is refused at its start; what it still has running is fenced by the store.
+A replaced machine that comes back is refused at its start; the store fences what it still has running.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, tag_field="photon_computi
     """host:port of each Thrift 2 server."""
     table: str = TABLE
     durable: bool
-    """The operator's word: see ``photon compute init``."""
+    """The operator's assertion: see ``photon compute init``."""
     machine: str
     """The id of this state directory."""
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """Which machine has an interval. ``name``: for people."""
+    """The machine that has an interval. ``name``: for people."""
 
     machine: str
     name: str
 
 
 class _Id(msgspec.Struct, frozen=True):
-    """Of ``intervals.json``."""
+    """The id of ``intervals.json``."""
 
     id: str
 
 
 def read_place(disk: Disk, state: Path) -> Place | None:
-    """None: the state is in this directory. Raises UsageError."""
+    """`None` if the state is in this directory. Raises UsageError."""
     path = state / FILE_NAME
     if not disk.exists(path):
         return None
@@ -81,7 +81,7 @@ def write_place(disk: Disk, state: Path, place: Place) -> None:
 
 
 class Shared:
-    """What HBase has of one topology. Raises UsageError, ComputingError."""
+    """The state of one topology in HBase. Raises UsageError, ComputingError."""
 
     def __init__(self, place: Place, topology: str, rows: VersionedRows | None = None) -> None:
         self.place = place
@@ -92,17 +92,17 @@ class Shared:
         return HBaseStore(self.rows, self._topology, interval)
 
     def intervals(self, made: bytes) -> bytes:
-        """Those of the topology: ``made`` where there are none."""
+        """The topology's intervals; ``made`` if there are none yet."""
         return self._first(prefix_of(self._topology, ""), made)
 
     @property
     def id(self) -> str | None:
-        """Of them; None: there are none."""
+        """Id of the intervals. `None` if there are none."""
         [cells] = self.rows.get([prefix_of(self._topology, "")])
         return _decoded(cells[_CELL].value, _Id).id if _CELL in cells else None
 
     def give(self, intervals: Iterable[str], name: str) -> None:
-        """To this machine, whoever had them."""
+        """Gives them to this machine, regardless of who had them."""
         new = msgspec.json.encode(Given(machine=self.place.machine, name=name))
         for each in intervals:
             row = self._row(each, b"g")
@@ -121,13 +121,13 @@ class Shared:
         return {each: _decoded(cells[_CELL].value, Given) for each, cells in named if _CELL in cells}
 
     def check_given(self, intervals: Sequence[str]) -> None:
-        """Raises Fenced where one is another machine's."""
+        """Raises Fenced if one belongs to another machine."""
         for interval, given in self.given(intervals).items():
             if given.machine != self.place.machine:
                 raise Fenced(fenced(interval))
 
     def check_directory(self, disk: Disk, interval: str, stream: str, directory: Path) -> None:
-        """What an interval has published it continues where it did, wherever its owner runs: its numbers are in the
+        """An interval continues its output where it published it, wherever its owner runs: its numbers are in the
         files. Raises UsageError for another directory."""
         own = _id_of(disk, directory)
         if self._first(self._row(interval, b"p" + stream.encode()), own) != own:
@@ -140,7 +140,7 @@ class Shared:
         self.rows.put([(self._row(status.interval, b"s"), {_CELL: msgspec.json.encode(status)})], status.at_ns)
 
     def statuses(self, intervals: Sequence[str]) -> list[Status]:
-        """Of the owners on all machines, as they said them last."""
+        """The last status of the owners on all machines."""
         found = self.rows.get([self._row(each, b"s") for each in intervals])
         out = []
         for cells in found:
@@ -155,7 +155,7 @@ class Shared:
         return prefix_of(self._topology, interval) + kind
 
     def _first(self, row: bytes, value: bytes) -> bytes:
-        """What stands there: ``value`` where nothing did."""
+        """The stored value: ``value`` if there was none."""
         if self.rows.replace(row, _CELL, None, {_CELL: value}, 1):
             return value
         return self.rows.get([row])[0][_CELL].value
@@ -166,7 +166,7 @@ def machine_id() -> str:
 
 
 def _id_of(disk: Disk, directory: Path) -> bytes:
-    """Made by the first who asks."""
+    """The id in the directory; made on the first call."""
     path = directory / EMBEDDED_STATE / DIRECTORY_NAME
     if not disk.exists(path):
         disk.make_dir(path.parent)

@@ -1,4 +1,4 @@
-"""Copies of output from a deployment file: who ships to whom, and ``photon serve copies``."""
+"""Copies of output in a deployment file: who ships to whom, and ``photon serve copies``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ def keepers(settings: Settings) -> list[str]:
 
 
 def keeper(settings: Settings, datacentre: str) -> str | None:
-    """Who keeps the copies of a datacentre's slots. Before others one that joins the same: it is surely elsewhere."""
+    """The keeper of copies of a datacentre's slots. Prefers one that joins the same events: it is surely
+    elsewhere."""
     known, join = keepers(settings), settings.datacentre[datacentre].join
     alike = [name for name in known if settings.datacentre[name].join == join]
     return keeper_of(datacentre, alike) or keeper_of(datacentre, known)
 
 
 def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying | None:
-    """Who keeps the copies of a datacentre's slots; None: one copy is enough. ``tls``: of its joiners."""
+    """The keeper of copies of a datacentre's slots. `None` if one copy is enough. ``tls``: of its joiners."""
     at = keeper(settings, datacentre)
     address = None if at is None else settings.datacentre[at].copies
     if at is None or address is None:
@@ -41,7 +42,7 @@ def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying 
 
 
 async def serve_copies(room: Room) -> None:
-    """The keeper of copies of one datacentre. Raises UsageError, CannotListen."""
+    """Keeps the copies of one datacentre. Raises UsageError, CannotListen."""
     from photon.joiner.copies.service import serve
     from photon.joiner.process import die
 

@@ -45,21 +45,21 @@ if TYPE_CHECKING:
 
 PULSE_S = 2.0
 TRACE_S = 3.0
-"""The registry is asked for one id so long, for people."""
+"""Longest wait for the registry when a person asks about one id."""
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlace:
-    """Which dispatcher of a pipeline, and where its status is answered."""
+    """A dispatcher's name in its pipeline, and the address of its status."""
 
     name: str | None
-    """None: the only one; ``auto``: one of several, under a free name."""
+    """`None` for the only one; ``auto`` for one of several, under a free name."""
     listen: str | None
-    """None: it answers nobody."""
+    """`None` if it answers nobody."""
     reached: str
-    """host:port; empty where nobody is answered."""
+    """host:port; empty if it answers nobody."""
 
 
 def worker_place(
@@ -94,8 +94,8 @@ async def serve_dispatcher(
     read_from: str = "beginning",
     address: str | None = None,
 ) -> None:
-    """``read_from``: beginning, end, or a moment. ``address``: how others get to where its status is
-    answered, if not as the file says."""
+    """``read_from``: beginning, end, or a moment. ``address``: where others reach its status, if not the file's
+    address."""
     from photon.assembly.engines import DispatcherPlan, open_dispatcher
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
@@ -187,7 +187,7 @@ def _named(
     pipeline: Pipeline,
     own: _Own,
 ) -> Iterator[DispatcherEngine]:
-    """Under its name, or the first free one; a worker leaves word where it is reached."""
+    """Opens it under its name, or the first free one; a worker records its address."""
     with contextlib.ExitStack() as stack:
         if place.name == AUTO:
             name, engine = stack.enter_context(under_free_name(state, pipeline.dispatchers, open_as))
@@ -237,7 +237,7 @@ async def _commit_s(registry: RegistryClient) -> float | None:
 
 
 class Lives:
-    """An engine, and another one each time that it was taken for dead; nothing that it had in memory is kept."""
+    """An engine, replaced each time that it is taken for dead; nothing of its memory is kept."""
 
     def __init__(self, begin: Callable[[], AbstractContextManager[DispatcherEngine]]) -> None:
         self._begin = begin
@@ -288,7 +288,7 @@ def _metrics(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own) -> Proce
     def details() -> dict[str, Any]:
         said = details_of(plan.join, lives.engine, room.clock)
         said["adapter"] = code
-        if own.name:  # so that one address that leads to any of them is enough to find them all
+        if own.name:  # so any one of their addresses finds them all
             living = living_workers(plan.state / STATE_NAME)
             said["worker"] = own.name
             said["workers"] = [{"worker": each.name, "address": each.address} for each in living]

@@ -1,4 +1,4 @@
-"""From settings to a joiner and to a dispatcher; service processes and ``photon join`` both build here."""
+"""Builds a joiner and a dispatcher from settings, for service processes and ``photon join``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from photon.joiner.verdicts import envelope_lines
 
 NONCE_BYTES = 16
 HOLD_S = 1.0
-"""An event whose primary is missing keeps its log's offset back so long, then goes to the retry store."""
+"""An event with a missing primary holds its log's offset back for this time, then goes to the retry store."""
 
 log = get_logger(__name__)
 
@@ -75,8 +75,8 @@ def joiner_engine(
     copying: Copying | None = None,
     withholds: Callable[[], str] = lambda: "",
 ) -> JoinerEngine:
-    """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: who keeps its output's copy;
-    ``withholds``: as for ``JoinerEngine``."""
+    """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: the keeper of its output's
+    copy; ``withholds``: as for ``JoinerEngine``."""
     envelope = Envelope(with_joined_at=settings.output.joined_at, adapter=adapter)
     world = Surroundings(registry, store, disk, clock, ends, lambda: os.urandom(NONCE_BYTES))
     return JoinerEngine(
@@ -103,13 +103,13 @@ class DispatcherPlan:
     once: bool = False
     keep_pending: bool = False
     guessed_ids: bool = False
-    """The event ids are a guess, so lines with one id and other content are looked for."""
+    """True if the event ids are a guess; then lines with the same id but other content are looked for."""
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     shared_with: Sequence[str] = ()
     """The other datacentres that join the same events."""
     watch: Watch = Watch.AUTO
     worker: str | None = None
-    """Its name among the pipeline's dispatchers; None: it is the only one."""
+    """Its name among the pipeline's dispatchers. `None` if it is the only one."""
 
 
 def open_dispatcher(
@@ -131,9 +131,8 @@ def open_dispatcher(
 ) -> AbstractContextManager[DispatcherEngine]:
     """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
 
-    ``measure``: the registry's commit time, for the head start where it is not configured; ``waking``: the event
-    store, as it tells what arrives; ``reached``: as for ``process.open_dispatcher``; ``begun``: as in
-    ``Surroundings``.
+    ``measure``: the registry's commit time, for the head start if it is not configured; ``waking``: the event store's
+    news of arrivals; ``reached``: as for ``process.open_dispatcher``; ``begun``: as in ``Surroundings``.
     """
     configured, limits, output = settings.join[plan.join], settings.limits, settings.output
     after = configured.unmatched_after

@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where an event store reads and listens. ``join`` None: the only one there is."""
+    """Where an event store reads and listens. ``join``: `None` for the only one."""
 
     join: str | None
     primary: Path
@@ -48,7 +48,7 @@ class StorePlace:
     address: str
     tls: Tls | None = None
     datacentre: str | None = None
-    """Of the deployment file, where it is a pipeline's: then it may have cache nodes."""
+    """The datacentre in the deployment file if it is a pipeline's store: then it may have cache nodes."""
 
 
 def _place(room: Room, join: str | None, given: Sequence[Path | str | None]) -> StorePlace:
@@ -72,8 +72,8 @@ async def serve_store(
     once: bool = False,
     may_be_empty: bool = False,
 ) -> None:
-    """One pipeline's event store, or one that ``primary``, ``state`` and ``address`` place. ``once``: what is there
-    now is all there will ever be. Raises UsageError."""
+    """One pipeline's event store, or one placed by ``primary``, ``state`` and ``address``. ``once``: no records
+    arrive after the present ones. Raises UsageError."""
     from photon.eventstore.process import ServedJoin, serve
     from photon.fleet.hbase import table_of
 
@@ -127,13 +127,13 @@ async def serve_store(
 
 
 async def _may_read(room: Room, registry: RegistryClient, samples: Samples) -> bool:
-    """By another key than the join's what is there would be called absent."""
+    """Checks the join's key: with another one, existing events would be called absent."""
     own_name = named("eventstore", room.datacentre)
     return await admitted(room, registry, samples) and await unmatched(room, registry, own_name).begin(room.stop)
 
 
 def _begun(samples: Samples, stop: asyncio.Event) -> Callable[[Sequence[Block]], None]:
-    """For the reader's thread. It asks for no ids: without the registry it goes on."""
+    """Keeps samples in the reader's thread. It asks for no ids, so it continues without the registry."""
     loop = asyncio.get_running_loop()
 
     def begun(blocks: Sequence[Block]) -> None:
@@ -183,7 +183,7 @@ def eventstore_config(
 def cache_nodes(
     settings: Settings, datacentre: str, again: SettingsReload | None = None
 ) -> Callable[[], Mapping[str, str]]:
-    """Says which cache nodes a pipeline has now: name -> host:port."""
+    """Returns a function for a pipeline's current cache nodes: name -> host:port."""
     known = _addresses(settings, datacentre)
 
     def now() -> Mapping[str, str]:
@@ -202,7 +202,7 @@ def _addresses(settings: Settings, datacentre: str) -> dict[str, str]:
 
 
 def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack) -> OperatedStore | EventStoreClient:
-    """The room's pipeline's: the one in this process, or a client, which ``closing`` closes."""
+    """The store of the room's pipeline: the one in this process, or a client, which ``closing`` closes."""
     from photon.eventstore.client import EventStoreClient
 
     if room.near.store is not None:

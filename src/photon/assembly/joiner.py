@@ -1,4 +1,4 @@
-"""``photon serve joiner``: one joiner in its slot, and the slots beside its own that nobody is at any more."""
+"""``photon serve joiner``: one joiner in its slot, and slots on this machine that have lost theirs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 
 LIST_S = 5.0
 EVERY = ("0.0.0.0", "[::]")
-"""Hosts to listen at, and not to call."""
+"""Hosts to listen at, but not to call."""
 
 
 async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address: str | None = None) -> bool:
-    """One joiner in its slot; whether nothing was left in the slot when it was told to end.
+    """One joiner in its slot. Returns True if the slot was empty when it was told to end.
 
-    What it writes is verified by ``photon serve verifier``. ``address``: where it is reached, if not where the file
-    says.
+    ``photon serve verifier`` verifies what it writes. ``address``: where it is reached, if not the file's address.
     """
     from photon.assembly.engines import joiner_limits
     from photon.fleet.explain.service import EXPLAIN, ExplainService, of_joiner
@@ -112,8 +111,8 @@ def _engine(
 def _orphans(
     room: Room, process: str, store: EventStore, tls: Tls | None
 ) -> list[Callable[[asyncio.Event], Awaitable[None]]]:
-    """What runs beside the joiner and redoes slots here that have lost theirs (``photon.joiner.adopter``); nothing
-    where ``joiner.adopt_after`` is 0. ``process``: for people, which process opened a slot."""
+    """Tasks that run next to the joiner and redo slots here that have lost theirs (``photon.joiner.adopter``); none
+    if ``joiner.adopt_after`` is 0. ``process``: name of the process that opens a slot, for people."""
     from photon.assembly.engines import joiner_limits
     from photon.joiner.adopter import Adopted, Adopter
 
@@ -138,7 +137,7 @@ def _orphans(
 
 @dataclass(frozen=True, slots=True)
 class JoinerPlace:
-    """``slot`` None: it takes a free one when it starts."""
+    """``slot``: `None` if it takes a free one when it starts."""
 
     slot: str | None
     listen: str
@@ -171,7 +170,7 @@ def joiner_place(
 
 
 def listening_place(listen: str | None, address: str | None, what: str) -> tuple[str, str]:
-    """(where to listen, where it is reached) of a process that is not in the deployment file. Raises UsageError."""
+    """(where to listen, where it is reached) for a process that is not in the deployment file. Raises UsageError."""
     reached = _reached(address)
     if listen is None and not reached:
         raise UsageError(

@@ -18,13 +18,13 @@ from photon.tables.configured import IDENTITY
 from photon.tables.program import Program
 
 AGAIN_S = 2.0
-"""A store that did not answer at the start is tried again after so long."""
+"""Pause before another attempt if a store did not answer at the start."""
 
 log = get_logger(__name__)
 
 
 def observe_named(settings: Settings, member: str | None) -> tuple[str, ObserveSettings, str]:
-    """NAME-N: its table's name, the table, the address of the Nth process. Raises UsageError."""
+    """Splits NAME-N: the table's name, the table, the address of the Nth process. Raises UsageError."""
     known = {f"{name}-{n}": (name, each, address) for name, each in settings.observe.items()
              for n, address in enumerate(each.addresses, 1)}  # fmt: skip
     if member not in known:
@@ -34,8 +34,8 @@ def observe_named(settings: Settings, member: str | None) -> tuple[str, ObserveS
 
 
 async def serve_observe(room: Room) -> None:
-    """Paths that the program names are relative to the deployment file's directory. Raises UsageError, and what
-    opening its tables raises."""
+    """Paths in the program are relative to the deployment file's directory. Raises UsageError, and what opening its
+    tables raises."""
     name, configured, address = observe_named(room.settings, room.member)
     base, tls = room.base.resolve(), room.tls(Role.OBSERVE, name)
     os.chdir(base)
@@ -54,7 +54,7 @@ async def serve_observe(room: Room) -> None:
 
 
 async def _run(program: Program, threads: int, stop: asyncio.Event) -> None:
-    """Until ``stop``, or as long as the store answers."""
+    """Runs until ``stop``, or as long as the store answers."""
     ending = threading.Event()
     running = asyncio.create_task(asyncio.to_thread(program.run, ending, threads=threads))
     await first(stop, [running])

@@ -1,9 +1,9 @@
-"""``photon serve pipeline``: event store, joiners, verifier and dispatcher of one datacentre in one process, and the
-replicas of the registry that are set to run with them.
+"""``photon serve pipeline``: event store, joiners, verifier and dispatcher of one datacentre in one process, with the
+registry's replicas that are set to run with them.
 
-They are the services that otherwise run apart, each with its server at its own address, so whoever asks them sees no
-difference. Among themselves the dispatcher calls its joiners, these the event store, and all the replica, without a
-socket.
+They are the services that otherwise run separately, each with its server at its own address, so callers see no
+difference. Within the process the dispatcher calls its joiners, the joiners the event store, and all of them the
+replica, without a socket.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from photon.config.errors import UsageError
 
 
 async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event) -> list[object]:
-    """Starts each stage once all of the one before serve, and ends them in the reverse order: at ``stop``, or when
-    one of them ends. What they return, in their order; raises the first failure."""
+    """Starts each stage once all of the previous one serve, and ends them in reverse order: at ``stop``, or when one
+    of them ends. Returns their results in order; raises the first failure."""
     started: list[tuple[asyncio.Event, list[asyncio.Future[Any]]]] = []
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -55,7 +55,7 @@ async def _all_set(events: Sequence[asyncio.Event]) -> None:
 
 
 async def serve_pipeline(room: Room) -> bool:
-    """Whether nothing was left in its slots. Raises PhotonError when a service cannot go on."""
+    """Returns True if its slots were left empty. Raises PhotonError when a service cannot go on."""
     name, pipeline = room.datacentre, room.pipeline
     if pipeline.dispatchers or not pipeline.joiners:
         which = "several dispatchers" if pipeline.dispatchers else "no joiner of its own"

@@ -1,4 +1,4 @@
-"""``photon serve registry``, and the rules of ids that the registry holds every other service to."""
+"""``photon serve registry``, and the rules of ids that the registry enforces on all other services."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ log = get_logger(__name__)
 
 
 def rule_hash(adapter: Adapter, digester: Digester) -> bytes:
-    """What the registry keeps of the rule that derives digest, key and time: another one is refused at start."""
+    """The registry's hash of the rule that derives digest, key and time: another rule is refused at start."""
     return blake2b(digester.fingerprint() + adapter.rule(), digest_size=16).digest()
 
 
 def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
-    """By join: hash of how its ids are derived, the key that digests are made with included."""
+    """Join -> hash of how its ids are derived, including the key of their digests."""
     return {name: rule_of(settings, base, name) for name in sorted(settings.join)}
 
 
@@ -42,7 +42,7 @@ def rule_of(settings: Settings, base: Path, join: str) -> bytes:
 
 
 async def admitted(room: Room, registry: RegistryClient, samples: Samples | None = None) -> bool:
-    """Whether a service of the room's join may go on: see ``agree``, and ``Samples``. Raises UsageError."""
+    """True if a service of the room's join may go on: see ``agree``, and ``Samples``. Raises UsageError."""
     join = room.pipeline.join
     agreed = await agree(registry, join, rule_of(room.settings, room.base, join), room.stop)
     return agreed and await (samples or samples_of(room, registry)).begin(room.stop)
@@ -56,9 +56,9 @@ def samples_of(room: Room, registry: RegistryClient) -> Samples:
 
 
 async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
-    """Waits until the registry knows the join, and compares its rule; False when ``stop`` came first.
+    """Waits until the registry knows the join, and compares its rule. False if ``stop`` came first.
 
-    Raises UsageError: a process with another key, or another way to derive ids, would register what is registered.
+    Raises UsageError: a process with another key, or another way to derive ids, would register known events again.
     """
     said = ""
     while not stop.is_set():
@@ -117,7 +117,7 @@ async def serve_replica(room: Room) -> None:
         from photon.tables.timestamps.server import guest
 
         guests.append(guest(room.clock))
-    if room.alone:  # the other services of a pipeline have large buffers all the time
+    if room.alone:  # a pipeline's other services always have large buffers
         keep_lean()
     await serve_registry(
         own, stop=room.stop, ready=room.up, answers=answers, guests=guests, disk=room.disk, clock=room.clock

@@ -1,4 +1,4 @@
-"""``photon serve relay``: what another join has published, over all its datacentres, or a topic's messages, as logs
+"""``photon serve relay``: writes the output of another join, of all its datacentres, or a topic's messages, as logs
 of this pipeline."""
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
 
 POLL_S = 0.05
 RETRY_S = 0.5
-"""Between two attempts to reach a broker."""
+"""Pause between two attempts to reach a broker."""
 SAVE_S = 1.0
 FIRST_S = 60.0
-"""So long after its start an output that is not there may still come."""
+"""A missing output may still appear for this time after the start."""
 LAG_S = 1.0
-"""Less is none: it is what looking takes."""
+"""A lag below this counts as none: looking takes that long."""
 
 log = get_logger(__name__)
 
@@ -45,25 +45,25 @@ log = get_logger(__name__)
 class Upstream:
     side: Side
     datacentre: str
-    """Of the output; of a topic its address."""
+    """The output's datacentre, or the topic's address."""
     relay: Copier
     place: OutputPlace | None = None
-    """Of an output. Where it is read from a copy that another datacentre's output is shipped to: that may lag behind
-    what readers there are shown, and says nothing of it. So nothing is claimed beyond its newest change."""
+    """`None` for a topic. A copy that another datacentre's output is shipped to may lag behind what readers there are
+    shown, without saying so; then nothing is claimed beyond its newest change."""
     slots: frozenset[str] = frozenset()
-    """That write it, as the deployment file says."""
+    """Slots that write the output, from the deployment file."""
     whole_ns: int = 0
-    """All that was published by then was copied: by the wall clock, and"""
+    """All that was published by this time is copied (wall clock)."""
     whole_s: float = 0.0
-    """by the monotonic one."""
+    """The same time by the monotonic clock."""
     looked_ns: int = 0
     shown_ns: int = 0
     said: str = ""
     unreachable: str = ""
-    """Why, of a topic."""
+    """Why a topic is unreachable."""
 
     def shown_by(self, now_ns: int) -> int:
-        """Up to when all that its readers have been shown can be read here, as of a second ago at most. Raises
+        """Time up to which all that its readers were shown can be read here, as of a second ago at most. Raises
         OSError."""
         if abs(now_ns - self.looked_ns) >= NS_PER_S:
             self.looked_ns, place = now_ns, self.place
@@ -89,7 +89,7 @@ class Upstream:
         self.said = names
 
     def said_unreachable(self, why: str) -> None:
-        """Tells it once, and once when it is over."""
+        """Logs a problem once, and its end once."""
         if bool(why) != bool(self.unreachable):
             if why:
                 log.warning("a topic cannot be read; nothing is called unmatched until it can", why=why)
@@ -103,8 +103,8 @@ class Upstream:
 
 
 def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstream: str) -> OutputPlace:
-    """Where the output of ``upstream``, a datacentre that joins what ``side`` of ``datacentre`` reads, is read here:
-    where it is written, else in a copy. Raises UsageError."""
+    """Where to read the output of ``upstream``, a datacentre that joins what ``side`` of ``datacentre`` reads: at the
+    place where it is written, or in a copy. Raises UsageError."""
     place = output_of(settings, base, upstream)
     if place.state.is_dir():
         return place
@@ -144,8 +144,8 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
 
 
 async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> TopicRelay | None:
-    """A broker that does not answer is waited for. None: told to stop. Raises UsageError, OffsetsGone."""
-    from photon.outputs.kafka_topic import KafkaTopic  # which needs an extra
+    """Waits for a broker that does not answer. `None` if told to stop. Raises UsageError, OffsetsGone."""
+    from photon.outputs.kafka_topic import KafkaTopic  # needs an extra
 
     file = room.pipeline.kafka_client
     settings = client_settings(None if file is None else room.base / file)
@@ -163,7 +163,7 @@ async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> Top
 
 
 async def _places(room: Room, sides: Mapping[Side, str]) -> list[tuple[Side, str, OutputPlace]]:
-    """Those who write may be starting, too. Raises UsageError when one is not there after FIRST_S."""
+    """Waits for writers that are still starting. Raises UsageError if one is missing after FIRST_S."""
     settings, until_s = room.settings, room.clock.monotonic() + FIRST_S
     upstreams = [(side, each) for side, join in sides.items() for each in settings.joining(join)]
     while True:
@@ -193,7 +193,7 @@ async def _run(upstreams: Sequence[Upstream], room: Room, sides: Sequence[Side])
 
 
 def _copy(upstreams: Sequence[Upstream], clock: Clock, ends: Callable[[], bool]) -> int:
-    """About a second's work, or all there is; how many bytes."""
+    """Copies for about a second, or all there is. Returns the number of bytes."""
     until, copied = clock.monotonic() + SAVE_S, 0
     for each in upstreams:
         begun_ns, begun_s = each.shown_by(clock.now_ns()), clock.monotonic()

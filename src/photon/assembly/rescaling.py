@@ -1,8 +1,8 @@
-"""Splits and merges of a topology's intervals, made by whoever runs it, or by the command while nobody does.
+"""Splits and merges of a topology's intervals, made by the process that runs it, or by the command if none does.
 
-A move is written into the table first (``photon.computing.table``); then its old owners end, it is made
-(``photon.computing.moving``), and the table has the new intervals. A kill at any moment leaves the move in the table:
-who runs the topology next makes it before anything else.
+A move is first written into the table (``photon.computing.table``). Then its old owners end, it is made
+(``photon.computing.moving``), and the table gets the new intervals. A kill at any moment leaves the move in the
+table: the next process to run the topology makes it before anything else.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from photon.computing.table import Known
 from photon.config.errors import PhotonError
 
 LEVEL_S = 120.0
-"""So long two that are to be merged may take to read up to the same position."""
+"""Time that two intervals to be merged may take to read up to the same position."""
 
 
 def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> None:
-    """Makes the move that is under way, if there is one. For who holds ``Site.alone``, once its owners have ended.
-    Raises PhotonError, OSError: then it is under way still."""
+    """Makes the pending move, if there is one. Only for the holder of ``Site.alone``, once its owners have ended.
+    Raises PhotonError, OSError: then the move stays pending."""
     known = site.table.look()
     if known.move is not None:
         with ExitStack() as held:
@@ -38,7 +38,7 @@ def carry_out(site: Site, tell: Callable[[str], None] = lambda line: None) -> No
 
 
 def _made(site: Site, intervals: Intervals, move: Move) -> str:
-    """Why not; empty: it was made."""
+    """Why it was not made; empty if it was."""
     with ExitStack() as closing:
 
         def opened(interval: Interval) -> Store:
@@ -63,7 +63,7 @@ def _made(site: Site, intervals: Intervals, move: Move) -> str:
                 merge((olds[0], olds[1]), names[0], new, site.topology)
         except (PhotonError, OSError) as error:
             if any(store.successors() for store in olds):
-                raise  # it has begun, and is made to its end the next time
+                raise  # it has begun; the next run completes it
             return " ".join(str(error).split())
     return ""
 
@@ -77,8 +77,8 @@ def _level(site: Site, move: Move) -> None:
 
 
 def _sweep(site: Site) -> None:
-    """Stores of intervals that are no more, or that were begun and refused; what was said by owners that are on other
-    machines now."""
+    """Removes stores of intervals that are gone, or that were begun and refused, and reports of owners that are on
+    other machines now."""
     known = site.here()
     for path in site.state.glob("*.db"):
         if path.stem not in known:
@@ -94,8 +94,8 @@ def _remove(site: Site, interval: str) -> None:
 
 
 def make(site: Site, move: Move, within_s: float) -> Intervals:
-    """Has a move made by who runs the topology, or makes it. The intervals afterwards. Raises UsageError where
-    another one is under way, PhotonError where it was refused, and as ``settled``."""
+    """Has the running process make a move, or makes it itself. Returns the new intervals. Raises UsageError if
+    another move is pending, PhotonError if it was refused, and what ``settled`` raises."""
     site.table.begin(move)
     known = settled(site, within_s)
     if known.refused:
@@ -104,7 +104,7 @@ def make(site: Site, move: Move, within_s: float) -> Intervals:
 
 
 def settled(site: Site, within_s: float) -> Known:
-    """Once no move is under way: one that was broken off is made. Raises PhotonError where it is not made in time."""
+    """Waits until no move is pending; makes an interrupted one. Raises PhotonError if that takes too long."""
     until = site.clock.monotonic() + within_s
     while (known := site.table.look()).move is not None:
         with suppress(Busy), site.alone():
@@ -118,8 +118,8 @@ def settled(site: Site, within_s: float) -> Known:
 
 
 def reload(site: Site, within_s: float) -> bool:
-    """Has all owners run the topology of the site. False: nobody runs, the next start does. Raises PhotonError where
-    they do not in time."""
+    """Has all owners run the site's topology. False if nobody runs: the next start does. Raises PhotonError if they
+    take too long."""
     site.table.look()
     with suppress(Busy), site.alone():
         site.adopt()

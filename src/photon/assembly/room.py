@@ -1,7 +1,8 @@
-"""A service in its process: what it was told, what it shares the process with, and what most of them need of both.
+"""A service's place in its process: its arguments, what it shares with the process's other services, and common
+helpers.
 
-Each kind of process has a file that says how it is put together: a coroutine that is given a ``Room``, serves until
-its ``stop`` is set, calls ``up`` once it serves, drains and closes. ``photon.fleet.processes.KINDS`` names it.
+Each kind of process has a file that builds it: a coroutine that gets a ``Room``, serves until its ``stop`` is set,
+calls ``up`` once it serves, drains and closes. ``photon.fleet.processes.KINDS`` names it.
 """
 
 from __future__ import annotations
@@ -52,32 +53,32 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Nearby:
-    """What serves in this process, to be called directly. In a process of its own: nothing."""
+    """Services of this process that can be called directly; empty in a process of its own."""
 
     store: OperatedStore | None = None
     joiners: dict[str, Joiner] = field(default_factory=dict)
     """Joiners by address."""
     replicas: dict[str, object] = field(default_factory=dict)
-    """The registry's, by name: what answers their callers."""
+    """Servicers of the registry's replicas, by name."""
 
 
 @dataclass
 class Room:
     settings: Settings
     base: Path
-    """What the paths of the settings are relative to."""
+    """The directory that paths in the settings are relative to."""
     stop: asyncio.Event
     named: str | None = None
-    """The datacentre, as it was asked for; None: the only one there is."""
+    """The datacentre as requested. `None` for the only one."""
     member: str | None = None
-    """Which of its kind."""
+    """Its name among those of its kind."""
     reload: SettingsReload | None = None
-    """Reads the deployment file again when it has changed."""
+    """Rereads the deployment file after a change."""
     listen: str | None = None
-    """host:port to listen at, where the address leads there through something else; None: the address itself."""
+    """host:port to listen at, if the address leads there through something else. `None` for the address itself."""
     near: Nearby = field(default_factory=Nearby)
     alone: bool = True
-    """Whether it has its process for itself."""
+    """True if it has the process for itself."""
     up: Up = lambda: None
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
@@ -93,7 +94,7 @@ class Room:
 
     @cached_property
     def datacentre(self) -> str:
-        """Raises UsageError where none is meant."""
+        """Raises UsageError if there is no single one."""
         return pipeline_named(self.settings, self.named)[0]
 
     @property
@@ -109,14 +110,14 @@ class Room:
         return self.base / self.pipeline.output
 
     def logs(self, side: Side) -> Path:
-        """The directory of a side's logs; where a relay fills it, it is made."""
+        """The directory of a side's logs; made if a relay fills it."""
         directory = placed(self.base, self.pipeline.logs(side))
         if side in self.settings.relayed(self.datacentre):
             directory.mkdir(parents=True, exist_ok=True)
         return directory
 
     def adapter(self, process: str | None = None) -> Adapter:
-        """``process``: the one that calls it for record after record, and keeps crumbs under this name."""
+        """``process``: the process that calls the adapter for each record, and keeps crumbs under this name."""
         adapter = adapter_of(self.settings, self.pipeline.join, self.base)
         return adapter if process is None else keep_crumbs(adapter, self.state / DIRECTORY / process, self.disk)
 
@@ -126,7 +127,7 @@ class Room:
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
 
     def tls(self, role: Role, place: str | None = None) -> Tls | None:
-        """What the service shows and trusts. ``place``: None for the datacentre. Raises UsageError."""
+        """The service's certificate and trust. ``place``: `None` for the datacentre. Raises UsageError."""
         return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
 
     def registry(self, tls: Tls | None) -> contextlib.AbstractAsyncContextManager[RegistryClient]:
@@ -141,8 +142,8 @@ class Room:
         tls: Tls | None,
         add: Callable[[grpc.aio.Server], None] = lambda server: None,
     ) -> AsyncIterator[None]:
-        """Meanwhile health and metrics of this kind of process are answered at ``address``, and what ``add`` adds to
-        the server; None: nobody is answered. Raises CannotListen."""
+        """Serves health and metrics of this kind of process at ``address`` meanwhile, and what ``add`` adds to the
+        server. Does nothing if ``address`` is `None`. Raises CannotListen."""
         from photon.config.metrics.readings import SERVED
         from photon.config.serving import listen
 

@@ -1,9 +1,9 @@
-"""Holds an adapter to what it made of records before: ids, keys and times, compared at each reader's start.
+"""Checks that an adapter still derives the same ids, keys and times from records, each time that a reader starts.
 
-What code of a user does to bytes stands in no file that could be hashed. So the registry keeps, of the first logs and
-the newest ones, what was made of one of their first records (``idregistry/core/samples.py``). Each reader makes it
-again of the same records in its own logs before it asks for an id; another id, key or time ends it. What it does not
-find is not compared. Adapters that are configured need none of this: their rule is their table.
+User code is in no file that could be hashed. So the registry keeps what was derived from one of the first records of
+the first and the newest logs (``idregistry/core/samples.py``). Each reader derives it again from the same records in
+its own logs before it asks for an id, and ends if an id, key or time differs. Records that it does not find are not
+compared. Configured adapters need none of this: their rule is their table.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from photon.idregistry.client.routing import RoutedRegistry
 
 FILES_MAX = 32
-"""Of each side the newest files are looked into, at most this number."""
+"""Number of the newest files of each side to check."""
 LOOK_BYTES = 64 << 10
-"""A record that was kept stands within this distance from the begin of its log."""
+"""A kept record is within this distance from the beginning of its log."""
 READ_BYTES_MAX = 32 << 20
-"""Of all files of a side together, where several are copies of one log."""
+"""Largest number of bytes read of all files of a side, as several may be copies of one log."""
 GAP_S = 1.0
-"""Between two times that new logs are told of: where many begin at once, some of them are enough."""
+"""Pause between two reports of new logs: if many begin at once, some of them are enough."""
 ASK_S = 2.0
 ANSWER_S = 10.0
-"""A command waits for the registry for this time."""
+"""Longest wait of a command for the registry."""
 
 Keep = Callable[[Sequence[c.Sample]], Awaitable["tuple[c.Sample, ...] | Refusal"]]
-"""Keeps samples; the answer is all that are kept."""
+"""Keeps samples; returns all that are kept."""
 
 log = get_logger(__name__)
 Answer = TypeVar("Answer")
@@ -64,7 +64,8 @@ Answer = TypeVar("Answer")
 async def answered(
     ask: Callable[[], Awaitable[Answer | Refusal]], stop: asyncio.Event, pause_s: float, *, patient: bool = True
 ) -> Answer | None:
-    """Asks the registry until it answers, or, not ``patient``, once; `None`: it did not, or ``stop`` came first."""
+    """Asks the registry until it answers, or only once if not ``patient``. `None` if there is no answer, or ``stop``
+    came first."""
     said = ""
     while not stop.is_set():
         answer = await ask()
@@ -86,7 +87,7 @@ class Logs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record, and what is made of it now."""
+    """A record, and what is derived from it now."""
 
     sample: c.Sample
     file: LogFile
@@ -107,7 +108,7 @@ def logs_of(settings: Settings, join: str, directories: Mapping[Side, Path]) -> 
 
 
 def compare_here(settings: Settings, base: Path, join: str, known: Sequence[c.Sample]) -> None:
-    """Compares samples with what is made of the logs on this machine, of all datacentres. Raises UsageError."""
+    """Compares samples with what is derived from the logs on this machine, of all datacentres. Raises UsageError."""
     adapter, digester = adapter_of(settings, join, base), Digester(deployment_key(settings, base), join)
     for pipeline in settings.datacentre.values():
         if pipeline.join == join and known:
@@ -116,7 +117,7 @@ def compare_here(settings: Settings, base: Path, join: str, known: Sequence[c.Sa
 
 
 async def same_samples(settings: Settings, base: Path, join: str, datacentre: str, registry: RoutedRegistry) -> None:
-    """The same, of what the registry keeps. Raises UsageError."""
+    """Like `compare_here`, for the samples in the registry. Raises UsageError."""
     known = await registry.recovery.keep_samples(join, datacentre, (), timeout=ANSWER_S)
     if isinstance(known, Refusal):
         raise PhotonError(f"the registry does not say how records were read before ({known.reason}); run this again")
@@ -128,7 +129,8 @@ async def _keeps_nothing(samples: Sequence[c.Sample]) -> tuple[c.Sample, ...]:
 
 
 class Samples:
-    """Of one join. ``begin`` before an id is asked for; ``began`` with each block, before it is worked on."""
+    """The samples of one join. Call ``begin`` before asking for an id; ``began`` for each block, before working on
+    it."""
 
     def __init__(
         self,
@@ -142,10 +144,10 @@ class Samples:
         self._keep, self._join, self._adapter, self._digester, self._logs = keep, join, adapter, digester, logs
         self._clock = clock or SystemClock()
         self._own_code = type(adapter) is not ConfiguredAdapter
-        self._next: dict[str, float] = {}  # side -> when new logs are told of again
+        self._next: dict[str, float] = {}  # side -> time of the next report of new logs
 
     async def begin(self, stop: asyncio.Event) -> bool:
-        """Compares what is kept; False if ``stop`` came first. Raises UsageError where something differs."""
+        """Compares with the kept samples. False if ``stop`` came first. Raises UsageError if something differs."""
         if not self._own_code:
             return True
         log.info("audit", request="runs the code of an adapter", join=self._join, adapter=code_of(self._adapter))
@@ -156,14 +158,14 @@ class Samples:
         return True
 
     async def keep_first(self, side: Side, stop: asyncio.Event) -> None:
-        """Keeps samples of the logs that are there, where none of this side are kept."""
+        """Keeps samples of the present logs if there are none of this side."""
         known = await self._asked((), stop) if self._own_code else None
         if known is None or any(each.side == side for each in known):
             return
         await self.keep(await asyncio.to_thread(self._first, side), stop)
 
     def began(self, side: Side, blocks: Sequence[Block]) -> list[Found]:
-        """To be kept before these blocks are worked on: a record of each log that begins with one of them."""
+        """Samples to keep before working on these blocks: a record of each log that begins with one of them."""
         if not self._own_code or not any(map(_is_begin, blocks)) or self._is_early(side):
             return []
         found = []
@@ -177,9 +179,9 @@ class Samples:
         return self._clock.monotonic() < self._next.get(side, float("-inf"))
 
     async def keep(self, found: Sequence[Found], stop: asyncio.Event, *, patient: bool = True) -> bool:
-        """Keeps these samples; unless ``patient``, returns False if the registry does not answer.
+        """Keeps these samples. Unless ``patient``, returns False if the registry does not answer.
 
-        Raises UsageError where another process made something else of one of them.
+        Raises UsageError if another process derived something else from one of them.
         """
         if not found:
             return True
@@ -195,7 +197,7 @@ class Samples:
         return await answered(lambda: self._keep(samples), stop, ASK_S, patient=patient)
 
     def compare(self, known: Sequence[c.Sample]) -> None:
-        """With what is made of the same records in the logs that are here. Raises UsageError."""
+        """Compares with what is derived from the same records in the logs here. Raises UsageError."""
         for side in SIDES:
             records = {each.record: each.log for each in known if each.side == side}
             if not records or side not in self._logs:
@@ -216,7 +218,7 @@ class Samples:
                 )
 
     def _first(self, side: Side) -> list[Found]:
-        """The first event of each log that is here."""
+        """The first event of each log here."""
         found: dict[str, Found] = {}
         for file, record in self._first_records(side, None):
             if file.path not in found and (made := self.made(side, file, record)) is not None:
@@ -224,7 +226,7 @@ class Samples:
         return list(found.values())
 
     def made(self, side: Side, file: LogFile, record: bytes) -> Found | None:
-        """None: it is no event, or cannot be read."""
+        """`None` if it is no event, or cannot be read."""
         adapter, digest = self._adapter, self._digester.digest
         event_id: bytes | None = None
         if side == "foreign":
@@ -254,7 +256,7 @@ class Samples:
         return self._digester.digest(b"\0".join((log_name(file.path).encode(), file.header, record)))
 
     def _first_records(self, side: Side, names: set[str] | None) -> Iterator[tuple[LogFile, bytes]]:
-        """Those of the logs of these names, or of all."""
+        """First records of the logs with these names, or of all."""
         adapter, (directory, patterns) = self._adapter, self._logs[side]
         primary = side == "primary"
         has_header = adapter.primary_has_header if primary else adapter.foreign_has_header
@@ -263,7 +265,7 @@ class Samples:
         try:
             files = discover(directory, compile_patterns(patterns), ProblemReporter(None), links=links)
         except (OSError, LogDirectoryError):
-            return  # what cannot be read here is told by who has to read it
+            return  # the process that has to read it reports errors
         named = [each for each in files if names is None or _name(each.path) in names]
         chosen = sorted(named, key=lambda each: each.mtime_ns)[-FILES_MAX:]
         if not chosen:
@@ -308,7 +310,7 @@ def _moment(time_ns: int) -> str:
 
 
 def _text(value: bytes) -> str:
-    """One line, cut."""
+    """The value on one line, shortened."""
     text = ascii(value[: c.SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace"))
     return text if len(value) <= c.SHOWN_BYTES_MAX else f"{text}…"
 

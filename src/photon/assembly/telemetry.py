@@ -1,4 +1,4 @@
-"""What a process sends by OTLP, from its settings: who it is, its tracer, its log lines, its metrics."""
+"""Exports a process's identity, traces, log lines and metrics by OTLP, from its settings."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 Labels = Mapping[str, str]
-"""As those that the status page adds: datacentre, service, process."""
+"""Labels like those that the status page adds: datacentre, service, process."""
 
 
 def labels_of(settings: Settings, kind: str, datacentre: str | None, member: str | None) -> Labels:
-    """Of the process that ``photon serve KIND MEMBER --datacentre DATACENTRE`` is."""
+    """Labels of the process ``photon serve KIND MEMBER --datacentre DATACENTRE``."""
     listed = [each for each in processes(settings) if each.kind == kind]
     meant = [each for each in listed if member in (each.name, None) and datacentre in (each.datacentre, None)]
     if len(meant) == 1:
@@ -40,7 +40,7 @@ def labels_of(settings: Settings, kind: str, datacentre: str | None, member: str
 
 @contextlib.asynccontextmanager
 async def exporting(settings: Settings, own: Labels) -> AsyncIterator[None]:
-    """Meanwhile this process is traced, and sends. Nothing where there is no [telemetry]. Raises UsageError."""
+    """Traces and exports this process meanwhile. Does nothing without [telemetry]. Raises UsageError."""
     table = settings.telemetry
     if table is None:
         yield
@@ -85,7 +85,7 @@ async def _measure(otlp: Otlp, table: TelemetrySettings, settings: Settings, own
             said = []
             for address, metrics in list(SERVED.items()):
                 labels = known[address].labels if address in known else own
-                if address in KINDS:  # it answers nobody
+                if address in KINDS:  # it has no address
                     labels = {**own, "service": address}
                 said.append((await metrics.families(), labels))
             otlp.metrics(metrics_of(said, clock.now_ns()))

@@ -1,8 +1,8 @@
-"""Holds the verdict *unmatched* back while a process of the datacentre works under an older file than another one.
+"""Withholds the verdict *unmatched* while a process of the datacentre works under an older file than another one.
 
 Event stores, dispatchers and joiners announce the settings that decide this verdict when they start; the registry
-says which are the newest (``idregistry/core/verdict_rules.py``). The joiner, through which each verdict goes, asks
-again every few seconds. What has its primary event is joined meanwhile.
+says which are the newest (``idregistry/core/verdict_rules.py``). The joiner, which every verdict passes through, asks
+again every few seconds. Events with a primary event are joined meanwhile.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ DIGEST_BYTES = 6  # of each setting
 ASK_S = 2.0  # between two questions
 ANSWER_S = 2.0  # until one of them is given up
 TODO = "restart each process of an older file with the newer one"
-HEARD_S = 30.0  # after that time without an answer a newer rule may be there
+HEARD_S = 30.0  # after this time without an answer there may be a newer rule
 
 log = get_logger(__name__)
 
 
 def verdict_rule(join: Join, adapter: Adapter) -> bytes:
-    """Digests of what decides whether an event is called unmatched, in the order of SETTINGS."""
+    """Digests of the settings that decide if an event is called unmatched, in the order of SETTINGS."""
     values = {
         "follow_links": sorted(map(str, adapter.primary_links)),
         "duplicates": adapter.primary_duplicates,
@@ -66,7 +66,7 @@ def named(kind: str, datacentre: str, member: str = "") -> str:
 
 
 class Unmatched:
-    """Says why a process makes no verdict *unmatched* now. ``begin`` before it works; then ``run``."""
+    """Says why a process gives no verdict *unmatched* now. Call ``begin`` before it works; then ``run``."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Unmatched:
         rule: bytes,
         others: Sequence[str] = (),
     ) -> None:
-        """``process``: its name, from ``named``; empty: none that lasts. ``others``: processes that its verdicts rest
-        on."""
+        """``process``: its name, from ``named``; empty if it has no lasting one. ``others``: processes that its
+        verdicts depend on."""
         self._registry, self._clock = registry, clock
         self._join, self._datacentre, self._process, self._rule, self._others = (
             join,
@@ -93,13 +93,13 @@ class Unmatched:
 
     @property
     def waits(self) -> str:
-        """One line; empty: it makes such verdicts."""
+        """One line; empty if it gives such verdicts."""
         if not self._waits and self._clock.monotonic() - self._heard > HEARD_S:
             return "the registry does not say which file is the newest"
         return self._waits
 
     async def begin(self, stop: asyncio.Event) -> bool:
-        """Announces the rule, as long as it takes; False if ``stop`` came first."""
+        """Announces the rule, however long that takes. False if ``stop`` came first."""
         return await answered(self._ask, stop, ASK_S) is not None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -136,7 +136,7 @@ def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[st
 
 
 def unmatched(room: Room, registry: RoutedRegistry, process: str) -> Unmatched:
-    """Of a process of the room's pipeline."""
+    """The `Unmatched` of a process in the room's pipeline."""
     pipeline, at = room.pipeline, room.datacentre
     workers = [named("dispatcher", at, worker) for worker in sorted(pipeline.dispatchers) or [""]]
     return Unmatched(

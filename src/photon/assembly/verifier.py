@@ -34,15 +34,15 @@ from photon.verifier.status import details_of, verifier_metrics
 from photon.verifier.watermark_keeper import GAP_S, WatermarkKeeper, within_ns
 
 COMMIT_S = 0.05
-"""All changes of one commit come within this, or its last ones wake the keeper of watermarks once more."""
+"""All changes of one commit come within this time; later ones wake the keeper of watermarks once more."""
 READ_BEFORE_S = 3600.0
-"""Beyond its patience: what an event may wait for joiners and the registry until its line is made."""
+"""Added to the patience: an event may wait this long for joiners and the registry before its line is made."""
 
 log = get_logger(__name__)
 
 
 def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, VerifiedPipeline]:
-    """(datacentre, where its slots lie). Raises UsageError."""
+    """(datacentre, place of its slots). Raises UsageError."""
     name, pipeline = pipeline_named(settings, datacentre)
     return name, VerifiedPipeline(base / pipeline.state, base / pipeline.output, tuple(pipeline.joiners))
 
@@ -59,9 +59,9 @@ def limits_of(settings: Settings) -> ServiceLimits:
 
 
 def _wakes(own: VerifiedPipeline, watch: Watch, woken: asyncio.Event) -> Callable[[], None]:
-    """Sets it whenever something is committed in the dispatcher's state; what is returned ends that."""
+    """Sets the event whenever something is committed in the dispatcher's state. Call the result to stop."""
     own.own.mkdir(parents=True, exist_ok=True)
-    # Not by attributes: as root, SQLite gives its files their owner whenever they are opened, to be read as well.
+    # Not by attributes: as root, SQLite sets its files' owner each time it opens them, even to read.
     watcher, loop = open_watcher(own.state, watch, log.warning, attributes=False), asyncio.get_running_loop()
     if watcher is None:
         return lambda: None
@@ -79,13 +79,13 @@ def _wakes(own: VerifiedPipeline, watch: Watch, woken: asyncio.Event) -> Callabl
             loop.add_reader(watcher.fileno(), noted)
 
     def noted() -> None:
-        """A commit is several changes, of which the last one counts: they have come a moment later."""
+        """Waits a moment: a commit is several changes, and the last one counts."""
         nonlocal later
         loop.remove_reader(watcher.fileno())
         later = loop.call_later(COMMIT_S, told)
 
     def told() -> None:
-        """Nobody looks more often than this."""
+        """Reports: nobody looks more often than this."""
         nonlocal later
         watcher.changed()
         woken.set()
@@ -99,7 +99,7 @@ def _wakes(own: VerifiedPipeline, watch: Watch, woken: asyncio.Event) -> Callabl
 
 
 async def serve_verifier(room: Room) -> None:
-    """Raises VerifierBusy when another one runs here."""
+    """Raises VerifierBusy if another one runs here."""
     settings, pipeline = room.settings, room.pipeline
     _, own = pipeline_of(settings, room.base, room.datacentre)
     tls = room.tls(Role.VERIFIER)
@@ -152,7 +152,7 @@ async def serve_verifier(room: Room) -> None:
             return {**await details_of(disk, own), **watermarks.details()}
 
         async def ready() -> None:
-            # Once it has the locks: a second one says what is the matter.
+            # Only once it has the locks: a second verifier says what is wrong.
             metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space, put_costs], details)
             await closing.enter_async_context(room.answering("verifier", pipeline.verifier, metrics, tls))
             log.info("verifier serves", datacentre=room.datacentre, join=pipeline.join, slots=str(own.slots))
