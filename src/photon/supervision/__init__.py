@@ -1,1 +1,1 @@
-"""The processes of a deployment on one machine: started, watched, restarted, ended."""
+"""Runs the processes of a deployment on one machine: starts, watches, restarts and ends them."""

@@ -1,8 +1,9 @@
-"""What runs a deployment in containers, made of its deployment file alone: docker-compose.yml, the gateway's routes.
+"""Makes docker-compose.yml and the gateway's routes from a deployment file alone, to run the deployment in
+containers.
 
-A service is named after the host of its address. Each is on its own region's network; names of services elsewhere are
-the gateway's there, which forwards to ``host.region``. Each certificate and each directory has a volume of its own.
-Pure.
+A service is named after the host of its address. Each is on its own region's network; there, names of services in
+other regions lead to the gateway, which forwards to ``host.region``. Each certificate and each directory has its own
+volume. Pure.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from photon.supervision.services import ETC, MEMORY, MOUNTS, PORTS, Service, dir
 from photon.supervision.services import problems as common_problems
 
 WEIGHTS = {"registry": 4096, "wan": 4096, "status": 256}
-"""Shares of a processor when there is not enough for all; others have 1024, what is no part of Photon 128."""
+"""CPU shares when there is not enough for all; other processes have 1024, services that are not Photon's 128."""
 _MADE = ("certs", "generator", "prometheus", "alertmanager", "alerts", "grafana")
 _MADE_EACH = ("joiner", "operator", "hbase", "hbase-init")  # with the datacentre's name
 DONE, STARTED = "service_completed_successfully", "service_started"
 
 IMAGE = f"photon-join:{__version__}"
-"""Built here: no registry has an image of this name. ``photon`` is another project's at Docker Hub."""
+"""Built locally: no registry has an image of this name. ``photon`` at Docker Hub is another project's."""
 HBASE_IMAGE, PROMETHEUS_IMAGE = (f"photon-join-{name}:{__version__}" for name in ("hbase", "prometheus"))
 _PULL = "${PHOTON_PULL:-never}"
 
@@ -72,15 +73,15 @@ x-health: &health {{interval: 120s, timeout: 30s, retries: 2, start_period: 600s
 
 
 class NotForContainers(UsageError):
-    """A deployment that nothing for containers can be made of. One line: key, and what would be right."""
+    """A deployment that cannot run in containers. One line: key, and what would be right."""
 
 
 class _Alias(str):
-    """Of an anchor of HEAD."""
+    """Refers to an anchor of HEAD."""
 
 
 class Containers:
-    """A checked deployment. ``file``: the deployment file, seen from the compose file, which is ``name``."""
+    """A checked deployment. ``file``: the deployment file's path relative to the compose file ``name``."""
 
     def __init__(self, settings: Settings, file: str, name: str = "docker-compose.yml") -> None:
         """Raises NotForContainers."""
@@ -94,7 +95,7 @@ class Containers:
             raise NotForContainers(f"{file}: {problem}")
         outside = [region for region in self.regions if region not in map(settings.region, settings.datacentre)]
         self._watching = (outside or self.regions)[0]
-        """The region of what watches: it loses its own view with no datacentre, if there is such a region."""
+        """The region of monitoring: one that is lost with no datacentre, if there is such a region."""
         taken: dict[str, Route] = {}
         for route in self.routes():
             if (other := taken.setdefault(route.listen, route)) != route:
@@ -105,7 +106,8 @@ class Containers:
 
     # -- between regions ----------------------------------------------------------------------------------------
     def routes(self) -> list[Route]:
-        """From each region to what is called in the others, and from where it is watched to the status pages."""
+        """From each region to the services it calls in the others, and from the monitoring's region to the status
+        pages."""
         joining = {self._settings.region(datacentre) for datacentre in self._settings.datacentre}
         called = [
             (source, each)
@@ -224,8 +226,8 @@ class Containers:
         )  # fmt: skip
 
     def _hbase(self, datacentre: str) -> dict[str, Any]:
-        """For the file map, with the profile. Whoever reaches its Thrift servers may do anything: a network of its
-        own, with the event store alone."""
+        """HBase for the file map, with the profile. Its Thrift servers allow everything, so it has its own network,
+        shared only with the event store."""
         image = {
             "<<": _Alias("hardened"), "profiles": ["hbase"], "image": f"${{PHOTON_HBASE_IMAGE:-{HBASE_IMAGE}}}",
             "pull_policy": _PULL, "build": {"<<": _Alias("build"), "target": "hbase"},
@@ -261,7 +263,8 @@ class Containers:
         }  # fmt: skip
 
     def _operator(self, datacentre: str) -> dict[str, Any]:
-        """On demand. Its datacentre's volumes are where the file says, the outputs of the others elsewhere."""
+        """Started on demand. It sees its datacentre's volumes where the file says, the outputs of others
+        elsewhere."""
         others = [each for each in self._settings.datacentre if each != datacentre]
         places = {each: "/elsewhere" if len(others) == 1 else f"/elsewhere/{each}" for each in others}
         moved = {f"PHOTON_SET_datacentre__{each}__{what}": f"{place}/{what}"
@@ -279,7 +282,7 @@ class Containers:
         }  # fmt: skip
 
     def _monitoring(self) -> dict[str, Any]:
-        """With the profile."""
+        """Monitoring, with the profile."""
 
         def of(image: str, *volumes: str, **more: Any) -> dict[str, Any]:
             return {"<<": _Alias("hardened"), "profiles": ["monitoring"], "image": image,
@@ -326,7 +329,7 @@ def _service(each: Process) -> str:
 
 
 def _on(each: Process) -> dict[str, Any]:
-    """Its region's network, under the name that the gateway calls, and the file's where that is another."""
+    """Its region's network, under the name that the gateway calls, and the file's name if that differs."""
     host, _ = host_and_port(each.address or "")
     names = [host] if host != _service(each) else []
     names += [f"{host}.{each.region}"] if each.kind in ("registry", "copies", "status") else []
@@ -338,7 +341,7 @@ def _health(address: str) -> dict[str, Any]:
 
 
 def _variables(into: str) -> tuple[str, ...]:
-    """What a sink takes of the environment, and so of that of ``docker compose``."""
+    """Environment variables that a sink takes, and so ``docker compose`` too."""
     if into.startswith("s3:"):
         words = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "ENDPOINT_URL")
         return tuple(f"AWS_{word}" for word in words)
@@ -352,7 +355,7 @@ def _variable(name: str) -> str:
 
 
 def _problems(settings: Settings) -> Iterator[str]:
-    """What cannot be in containers: key, value, what would be right."""
+    """Settings that cannot be in containers: key, value, what would be right."""
     if len(regions(settings)) > 1 and settings.wan is None:
         yield 'wan: is missing, and there are several regions; add [wan] with control = "wan:7000"'
     for name, replica in settings.registry.replicas.items():
@@ -375,7 +378,7 @@ WIDTH = 118
 
 
 def yaml_lines(table: Mapping[str, Any], indent: int = 0) -> Iterator[str]:
-    """Lines. Below a service's name, what fits on a line stays on one."""
+    """YAML lines. Below a service's name, a value that fits on a line stays on one."""
     pad = " " * indent
     for key, value in table.items():
         line = f"{pad}{key}: {_flow(value)}".rstrip()

@@ -27,18 +27,18 @@ REQUEST_BYTES = 64 << 10
 REPLY_BYTES = 16 << 20
 CONNECTIONS_MAX = 16
 PATIENCE_S_MAX = 3600.0
-IDLE_S = 30.0  # a connection that asks nothing for this long is closed
+IDLE_S = 30.0  # a connection idle for this long is closed
 
 Action = Literal["ps", "down", "restart", "kill", "hold", "release", "pause", "resume", "reload"]
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a changed deployment file means for the processes: names."""
+    """Effects of a changed deployment file on the processes, by name."""
 
     started: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()  # they run on as they are; their next start is by the new file
-    keys: tuple[str, ...] = ()  # of the deployment file, whose values have changed
+    changed: tuple[str, ...] = ()  # they keep running; their next start uses the new file
+    keys: tuple[str, ...] = ()  # keys of the deployment file with changed values
 
 
 class Request(
@@ -50,21 +50,21 @@ class Request(
     tag_field="version",
     tag=1,
 ):
-    """What to do, to which processes: those named and those of a datacentre."""
+    """The action, and its processes: those named and those of a datacentre."""
 
     do: Action
     names: tuple[str, ...] = ()
     datacentre: str | None = None
-    hold: bool = False  # with kill: stay down until release
+    hold: bool = False  # with kill: the process stays down until release
     dry_run: bool = False  # with reload: only say what would change
     patience_s: Annotated[float, msgspec.Meta(gt=0.0, le=PATIENCE_S_MAX)] | None = None
-    """With hold: from SIGTERM to SIGKILL, instead of the usual time."""
+    """With hold: seconds from SIGTERM to SIGKILL, instead of the usual time."""
     environment: dict[str, str] | None = None
-    """With restart: variables besides those of ``photon up`` from then on; None: as they were."""
+    """With restart: variables besides those of ``photon up`` from then on. `None` keeps the previous ones."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``error``: one line, nothing was done. ``services``: of all processes, after what was asked."""
+    """``error``: one line; then nothing was done. ``services``: all processes after the action."""
 
     error: str = ""
     pid: int = 0  # process id of ``photon up``
@@ -73,16 +73,16 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ControlFailed(PhotonError):
-    """The running ``photon up`` could not do it, or does not answer."""
+    """The running ``photon up`` failed to do it, or does not answer."""
 
 
 class NobodyListens(PhotonError):
-    """No ``photon up`` runs there, or it has not come so far."""
+    """No ``photon up`` runs there, or it is still starting."""
 
 
 @contextlib.contextmanager
 def _short_name(run: Path) -> Iterator[str]:
-    """A name for the socket that is short wherever it lies: the address of a Unix socket has 108 bytes."""
+    """A short name for the socket, wherever it is: the address of a Unix socket has 108 bytes."""
     directory = os.open(run, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{SOCKET_NAME}"
@@ -174,7 +174,7 @@ class ControlServer:
         down: Callable[[], None],
         reload: Callable[[bool], Awaitable[Changes]] | None = None,
     ) -> None:
-        """``reload(dry_run)`` raises PhotonError when the file cannot be taken up; nothing has changed then."""
+        """``reload(dry_run)`` raises PhotonError if the file cannot be used; nothing has changed then."""
         self._reload = reload
         self._run = run
         self._supervisor = supervisor
@@ -183,11 +183,11 @@ class ControlServer:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Takes the place of a socket that a killed process left."""
+        """Replaces a socket that a killed process left."""
         (self._run / SOCKET_NAME).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            os.fchmod(listening.fileno(), 0o600)  # before bind: never open to others, not for an instant
+            os.fchmod(listening.fileno(), 0o600)  # before bind: others can never open it, not for an instant
             with _short_name(self._run) as name:
                 listening.bind(name)
             listening.setblocking(False)
@@ -197,7 +197,7 @@ class ControlServer:
             raise
 
     async def close(self) -> None:
-        """Answers what was asked, then is gone."""
+        """Answers pending requests, then closes."""
         if self._server is not None:
             self._server.close()
         for task in self._connections:

@@ -1,4 +1,4 @@
-"""From a deployment file to the processes that it means, for one machine. Pure."""
+"""Derives the processes of one machine from a deployment file. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from photon.supervision.supervisor import Service
 
 
 def changed_keys(before: Settings, after: Settings) -> list[str]:
-    """``a.b.c`` of each value that differs, is new or is left out."""
+    """``a.b.c`` of each value that differs, is new or is gone."""
     then, now = (_flat(msgspec.to_builtins(each, enc_hook=float)) for each in (before, after))
     return sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
 
@@ -37,12 +37,12 @@ _OF_OTHERS: Mapping[str, Collection[str]] = {
     "joiners": ("relay", PIPELINE),
     "region": ("registry",),
 }
-"""Keys of [datacentre.NAME] -> kinds of processes that read them of datacentres that are not their own."""
+"""Keys of [datacentre.NAME] -> kinds of processes of other datacentres that read them."""
 
 
 def reads(service: Service, keys: Iterable[str]) -> bool:
-    """Whether a process has read one of these at its start. Of a table [datacentre.NAME] it is that datacentre's
-    processes, the pages of all and those in ``_OF_OTHERS``, of [wan] the proxy, of all others every process but the
+    """True if a process read one of these keys at its start. A table [datacentre.NAME] is read by that datacentre's
+    processes, all status pages and those in ``_OF_OTHERS``; [wan] by the proxy; any other by all processes but the
     proxy."""
     kind = service.name.partition(" ")[0]
     for key in keys:
@@ -66,7 +66,7 @@ class Deployment:
     settings: Settings
     run: Path  # directory for the processes' logs and the routes of the proxy
     routes: tuple[Route, ...] = ()
-    tls: Tls | None = None  # what the operator shows who asks the processes how they are; None means plain text
+    tls: Tls | None = None  # the operator's certificate for health checks; None means plain text
 
     @property
     def routes_file(self) -> Path:
@@ -77,7 +77,7 @@ class Deployment:
         return [service for stage in self.stages() for service in stage]
 
     def stages(self) -> list[list[Service]]:
-        """Each stage needs those before it; they are stopped in the reverse order."""
+        """Each stage needs those before it; they stop in reverse order."""
         return [[self._service(process) for process in stage] for stage in stages(self.settings)]
 
     def _service(self, process: Process) -> Service:
@@ -89,7 +89,7 @@ class Deployment:
         return Service(process.label, command, log, address, health, process.datacentre, to)
 
     def _command(self, process: Process) -> Iterator[str]:
-        """Those that read the deployment file get the proxy's ports in place of addresses in other regions."""
+        """Processes that read the deployment file get the proxy's ports instead of addresses in other regions."""
         wan, tls = self.settings.wan, self.settings.tls
         if process.kind == "wan" and wan is not None:
             yield from ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)

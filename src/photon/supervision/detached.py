@@ -1,4 +1,4 @@
-"""What another process does with a run: ``photon up --detach``, ``status processes``, ``down``. Blocking."""
+"""Acts on a run from another process: ``photon up --detach``, ``status processes``, ``down``. Blocking."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 from photon.supervision.up import LOGS
 
 POLL_S = 0.1
-BETWEEN_S = 5.0  # how long one that has the lock and no socket, starting or ending, is waited for
+BETWEEN_S = 5.0  # longest wait for one with the lock and no socket: it starts or ends
 
 
 class UpFailed(PhotonError):
-    """The background process ended, or not all is up in time."""
+    """The background process ended, or did not bring all processes up in time."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class Launched:
     since: int  # offset in its log at which this run began
 
     def check(self) -> None:
-        """Raises UpFailed once it has ended, with what it said last."""
+        """Raises UpFailed with its last line if it has ended."""
         if (code := self.process.poll()) is not None:
             said = last_said(self.log, self.since) or f"photon up ended with exit code {code}, see {self.log}"
             raise UpFailed(said, code or 1)
@@ -68,7 +68,7 @@ def start_detached(
 ) -> list[ServiceState]:
     """Starts ``photon ARGUMENTS`` in the background and waits until all its processes are up.
 
-    ``say`` hears of processes that fail meanwhile. Raises UpFailed, RunBusy, ControlFailed.
+    ``say`` is told of processes that fail meanwhile. Raises UpFailed, RunBusy, ControlFailed.
     """
     launched = launch(run, arguments)
     deadline = time.monotonic() + timeout
@@ -99,7 +99,7 @@ def _states(run: Path) -> list[ServiceState]:
 
 
 def ask_patiently(run: Path, request: Request, timeout: float = 10.0) -> Reply:
-    """As ``ask``, but one that is just starting or ending is waited for. Raises NobodyListens, ControlFailed."""
+    """Like ``ask``, but waits for a ``photon up`` that is starting or ending. Raises NobodyListens, ControlFailed."""
     deadline = time.monotonic() + BETWEEN_S
     while True:
         try:
@@ -113,7 +113,7 @@ def ask_patiently(run: Path, request: Request, timeout: float = 10.0) -> Reply:
 
 
 def running(run: Path) -> list[str]:
-    """What ``stop_detached`` would end. Raises ControlFailed."""
+    """Names of what ``stop_detached`` would end. Raises ControlFailed."""
     try:
         return [state.name for state in ask_patiently(run, Request(do="ps")).services]
     except NobodyListens:
@@ -121,9 +121,9 @@ def running(run: Path) -> list[str]:
 
 
 def stop_detached(run: Path, timeout: float) -> list[str]:
-    """Ends a run and waits until nothing of it is left; also what a killed ``photon up`` left.
+    """Ends a run, or what a killed ``photon up`` left, and waits until nothing of it is left.
 
-    Returns the names of the processes that were ended; empty when nothing ran. Raises ControlFailed.
+    Returns the names of the ended processes; empty if nothing ran. Raises ControlFailed.
     """
     try:
         reply = ask_patiently(run, Request(do="down"))

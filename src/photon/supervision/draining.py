@@ -1,4 +1,4 @@
-"""Whether a joiner may be taken out of a running deployment, and which dispatchers are meant. Pure."""
+"""Checks if a joiner may leave a running deployment, and which dispatchers are meant. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from photon.supervision.states import ServiceState
 
 JOINER, DISPATCHER = "joiner", "dispatcher"
 PATIENCE_S = 60.0
-"""A joiner has so long to answer and to write what it holds; it gives up by itself before (EngineLimits)."""
+"""Time for a joiner to answer and to write what it holds; it gives up earlier by itself (EngineLimits)."""
 
 
 class DrainRefused(PhotonError):
-    """It would leave a datacentre without a joiner. One line."""
+    """The drain would leave a datacentre without a joiner. One line."""
 
 
 def kind_of(state: ServiceState) -> str:
-    """``joiner`` of ``joiner east-1``."""
+    """``joiner`` for ``joiner east-1``."""
     return state.name.partition(" ")[0]
 
 
@@ -33,7 +33,7 @@ def joiner_named(states: Sequence[ServiceState], name: str) -> ServiceState:
 
 
 def check_drain(states: Sequence[ServiceState], joiner: ServiceState, *, last: bool) -> None:
-    """Raises DrainRefused when no other joiner of its datacentre is up, unless ``last``."""
+    """Raises DrainRefused if no other joiner of its datacentre is up, unless ``last``."""
     own = joiner.datacentre
     others = [state for state in states if kind_of(state) == JOINER and state.name != joiner.name]
     if last or joiner.state == "held" or any(each.state == "up" and each.datacentre == own for each in others):

@@ -1,15 +1,15 @@
-"""Whether a process answers its health service, and whether one that does not hangs.
+"""Checks if a process answers its health service, and if a silent process hangs.
 
-An answer is the heartbeat of a process's loop: the loop itself gives it. On a machine that has more to run than it
-can, a healthy process answers late, and so does the one who asks; to kill it then costs a restart, which makes the
-machine slower still. So silence is judged by what the process could have done meanwhile. Time in which one of its
-threads was ready to run and another process had the processor is *starved*, and so is time in which the supervisor
-was; only the rest counts. What is left over is a process that
+An answer is the heartbeat of a process's event loop, because the loop itself gives it. On an overloaded machine a
+healthy process answers late, and so does the supervisor; killing the process then costs a restart, which slows the
+machine further. So silence is judged by what the process could have done meanwhile. Time in which one of its threads
+was ready to run but another process had the processor is *starved*, and so is time in which the supervisor was; only
+the rest counts. Then a process that
 
-- stands still: it waits for something that does not come, or was stopped (SIGSTOP) by someone other than its
-  supervisor: it is found after the limit,
-- spins: it used so much time of a processor without giving an answer,
-- does anything at all, and has not answered for many times the limit: there is a bound that no load moves.
+- stands still, because it waits for something that does not come, or was stopped (SIGSTOP) by someone other than its
+  supervisor, is found after the limit,
+- spins is found once it has used that much processor time without giving an answer,
+- does anything else is found after many times the limit, regardless of load.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from typing import NamedTuple
 from photon.config.rpc import serves
 from photon.config.tls import Towards, open_channel
 
-STARVED_TIMES = 40.0  # silent for this many times the limit, a process is taken to hang however little it could run
-UNKNOWN_TIMES = 4.0  # the limit is this many times as long where the kernel does not say how much a process could run
+STARVED_TIMES = 40.0  # a process silent for this many times the limit hangs, however little it ran
+UNKNOWN_TIMES = 4.0  # factor for the limit if the kernel does not say how much a process could run
 _LISTEN = "0A"  # the state of a listening socket in the kernel's table
 
 
 class Health(enum.Enum):
     SERVING = "serving"
     NOT_SERVING = "not serving"
-    """It answers, so it does not hang: a registry replica without a majority says so for as long as that lasts."""
+    """It answers, so it does not hang: a registry replica without a majority stays in this state."""
     SILENT = "silent"
 
 
 async def ask_health(address: str, name: str, timeout: float, to: Towards | None = None) -> Health:
-    """Asks a process's gRPC health service once. ``to`` None: plain text."""
+    """Asks a process's gRPC health service once. ``to``: `None` means plain text."""
     async with open_channel(address, to=to) as channel:
         answer = await serves(channel, name, timeout)
     if answer is None:
@@ -46,8 +46,8 @@ async def ask_health(address: str, name: str, timeout: float, to: Towards | None
 
 
 def listens(pid: int, address: str) -> bool:
-    """Whether it is this process that listens at host:port. Another one there would answer in its place, while this
-    one is about to end because the port is in use. True where that is not to be known."""
+    """True if this process listens at host:port, or if that is unknown. Otherwise another process would answer in its
+    place, while this one is about to end because the port is in use."""
     port = address.rpartition(":")[2]
     if not port.isdigit():
         return True
@@ -61,7 +61,7 @@ def listens(pid: int, address: str) -> bool:
             }
             known = True
     if not known:
-        return not os.path.exists("/proc/self/net/tcp")  # of a process that has just ended it is not told
+        return not os.path.exists("/proc/self/net/tcp")  # unknown for a process that has just ended
     return any(name in sockets for name in _sockets(pid))
 
 
@@ -77,20 +77,20 @@ def _sockets(pid: int) -> list[str]:
 
 
 class Turn(NamedTuple):
-    """What the scheduler says of one thread."""
+    """The scheduler's times of one thread."""
 
     ran_ns: int
-    waited_ns: int  # ready to run, up to the last time that it was let: a wait that still lasts is not in it
-    ready: bool  # running now, or waiting to
+    waited_ns: int  # total wait to run, without a wait that still lasts
+    ready: bool  # running now, or waiting to run
 
 
 Turns = Mapping[int, Turn]  # scheduler times of all threads of a process at one moment, by their ids
 
 
 def turns_of(pid: int) -> Turns | None:
-    """Asks the kernel. None: it does not say (no /proc, or one without schedstat), or the process is gone."""
+    """Asks the kernel. `None` if it does not say (no /proc, or one without schedstat), or the process is gone."""
     found: dict[int, Turn] = {}
-    own = pid == os.getpid()  # who looks runs just now, which says nothing of the time before
+    own = pid == os.getpid()  # we run just now, which says nothing of the time before
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has just ended
@@ -102,8 +102,8 @@ def turns_of(pid: int) -> Turns | None:
 
 
 def used_s(before: Turns, after: Turns, passed_s: float) -> tuple[float, float]:
-    """Of ``passed_s`` between two looks at a process: how long its busiest thread ran, and how long the one that was
-    kept from running most had to wait."""
+    """Of ``passed_s`` between two looks at a process: how long its busiest thread ran, and the longest wait of a
+    thread to run."""
     ran_s = waited_s = 0.0
     for thread, now in after.items():
         if (then := before.get(thread)) is not None:
@@ -119,23 +119,23 @@ class Answers:
 
     def __init__(self) -> None:
         self.last: Health | None = None
-        self.was_up = False  # it served once; only then can it be said to hang
+        self.was_up = False  # it served once; only then can it hang
         self.silent_s = 0.0
-        self.ran_s = 0.0  # how long its busiest thread ran in that time
-        self.starved_s = 0.0  # how long it, or the supervisor, was kept from running in that time
+        self.ran_s = 0.0  # running time of its busiest thread in that time
+        self.starved_s = 0.0  # time that it, or the supervisor, was kept from running
         self._known = True
         self._at_s: float | None = None
         self._turns: Sequence[Turns | None] = ()
 
     def heard(self, health: Health, now_s: float, gap_max_s: float, turns: Sequence[Turns | None] = ()) -> None:
-        """Counts the time between two checks as silent only up to ``gap_max_s``: when the one who asks was itself
-        stopped for a while, that says nothing of the one who is asked. ``turns``: of the process and of the one who
-        asks, while it is silent; None: the kernel does not say."""
+        """Counts the time between two checks as silent only up to ``gap_max_s``: if the supervisor itself was stopped
+        for a while, that says nothing of the process. ``turns``: of the process and of the supervisor, while the
+        process is silent; `None` if the kernel does not say."""
         if health is not Health.SILENT or not self.was_up:
             self.silent_s = self.ran_s = self.starved_s = 0.0
             self._known, self._turns = True, ()
         elif self._at_s is not None:
-            # How much it could run is known from the first look without an answer on, and so its silence counts.
+            # Its running time is known from the first look without an answer on, so silence counts from there.
             passed_s = 0.0 if turns and not self._turns else min(now_s - self._at_s, gap_max_s)
             self.silent_s += passed_s
             self._starved(passed_s, turns)
@@ -154,7 +154,7 @@ class Answers:
         self._turns = turns
 
     def hangs(self, limit_s: float) -> bool:
-        """It had ``limit_s`` to answer in which it could run, or has been silent for far longer."""
+        """True if it could run for ``limit_s`` without answering, or has been silent for far longer."""
         own_s = self.silent_s - self.starved_s
         return own_s > limit_s * (1.0 if self._known else UNKNOWN_TIMES) or self.silent_s > limit_s * STARVED_TIMES
 
@@ -168,6 +168,6 @@ class Answers:
         )
 
     def excused(self) -> None:
-        """Its silence was wanted (paused); counting restarts."""
+        """Forgives wanted silence (a pause); counting restarts."""
         self.silent_s = self.ran_s = self.starved_s = 0.0
         self._known, self._at_s, self._turns = True, None, ()

@@ -1,7 +1,7 @@
-"""The values of the chart ``deploy/helm/photon``, made of a deployment file: who runs, who calls whom. Pure.
+"""Makes the values of the chart ``deploy/helm/photon`` from a deployment file: what runs, and who calls whom. Pure.
 
-A service is a Service of Kubernetes, named after the first word of the host of its address, and leads to one pod;
-which ports are open to whom is read off the table of rights. The chart says how pods are run.
+A service is a Service of Kubernetes, named after the first word of the host of its address, and leads to one pod; the
+table of rights decides which ports are open to whom. The chart says how pods are run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY_FILE, CERTIFICATES = "/key/key", "/certs"
 _LABEL = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 _EVERYWHERE = ("photon.v1.Metrics", "photon.v1.Explain")
 _MORE = {"registry": ("photon.v1.RegistryOperator", "photon.v1.RaftPeer", "photon.v1.Timestamps")}
-"""Services of gRPC that a kind of process has besides the one under which it reports its health."""
+"""gRPC services of a kind of process besides the one that reports its health."""
 
 HEAD = """\
 # Made of {file} by: photon up {file} --helm {name}
@@ -33,8 +33,8 @@ HEAD = """\
 
 
 def values(settings: Settings, file: str, text: str, name: str, read: Callable[[str], str]) -> str:
-    """The text of the values. ``file``: the deployment file, seen from the values, whose ``name`` this is; ``text``:
-    what it says; ``read``: a file beside it. Raises NotForContainers, and what ``read`` does."""
+    """The text of the values. ``file``: the deployment file's path relative to the values file ``name``; ``text``:
+    its content; ``read``: reads a file next to it. Raises NotForContainers, and what ``read`` does."""
     problem = next(_problems(settings), None)
     if problem is not None:
         raise NotForContainers(f"{file}: {problem}")
@@ -58,7 +58,7 @@ def values(settings: Settings, file: str, text: str, name: str, read: Callable[[
 
 
 def callers(kind: str) -> list[dict[str, Any]]:
-    """Roles that may call a kind of process; ``here``: only one of their own datacentre."""
+    """Roles that may call a kind of process; ``here``: only those of the same datacentre."""
     here: dict[str, bool] = {}
     for method, rights in RIGHTS.items():
         if method[1:].partition("/")[0] in (KINDS[kind].health, *_MORE.get(kind, ()), *_EVERYWHERE):
@@ -83,14 +83,14 @@ def _made(settings: Settings, each: Service, config: str) -> dict[str, Any]:
 
 
 def _mounts(settings: Settings, kind: str, datacentre: str) -> list[str]:
-    """Without logs where they are elsewhere."""
+    """Leaves out the logs if they are elsewhere."""
     pipeline = settings.datacentre.get(datacentre)
     local = pipeline is not None and not ("://" in pipeline.primary and "://" in pipeline.foreign)
     return [each for each in MOUNTS[kind] if each != "logs" or local]
 
 
 def _problems(settings: Settings) -> Iterator[str]:
-    """What the chart cannot run: key, value, what would be right."""
+    """Settings that the chart cannot run: key, value, what would be right."""
     if settings.wan is not None:
         yield "wan: stands for the network between regions, which the clusters have themselves; leave it out"
     yield from directory("key_file", settings.key_file, KEY_FILE)

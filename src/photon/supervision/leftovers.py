@@ -1,8 +1,8 @@
-"""Processes of a supervisor that was killed: they end by themselves, and one that hangs is ended here.
+"""Processes of a killed supervisor: they end by themselves, and this module ends one that hangs.
 
-A process is known by its pid, the time of its start and the boot of the machine, so that no other one is ever
-signalled. Written at each start; one that was started in the instant before its supervisor was killed may be missing,
-and it does not hang yet.
+A process is identified by its pid, its start time and the machine's boot, so that no other process is ever signalled.
+The file is written at each start; a process started in the instant before its supervisor was killed may be missing,
+and does not hang yet.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def remember(run: Path, pids: Mapping[str, int]) -> None:
     data = msgspec.json.encode(_File(_boot(), processes))
     temporary = run / (FILE_NAME + ".tmp")
     temporary.write_bytes(data)
-    os.replace(temporary, run / FILE_NAME)  # not synced: after a power cut no process is left
+    os.replace(temporary, run / FILE_NAME)  # no fsync: after a power cut no process is left
 
 
 def forget(run: Path) -> None:
@@ -50,7 +50,7 @@ def forget(run: Path) -> None:
 
 
 def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
-    """Ends what is left of a run whose supervisor is dead, and waits for it. Returns ``name (pid n)`` of each."""
+    """Ends what a dead supervisor's run left, and waits for it. Returns ``name (pid n)`` of each."""
     with contextlib.ExitStack() as stack:
         left = []
         for process in _remembered(run):
@@ -61,7 +61,7 @@ def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
             stack.callback(os.close, descriptor)
             if (
                 _started(process.pid) == process.started
-            ):  # the descriptor names this process, whatever the pid becomes
+            ):  # the descriptor names this process, even if the pid is reused
                 left.append((f"{process.name} (pid {process.pid})", descriptor))
         for number in (signal.SIGTERM, signal.SIGCONT):
             for _, descriptor in left:
@@ -76,13 +76,13 @@ def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
 
 
 def leftovers(run: Path) -> list[str]:
-    """What ``end_leftovers`` would end."""
+    """Names of what ``end_leftovers`` would end."""
     left = [process for process in _remembered(run) if _started(process.pid) == process.started]
     return [f"{process.name} (pid {process.pid})" for process in left]
 
 
 def _remembered(run: Path) -> list[_Process]:
-    """Empty for a file of another boot, or one that cannot be read: it was written by a process that was killed."""
+    """Empty for a file of another boot, or an unreadable one: a process that was killed wrote it."""
     try:
         file = decoded((run / FILE_NAME).read_bytes(), _File)
     except (OSError, msgspec.DecodeError):
@@ -106,7 +106,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """None when there is no such process, or it is dead already."""
+    """`None` if there is no such process, or it is already dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

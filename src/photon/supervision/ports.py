@@ -1,4 +1,4 @@
-"""Addresses of processes: ``host:port`` taken apart, and ports of this machine that nobody listens on."""
+"""Addresses of processes: splits ``host:port``, and finds free ports of this machine."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from photon.config.errors import PhotonError
 _EXAMPLE = "127.0.0.1:7101"
 PORTS = range(15_000, 30_000)
 _drawn: deque[int] = deque(maxlen=128)
-"""By this process last: maybe nobody listens on them yet, so they are drawn again after all others."""
+"""Ports drawn last by this process. They may not be in use yet, so they are drawn again only after all others."""
 
 
 class NoFreePort(PhotonError):
-    """Fewer are free than are needed."""
+    """There are fewer free ports than needed."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now. Raises NoFreePort.
+    """Free ports of 127.0.0.1. Raises NoFreePort.
 
-    Below the range from which the kernel gives ports to connections: such a one could be taken while a killed process
-    is being restarted.
+    They are below the kernel's range for connections: a port in that range could be taken while a killed process is
+    being restarted.
     """
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
@@ -48,7 +48,7 @@ def free_ports(count: int) -> list[int]:
 
 def can_listen(address: str) -> bool:
     with socket.socket() as each:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the run before may linger
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the previous run's connections may linger
         try:
             each.bind(host_and_port(address))
         except OSError:
@@ -57,7 +57,7 @@ def can_listen(address: str) -> bool:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` -> both. Raises ValueError."""
+    """Splits ``host:port`` or ``[v6]:port``. Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

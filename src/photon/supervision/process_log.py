@@ -1,9 +1,9 @@
-"""What processes write on stderr: appended to bounded files, the last line found, new lines followed.
+"""What processes write on stderr: appended to bounded files; finds the last line and follows new ones.
 
-A process holds its log open for as long as it lives, in append mode. So a log is renamed between two lives of its
-process, and copied and cut while one runs; what is written between the copy and the cut is lost, at most some lines
-of a log that grows by megabytes. A pipe through the supervisor would lose nothing, but what a process says while its
-supervisor is killed would be lost, and that is what one wants to read then.
+A process holds its log open in append mode for as long as it lives. So a log is renamed between two lives of its
+process, and copied and truncated while one runs. Lines written between the copy and the truncation are lost: at most
+a few of a log that grows by megabytes. A pipe through the supervisor would avoid that, but lose what a process says
+while its supervisor is killed, which is just what one wants to read then.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import BinaryIO
 
 import msgspec
 
-LOG_BYTES = 16 << 20  # a larger log is rotated; one old one is kept
-TAIL_BYTES = 64 << 10  # the last line is looked for in this many last bytes
+LOG_BYTES = 16 << 20  # a larger log is rotated; one old log is kept
+TAIL_BYTES = 64 << 10  # the last line is searched in this many bytes at the end
 SAID_CHARACTERS = 500
-FOLLOW_BYTES = 64 << 10  # read at once when following; what is more is left out and said so
+FOLLOW_BYTES = 64 << 10  # read at once when following; more is skipped, with a note
 OWN = "photon: "  # the beginning of the line in which a command says why it ends
 
 
@@ -27,7 +27,7 @@ def old(path: Path) -> Path:
 
 
 def open_log(path: Path, limit: int | None = None) -> BinaryIO:
-    """Opens a log for a process that is about to start; one above ``limit`` is renamed first."""
+    """Opens a log for a process that is about to start; renames one above ``limit`` first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if limit is not None and is_above(path, limit):
         os.replace(path, old(path))
@@ -35,22 +35,22 @@ def open_log(path: Path, limit: int | None = None) -> BinaryIO:
 
 
 def is_above(path: Path, limit: int) -> bool:
-    """Whether a log has grown beyond ``limit`` bytes."""
+    """True if a log has grown beyond ``limit`` bytes."""
     return path.exists() and path.stat().st_size > limit
 
 
 def cut_log(path: Path) -> None:
-    """Copies and cuts a log while its process appends to it. Raises OSError."""
+    """Copies and truncates a log while its process appends to it. Raises OSError."""
     shutil.copyfile(path, old(path))
     os.truncate(path, 0)
 
 
 def last_said(path: Path, since: int = 0) -> str:
-    """The last line that tells why a process ended, of what it wrote from byte ``since`` on; empty without one."""
+    """The last line after byte ``since`` that says why a process ended; empty if there is none."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
-            start = since if since <= size else 0  # it was cut meanwhile
+            start = since if since <= size else 0  # truncated meanwhile
             file.seek(max(start, size - TAIL_BYTES))
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError:
@@ -85,7 +85,7 @@ class LogFollower:
         try:
             with open(self._path, "rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                if size < self._at:  # rotated or cut
+                if size < self._at:  # rotated or truncated
                     self._at, self._rest = 0, b""
                 skipped = max(0, size - self._at - FOLLOW_BYTES)
                 file.seek(self._at + skipped)

@@ -1,4 +1,5 @@
-"""The routes between regions through the proxy: which are needed, on which ports, and the file that hands them to it.
+"""The routes between regions through the proxy: which are needed, on which ports, and the file that passes them to
+it.
 
 The file is a JSON list of objects with the fields of Route.
 """
@@ -22,7 +23,7 @@ ROUTES_MAX = 1024  # largest number of routes in one file; each is a listening p
 
 
 class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One port of the proxy: who in region ``source`` connects to ``listen`` reaches ``target`` in another region."""
+    """One port of the proxy: a connection to ``listen`` in region ``source`` reaches ``target`` in another region."""
 
     listen: str  # host:port
     source: str
@@ -89,15 +90,15 @@ def kept_routes(
     draw: Callable[[int], list[int]] = free_ports,
     is_free: Callable[[str], bool] | None = None,
 ) -> tuple[Route, ...]:
-    """The proxy's routes: on the ports of ``file`` as far as they are there and still free, the others newly drawn.
+    """The proxy's routes: keeps ports in ``file`` that are still free, draws the others.
 
-    ``draw(n)``: n ports that are free now; ``is_free(host:port)``. A file that cannot be read counts as none.
+    ``draw(n)``: n ports that are free now; ``is_free(host:port)``. An unreadable file counts as none.
     """
     is_free = is_free or can_listen
     old: list[Route] = []
     with contextlib.suppress(RoutesError):
         old = read_routes(file)
-    named = (address.rpartition(":")[2] for address in listening(settings))  # of a page it may be anything
+    named = (address.rpartition(":")[2] for address in listening(settings))  # a status page may have any
     taken = {int(port) for port in named if port.isdecimal()}
     kept = {_ends(r): r.listen for r in old if is_free(r.listen) and host_and_port(r.listen)[1] not in taken}
     taken |= {host_and_port(listen)[1] for listen in kept.values()}
@@ -129,7 +130,7 @@ def regions(settings: Settings) -> list[str]:
 
 
 def called_across(settings: Settings) -> list[Process]:
-    """Those that are called from other regions: replicas and keepers of copies."""
+    """Processes called from other regions: replicas and keepers of copies."""
     called = [each for each in processes(settings) if each.arguments is not None]
     return [
         *sorted((each for each in called if each.kind == "registry"), key=lambda each: each.name),

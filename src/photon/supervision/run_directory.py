@@ -1,6 +1,6 @@
-"""Where ``photon up`` keeps what belongs to a run: logs, routes of the proxy, lock, control socket.
+"""The directory of a ``photon up`` run: logs, routes of the proxy, lock, control socket.
 
-Nothing of it must survive: state lies where the deployment file says.
+Nothing in it must survive: state is where the deployment file says.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from photon.config.errors import PhotonError, UsageError
 from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS
 
 DEFAULT_NAME = ".photon-run"
-LOG_NAME = "up.log"  # what ``photon up --detach`` itself says, in ``logs``
-LOCK_WAIT_S = 1.0  # for a predecessor that is just ending, and for those that only look whether it is taken
+LOG_NAME = "up.log"  # own log of ``photon up --detach``, in ``logs``
+LOCK_WAIT_S = 1.0  # for a predecessor that is ending, and for those that only check the lock
 POLL_S = 0.05
 
 
 class RunBusy(PhotonError):
-    """A ``photon up`` lives in this run directory."""
+    """A ``photon up`` runs in this directory."""
 
 
 def run_directory(file: Path, named: Path | None) -> Path:
@@ -33,7 +33,7 @@ def run_directory(file: Path, named: Path | None) -> Path:
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Makes the directory and holds its lock; one process a directory. Raises RunBusy, UsageError."""
+    """Makes the directory and holds its lock; one process per directory. Raises RunBusy, UsageError."""
     try:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -56,7 +56,7 @@ def locked(run: Path) -> Iterator[None]:
 
 
 def is_locked(run: Path) -> bool:
-    """Whether a ``photon up`` lives there. Holds the lock for an instant itself, shared."""
+    """True if a ``photon up`` runs there. Takes the lock itself for an instant, shared."""
     try:
         descriptor = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -68,7 +68,7 @@ def is_locked(run: Path) -> bool:
 
 
 def busy(run: Path) -> RunBusy:
-    """Names who holds the lock."""
+    """The error that names the lock's holder."""
     try:
         holder = (run / LOCK_NAME).read_text(errors="replace")[:100].strip()
     except OSError:
@@ -80,7 +80,7 @@ def busy(run: Path) -> RunBusy:
 
 
 def wait_unlocked(run: Path, timeout: float) -> bool:
-    """Waits until no ``photon up`` lives there."""
+    """Waits until no ``photon up`` runs there."""
     deadline = time.monotonic() + timeout
     while is_locked(run):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The services that run a deployment in containers, whatever runs these: one list, of its deployment file alone.
+"""The services that run a deployment in containers of any kind: one list, made from its deployment file alone.
 
 A service is named after the host of its address, and is one process of Photon. Pure.
 """
@@ -14,9 +14,10 @@ from photon.fleet.processes import Process, of_datacentre, processes
 from photon.supervision.ports import host_and_port
 
 ETC = "/etc/photon"
-"""Where the directory of the deployment file is mounted: a changed file is seen there; a mounted file is not."""
+"""Where the deployment file's directory is mounted: changes show in a mounted directory, but not in a mounted
+file."""
 PORTS = {"joiner": 7040, "dispatcher": 7050}
-"""Of those that are found by discovery; each container has an address of its own."""
+"""Ports of kinds that are found by discovery; each container has its own address."""
 MEMORY = {"registry": 768, "joiner": 512, "eventstore": 512, "dispatcher": 512}
 """MB of one container; others have 384."""
 MOUNTS = {
@@ -25,7 +26,7 @@ MOUNTS = {
     "verifier": ("key", "logs", "state", "output"), "dispatcher": ("key", "logs", "state", "output"),
     "operator": ("key", "logs", "state", "output"), "sink": ("state", "output"), "compute": ("state", "output"),
 }  # fmt: skip
-"""Volumes that a kind of process needs, besides its certificate."""
+"""Volumes that a kind of process needs besides its certificate."""
 _ORDER = ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "compute", "sink", "status")
 _OF_ALL = ("registry", "compute", "sink")  # kinds that ``photon serve`` runs for no datacentre
 
@@ -34,14 +35,14 @@ _OF_ALL = ("registry", "compute", "sink")  # kinds that ``photon serve`` runs fo
 class Service:
     name: str
     process: Process
-    port: int  # where it listens
+    port: int  # listening port
 
     @property
     def kind(self) -> str:
         return self.process.kind
 
     def serve(self, config: str, *more: str) -> list[str]:
-        """Its arguments; joiners and dispatchers are those that are found by discovery."""
+        """Its arguments; joiners and dispatchers are found by discovery."""
         words = [self.process.name] if self.kind in ("cache", *_OF_ALL) else []
         words = ["auto"] if self.kind in PORTS else words
         words += [] if self.kind in _OF_ALL else ["--datacentre", self.process.datacentre]
@@ -49,7 +50,7 @@ class Service:
 
 
 def services(settings: Settings) -> Iterator[Service]:
-    """Replicas, and then datacentre by datacentre; the proxy between regions is none of them."""
+    """Replicas, then datacentre by datacentre, without the proxy between regions."""
     found = [each for each in processes(settings) if each.address is not None]
     for each in found:
         if each.kind == "registry":
@@ -70,7 +71,8 @@ def _service(each: Process) -> Service:
 
 
 def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
-    """What cannot be in containers: key, value, what would be right. ``made``: hosts that are used already."""
+    """Settings that cannot be in containers: key, value, what would be right. ``made``: hosts that are used
+    already."""
     if not settings.registry.replicas:
         yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
     for name in settings.observe:

@@ -1,4 +1,4 @@
-"""What each process of a supervisor is doing, how that looks to a person, and when one that ended is started again.
+"""The state of each of a supervisor's processes, its text for people, and the time of the next restart.
 
 Pure: exit codes, times and the random draw are arguments.
 """
@@ -11,16 +11,16 @@ from typing import Literal
 import msgspec
 
 Condition = Literal["up", "starting", "not serving", "silent", "paused", "held", "restarting", "failing", "ended"]
-"""up: healthy, or alive where it has no health service · starting: alive, not healthy yet · not serving: it was
-healthy and now says that it cannot serve · silent: it was healthy and does not answer · paused: stopped by SIGSTOP of
-an operator · held: down until an operator releases it · restarting: ended, comes again · failing: ends again and
-again by itself, is tried again · ended: for good, the supervisor stops."""
+"""up: healthy, or alive without a health service · starting: alive, not healthy yet · not serving: was healthy, now
+says that it cannot serve · silent: was healthy, does not answer · paused: stopped by an operator's SIGSTOP · held:
+down until an operator releases it · restarting: ended, will be started · failing: keeps ending by itself, is retried
+· ended: permanently, the supervisor stops."""
 USAGE_EXIT = 2
 STEADY_S = 10.0  # a process that ran this long starts its back-off from the beginning
 FAILURES_MAX = 3
-"""A process that ended with an error so often in a row will not come up by itself; exit code 2 says so at once."""
+"""A process that ended with an error this often in a row will not come up by itself; exit code 2 says so at once."""
 SHORT_LIVES_MAX = 20
-"""Nor will one that was killed so often in a row before it was steady: the machine may lack memory."""
+"""A process that was killed this often in a row before it was steady will not either: the machine may lack memory."""
 
 
 class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,14 +28,14 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     datacentre: str
     pid: int | None
     state: Condition
-    detail: str = ""  # the last line of its log, where it tells why the process is not up
-    exit_code: int | None = None  # exit code of its last end, below 0 a signal; None while it has never ended
+    detail: str = ""  # the last line of its log if that says why it is not up
+    exit_code: int | None = None  # exit code of its last end, below 0 a signal; None if it never ended
     restart_in_s: float | None = None
     uptime_s: float | None = None
     restarts: int = 0
     address: str | None = None
     variables: tuple[str, ...] = ()
-    """Names of its processes' variables besides the supervisor's own: those of an injected fault."""
+    """Names of its processes' variables besides the supervisor's own: an injected fault's."""
 
     @property
     def words(self) -> str:
@@ -58,16 +58,16 @@ def summary(states: list[ServiceState]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    waits_s: tuple[float, ...]  # wait before the n-th restart in a row; the last one from then on
+    waits_s: tuple[float, ...]  # wait before the n-th restart in a row; after that the last one
     usage_wait_s: float = 0.0  # shortest wait after an exit with code 2: a person must fix something first
-    jitter: float = 0.0  # up to this share is added, so that what failed together does not come back together
-    gives_up: bool = True  # a failing service is the end for its supervisor's owner; else it is tried for ever
+    jitter: float = 0.0  # up to this share is added, so processes that failed together restart apart
+    gives_up: bool = True  # a failing service ends the supervisor's owner; else it is retried forever
 
 
 EMBEDDED = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0))
-"""``photon join`` and the demo: a service that fails ends the command."""
+"""For ``photon join`` and the demo: a failing service ends the command."""
 LONG_RUN = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0), usage_wait_s=30.0, jitter=0.2, gives_up=False)
-"""``photon up``."""
+"""For ``photon up``."""
 
 
 class Restarts:
@@ -75,11 +75,11 @@ class Restarts:
         self._policy = policy
         self._in_a_row = 0
         self._failures = 0
-        self.failing = False  # it ends again and again by itself
+        self.failing = False  # it keeps ending by itself
 
     def ended(self, code: int | None, lived_s: float, draw: float) -> float:
-        """Seconds until the next start. ``code``: below 0 a signal, None: it could not even be started;
-        ``draw``: uniform in [0, 1)."""
+        """Seconds until the next start. ``code``: below 0 a signal; `None` if it could not even be started; ``draw``:
+        uniform in [0, 1)."""
         policy = self._policy
         steady = lived_s > STEADY_S
         self._in_a_row = 0 if steady else self._in_a_row + 1
@@ -91,10 +91,10 @@ class Restarts:
         return wait * (1.0 + policy.jitter * draw)
 
     def ended_by_operator(self) -> float:
-        """Seconds until the next start of one that was told to end: nothing is wrong with it."""
+        """Seconds until the next start after an operator ended it: nothing is wrong with it."""
         return self._policy.waits_s[0]
 
     def came_up(self) -> None:
-        """It is healthy, so whatever it failed at is over; the waits go on growing until it is steady."""
+        """It is healthy, so its failure is over; the waits keep growing until it is steady."""
         self._failures = 0
         self.failing = False

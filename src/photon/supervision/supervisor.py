@@ -1,7 +1,7 @@
 """Runs service processes on one machine: starts them, waits until they are healthy, restarts them with back-off.
 
-A child watches its standard input and ends when it closes, so that no child outlives a supervisor that was killed.
-Only processes started here are ever signalled, by their pid.
+A child watches its standard input and ends when that closes, so that no child outlives a killed supervisor. Only
+processes started here are ever signalled, by their pid.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from photon.supervision.process_log import cut_log, is_above, last_said, open_lo
 from photon.supervision.states import EMBEDDED, Condition, RestartPolicy, Restarts, ServiceState
 from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 
-STOP_S = 30.0  # between SIGTERM and SIGKILL, not counting the time in which a process is kept from running;
+STOP_S = 30.0  # between SIGTERM and SIGKILL, without time in which a process is kept from running;
 STOP_TIMES = 6.0  # but no more than this many times that
 CHECK_TIMEOUT_S = 1.0
 ASK_MOST_S = 30.0
-"""Who is silent is given longer for its next answer, up to this: on a busy machine a second is too short for any."""
+"""The timeout of a silent process grows up to this: on a busy machine a second is too short for any."""
 CHECK_GAPS = 3.0
-"""Of the time between two checks so many intervals and a time-out count as silence; more means that the supervisor
-itself stood still."""
+"""Silence between two checks counts up to this many intervals plus a time-out; more means that the supervisor itself
+stood still."""
 
 
 class ServiceFailed(PhotonError):
@@ -48,19 +48,19 @@ class Service:
     log: Path
     address: str | None = None  # host:port of its gRPC health service; None means it has none
     health: str = ""  # the name that it reports its health under
-    datacentre: str = ""  # the datacentre with which it is lost; empty: none
-    to: Towards | None = None  # how its health is asked for; None means in plain text
+    datacentre: str = ""  # the datacentre with which it is lost; empty for none
+    to: Towards | None = None  # how to ask for its health; None means plain text
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What a supervisor does with running processes besides restarting those that end."""
+    """A supervisor's actions on running processes besides restarting ended ones."""
 
     every_s: float = 1.0
     unhealthy_s: float | None = 30.0
-    """One that was healthy and has not answered for so long, though it could run (``health``), is killed and started
-    again; None: never. No two within this time: where many are silent at once the machine is at its limit, and many
-    starts would keep it there."""
+    """A process that was healthy and has not answered for this time, though it could run (``health``), is killed and
+    restarted. `None` means never. Kills at most one in this time: when many are silent at once the machine is at its
+    limit, and many starts would keep it there."""
     log_bytes: int | None = None  # a larger log is rotated; None means never
 
 
@@ -68,31 +68,31 @@ class Watching:
 class _Running:
     service: Service
     restarts: Restarts
-    next: Service | None = None  # what its next process will be, if that differs
+    next: Service | None = None  # definition of its next process, if that differs
     process: Child | None = None
     task: asyncio.Task[None] | None = None
     spawn: asyncio.Task[None] | None = None
     check: asyncio.Task[None] | None = None
-    """The health check under way; a silent process is given longer than others."""
+    """The pending health check; a silent process is given longer than others."""
     starts: int = 0
-    free: asyncio.Event = field(default_factory=asyncio.Event)  # clear while it is held down
-    soon: asyncio.Event = field(default_factory=asyncio.Event)  # set: no more waiting for the restart
-    told: bool = False  # its present process was told to end by an operator
+    free: asyncio.Event = field(default_factory=asyncio.Event)  # cleared while it is held
+    soon: asyncio.Event = field(default_factory=asyncio.Event)  # set to restart it now
+    told: bool = False  # an operator told its current process to end
     paused: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)  # variables besides the supervisor's own
     since_s: float = 0.0
-    log_from: int = 0  # what its present process says begins at this byte of its log
+    log_from: int = 0  # offset in its log of the current process's output
     answers: Answers = field(default_factory=Answers)
     restart_at_s: float | None = None
     code: int | None = None  # the exit code of its last end
     problem: str = ""  # why it could not be started
-    reason: str = ""  # why it ended last, of itself
+    reason: str = ""  # why it last ended by itself
 
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
     def present(self) -> bool:
-        """Alive, or about to be."""
+        """True if it is alive, or about to be."""
         return self.alive() or (self.spawn is not None and not self.spawn.done())
 
 
@@ -110,9 +110,9 @@ class Supervisor:
         draw: Callable[[], float] = random.random,
         zygote: Zygote | None = None,
     ) -> None:
-        """``tell(name, what)`` hears of each start and end; ``draw`` is uniform in [0, 1); ``zygote``: processes are
-        copies of it, until an operator restarts or holds one: it may be for a new release, and from then on all that
-        start are what is on disk."""
+        """``tell(name, what)`` is called at each start and end; ``draw`` is uniform in [0, 1). Processes are copies
+        of ``zygote`` until an operator restarts or holds one: that may be for a new release, and from then on all
+        starts run what is on disk."""
         self._policy = policy
         self._watching = watching
         self._tell = tell
@@ -121,7 +121,7 @@ class Supervisor:
         self._running: dict[str, _Running] = {}
         self._stopping = False
         self._watcher: asyncio.Task[None] | None = None
-        self._silenced_s = -math.inf  # when one was killed because it was silent
+        self._silenced_s = -math.inf  # time of the last kill for silence
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, services: Sequence[Service]) -> None:
@@ -137,13 +137,13 @@ class Supervisor:
             running.task = asyncio.create_task(self._keep(running), name=f"keep {service.name}")
 
     def redefine(self, service: Service) -> None:
-        """What a process of this name is from its next start on; how it is asked changes at once."""
+        """Changes a service from its next start on; the way to ask for its health changes at once."""
         running = self._running[service.name]
         running.next = service
         running.service = replace(running.service, to=service.to, datacentre=service.datacentre)
 
     async def remove(self, names: Sequence[str]) -> None:
-        """Ends processes; afterwards they are not known any more."""
+        """Ends processes and forgets them."""
         for name in names:
             self.hold(name)
         await self.gone(names)
@@ -153,7 +153,7 @@ class Supervisor:
                 task.cancel()
 
     async def ready(self, timeout: float, names: Sequence[str] | None = None) -> None:
-        """Waits until each service with an address is healthy. Without ``names``: all but those that are held.
+        """Waits until each service with an address is healthy. Without ``names``: all except held ones.
 
         Raises ServiceFailed.
         """
@@ -168,12 +168,12 @@ class Supervisor:
                 await asyncio.sleep(0.05)
 
     async def gone(self, names: Sequence[str]) -> None:
-        """Waits until none of these runs or is just being started; hold them first."""
+        """Waits until none of these runs or is starting; hold them first."""
         while any(self._running[name].present() for name in names):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     def names(self, datacentre: str | None = None) -> list[str]:
-        """All services in the order of their start, or those that are lost with a datacentre."""
+        """All services in the order of their start, or those lost with a datacentre."""
         return [
             name
             for name, running in self._running.items()
@@ -181,13 +181,13 @@ class Supervisor:
         ]
 
     def pid(self, name: str) -> int | None:
-        """Process id, None while it is down."""
+        """Process id. `None` while it is down."""
         process = self._running[name].process
         return process.pid if process is not None and process.returncode is None else None
 
     def failure(self) -> str | None:
-        """One line of a service that ends again and again by itself; None while there is hope, which a policy that
-        never gives up always has."""
+        """One line about a service that keeps ending by itself. `None` while there is hope, as there always is for a
+        policy that never gives up."""
         for running in self._running.values():
             if running.restarts.failing and self._policy.gives_up:
                 return f"{running.service.name} cannot go on{self._why(running)}"
@@ -200,11 +200,12 @@ class Supervisor:
         return self._running[name].starts
 
     def states(self) -> list[ServiceState]:
-        """All services, in the order of their start. Without ``watching`` an alive one counts as up."""
+        """All services, in the order of their start. Without ``watching`` a live one counts as up."""
         return [self._state(running) for running in self._running.values()]
 
     def kill(self, name: str, *, hold: bool = False) -> int | None:
-        """kill -9. ``hold``: it stays down until release(). Returns the pid, None when it was down."""
+        """Kills it with SIGKILL. ``hold``: it stays down until release(). Returns the pid, or `None` if it was
+        down."""
         running = self._running[name]
         if hold:
             running.free.clear()
@@ -221,8 +222,8 @@ class Supervisor:
         self._running[name].free.set()
 
     def restart(self, name: str, environment: Mapping[str, str] | None = None) -> int | None:
-        """Ends it gracefully and starts it again at once; one that waits for its restart need not wait any longer.
-        ``environment``: its variables besides the supervisor's own from then on; None: as they were."""
+        """Ends it gracefully and starts it again at once, even if it waits for its restart. ``environment``: its
+        variables besides the supervisor's own from then on; `None` keeps the previous ones."""
         running = self._running[name]
         if environment is not None:
             running.environment = dict(environment)
@@ -232,7 +233,7 @@ class Supervisor:
         return self._end_soon(running)
 
     def pause(self, name: str) -> int | None:
-        """SIGSTOP: it does not answer and keeps all it has, like a machine that stands still."""
+        """SIGSTOP: it does not answer but keeps all it has, like a frozen machine."""
         running = self._running[name]
         running.paused = running.alive()
         return self._signal(running, signal.SIGSTOP)
@@ -245,8 +246,8 @@ class Supervisor:
         return self._signal(running, signal.SIGCONT)
 
     async def stop(self, stages: Sequence[Sequence[str]] = ()) -> None:
-        """SIGTERM to all, SIGKILL to those that do not end. ``stages``: these first, each stage once the one before
-        it has ended."""
+        """Sends SIGTERM to all, SIGKILL to those that do not end. ``stages``: these first, each one after the
+        previous one has ended."""
         self._stopping = True
         keepers = [running.task for running in self._running.values() if running.task is not None]
         for task in (*keepers, *self._tasks):
@@ -279,8 +280,8 @@ class Supervisor:
         return pid
 
     async def _start(self, running: _Running) -> None:
-        """Once begun, a start is finished even if the caller is cancelled: stop() must know the process. Raises
-        OSError, but for a policy that never gives up."""
+        """Completes a start once begun, even if the caller is cancelled: stop() must know the process. Raises
+        OSError, except under a policy that never gives up."""
         running.spawn = asyncio.create_task(self._spawn(running))
         try:
             await asyncio.shield(running.spawn)
@@ -367,11 +368,11 @@ class Supervisor:
     async def _look_after(self, running: _Running, watching: Watching) -> None:
         try:
             await self._check(running, watching)
-        except Exception as error:  # the next one is made
+        except Exception as error:  # the next check is made
             self._tell(running.service.name, f"cannot be looked after: {error}")
 
     async def _check(self, running: _Running, watching: Watching) -> None:
-        with contextlib.suppress(OSError):  # a full disk; tried again
+        with contextlib.suppress(OSError):  # a full disk; retried
             if watching.log_bytes is not None and is_above(running.service.log, watching.log_bytes):
                 await asyncio.to_thread(cut_log, running.service.log)
         process, answers, service = running.process, running.answers, running.service
@@ -399,18 +400,18 @@ class Supervisor:
             self._signal(running, signal.SIGKILL)
 
     async def _end(self, running: _Running, patience_s: float = STOP_S) -> None:
-        """SIGTERM, later SIGKILL, to the present process."""
+        """Sends SIGTERM, later SIGKILL, to the current process."""
         process = running.process
         if process is None or process.returncode is not None:
             return
-        for number in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped would not hear the first
+        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process would not get the first
             self._signal(running, number)
         if not await self._ended_by_itself(process, patience_s):
             process.kill()
             await process.wait()
 
     async def _ended_by_itself(self, process: Child, patience_s: float) -> bool:
-        """Waits for ``patience_s``, not counting what it is kept from running."""
+        """Waits for ``patience_s``, without time in which it is kept from running."""
         loop = asyncio.get_running_loop()
         at, left_s, turns = loop.time(), patience_s, turns_of(process.pid)
         until = at + STOP_TIMES * patience_s
@@ -448,7 +449,7 @@ class Supervisor:
     def _detail(self, running: _Running, state: Condition) -> str:
         if state in ("up", "held", "paused"):
             return ""
-        if state in ("failing", "restarting"):  # the reason, also while it is tried again and has said nothing yet
+        if state in ("failing", "restarting"):  # the reason, even if its retry has said nothing yet
             return running.reason
         return self._said(running)
 
@@ -474,6 +475,6 @@ class Supervisor:
         return running.problem or last_said(running.service.log, running.log_from)
 
     def _why(self, running: _Running) -> str:
-        # A failing one may have been started again meanwhile, and has said nothing yet.
+        # A failing service may have been restarted meanwhile, and has said nothing yet.
         said = (running.reason if running.restarts.failing else "") or self._said(running)
         return f": {said}" if said else ""

@@ -1,6 +1,7 @@
-"""``photon up``: the processes of a deployment file, kept running on one machine until somebody ends them.
+"""``photon up``: keeps the processes of a deployment file running on one machine until somebody ends them.
 
-A supervisor that never gives up, a lock and a control socket in the run directory (run_directory.py, control.py).
+Consists of a supervisor that never gives up, and a lock and a control socket in the run directory (run_directory.py,
+control.py).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ LOGS = "logs"
 
 
 def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
-    """What ``photon up`` needs beyond a good file; ``missing``: what must still be made. Raises UsageError."""
+    """Checks what ``photon up`` needs beyond a valid file; ``missing``: what must still be made. Raises
+    UsageError."""
     if not (settings.datacentre or settings.observe):
         raise UsageError(f"{file}: has no [datacentre.NAME], so there is nothing to run; photon join needs none")
     if settings.datacentre and not settings.registry.replicas:
@@ -44,7 +46,7 @@ def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
 
 
 def make_directories(settings: Settings, base: Path) -> None:
-    """Makes what the processes write in. Raises UsageError."""
+    """Makes the directories that the processes write to. Raises UsageError."""
     wanted = [replica.directory for replica in settings.registry.replicas.values()]
     for pipeline in settings.datacentre.values():
         wanted += [pipeline.state, pipeline.output]
@@ -67,9 +69,9 @@ class Up:
         log_bytes: int = LOG_BYTES,
         zygote: Zygote | None = None,
     ) -> None:
-        """``load()``: the deployment as its file says now, raises PhotonError; ``say(process, line)`` hears what
-        happens and, with ``follow``, what the processes write; ``unhealthy_s``: one that has not answered for so long
-        is killed and started again; ``zygote``: of whom the processes are copies."""
+        """``load()``: rereads the deployment file, raises PhotonError; ``say(process, line)`` is told of events and,
+        with ``follow``, of the processes' output; ``unhealthy_s``: a process silent for this time is killed and
+        restarted; ``zygote``: the processes are copies of it."""
         self._deployment = deployment
         self._run = deployment.run
         self._say = say
@@ -87,7 +89,8 @@ class Up:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set, or somebody says so at the control socket. Raises RunBusy, UsageError, OSError."""
+        """Runs until ``stop`` is set, or a stop is requested at the control socket. Raises RunBusy, UsageError,
+        OSError."""
         with locked(self._run):
             for name in await asyncio.to_thread(end_leftovers, self._run):
                 self._say(name, "was left by a photon up that was killed; it has ended")
@@ -95,7 +98,7 @@ class Up:
             await self._supervise(stop)
 
     def _with_routes(self, deployment: Deployment) -> Deployment:
-        """Makes what its processes write in, and the proxy's routes. Raises UsageError."""
+        """Makes the directories that its processes write to, and the proxy's routes. Raises UsageError."""
         make_directories(deployment.settings, deployment.file.parent)
         if deployment.settings.wan is None:
             return deployment
@@ -107,9 +110,9 @@ class Up:
         return replace(deployment, routes=routes)
 
     async def reload(self, dry_run: bool = False) -> Changes:
-        """Takes up the deployment file as it is now: starts what is new, ends what it has not any more; the others go
-        on, and are started by the new file when they are restarted. ``dry_run``: only says so; routes of the proxy
-        that are still to be made are left out of it. Raises PhotonError."""
+        """Applies the current deployment file: starts new processes and ends removed ones. The others keep running
+        and use the new file at their next restart. ``dry_run``: only reports that, without routes of the proxy that
+        are still to be made. Raises PhotonError."""
         async with self._reloading:
             before = self._deployment
             loaded = await asyncio.to_thread(self._load)
@@ -149,7 +152,7 @@ class Up:
             self._followers = {name: self._followers.get(name) or LogFollower(log) for name, log in logs.items()}
 
     def hurry(self) -> None:
-        """kill -9 of what has not ended yet."""
+        """Kills what has not ended yet (SIGKILL)."""
         for name in self.supervisor.names():
             self.supervisor.kill(name, hold=True)
 
@@ -175,7 +178,7 @@ class Up:
         pids = {name: pid for name in self.supervisor.names() if (pid := self.supervisor.pid(name)) is not None}
         try:
             remember(self._run, pids)
-        except OSError as error:  # a full disk is no reason to end what runs
+        except OSError as error:  # a full disk is no reason to end processes
             self._say("photon", f"{self._run}: cannot be written: {error.strerror}")
 
     async def _housekeeping(self) -> None:
@@ -183,7 +186,7 @@ class Up:
         while True:
             await asyncio.sleep(FOLLOW_S)
             self._hand_on()
-            with contextlib.suppress(OSError):  # tried again
+            with contextlib.suppress(OSError):  # retried
                 if is_above(own, self._log_bytes):
                     cut_log(own)
 
@@ -194,5 +197,5 @@ class Up:
 
 
 def _differs(before: Service, after: Service) -> bool:
-    """Whether the same name is another process now; certificates are read at each start anyway."""
+    """True if the same name is another process now; certificates are read at each start anyway."""
     return (before.arguments, before.address) != (after.arguments, after.address)

@@ -1,9 +1,9 @@
-"""A process that has imported what services need, and becomes one by a fork: a start costs a tenth of a fresh one's.
+"""A process that has imported what services need, and becomes one by a fork: ten times cheaper than a fresh start.
 
-Android's and Chromium's word for it. It is a process of its own, begun before anything else, so that it imports
-along with its supervisor, and has no threads, no connections and no event loop when it is copied. A copy's parent is
-made to be the supervisor (which is its subreaper): exit codes come as of any child, and a zygote that dies takes
-nobody with it; the next starts execute the program afresh."""
+Android and Chromium use this word. The zygote is its own process, started before anything else, so that it imports at
+the same time as its supervisor; it has no threads, no connections and no event loop when it is copied. A copy is
+reparented to the supervisor (which is its subreaper): exit codes arrive as from any child, and a dying zygote takes
+nobody with it; later starts then execute the program itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 REPLY_S = 30.0
-"""One that imports for longer is given up."""
+"""A zygote that takes longer to import is given up."""
 MESSAGE_BYTES = 128 << 10
 """Largest request or reply; a longer command line is executed in a new interpreter."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -61,20 +61,20 @@ ALL = (
     "photon.joiner.copies.client",
     "photon.joiner.process",
 )
-"""Modules that services of each kind import."""
+"""Modules that services of all kinds import."""
 
 
 class Child(Protocol):
-    """What a supervisor does with one; ``asyncio.subprocess.Process`` is one."""
+    """A child as a supervisor uses it; ``asyncio.subprocess.Process`` is one."""
 
     @property
     def pid(self) -> int:
-        """Process id; nobody else's while ``returncode`` is None."""
+        """Process id; no other process gets it while ``returncode`` is `None`."""
         ...
 
     @property
     def returncode(self) -> int | None:
-        """Exit code, minus the signal's number; None while it lives."""
+        """Exit code, or minus the signal's number. `None` while it lives."""
         ...
 
     async def wait(self) -> int: ...
@@ -101,25 +101,25 @@ async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[st
 
 
 class ZygoteGone(OSError):
-    """It makes no copies any more, or never did."""
+    """The zygote makes no copies any more, or never did."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Become ``photon ARGUMENTS``; with it come two descriptors: standard input, and the log."""
+    """A request to become ``photon ARGUMENTS``; two descriptors come with it: standard input, and the log."""
 
     arguments: list[str]
-    ended: str = ""  # how its predecessor did, see ``photon.adapters.crumbs``
+    ended: str = ""  # how its predecessor ended, see ``photon.adapters.crumbs``
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``pid`` 0: it could not be made, ``problem`` says why."""
+    """``pid``: 0 if no copy could be made; ``problem`` says why."""
 
     pid: int = 0
     problem: str = ""
 
 
 class ForkedChild:
-    """A copy of the zygote, adopted by this process. ``lifeline``: the end of its standard input that is ours."""
+    """A copy of the zygote, adopted by this process. ``lifeline``: our end of its standard input."""
 
     def __init__(self, pid: int, lifeline: int) -> None:
         self.pid = pid
@@ -139,7 +139,7 @@ class ForkedChild:
         self._ended.set()
 
     async def wait(self) -> int:
-        """Waits until it has ended: its exit code, or minus the signal's number."""
+        """Waits until it has ended. Returns its exit code, or minus the signal's number."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode
@@ -150,7 +150,7 @@ class ForkedChild:
 
 
 class Zygote:
-    """The supervisor's side of one. Starts are asked for one at a time."""
+    """The supervisor's side of a zygote. Requests one start at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes], requests: socket.socket) -> None:
         self._process = process
@@ -158,12 +158,12 @@ class Zygote:
         self._turn = asyncio.Lock()
 
     def on_another_loop(self) -> Zygote:
-        """The same one, for the event loop that comes after this one's."""
+        """The same zygote, for the event loop that follows this one."""
         return Zygote(self._process, self._requests)
 
     async def begin(self, arguments: Sequence[str], log: BinaryIO, ended: str = "") -> Child:
-        """A copy that becomes ``photon ARGUMENTS``; its standard input ends with this process. ``ended``: how its
-        predecessor did, if there was one. Raises ZygoteGone."""
+        """Makes a copy that becomes ``photon ARGUMENTS``; its standard input ends with this process. ``ended``: how
+        its predecessor ended, if there was one. Raises ZygoteGone."""
         data = msgspec.json.encode(Request(list(arguments), ended))
         theirs, ours = os.pipe()
         try:
@@ -187,15 +187,16 @@ class Zygote:
         return reply
 
     def close(self) -> None:
-        """It ends; its copies do not."""
+        """Ends the zygote, not its copies."""
         self._requests.close()
-        self._process.kill()  # it has nothing to lose, and may be importing
+        self._process.kill()  # nothing is lost, and it may be importing
         self._process.wait()
 
 
 @contextlib.contextmanager
 def zygote(modules: Sequence[str]) -> Iterator[Zygote | None]:
-    """One that imports these modules from now on; None where the system cannot have it (not Linux, or a sandbox)."""
+    """A zygote that starts importing these modules. `None` if the system does not support it (not Linux, or a
+    sandbox)."""
     if not (_can_watch() and adopt_orphans(True)):
         yield None
         return
@@ -207,7 +208,7 @@ def zygote(modules: Sequence[str]) -> Iterator[Zygote | None]:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # a module that cannot be imported is named by the service that needs it
+            stderr=subprocess.DEVNULL,  # the service that needs a broken module reports it
             start_new_session=True,
         )
     made = Zygote(process, ours)
@@ -227,7 +228,7 @@ def _can_watch() -> bool:
 
 
 def adopt_orphans(wanted: bool) -> bool:
-    """Whether orphaned descendants become children of this process from now on. False where a system cannot."""
+    """Makes this process the parent of orphaned descendants from now on. False if the system cannot."""
     if sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0)

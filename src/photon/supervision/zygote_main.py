@@ -25,7 +25,8 @@ DESCRIPTORS = 2
 
 
 def serve(requests: socket.socket) -> list[str] | None:
-    """Makes copies until its supervisor is gone: then None. In each copy: the arguments that it is to run with."""
+    """Makes copies until its supervisor is gone, then returns `None`. In each copy: returns the arguments to run
+    with."""
     while True:
         data, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, DESCRIPTORS)
         if not data:
@@ -49,7 +50,7 @@ def serve(requests: socket.socket) -> list[str] | None:
 
 
 def fork_for_another() -> int:
-    """A copy whose parent is this process's subreaper: its pid; 0 in the copy. Raises OSError."""
+    """Makes a copy whose parent is this process's subreaper. Returns its pid; 0 in the copy. Raises OSError."""
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
@@ -71,7 +72,7 @@ def fork_for_another() -> int:
 
 
 def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
-    """Standard input and outputs, session and name of a process that was started for it."""
+    """Takes the standard input and outputs, session and name of a process started for this command."""
     os.setsid()
     for descriptor, number in ((lifeline, 0), (log, 1), (log, 2)):
         os.dup2(descriptor, number)
@@ -79,8 +80,8 @@ def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
 
 
 def run(module: str) -> NoReturn:
-    """As ``python -m``, and ends the process as multiprocessing does in a copy: to give up object by object all that
-    was imported would take as long as the start did, and writes to pages that are shared."""
+    """Runs a module like ``python -m``, and ends the process as multiprocessing ends a copy: freeing every imported
+    object would take as long as the start did, and write to shared pages."""
     code = 1
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -97,18 +98,18 @@ def run(module: str) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         for written in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):  # whoever read it is gone
+            with contextlib.suppress(OSError):  # its reader is gone
                 written.flush()
         os._exit(code)
 
 
 def main() -> None:
-    """Ends with the supervisor; in a copy: with the command that it became."""
+    """Ends with the supervisor; in a copy, with the command that it became."""
     setproctitle.setproctitle("photon zygote")
-    gc.disable()  # what is imported stays: the collector would look through it in vain
+    gc.disable()  # imported objects stay, so the collector would scan them in vain
     for module in sys.argv[2:]:
         importlib.import_module(module)
-    gc.freeze()  # copies share these pages for as long as nobody looks through them
+    gc.freeze()  # copies share these pages until something scans them
     gc.enable()
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         arguments = serve(requests)
