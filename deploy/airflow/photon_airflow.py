@@ -1,6 +1,6 @@
 """A sensor and an operator for Airflow 3 over two commands of Photon, which has to be on the worker's PATH.
 
-Both go by the commands' exit codes, and hand on what they say in JSON (XCom).
+Both rely on the commands' exit codes, and pass on their JSON output (XCom).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ USAGE = 2
 class WatermarkSensor(BaseSensorOperator):
     """Waits until every record before ``until`` that will ever be published is published.
 
-    ``until``: event time as ``photon watermark wait`` takes it. ``percentile``: until 99 % of them are.
+    ``until``: event time as ``photon watermark wait`` takes it. ``percentile``: waits only for 99 % of them.
     """
 
     template_fields = ("until", "config")
@@ -39,13 +39,13 @@ class WatermarkSensor(BaseSensorOperator):
 
 
 class VerifyOperator(BaseOperator):
-    """Verifies all days that are not closed. Problems that it finds fail the task at once, as another try would find
-    them again; what is not judged may be judged by another try, else the next night starts with it."""
+    """Verifies all days that are not closed. Problems fail the task at once, because a retry would find them again; a
+    retry may judge what was not judged, else the next night starts with it."""
 
     template_fields = ("config", "report")
 
     def __init__(self, *, config: str, report: str, options: Sequence[str] = (), **kwargs: Any) -> None:
-        """``options``: more of ``photon spark verify``, as ``["--master", "spark://host:7077"]``."""
+        """``options``: further options of ``photon spark verify``, as ``["--master", "spark://host:7077"]``."""
         super().__init__(**kwargs)
         self.config, self.report, self.options = config, report, options
 
@@ -65,6 +65,6 @@ def _photon(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _failed(done: subprocess.CompletedProcess[str]) -> AirflowException:
-    """To be tried again, unless the command was given wrongly."""
+    """A retryable failure, unless the command was given wrongly."""
     kind = AirflowFailException if done.returncode == USAGE else AirflowException
     return kind(f"exit code {done.returncode}: {done.stderr.strip()}")

@@ -1,5 +1,5 @@
-"""Each night, when yesterday is complete, all days that no night has closed are verified. photon_recover, which a
-person triggers, repairs what a report says."""
+"""Each night, once yesterday is complete, verifies all days that no night has closed. photon_recover, which a person
+triggers, repairs the problems in a report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ with DAG(
         bash_command=f"photon spark recover --report {report} --config {CONFIG} --dry-run",
         trigger_rule="all_failed",
     )
-    right = EmptyOperator(task_id="right")  # Airflow calls a run by its last tasks alone, and the repair's succeeds
+    right = EmptyOperator(task_id="right")  # Airflow judges a run only by its last tasks, and the repair's succeeds
     complete >> verify >> [right, repair]
 
 with DAG("photon_recover", schedule=None, start_date=datetime(2025, 1, 1), params={"day": "2026-11-20"}):

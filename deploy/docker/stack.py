@@ -27,12 +27,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ("wan", "certs")
-"""Services whose images are all that there are, without a profile."""
+"""Services that build all images, without a profile."""
 APPLIED = ".photon-applied.toml"
-"""Next to the deployment file: what the running processes have been started with, as far as this script did it."""
+"""Next to the deployment file: a copy of the settings that the running processes were started with by this script."""
 CONFIG = ("--config", "/etc/photon/photon.toml")
 ORDER = ("registry", "cache", "copies", "eventstore", "joiner", "verifier", "dispatcher", "status", "wan")
-"""In which kinds of processes are restarted."""
+"""Order in which kinds of processes are restarted."""
 NO_IMAGE = (
     "pull access denied",
     "failed to resolve",
@@ -41,9 +41,9 @@ NO_IMAGE = (
     "manifest unknown",
 )
 DATACENTRES = {"east": 8081, "west": 8082}
-"""And the ports of their status pages."""
+"""Datacentres, and the ports of their status pages."""
 HEALTHY_SECONDS_MAX = 600.0
-"""From the start of the first container; 60 s is usual on two idle cores."""
+"""Time from the start of the first container; 60 s is usual on two idle cores."""
 FLOW_SECONDS_MAX = 180.0
 LEAVE_SECONDS_MAX = 30.0
 SETTLE = "180s"
@@ -55,7 +55,7 @@ class Failed(Exception):
 
 
 def compose() -> list[str]:
-    """The command. Raises Failed."""
+    """The Compose command. Raises Failed."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]):
             said = subprocess.run([*command, "version"], capture_output=True, check=False)
@@ -70,15 +70,15 @@ class Stack:
     def __init__(
         self, say: Callable[[str], None], *, insecure: bool = False, hbase: bool = False, command: Sequence[str] = ()
     ) -> None:
-        """``command``: of Compose; else the one that is found."""
+        """``command``: the Compose command; found if not given."""
         self.settings = Path(os.environ.get("PHOTON_SETTINGS") or ROOT / "deploy" / "compose") / "photon.toml"
         self.file = Path(os.environ.get("PHOTON_COMPOSE") or ROOT / "docker-compose.yml")
-        """Paths in it are below ROOT, wherever it lies."""
+        """Paths in it are below ROOT, wherever the file is."""
         self._applied = self.settings.with_name(APPLIED)
         self._base = [*(command or compose()), "--project-directory", str(ROOT), "-f", str(self.file)]
         self._say = say
         self.project = os.environ.get("COMPOSE_PROJECT_NAME", "photon")
-        patience = {"COMPOSE_HTTP_TIMEOUT": "300"}  # of docker-compose 1.29 with Docker itself, which may be busy
+        patience = {"COMPOSE_HTTP_TIMEOUT": "300"}  # docker-compose 1.29 waits this long for a busy Docker
         self._environment = {**patience, **os.environ, "COMPOSE_PROJECT_NAME": self.project}
         if insecure:
             self._environment["PHOTON_TLS"] = ""
@@ -88,7 +88,7 @@ class Stack:
             self._built = (*BUILT, "hbase-east")
 
     def run(self, *arguments: str, timeout: float = 1200.0) -> str:
-        """What Compose says on standard output. Raises Failed."""
+        """Returns Compose's standard output. Raises Failed."""
         done = subprocess.run(
             [*self._base, *arguments], cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=timeout, check=False,
@@ -105,7 +105,7 @@ class Stack:
         return done.stdout
 
     def build(self) -> None:
-        """The images, from the cache where nothing has changed."""
+        """Builds the images, from the cache where nothing has changed."""
         began = time.monotonic()
         self.run("build", *self._built)
         self._say(f"images are there after {time.monotonic() - began:.0f} s")
@@ -118,9 +118,8 @@ class Stack:
         self.wait("all healthy", self.unhealthy, HEALTHY_SECONDS_MAX, began)
 
     def reload(self) -> None:
-        """Brings the changed deployment file to every process that reads what has changed: new ones are started,
-        those that are left out end, the others are restarted one after the other. Raises Failed; a bad file changes
-        nothing."""
+        """Applies the changed deployment file to every process that reads a change: starts new ones, ends removed
+        ones, and restarts the others one after the other. Raises Failed; a bad file changes nothing."""
         self.operator(next(iter(DATACENTRES)), "photon", "doctor", "config", *CONFIG)
         before = _flat(tomllib.loads(self._applied.read_text())) if self._applied.exists() else {}
         now = _flat(tomllib.loads(self.settings.read_text()))
@@ -137,13 +136,13 @@ class Stack:
         self._say(f"{len(changed)} keys changed, {len(some)} processes restarted")
 
     def restart_each(self, some: Sequence[dict[str, Any]] | None = None) -> None:
-        """Processes of Photon, None: all, one after the other, and each with the image that there is now."""
+        """Restarts processes of Photon one after the other, each with the current image. `None` means all."""
         found = [each for each in (self.containers() if some is None else some) if _kind(each) in ORDER]
         for each in sorted(found, key=lambda each: (ORDER.index(_kind(each)), each["Name"])):
             self.restart(each)
 
     def restart(self, container: dict[str, Any]) -> None:
-        """One process; a replica hands over first what it leads."""
+        """Restarts one process; a replica first hands over what it leads."""
         kind, _, name = _service(container).partition("-")
         began = time.monotonic()
         if kind == "registry":
@@ -165,7 +164,7 @@ class Stack:
             self.operator(next(iter(DATACENTRES)), "photon", "status", "registry", *CONFIG, "--wait")
 
     def wait(self, what: str, problem: Callable[[], str], seconds_max: float, began: float | None = None) -> None:
-        """Until ``problem()`` is empty. Raises Failed."""
+        """Waits until ``problem()`` is empty. Raises Failed."""
         began = time.monotonic() if began is None else began
         while said := problem():
             if time.monotonic() - began > seconds_max:
@@ -174,7 +173,7 @@ class Stack:
         self._say(f"{what} after {time.monotonic() - began:.0f} s")
 
     def containers(self) -> list[dict[str, Any]]:
-        """As ``docker inspect`` describes them; also those that have ended."""
+        """Containers as ``docker inspect`` describes them, including ended ones."""
         ids = self.docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={self.project}").split()
         found: list[dict[str, Any]] = json.loads(self.docker("inspect", *ids)) if ids else []
         return found
@@ -187,7 +186,7 @@ class Stack:
         return done.stdout
 
     def unhealthy(self, *services: str) -> str:
-        """Which of these services, or of all, are not healthy; empty: all are."""
+        """Names those of these services, or of all, that are not healthy; empty if all are."""
         found = []
         for each in self.containers():
             if services and _service(each) not in services:
@@ -198,7 +197,8 @@ class Stack:
         return ", ".join(found)
 
     def ill(self, container: dict[str, Any]) -> str:
-        """What its own health check says now, which Docker itself asks rarely; empty: it is healthy, or has none."""
+        """The result of its own health check, which Docker itself runs rarely; empty if it is healthy, or has no
+        check."""
         test = (container["Config"].get("Healthcheck") or {}).get("Test", [])[1:]
         if not test or container["State"]["Status"] == "exited":
             return ""
@@ -206,7 +206,7 @@ class Stack:
         return (done.stderr.strip() or "does not serve") if done.returncode else ""
 
     def status(self, datacentre: str) -> dict[str, Any]:
-        """What its status page says; empty while it does not answer."""
+        """The content of its status page; empty while it does not answer."""
         port = int(os.environ.get(f"PHOTON_STATUS_{datacentre.upper()}", DATACENTRES[datacentre]))
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=5) as answer:
@@ -216,7 +216,7 @@ class Stack:
             return {}
 
     def joined(self, datacentre: str) -> int:
-        """Events, by its ledger."""
+        """Joined events in its ledger."""
         ledger = self.status(datacentre).get("ledger", {}).get("total") or {}
         return int(ledger.get("joined") or 0)
 
@@ -226,11 +226,11 @@ class Stack:
         return {each["slot"]: int(each["joined"] or 0) for each in slots if each["state"] == "live"}
 
     def operator(self, datacentre: str, *command: str) -> str:
-        """What a command says in a datacentre's operator container. Raises Failed."""
+        """The output of a command in a datacentre's operator container. Raises Failed."""
         return self.run("run", "--rm", "--no-deps", "-T", f"operator-{datacentre}", *command)
 
     def wait_for_joins(self, *datacentres: str) -> None:
-        """Until these datacentres, or both, have joined more than when it was called."""
+        """Waits until these datacentres, or both, have joined more events than at the call."""
         names = datacentres or tuple(DATACENTRES)
         first: dict[str, int] = {}
 
@@ -255,13 +255,13 @@ class Stack:
         return found
 
     def down(self, *, keep: bool = False) -> None:
-        """Ends all of it. Raises Failed."""
+        """Ends everything. Raises Failed."""
 
         def still() -> str:
             try:
                 self.run("down", "--remove-orphans", *([] if keep else ["-v"]))
             except Failed as failed:
-                # A container is gone a moment before it has left its networks, which cannot be removed until then.
+                # A container is gone shortly before it leaves its networks, which cannot be removed until then.
                 if "active endpoints" not in str(failed):
                     raise
                 return str(failed)
@@ -279,7 +279,7 @@ def _kind(container: dict[str, Any]) -> str:
 
 
 def _trouble(state: dict[str, Any]) -> str:
-    """Of one container; empty: running, or ended as it should."""
+    """A container's problem; empty if it runs, or ended as it should."""
     if state["Status"] == "exited" and state["ExitCode"] == 0:
         return ""
     return "" if state["Status"] == "running" else str(state["Status"])
@@ -294,8 +294,8 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _reads(service: str, changed: Sequence[str]) -> bool:
-    """Whether a service reads one of these keys at its start. Of a table [datacentre.NAME] it is that datacentre's
-    services and the status pages, of [wan] the gateway, of all others every process of Photon."""
+    """True if a service reads one of these keys at its start. A table [datacentre.NAME] is read by that datacentre's
+    services and the status pages; [wan] by the gateway; any other by every process of Photon."""
     kind, _, where = service.partition("-")
     for key in changed:
         table, _, rest = key.partition(".")

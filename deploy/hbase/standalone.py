@@ -36,7 +36,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 START_SECONDS_MAX = 120.0
-"""How long a part may take until it answers; 5 s is usual."""
+"""Longest time until a part answers; 5 s is usual."""
 STOP_SECONDS_MAX = 60.0
 FETCH_SECONDS_MAX = 600.0
 POLL_SECONDS = 0.1
@@ -59,12 +59,12 @@ log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
 
 
 class CannotRun(Exception):
-    """One line: what is missing or went wrong, where, what to do."""
+    """One line: what is missing or went wrong, where, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All on 127.0.0.1, or on ``host`` for those that clients use."""
+    """Ports on 127.0.0.1, or on ``host`` for those that clients use."""
 
     thrift: int = 9090
     admin: int = 9091
@@ -85,14 +85,14 @@ class Part:
 
 
 def missing() -> str:
-    """What this machine lacks to run it; "" when nothing."""
+    """What this machine lacks to run it; empty if nothing."""
     lacking = [name for name in ("java", "mvn") if shutil.which(name) is None]
     return f"{' and '.join(lacking)} not found: install a Java runtime (17) and Maven" if lacking else ""
 
 
 # -- artifacts -----------------------------------------------------------------------------------------------------
 def cache_directory() -> Path:
-    """Where jars are kept between runs."""
+    """The directory that keeps jars between runs."""
     named = os.environ.get("PHOTON_HBASE_CACHE")
     if named:
         return Path(named)
@@ -100,7 +100,7 @@ def cache_directory() -> Path:
 
 
 def fetch(cache: Path | None = None, pom: Path = HERE / "pom.xml", name: str = "HBase") -> Path:
-    """The directory of the jars; Maven is asked only where pom's are not there yet. Raises CannotRun."""
+    """The directory of the jars; asks Maven only for what the pom needs and is missing. Raises CannotRun."""
     digest = hashlib.blake2b(pom.read_bytes(), digest_size=6).hexdigest()
     target = (cache or cache_directory()) / f"{name.lower()}-jars-{digest}"
     if target.is_dir():
@@ -118,7 +118,7 @@ def fetch(cache: Path | None = None, pom: Path = HERE / "pom.xml", name: str = "
         if done.returncode:
             said = (done.stdout + done.stderr).strip().splitlines()
             raise CannotRun(f"Maven could not fetch {name}: {said[0] if said else f'exit {done.returncode}'}")
-        with contextlib.suppress(OSError):  # another run was first
+        with contextlib.suppress(OSError):  # another run was faster
             part.rename(target)
     except subprocess.TimeoutExpired:
         raise CannotRun(f"Maven did not fetch {name} within {FETCH_SECONDS_MAX:.0f} s") from None
@@ -158,7 +158,7 @@ def site(directory: Path, ports: Ports, more: Mapping[str, str]) -> str:
         "hbase.regionserver.ipc.address": "127.0.0.1",
         "hbase.master.hostname": "localhost",
         "hbase.regionserver.hostname": "localhost",
-        # a client behind a restarting region server is told soon, and tries again by itself
+        # a client of a restarting region server gets an error soon, and retries by itself
         "hbase.client.retries.number": "4",
         "hbase.client.operation.timeout": "10000",
         "hbase.rpc.timeout": "5000",
@@ -191,7 +191,7 @@ class Standalone:
         }  # fmt: skip
 
     def configure(self, **more: str) -> None:
-        """Writes conf/ and notes the ports. ``more``: settings of HBase, with _ in place of the dots."""
+        """Writes conf/ and notes the ports. ``more``: settings of HBase, with _ for dots."""
         conf = self.directory / "conf"
         conf.mkdir(parents=True, exist_ok=True)
         (conf / "hbase-site.xml").write_text(
@@ -238,11 +238,11 @@ class Standalone:
         return tmp
 
     def _mark(self) -> str:
-        """On each JVM's command line: whose it is."""
+        """Marks each JVM's command line with its owner."""
         return f"-Dphoton.hbase={self.directory}"
 
     def wait_until_answering(self, names: Sequence[str] = ("master", "thrift", "admin")) -> None:
-        """Until both Thrift servers answer, which takes a master and its region server. Raises CannotRun."""
+        """Waits until both Thrift servers answer, which takes a master and its region server. Raises CannotRun."""
         deadline = time.monotonic() + self.start_seconds_max
         waiting = [name for name in ("thrift", "admin") if name in names or self.pid(name) is not None]
         while waiting:
@@ -259,7 +259,7 @@ class Standalone:
                 time.sleep(POLL_SECONDS)
 
     def pid(self, name: str) -> int | None:
-        """Of a part that runs; None when it does not, or the number belongs to something else by now."""
+        """Pid of a running part. `None` if it does not run, or the number belongs to another process by now."""
         child = self._started.get(name)
         if child is not None:  # its command line may not be there yet
             return child.pid if child.poll() is None else None
@@ -271,7 +271,7 @@ class Standalone:
         return pid if self._mark().encode() in line.split(b"\0") else None
 
     def kill(self, name: str, sign: signal.Signals = signal.SIGKILL) -> None:
-        """Ends a part and waits until it is gone. SIGKILL loses what HBase had not written to its files."""
+        """Ends a part and waits until it is gone. SIGKILL loses what HBase has not written to its files."""
         pid = self.pid(name)
         if pid is not None:
             deadline = time.monotonic() + STOP_SECONDS_MAX
@@ -299,7 +299,7 @@ _QUESTIONS = {
 
 
 def answers(host: str, port: int, call: tuple[str, bytes] = _QUESTIONS["thrift"]) -> bool:
-    """Whether a Thrift server (binary protocol, unframed) there answers a call without an error."""
+    """True if a Thrift server (binary protocol, unframed) there answers a call without an error."""
     name, arguments = call
     message = struct.pack(">II", 0x80010001, len(name)) + name.encode() + struct.pack(">I", 1) + arguments
     try:

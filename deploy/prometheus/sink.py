@@ -32,7 +32,7 @@ class Sink(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """What comes is the log."""
+        """The alerts received are the log."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The event store of a ``photon join``, a process of its own, and the registry in its own process."""
+"""The child processes of a ``photon join``: its event store, and the registry in the command's own process."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ SOCKET_SUFFIX = ".socket"
 
 
 class JoinFailed(PhotonError):
-    """A part of the pipeline failed; what was done until then is durable."""
+    """A part of the pipeline failed; what was done before is durable."""
 
 
 def refused(site: Site, other: OutOfStep) -> UsageError:
-    """State and output are not of one age, said to who runs a join: one line."""
+    """State and output are from different times: the error for whoever runs the join, one line."""
     return UsageError(
         f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output beside it back, both of "
         "one moment; where there is none, name another --output: everything is joined again there, and the records "
@@ -52,25 +52,25 @@ class JoinOptions:
     foreign: Path
     output: Path
     config: Path | None = None
-    """None: look at the logs and infer it, given ``words``."""
+    """`None` means that it is inferred from the logs and ``words``."""
     words: Words = NOTHING_SAID
     overrides: tuple[str, ...] = ()
     join: str | None = None
     once: bool = False
     keep_pending: bool = False
     kafka_client: Path | None = None
-    """Properties of Kafka's clients, where a side is kafka://HOST:PORT/TOPIC."""
+    """Properties of Kafka's clients, for a side that is kafka://HOST:PORT/TOPIC."""
     accept_lost_offsets: bool = False
-    """Goes on behind messages of topics that are gone."""
+    """Continues after messages of topics that are gone."""
     stages: Path | None = None
-    """The event store's process writes its stages beside this file."""
+    """The event store's process writes its stages next to this file."""
 
     def sides(self) -> dict[str, Path]:
-        """What was named of each side."""
+        """The input named for each side."""
         return {"primary": self.primary, "foreign": self.foreign}
 
     def at(self, join: str, sides: Mapping[str, Given], adapter: Adapter) -> JoinOptions:
-        """With directories, and as settings which files of them are read; what the user has set goes over that."""
+        """Fills in directories and, as settings, the files to read in them; the user's settings take precedence."""
         allowed = {"primary": adapter.primary_links, "foreign": adapter.foreign_links}
         files = [
             f"join.{join}.{side}_files={orjson.dumps(logs.patterns).decode()}"
@@ -88,7 +88,7 @@ class JoinOptions:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The processes of a run beside its own."""
+    """The child processes of a run."""
 
     options: JoinOptions
     join: str
@@ -110,7 +110,7 @@ async def children_of(
     disk: Disk,
     zygote: Zygote | None,
 ) -> AsyncIterator[Children]:
-    """Begins to start the child processes, and ends them."""
+    """Starts the child processes without waiting for them, and ends them."""
     digester = Digester(site.key(disk), name)
     identify(disk, site.state, secrets.token_hex(ID_BYTES), "join")
     async with contextlib.AsyncExitStack() as stack:
@@ -126,7 +126,7 @@ def store_log(site: Site) -> Path:
 
 
 def _store_service(options: JoinOptions, config: Path, name: str, site: Site, address: str) -> Service:
-    """The event store reads primary logs in a process of its own: it has a core to itself that way."""
+    """The event store reads primary logs in its own process, so that it has a core to itself."""
     arguments = ["serve", "eventstore", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
     arguments += ["--primary", str(options.primary.absolute()), "--state", str(site.file_map.absolute())]
     arguments += ["--address", address, *(["--once"] if options.once else [])]
@@ -142,7 +142,7 @@ def _store_service(options: JoinOptions, config: Path, name: str, site: Site, ad
 async def open_registry(
     children: Children, site: Site, settings: Settings, disk: Disk, clock: Clock
 ) -> AsyncIterator[Registry]:
-    """Opens the registry of a site; closed at the end. Raises UsageError."""
+    """The registry of a site; closed at the end. Raises UsageError."""
     from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
 
     try:
@@ -167,10 +167,11 @@ async def open_registry(
 
 @contextlib.contextmanager
 def socket_address(directory: Path, name: str) -> Iterator[str]:
-    """``unix:PATH`` for a child that ends before this does. ``directory`` is there, and locked by this process.
+    """``unix:PATH`` for a child that ends before this process does. ``directory`` exists, and this process holds its
+    lock.
 
     A socket's path may have some 100 bytes. Through the command's descriptor of the directory every path is short,
-    and nothing is left elsewhere when the command is killed; what a killed one left is removed by the next.
+    and a killed command leaves nothing elsewhere; the next one removes what it left.
     """
     for stale in directory.glob(f"{name}-*{SOCKET_SUFFIX}"):
         stale.unlink(missing_ok=True)
@@ -182,12 +183,12 @@ def socket_address(directory: Path, name: str) -> Iterator[str]:
             try:
                 yield f"unix:{path}"
             finally:
-                with contextlib.suppress(FileNotFoundError):  # a child that ended in order has removed it
+                with contextlib.suppress(FileNotFoundError):  # a child that ended normally has removed it
                     os.unlink(path)
             return
     finally:
         os.close(descriptor)
-    with tempfile.TemporaryDirectory(prefix="photon-") as elsewhere:  # a file system that holds no sockets
+    with tempfile.TemporaryDirectory(prefix="photon-") as elsewhere:  # for a file system without sockets
         yield f"unix:{elsewhere}/{name}"
 
 

@@ -1,7 +1,7 @@
-"""What ``--primary`` and ``--foreign`` name: a directory, one log, a glob, or standard input.
+"""Resolves ``--primary`` and ``--foreign``: a directory, one log, a glob, or standard input.
 
-A side is a directory and patterns in it for all that reads logs. A *log* is a file with what it is rolled to and
-compressed as, so that nothing is lost when that happens between two runs; a glob is what it matches and nothing else.
+To all readers of logs, a side is a directory and patterns in it. A *log* is a file with its rolled and compressed
+successors, so that nothing is lost if they appear between two runs; a glob is only what it matches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A side's logs. ``patterns`` None: as the configuration says."""
+    """A side's logs. ``patterns``: `None` for those in the configuration."""
 
     directory: Path
     patterns: tuple[str, ...] | None = None
@@ -43,7 +43,7 @@ class Given:
     """The directory of the target, if the user named a link."""
 
     def may_hold(self, directory: Path) -> bool:
-        """Whether files below this directory would be read as logs."""
+        """True if files below this directory would be read as logs."""
         real = self.directory.resolve()
         if not directory.is_relative_to(real):
             return False
@@ -53,7 +53,7 @@ class Given:
 
 
 def given(side: str, path: Path) -> Given:
-    """What is there for a path or a glob. Raises UsageError, LogDirectoryError, one line."""
+    """Resolves a path or a glob. Raises UsageError, LogDirectoryError, one line."""
     if isinstance(path, ObjectPath):
         return _objects(side, path)
     try:
@@ -112,7 +112,7 @@ def _objects(side: str, path: ObjectPath) -> Given:
 
 
 def _log_patterns(name: str) -> tuple[str, ...]:
-    """The file, and what it is rolled to: as ``log_name`` knows them. A compressed or rolled one is itself alone."""
+    """The file and its rolled successors, as ``log_name`` knows them. A compressed or rolled file is itself alone."""
     escaped = _SPECIAL.sub(lambda special: f"[{special[0]}]", name)
     if re.search(r"\.(?:gz|zst|[0-9]{1,4})$", name):
         return (escaped,)
@@ -132,7 +132,7 @@ def check_streams(sides: Mapping[str, Given], *, once: bool) -> None:
 
 
 async def standard_input(directory: Path) -> Given:
-    """Standard input, kept (``spooled``); in a thread that nobody waits for: a pipe may be silent for ever.
+    """Standard input, kept (``spooled``). Reads in a thread that nobody waits for, since a pipe may never end.
 
     Raises UsageError.
     """
@@ -140,7 +140,7 @@ async def standard_input(directory: Path) -> Given:
     done: asyncio.Future[Given] = loop.create_future()
 
     def end(outcome: Given | UsageError) -> None:
-        if done.done():  # it was stopped
+        if done.done():  # the run was stopped
             return
         if isinstance(outcome, Given):
             done.set_result(outcome)
@@ -156,7 +156,7 @@ async def standard_input(directory: Path) -> Given:
             )
         except UsageError as error:
             outcome = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it was stopped
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the run was stopped
             loop.call_soon_threadsafe(end, outcome)
 
     threading.Thread(target=read, daemon=True).start()
@@ -164,11 +164,11 @@ async def standard_input(directory: Path) -> Given:
 
 
 def spooled(directory: Path, stream: IO[bytes]) -> Given:
-    """Standard input, read to its end and made durable as a log in ``directory``; only then is it there. Compressed
-    input is kept as what it holds.
+    """Reads standard input to its end and makes it durable as a log in ``directory``; only then does the log exist.
+    Compressed input is kept uncompressed.
 
-    A stream that begins with all of an earlier one is that log, grown (the same command run again); one that is the
-    beginning of an earlier one adds nothing; any other is a log of its own. Raises OSError, UsageError.
+    A stream that begins with all of an earlier one is that log, grown (the same command run again). One that is the
+    beginning of an earlier one adds nothing. Any other is a separate log. Raises OSError, UsageError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     arriving = directory / "arriving.tmp"
@@ -186,14 +186,14 @@ def spooled(directory: Path, stream: IO[bytes]) -> Given:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.utime(arriving, (0, 0))  # nobody goes on writing it: a last line without its end is whole
+        os.utime(arriving, (0, 0))  # its writer has ended: a last line without a line end is whole
         arriving.replace(shorter or directory / f"stdin-{len(kept) + 1}")
     RealDisk().sync_dir(directory)
     return Given(directory, ("stdin-*",))
 
 
 def _unpacked(path: Path) -> Path:
-    """A file with what this one holds; itself where it is not compressed."""
+    """A file with the uncompressed content; the file itself if it is not compressed."""
     with open(path, "rb") as file:
         head = file.read(4)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
@@ -214,7 +214,7 @@ def _unpacked(path: Path) -> Path:
 
 
 def _begins_with(path: Path, other: Path) -> bool:
-    """Whether a file begins with all bytes of another one."""
+    """True if a file begins with all bytes of another one."""
     left = other.stat().st_size
     if path.stat().st_size < left:
         return False

@@ -1,4 +1,4 @@
-"""The configuration that the logs of a join say themselves: bounded samples in, TOML out."""
+"""Infers a join's configuration from its logs: bounded samples in, TOML out."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from photon.adapters.logs.sampling import Sampled, sample
 from photon.local_join.given import ALL, Given
 
 FOREIGN = (4 << 20, 3_000)
-"""Bytes and records that are looked at."""
+"""Bytes and records to read."""
 PRIMARY = ((4 << 20, 12_000), (32 << 20, 100_000))
-"""The second where the first is not enough."""
+"""The same for primary logs; the second bound applies if the first is not enough."""
 BEFORE = 0.75
-"""So much of what is read of primary logs stands before the place where foreign ones are read."""
+"""Share of the primary sample that lies before the place where foreign logs are read."""
 READABLE = "make it readable for this user, or leave it out"
-NAMED = 3  # files that cannot be read
+NAMED = 3  # unreadable files to name
 
 
 def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred | Unclear:
-    """Foreign values are looked for among more and more of the primary records, until it is certain or the bound is
-    met. Raises LogDirectoryError.
-    """
+    """Searches for foreign values among more and more primary records, until the result is certain or the bound is
+    reached. Raises LogDirectoryError."""
     events = looked_at(foreign, *FOREIGN)
     if _may_be_one(primary, foreign) and _paths(primary, looked_at(primary, *FOREIGN)) & _paths(foreign, events):
         return one_log(events.records)
@@ -41,7 +40,7 @@ def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred |
 
 
 def _unread(logs: Given, found: Sampled) -> list[str]:
-    """A line for each of the first files that cannot be read."""
+    """A line for each of the first unreadable files."""
     named = [str(logs.directory / str(each)) for each in found.unread[:NAMED]]
     return named + ([f"{len(found.unread) - NAMED:,} more"] if len(found.unread) > NAMED else [])
 
@@ -56,9 +55,9 @@ def _paths(logs: Given, seen: Sampled) -> set[Path]:
 
 
 def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
-    """Names of files begin with their directory's: it says what the logs are about.
+    """Samples with file names that begin with their directory's, since that says what the logs are about.
 
-    Raises LogDirectoryError, also where there are files and none can be read.
+    Raises LogDirectoryError, also if none of the files can be read.
     """
     check_directory(logs.directory)
     patterns = compile_patterns(logs.patterns or ALL)

@@ -1,10 +1,10 @@
 """``photon join``: dispatcher, joiner, event store, registry and verifier of one pipeline.
 
-The same components as the services run; between them are direct calls in place of gRPC. Everything that must survive
-lies in ``OUTPUT/.photon`` (see site.py), so that a kill at any instruction is repaired by running the command again.
+These are the services' components, with direct calls between them instead of gRPC. All that must survive is in
+``OUTPUT/.photon`` (see site.py), so that running the command again repairs a kill at any instruction.
 
-The child processes are started as soon as it is known that they are wanted; what works with them here, in
-``parts``, is imported while they start, or before, while the zygote that they are copies of gets ready.
+The child processes are started as soon as they are needed. Their counterparts here, in ``parts``, are imported while
+they start, or earlier, while the zygote that they are copies of gets ready.
 """
 
 from __future__ import annotations
@@ -64,33 +64,33 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES = 16 << 20
 SAMPLE_RECORDS = 200
-TIMES = 20  # event times that are looked at
+TIMES = 20  # event times to check
 MANY = 20
-NAMED = 3  # primary logs that are missing
+NAMED = 3  # missing primary logs to name
 
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
     ledger: dict[str, int]
     rejected: int
-    """Rejected in this run."""
+    """Number of events rejected in this run."""
     unread: tuple[str, ...]
     """A line for each foreign log that was not read to its end."""
     alike: tuple[str, ...]
-    """A line for each foreign log that begins like another one, if their lines have no ids: what both begin with was
+    """A line for each foreign log that begins like another one, if their lines have no ids: the common beginning was
     counted once."""
     unended: tuple[str, ...]
     """A line for each foreign log whose last line waits for its end."""
     conflicting: int
-    """Lines of this run that have the event id of another line, an id that was inferred, and other content."""
+    """Lines of this run with the event id of another line but other content, where ids were inferred."""
     ambiguous: int
-    """Primary keys, of those that were inferred, that turned out to have several different primary events."""
+    """Inferred primary keys that turned out to have several different primary events."""
     unowned: int
-    """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
+    """Output records whose id the registry does not know as theirs: duplicated, or written without a registration."""
     missing: int
-    """Primary logs with records that could not be read, or whose keys are not known."""
+    """Primary logs with records that cannot be read, or with unknown keys."""
     stopped: bool = False
-    """Ended by ``stop``, before all had a verdict."""
+    """True if ``stop`` ended it before all had a verdict."""
 
 
 async def run(
@@ -102,7 +102,7 @@ async def run(
     zygote: Zygote | None = None,
 ) -> JoinResult:
     """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` is told what a person should know.
-    ``zygote``: of whom the child processes are copies.
+    The child processes are copies of ``zygote``.
 
     Raises PhotonError.
     """
@@ -135,7 +135,7 @@ async def run(
         config = options.config or _inferred(options, sides, site, disk, say)
         settings, name, adapter = _configured(options, config)
         options = options.at(name, sides, adapter)
-        settings, name, adapter = _configured(options, config)  # again: which files are read is a setting
+        settings, name, adapter = _configured(options, config)  # again: the files to read are a setting
         site.check_links(settings, config.parent, name, adapter, options.sides())
         options = _relayed(options, settings, name, site, disk, relays)
         keep_crumbs(adapter, site.state / DIRECTORY, disk)
@@ -146,7 +146,7 @@ async def run(
         check_rule(site, adapter, disk)
         samples = await _same_samples(site, settings, name, adapter, options, disk, stop)
         before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
-        if zygote is not None:  # which is importing as well: nothing starts before it has
+        if zygote is not None:  # it is importing too, and nothing starts earlier
             import_module("photon.local_join.parts")
         async with children_of(options, config, name, adapter, site, disk, zygote) as children:
             from photon.local_join.parts import open_parts, work
@@ -203,7 +203,7 @@ async def run(
 
 
 async def _say_missing(store: EventStoreClient, join: str, say: Callable[[str], None]) -> None:
-    """Names the primary logs for which events wait."""
+    """Names the primary logs that events wait for."""
     details = await store.details()
     logs = [each for each in details.unavailable if each.keys and not each.forgotten]
     if len(logs) > NAMED:
@@ -230,8 +230,8 @@ def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions,
 def _relayed(
     options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Copier]
 ) -> JoinOptions:
-    """With the directory to which another join's output is brought, where a side is that and its directory the output
-    of a ``photon join``. What is published now is brought at once; what brings more is added to ``relays``.
+    """Redirects a side that is another join's output, in the output directory of a ``photon join``, to the directory
+    that its records are copied to. Copies what is published now, and adds the relay for later records to ``relays``.
 
     Raises UsageError, CursorLost, OutputMissing, PublishedDamaged, RelayedLogLost, OSError.
     """
@@ -248,7 +248,7 @@ def _relayed(
 
 
 def _bring(relay: Copier, into: Path, disk: Disk, *, once: bool) -> None:
-    """What is there now; with ``once`` it is all there will ever be."""
+    """Copies what is there now; with ``once`` nothing will follow."""
     relay.pass_on(None if once else SystemClock().now_ns())
     if once and disk.exists(into / WHOLE_NAME):
         disk.remove(into / WHOLE_NAME)
@@ -277,8 +277,8 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
 def _inferred(
     options: JoinOptions, sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]
 ) -> Path:
-    """The configuration that the logs themselves and the words on the command line say. It is found once, and kept
-    from the first registered event on. Raises UsageError."""
+    """The configuration inferred from the logs and the words on the command line. It is inferred once, and kept from
+    the first registered event on. Raises UsageError."""
     path = site.state / "inferred.toml"
     if disk.exists(path) and site.begun(disk):
         check_words(site, options.words, tomllib.loads(disk.read(path).decode()))
@@ -295,7 +295,7 @@ def _inferred(
 
 
 def _command(options: JoinOptions, words: Sequence[str]) -> str:
-    """The command again, with words that say what was unclear."""
+    """The command again, with words for what was unclear."""
     if not words:
         return ""
     told = {"--primary": options.primary, "--foreign": options.foreign, "--output": options.output}
@@ -304,7 +304,7 @@ def _command(options: JoinOptions, words: Sequence[str]) -> str:
 
 
 def check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
-    """Raises UsageError where the words differ from the configuration that an output was begun with."""
+    """Raises UsageError if the words differ from the configuration that an output was begun with."""
     ((_, tables),) = kept["join"].items()
     for side, key in zip(SIDES, words.both(), strict=True):
         if key:
@@ -341,8 +341,8 @@ def _shown(name: str, value: object) -> str:
 
 
 def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
-    """Compares how ids, keys and times are read with how this output was begun, and keeps it. The registry refuses
-    another rule, too, but knows only its hash. Raises UsageError."""
+    """Checks that ids, keys and times are read as when this output was begun, and keeps the rule. The registry
+    refuses another rule too, but knows only its hash. Raises UsageError."""
     path, rule = site.state / "rule", adapter.rule()
     if not (disk.exists(path) and site.begun(disk)):
         disk.replace(path, rule)
@@ -352,7 +352,7 @@ def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
         return
     try:
         one, other = _flat(orjson.loads(begun)), _flat(orjson.loads(rule))
-    except orjson.JSONDecodeError:  # of an adapter of somebody's own
+    except orjson.JSONDecodeError:  # a user's own adapter
         raise UsageError(
             f"{site.output}: this output was begun with another adapter; to use this one start a new --output"
         ) from None
@@ -363,7 +363,7 @@ def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
 async def _same_samples(
     site: Site, settings: Settings, join: str, adapter: Adapter, options: JoinOptions, disk: Disk, stop: asyncio.Event
 ) -> Samples:
-    """Compares what the adapter makes of records with what it made of them in earlier runs, before a part begins.
+    """Compares what the adapter derives from records with earlier runs, before a part begins.
 
     Raises UsageError, Stopped.
     """
@@ -387,9 +387,9 @@ def check_readable(
 ) -> None:
     """Refuses a configuration under which no record at the beginning of a side can be read.
 
-    Malformed records are the logs' affair and are rejected one by one, also if a log begins with many; when all of
-    what can be looked at are, it is the configuration that is wrong, and verdicts would be final. What a shape skips
-    says nothing. ``say`` is told of event times that are hardly right. Raises UsageError.
+    Malformed records are rejected one by one, even if a log begins with many. If all sampled records are malformed,
+    the configuration is wrong, and verdicts would be final. Records that a shape skips say nothing. ``say`` is told
+    of implausible event times. Raises UsageError.
     """
     sides = (
         (
@@ -425,7 +425,7 @@ def check_readable(
 
 
 def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None]) -> None:
-    """Names the primary logs that cannot be read: while there is one, nothing is called unmatched."""
+    """Names the unreadable primary logs: while there is one, nothing is called unmatched."""
     follower = Follower(
         options.primary,
         patterns=join.primary_files,
@@ -445,13 +445,13 @@ def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Cal
 
 
 def _time_of(join: Join) -> TimeConfig | None:
-    """The foreign event time as configured; ``None``: an adapter's own."""
+    """The configured foreign event time. `None` for an adapter's own."""
     table = (join.foreign or {}).get("time")
     return msgspec.convert(table, TimeConfig) if isinstance(table, dict) else None
 
 
 def _read(adapter: Adapter, side: str, file: LogFile, record: bytes) -> ForeignHeader | bytes | None:
-    """``None``: a shape skips the record."""
+    """`None` if a shape skips the record."""
     try:
         return adapter.primary_key(record, file) if side == "primary" else adapter.foreign_header(record, file)
     except Skipped:
@@ -459,7 +459,7 @@ def _read(adapter: Adapter, side: str, file: LogFile, record: bytes) -> ForeignH
 
 
 def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
-    """The first records of each log, and then the others."""
+    """The first records of each log, then the others."""
     each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
     lines = [(block.file, iter(block.data.split(b"\n")[:-1])) for block in blocks]
     for some in (each, None):

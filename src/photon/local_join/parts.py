@@ -1,6 +1,6 @@
-"""What ``photon join`` runs in its own process, dispatcher, joiner and verifier, wired to its child processes.
+"""The parts of ``photon join`` in its own process, dispatcher, joiner and verifier, wired to its child processes.
 
-Between the parts are direct calls in place of gRPC.
+They call each other directly instead of through gRPC.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeepe
 
 SHOW_S = 0.2
 SETTLE_S = 60.0
-"""How long registered records may take to be durable in the output, at the end."""
+"""Longest time until registered records are durable in the output, at the end."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ async def open_parts(
     stop: asyncio.Event,
     samples: Samples,
 ) -> AsyncIterator[Parts]:
-    """Starts the parts in order, and closes them in the reverse one. Raises Stopped."""
+    """Starts the parts in order, and closes them in reverse. Raises Stopped."""
 
     async def begun(blocks: Sequence[Block]) -> bool:
         return await samples.keep(samples.began("foreign", blocks), stop)
@@ -86,7 +86,7 @@ async def open_parts(
         )  # fmt: skip
         stack.push_async_callback(joiner.close)
         try:
-            await unless_stopped(stop, joiner.start())  # which waits for the registry as long as it takes
+            await unless_stopped(stop, joiner.start())  # waits for the registry as long as it takes
         except OutOfStep as other:
             raise refused(site, other) from None
         watermarks = _watermarks(children, settings, joiner, site, disk, clock, timed=adapter.has_foreign_time)
@@ -137,7 +137,8 @@ def _watermarks(
 
 
 def _reached(site: Site) -> tuple[int, int] | None:
-    """None where nothing is known, or the state is damaged: the dispatcher itself says so, or goes on from a copy."""
+    """`None` if nothing is known, or the state is damaged: the dispatcher itself reports that, or continues from a
+    copy."""
     try:
         return read_reached(ledger_file(site.state))
     except StateError:
@@ -151,7 +152,7 @@ async def work(
     say: Callable[[str], None],
     relays: Sequence[Copier] = (),
 ) -> bool:
-    """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are topics, or other joins'
+    """True if it was stopped before the dispatcher was done. ``relays``: of logs that are topics, or other joins'
     output."""
     stopped = False
     began = time.monotonic()
@@ -185,7 +186,7 @@ async def work(
         dispatching.cancel()
         await asyncio.gather(dispatching, verifying, relaying, sampling, return_exceptions=True)
     await parts.verifier.run_once()
-    await parts.watermarks.pass_()  # of all that this run has decided
+    await parts.watermarks.pass_()  # of all verdicts of this run
     show(await _status(parts, time.monotonic() - began))
     return stopped
 
@@ -196,8 +197,8 @@ async def _sample(watermarks: WatermarkKeeper, done: asyncio.Event) -> None:
 
 
 async def _relay(relays: Sequence[Copier], say: Callable[[str], None], done: asyncio.Event) -> None:
-    """Brings what comes, until ``done``. While a topic's brokers are away all waits; ``say`` is told once when that
-    begins, and once when it is over."""
+    """Copies new records until ``done``. While a topic's brokers are away, everything waits; ``say`` is told once
+    when that begins, and once when it is over."""
     away = set[Copier]()
     while not await until(done, SHOW_S):
         for each in relays:

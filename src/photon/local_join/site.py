@@ -1,4 +1,4 @@
-"""Where a one-machine join keeps what must survive: ``OUTPUT/.photon``, locked by the command that runs it."""
+"""The state that a one-machine join must keep: ``OUTPUT/.photon``, locked by the command that runs it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Site:
 
     @property
     def state(self) -> Path:
-        """All below here is Photon's own."""
+        """Everything below is Photon's own."""
         return self.output / ".photon"
 
     @property
@@ -66,18 +66,18 @@ class Site:
         return self.state / "eventstore"
 
     def upstream(self, side: str) -> Path:
-        """The logs of a side, where they are another join's output."""
+        """The logs of a side that is another join's output."""
         return self.state / "upstream" / side
 
     def registry(self, replica: str) -> Path:
         return self.state / "registry" / replica
 
     def spool(self, side: str) -> Path:
-        """Where standard input is kept: what was joined is verified and looked up there."""
+        """Where standard input is kept, to verify and look up what was joined."""
         return self.state / "stdin" / side
 
     def check_logs(self, side: str, path: Path, logs: Given) -> None:
-        """Logs must not lie in what is written here, nor the output among the logs: it would be read as a log.
+        """Refuses logs below the output or state, and an output among the logs, which would be read as a log.
         ``path``: as the user named them.
 
         Raises UsageError.
@@ -96,7 +96,7 @@ class Site:
     def check_links(
         self, settings: Settings, base: Path, name: str, adapter: Adapter, sides: Mapping[str, Path]
     ) -> None:
-        """Neither logs nor links may lead to keys and certificates, nor links to what is written here.
+        """Refuses logs or links that lead to keys and certificates, and links to what is written here.
 
         Raises AdapterError.
         """
@@ -107,7 +107,8 @@ class Site:
             check_logs_apart(f"--{side}", sides[side], files, secrets)
 
     def check_state(self, disk: Disk) -> None:
-        """Before anything is made: raises OutOfStep where the output holds records, and there is no state of them."""
+        """Call before anything is made. Raises OutOfStep if the output holds records, but there is no state for
+        them."""
         if self.output.is_dir() and not disk.exists(self.slot.state / STATE_NAME):
             check_never_opened(SlotLog(disk, self.output, self.slot.state, SLOT))
 
@@ -130,11 +131,11 @@ class Site:
         return lock
 
     def begun(self, disk: Disk) -> bool:
-        """True if ids were registered here: how they are derived cannot change any more."""
+        """True if ids were registered here: the way to derive them cannot change any more."""
         return disk.exists(self.registry(""))
 
     def samples(self, disk: Disk) -> Keep:
-        """Keeps what the adapter makes of records, but for a run that registered nothing."""
+        """Keeps what the adapter derives from records, except for a run that registered nothing."""
         path = self.state / "samples"
         if disk.exists(path) and not self.begun(disk):
             disk.remove(path)

@@ -1,4 +1,4 @@
-"""What a running join says of itself, and how that looks to a person. Pure: times are arguments."""
+"""The status of a running join, and its text for people. Pure: times are arguments."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class Status:
     """Seconds since the run began."""
     ledger: Mapping[str, int]
     foreign_read: int
-    """Bytes."""
+    """Bytes read."""
     foreign_known: int
     primary_read: int
     primary_known: int
     primary_events: int
     missing_logs: int = 0
-    """Primary logs that look-ups led to and that cannot be read,"""
+    """Unreadable primary logs that look-ups led to."""
     missing_keys: int = 0
-    """and how many keys that stand in them were asked for."""
+    """Number of requested keys in those logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     events: float
-    """Verdicts a second."""
+    """Verdicts per second."""
     left_s: float | None
-    """Seconds until the backlog is done; None: unknown, or no backlog."""
+    """Seconds until the backlog is done. `None` if unknown, or without a backlog."""
 
 
 def rates(before: Status, now: Status) -> Rates:
@@ -58,5 +58,5 @@ def line(before: Status, now: Status) -> str:
 
 
 def missing(now: Status) -> str:
-    """What waits for primary logs that cannot be read."""
+    """Names the keys and unreadable primary logs that events wait for."""
     return f"{missing_keys(now.missing_keys, now.missing_logs, 'primary log')} that cannot be read"

@@ -1,5 +1,5 @@
-"""Runs ``photon join`` in a child process where an adapter of the user's takes part: what kills the child is found in
-its crumbs, and the next child goes on without the record. Without such an adapter nothing is forked."""
+"""Runs ``photon join`` in a child process if it has a user's adapter: the record that killed a child is found in its
+crumbs, and the next child continues without it. Without such an adapter nothing is forked."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor, 
 from photon.config.stopping import at_own_end
 
 DEATHS_MAX = 50
-"""Two of one record; a join whose adapter kills more than half of these is given up."""
-THREADS_S = 1.0  # what an adapter's threads have for their end
+"""Largest number of deaths before the join is given up: two per record, so half this many records."""
+THREADS_S = 1.0  # time for an adapter's threads to end
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
 def is_user_code(config: Path | None, overrides: Sequence[str]) -> bool:
-    """True if a join of the configuration has an adapter of the user's. Of a file that cannot be read the command
-    says what is wrong."""
+    """True if a join of the configuration has a user's adapter. If the file is unreadable, the command reports it."""
     if any(".adapter=" in each for each in overrides):
         return True
     try:
@@ -40,9 +39,10 @@ def is_user_code(config: Path | None, overrides: Sequence[str]) -> bool:
 
 
 def in_a_child(crumbs: Path, say: Callable[[str], None]) -> int | None:
-    """Returns ``None`` in a child, which does the work, and in this process the exit code once that is done.
+    """Returns `None` in a child, which does the work, and in this process the exit code once that is done.
 
-    A child that user code kills is followed by another one; what else kills it ends this process in the same way.
+    A child that user code kills is followed by another one; a child killed by anything else ends this process in the
+    same way.
     """
     own, ended = os.getpid(), ""
     for _ in range(DEATHS_MAX):
@@ -71,9 +71,10 @@ def in_a_child(crumbs: Path, say: Callable[[str], None]) -> int | None:
 
 
 def end(code: int, say: Callable[[str], None]) -> int:
-    """Returns the exit code. Where an adapter has left threads, which would keep the process, ends it with this code.
+    """Returns the exit code. If an adapter has left threads, which would keep the process alive, ends it with this
+    code.
 
-    Of a process without user code the threads are Photon's own, and waited for.
+    Without user code the threads are Photon's own, and are waited for.
     """
     if not runs_user_code():
         return code
@@ -95,7 +96,7 @@ def end(code: int, say: Callable[[str], None]) -> int:
 
 def _begin(parent: int, write: int, ended: str) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it was killed before
+    if os.getppid() != parent:  # the parent was already killed
         os._exit(1)
     os.setpgid(0, 0)  # Ctrl-C reaches the parent, which passes it on
     for number in _FORWARDED:
@@ -104,7 +105,7 @@ def _begin(parent: int, write: int, ended: str) -> None:
     own = os.getpid()
 
     def done() -> None:
-        if os.getpid() == own:  # not in a copy
+        if os.getpid() == own:  # not in a fork
             os.write(write, b".")
 
     at_own_end[:] = [done]
@@ -112,7 +113,7 @@ def _begin(parent: int, write: int, ended: str) -> None:
 
 
 def _code_of(child: int) -> int:
-    """Waits for its end, and passes signals on."""
+    """Waits until the child ends, and passes signals on."""
 
     def forward(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -127,7 +128,7 @@ def _code_of(child: int) -> int:
 
 
 def _as_it_ended(code: int) -> int:
-    """Ends this process by the same signal."""
+    """Ends this process with the child's signal."""
     if -code != signal.SIGKILL:
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)

@@ -1,7 +1,7 @@
-"""A join that a few words describe, as options of ``photon join`` and arguments of ``photon.join``.
+"""A join described by a few words, as options of ``photon join`` and arguments of ``photon.join``.
 
-What is not said is found in the logs. The answer is a configuration of one join, ``[join.join]``, with a line for
-each choice that was made.
+The rest is inferred from the logs. The result is a configuration of one join, ``[join.join]``, with a line for each
+choice made.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SIDES = ("primary", "foreign")
 class Words:
     """The user's words about the logs; everything else is found. Keys are fields, in order."""
 
-    key: tuple[str, ...] = ()  # of both sides
+    key: tuple[str, ...] = ()  # for both sides
     primary_key: tuple[str, ...] = ()
     foreign_key: tuple[str, ...] = ()
     id: str | None = None
     time: str | Mapping[str, Any] | None = None  # a field, or a table as in a configuration
-    unit: str | None = None  # of the time, or its format
-    format: str | Mapping[str, str] | None = None  # of both sides, or by side
+    unit: str | None = None  # unit of the time, or its format
+    format: str | Mapping[str, str] | None = None  # for both sides, or by side
 
     def __bool__(self) -> bool:
         return self != Words()
@@ -69,7 +69,7 @@ class Words:
 
 
 NOTHING_SAID = Words()
-BY_COMMAND = "# If this is right, it can be said in the command, without a file:"  # above it, behind an example
+BY_COMMAND = "# If this is right, it can be said in the command, without a file:"  # above it, after an example
 
 
 def words_of(
@@ -82,7 +82,7 @@ def words_of(
     unit: str | None = None,
     format: Sequence[str] = (),
 ) -> Words:
-    """From options, checked. Raises UsageError."""
+    """Checked words from options. Raises UsageError."""
     by_side = dict(each.split("=", 1) for each in format if "=" in each)
     plain = [each for each in format if "=" not in each]
     if len(plain) > 1 or (plain and by_side):
@@ -102,8 +102,8 @@ def words_of(
 
 
 def described(words: Words, primary: Given, foreign: Given) -> tuple[str, tuple[str, ...]]:
-    """The configuration as TOML, and a line for each choice. Raises UsageError, with an example to correct, where the
-    logs do not say what the words leave open; ``Refused`` where options can say it."""
+    """The configuration as TOML, and a line for each choice. Raises UsageError, with an example to correct, if the
+    logs leave a choice open; ``Refused`` if options can make it."""
     words.check()
     keys = words.both()
     formats = words.format if isinstance(words.format, Mapping) else dict.fromkeys(SIDES, words.format)
@@ -127,7 +127,7 @@ def described(words: Words, primary: Given, foreign: Given) -> tuple[str, tuple[
 
 
 class Refused(UsageError):
-    """The logs leave something open; ``words`` are the options that say it, none if options cannot."""
+    """The logs leave something open; ``words`` are the options that settle it, empty if options cannot."""
 
     def __init__(self, guess: Unclear) -> None:
         super().__init__(f"{guess.problem}; {guess.todo}")
@@ -136,7 +136,7 @@ class Refused(UsageError):
 
 
 def command(options: Mapping[str, Any], words: Sequence[str]) -> str:
-    """A command line that can be pasted. ``options``: name -> value, ``True`` for a flag."""
+    """A command line to paste. ``options``: name -> value, ``True`` for a flag."""
     parts = ["photon", "join"]
     for name, value in options.items():
         if value is True:
@@ -156,7 +156,7 @@ def config_text(table: Mapping[str, Any]) -> str:
 
 
 def _time(words: Words) -> str | dict[str, Any] | None:
-    """The time as told: a field whose unit is to be found, or a table. Raises UsageError."""
+    """The time as given: a field with a unit to be inferred, or a table. Raises UsageError."""
     time = words.time
     if isinstance(time, str) and words.unit is not None:
         return {"field": time, "unit" if words.unit in UNIT_EXPONENTS else "format": words.unit}
@@ -170,7 +170,7 @@ def _time(words: Words) -> str | dict[str, Any] | None:
 
 
 def _found(words: Words, primary: Given, foreign: Given) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Both sides as inferred, given what is told."""
+    """Both sides as inferred, given the user's words."""
     first, second = (_one_field(key) if key else None for key in words.both())
     time = _time(words)
     known = Told(first, second, words.id, msgspec.convert(time, TimeConfig) if isinstance(time, dict) else time)
@@ -188,8 +188,8 @@ def _one_field(key: Sequence[str]) -> str:
 
 
 def _merged(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges found and told settings. A told format replaces all that was found of another one; for a time that is
-    told by its field alone, the rest is as found."""
+    """Merges inferred and given settings. A given format replaces all inferred settings of another format; for a time
+    given only by its field, the rest is as inferred."""
     other = told["format"] not in (None, found["format"])
     kept = {name: value for name, value in found.items() if not other or name in ("key", "id", "time")}
     said = {name: value for name, value in told.items() if name != "time" or isinstance(value, Mapping)}
@@ -197,7 +197,7 @@ def _merged(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _of_side(logs: Given, side: str, table: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """``table`` with format, delimiter, and the event's id and time as its records say, where it does not."""
+    """``table``, completed with format, delimiter, and the event's id and time from the side's records."""
     seen = looked_at(logs)
     if not seen.records and "format" in table:
         return table, ()

@@ -1,1 +1,2 @@
-"""The status of a pipeline: asks every process for its metrics, and shows them as JSON, a page and for Prometheus."""
+"""The status of a pipeline: collects metrics from every process, and serves them as JSON, a page and for
+Prometheus."""

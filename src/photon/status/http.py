@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 server for a few fixed paths: GET and HEAD, bounded in connections, bytes and time.
+"""A small HTTP/1.1 server for a few fixed paths: GET and HEAD, with limits on connections, bytes and time.
 
-h11 speaks the protocol; here are only the sockets and the limits. Answers are made by functions without arguments
-besides the path, so nothing that a caller sends is kept or shown; only questions are given their query too.
+h11 speaks the protocol; this module has only the sockets and the limits. Functions that make answers get only the
+path, so nothing that a caller sends is kept or shown; only questions also get their query.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from photon.config.metrics.readings import Readings
 from photon.config.tls import CannotListen
 
 CONNECTIONS_MAX = 64
-"""Further ones are closed at once."""
+"""Largest number of connections; further ones are closed at once."""
 HEADERS_BYTES_MAX = 16 << 10
 REQUEST_S = 10.0
-"""For a request's headers to arrive, an idle connection's next one included, and for an answer to be taken."""
+"""Time limit for a request's headers, the next request on an idle connection, and sending an answer."""
 READ_BYTES = 8 << 10
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS = (
@@ -42,9 +42,9 @@ class Answer:
 
 
 Answers = Callable[[str], Answer | None]
-"""Path -> answer; None: there is nothing there."""
+"""Path -> answer. `None` if there is nothing there."""
 Questions = Mapping[str, Callable[[str], Awaitable[Answer]]]
-"""Path -> what answers a query; it bounds its own time."""
+"""Path -> function that answers a query; it limits its own time."""
 
 
 def plain(text: str, status: int = 200) -> Answer:
@@ -52,7 +52,8 @@ def plain(text: str, status: int = 200) -> Answer:
 
 
 def serve_metrics(address: str, read: Callable[[Readings], None]) -> None:
-    """``--metrics`` of a program without an event loop: in a thread, at any path but /healthz. Raises UsageError."""
+    """``--metrics`` of a program without an event loop: serves in a thread, at any path but /healthz. Raises
+    UsageError."""
 
     def answer(path: str) -> Answer:
         if path == "/healthz":
@@ -81,7 +82,7 @@ class HttpServer:
         self.port = 0
 
     async def start(self, address: str) -> None:
-        """``address``: host:port, port 0: a free one. Raises CannotListen."""
+        """``address``: host:port; port 0 for a free one. Raises CannotListen."""
         host, _, port = address.rpartition(":")
         try:
             self._server = await asyncio.start_server(self._accepted, host.strip("[]") or None, int(port))
@@ -90,7 +91,7 @@ class HttpServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def start_in_thread(self, address: str) -> None:
-        """For a program without an event loop: until the process ends. Raises CannotListen."""
+        """Serves until the process ends, for a program without an event loop. Raises CannotListen."""
         loop = asyncio.new_event_loop()
         try:
             loop.run_until_complete(self.start(address))
@@ -151,7 +152,7 @@ class HttpServer:
 
 
 async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-    """The next one, its body read and dropped up to the limit; None: the other end has gone."""
+    """The next request, with its body read and dropped up to the limit. `None` if the other end has gone."""
     request: h11.Request | None = None
     dropped = 0
     while True:

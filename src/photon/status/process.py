@@ -1,5 +1,5 @@
-"""``photon serve status``: gathers every few seconds, and serves what was gathered last, the page, and the JSON of
-``photon explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, within a bounded time."""
+"""``photon serve status``: polls every few seconds, and serves the last result, the page, and the JSON of ``photon
+explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, with a time limit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXPLAIN_PATH = "/explain.json"
 EXPLAIN_S = 9.0
 """Time for asking everybody; processes that have not answered by then are named as missing."""
 EXPLAIN_LIMIT_S = 10.0
-"""Afterwards the answer is that nothing was found."""
+"""After this time the answer is that nothing was found."""
 QUERY_BYTES_MAX = 4 * ID_BYTES_MAX
 """Longest query: an id with every byte escaped, and some more."""
 FIELDS_MAX = 4
@@ -50,20 +50,20 @@ MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
 }
-"""Suffixes of the files that are served."""
+"""Suffixes of the served files."""
 INDEX = "index.html"
 PERIOD_S = 2.0
-"""From the beginning of one gathering to that of the next."""
+"""Time between the starts of two polls."""
 WATCHED_S = 60.0
-"""Nobody looks when nobody has asked for so long. Then it rests, for a gathering costs each process that is asked."""
+"""Without a request for this time the status process rests, because a poll costs each polled process."""
 RESTING_S = 10.0
-"""As PERIOD_S, while it rests; whoever asks then is told the age, and finds news after PERIOD_S at most."""
+"""Period while it rests; a request is then told the data's age, and finds new data after PERIOD_S at most."""
 LEAST_S = 0.5
-"""Between two gatherings, however long one of them took."""
+"""Shortest pause between two polls, however long one of them took."""
 STALE_S = 30.0
-"""Health: the last gathering must not be older."""
+"""It is healthy while the last poll is not older than this."""
 SECOND_S = 0.5
-"""From the first gathering to the second: from then on rates are known."""
+"""From the first poll to the second: then rates are known."""
 JSON = "application/json"
 
 log = get_logger(__name__)
@@ -130,7 +130,7 @@ class StatusService:
     def __init__(
         self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock, base: Path | None = None
     ) -> None:
-        """``base``: directory of the deployment file, for what lies on this machine; None: nothing does."""
+        """``base``: directory of the deployment file, to find what is on this machine; `None` if nothing is."""
         self._asker = Asker(settings, [datacentre], tls, base)
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
         self._view = View(datacentre, __version__, settings.beside(datacentre))
@@ -145,7 +145,7 @@ class StatusService:
         self._own_text = b""
 
     async def gather(self) -> dict[str, Any]:
-        """Asks all processes once; what status.json says then."""
+        """Polls all processes once. Returns the content of status.json."""
         begun = self._clock.monotonic()
         self._heard = await self._asker.look(begun)
         self._said = self._view.update(self._heard, self._clock.now_ns() / 1e9)
@@ -162,7 +162,7 @@ class StatusService:
             try:
                 if self._due():
                     await self.gather()
-            except Exception:  # a bug in a view must not end what others look at
+            except Exception:  # a bug in a view must not stop the page
                 log.exception("the status cannot be gathered")
             await until(stop, max(self._next_at - self._clock.monotonic(), LEAST_S))
 
@@ -186,7 +186,7 @@ class StatusService:
         return self._assets.get(path)
 
     def _status_json(self) -> Answer:
-        """Before the first gathering it says whom it asks, so that the page has something to show."""
+        """Before the first poll it names the processes that it asks, so that the page has something to show."""
         if self._at is None:
             names = [each.title for each in asked_of(self._settings, self._datacentre)]
             said = {"datacentre": self._datacentre, "version": __version__, "starting": names}
@@ -215,8 +215,8 @@ async def serve_status(
 ) -> None:
     """Raises UsageError, CannotListen.
 
-    ``operator``: an operator asks the processes, not a status page. ``serving`` is told the datacentre and the page's
-    address.
+    ``operator``: polls with an operator's identity, not a status page's. ``serving`` is called with the datacentre
+    and the page's address.
     """
     settings, base, name = room.settings, room.base, room.datacentre
     address = room.listen or room.pipeline.status

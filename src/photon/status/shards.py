@@ -1,4 +1,4 @@
-"""The registry's shards, the joiners' slots, tables and all alarms, made of what processes have said. Pure."""
+"""The registry's shards, the joiners' slots, tables and all alarms, derived from the processes' reports. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from photon.fleet.polling import Heard
 ALARMS_MAX = 100
 UPSTREAM_ALARM_S = 60.0
 DIRTY_ALARM_S = 120.0
-"""A change may wait for its observers for so long."""
+"""Longest time that a change may wait for its observers."""
 HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
 """States of a copy, in words."""
 
 
 def registry_of(heard: Sequence[Heard], now: Numbers) -> dict[str, Any]:
-    """Shards as the replica with the newest config knows them, with sizes and commit times of their leaders."""
+    """Shards as the replica with the newest config knows them, with sizes and commit times from their leaders."""
     replicas = [each for each in heard if each.process.kind == "registry"]
     newest = max((each.details for each in replicas), key=lambda one: one.get("config", -1), default={})
     leading = {sample.labels["shard"]: who.name for who, sample in now.each("photon_registry_leader") if sample.value}
@@ -71,7 +71,7 @@ def slots_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
 
 
 def copies_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
-    """How the copies of the slots' output are, as their joiners see them; a slot without one is not named."""
+    """The copies of the slots' output as their joiners see them; leaves out slots without one."""
     why = {one["slot"]: one["trouble"] for each in heard for one in each.details.get("copies", [])}
     bypassed = now.by("slot", "photon_joiner_copy_bypassed")
     found = []
@@ -95,7 +95,7 @@ def copies_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
 
 
 def tables_of(heard: Sequence[Heard], now: Numbers, rates: Change) -> dict[str, Any] | None:
-    """Observers and the oracle of timestamps; None: the deployment has neither."""
+    """Observers and the timestamp oracle. `None` if the deployment has neither."""
     observing = [each for each in heard if each.process.kind == "observe"]
     leading = now.each("photon_oracle_leader")
     if not (observing or leading):
@@ -139,7 +139,7 @@ def _table_alarms(heard: Sequence[Heard], now: Numbers) -> Iterator[dict[str, st
 
 
 def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
-    """Of a join that reads other joins' output: each output, as its relay copies it."""
+    """Each output that a join reads from other joins, as its relay copies it."""
     return [
         {
             **sample.labels,
@@ -169,7 +169,7 @@ def _copy_alarms(copies: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
-    """Everything that wants a person: silent processes, what verifier and registry say, unbalanced ledgers."""
+    """Everything that needs an operator: silent processes, problems of verifier and registry, unbalanced ledgers."""
     found = [alarm for each in heard for alarm in _told(each)]
     found += [*_copy_alarms(copies_of(heard, now)), *_upstream_alarms(now), *_table_alarms(heard, now)]
     failing = now.max("photon_dispatcher_joiners_failing")

@@ -1,4 +1,4 @@
-"""What each process, slot, log and shard does, made of two moments of what processes said. Pure."""
+"""Activity of each process, slot, log and shard, derived from two moments of the processes' reports. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SORTS: Mapping[str, Mapping[str, str]] = {
     "logs": {"rate": "bytes", "memory": "seconds"},
     "shards": {"rate": "ids_per_s", "memory": "bytes"},
 }
-"""What each word of --sort means in a view."""
+"""The meaning of each word of --sort in a view."""
 _RATES = {
     "dispatcher": ("photon_dispatcher_read_total",),
     "joiner": ("photon_joiner_outcomes_total",),
@@ -27,7 +27,7 @@ _RATES = {
     "observe": ("photon_tables_observed_total",),
     "registry": ("photon_registry_entry_ids_total",),
 }  # fmt: skip
-"""What a process deals with, added up: events, keys, ids or runs."""
+"""Metrics that count a process's work, summed: events, keys, ids or runs."""
 
 
 class Top:
@@ -36,7 +36,7 @@ class Top:
         self._before: Numbers | None = None
 
     def update(self, heard: Iterable[Heard], now_s: float) -> dict[str, Any]:
-        """``now_s``: monotonic or wall clock, the same each time. Rates are null the first time."""
+        """``now_s``: monotonic or wall clock, but always the same. Rates are null the first time."""
         unique = {each.process: each for each in heard}
         now = Numbers(unique.values())
         change = Change(now, [] if self._before is None else [(self._at_s, self._before)], now_s)
@@ -52,7 +52,7 @@ class Top:
 
 
 def ordered(rows: Sequence[dict[str, Any]], view: str, sort: str) -> list[dict[str, Any]]:
-    """The most first; those that are not known, last. ``sort``: a word of SORTS, or name."""
+    """The highest first, unknown values last. ``sort``: a word of SORTS, or name."""
     if sort == "name":
         return sorted(rows, key=lambda row: tuple(map(str, row.values())))
     field = SORTS[view].get(sort, SORTS[view]["rate"])
@@ -101,12 +101,12 @@ _SLOT = (
 
 
 def _logs(heard: Iterable[Heard]) -> list[dict[str, Any]]:
-    """Foreign logs that are behind, as their dispatchers name them: those that wait longest."""
+    """Foreign logs that lag, as their dispatchers name them: those that wait longest."""
     return [{"datacentre": who.datacentre, "dispatcher": who.name, **row} for who, row in lag_of(heard)]
 
 
 def _shards(unique: Iterable[Process], change: Change) -> list[dict[str, Any]]:
-    """Shard 0 is the config group. Only its leader counts entries and measures commits."""
+    """Shard 0 is the config group. Only a shard's leader counts entries and measures commits."""
     rows: dict[str, dict[str, Any]] = {}
     now = change.now
     for who in unique:

@@ -1,4 +1,4 @@
-"""What status.json says, made of what the processes have said. Pure; docs/status.md names every field."""
+"""Builds status.json from the processes' reports. Pure; docs/status.md explains every field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY_S = 5.0
 COARSE_S = 480.0
 OLDEST_SHOWN = 20
 WINDOW_S = 60.0
-"""Rates, ratios and latencies are of the last minute."""
+"""Rates, ratios and latencies cover the last minute."""
 SNAPSHOTS_MAX = 64
 WITHIN_S = (1.0, 10.0, 60.0)
 """Bounds of the service level."""
@@ -28,7 +28,7 @@ _D, _J, _E, _V = "photon_dispatcher", "photon_joiner", "photon_eventstore", "pho
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One moment. None: not known."""
+    """One moment. `None` means unknown."""
 
     at_s: float
     read_per_s: float | None
@@ -44,7 +44,7 @@ class Point:
 
 
 WORST = frozenset({"p99_s", "age_p99_s", "lag_s", "pending"})
-"""Of these a longer time's point has the highest value, of the others the mean."""
+"""In a coarse point, these fields have the highest value, the others the mean."""
 
 
 class History:
@@ -68,13 +68,13 @@ class History:
             self._since = []
 
     def as_json(self) -> dict[str, list[dict[str, float | None]]]:
-        """``history`` and ``day``, oldest first. What has come since the day's last point is its newest."""
+        """``history`` and ``day``, oldest first. The last point of ``day`` covers what came since the one before."""
         coarse = [*self._coarse, together(self._since)] if self._since else list(self._coarse)
         return {"history": [_rounded(point) for point in self._fine], "day": [_rounded(point) for point in coarse]}
 
 
 def together(points: Sequence[Point]) -> Point:
-    """One point for several, at the time of the last one."""
+    """Merges several points into one, at the time of the last one."""
     values: dict[str, float | None] = {}
     for name in Point.__dataclass_fields__:
         known = [value for point in points if (value := getattr(point, name)) is not None]
@@ -84,7 +84,7 @@ def together(points: Sequence[Point]) -> Point:
 
 
 def _rounded(point: Point) -> dict[str, float | None]:
-    """Four digits are enough for a chart, and half of the bytes."""
+    """Four digits are enough for a chart, and halve the bytes."""
     found = {name: None if value is None else float(f"{value:.4g}") for name, value in asdict(point).items()}
     return {**found, "at_s": round(point.at_s, 1)}
 
@@ -99,7 +99,7 @@ class View:
         self._history = History()
 
     def update(self, heard: Sequence[Heard], now_s: float) -> dict[str, Any]:
-        """``now_s``: wall clock. A JSON object."""
+        """Returns a JSON object. ``now_s``: wall clock."""
         now = Numbers(heard)
         while self._past and not now_s - WINDOW_S <= self._past[0][0] < now_s:
             self._past.popleft()
@@ -140,7 +140,7 @@ class View:
 
 
 def oldest_of(details: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Oldest first. Workers that share a retry store all say its rows: each is shown once."""
+    """Oldest first. Workers that share a retry store all report its rows; each row is listed once."""
     found = {(row["log"], row["offset"]): row for each in details for row in each.get("oldest", [])}
     return sorted(found.values(), key=lambda row: -row["age_s"])[:OLDEST_SHOWN]
 
@@ -184,7 +184,7 @@ def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
 
 
 def _others(names: Sequence[str], now: Numbers, rates: Change) -> list[dict[str, Any]]:
-    """What is seen from here of the other datacentres: dispatchers watch what becomes of the events left to them."""
+    """The other datacentres as seen from here: dispatchers watch what becomes of the events left to them."""
     trusted = now.by("home", f"{_D}_home_trusted")
     elsewhere = rates.max(f"{_D}_events_total", verdict="elsewhere")
     return [
