@@ -1,4 +1,4 @@
-"""How logs are read: a configuration tried on files, formats and adapters listed, a package of one begun."""
+"""How logs are read: tries a configuration on files, lists formats and adapters, starts a package for an adapter."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _print(side: str, trial: Trial) -> None:
 
 
 def _print_rejected(same: list[Tried]) -> None:
-    """Records that are rejected for one reason: the first is shown, and where it ceases to fit."""
+    """Records that are rejected for one reason: shows the first one, and where it stops matching."""
     first, others = same[0], [str(each.line) for each in same[1:]]
     left = f" and {len(others) - LINES_MAX} more" if len(others) > LINES_MAX else ""
     are = "so is line" if len(others) == 1 else "so are lines"

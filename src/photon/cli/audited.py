@@ -1,8 +1,9 @@
-"""Who did what to a deployment by this machine's command line: a file of JSON lines next to the deployment file.
+"""Who changed what in a deployment from this machine's command line: a file of JSON lines next to the deployment
+file.
 
-A command that changes something writes a line before it begins and one when it has ended, so that one that was killed
-is seen too. Where the first cannot be written nothing is done. Calls of operators are told in the logs of the
-processes that serve them as well (photon.config.audit); this file has what no process serves.
+A changing command writes a line before it begins and one after it has ended, so that a killed one shows too. If the
+first line cannot be written, nothing is done. The processes that serve an operator's calls also log them
+(photon.config.audit); this file has what no process serves.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "PHOTON_AUDIT"
 NAME = ".photon-audit.jsonl"
 FILE_BYTES = 4 << 20
-"""Largest size, and that of the one old file that is kept, NAME.1."""
+"""Largest size of the file, and of the one old file that is kept, NAME.1."""
 ARGUMENTS_MAX, SAID_CHARACTERS = 200, 300
 ARGUMENTS = "photon.arguments"
 """Key in click's meta: the words of the command line."""
@@ -36,8 +37,8 @@ OUTCOMES = {0: "done", 1: "failed", 2: "refused", 3: "attention"}
 
 
 def audited(command: Command) -> Command:
-    """Stands right above the function of a command that changes a deployment; a dry run leaves no line, nor does one
-    that names no deployment. Raises PhotonError, before anything is done, when no line can be written."""
+    """Goes right above the function of a command that changes a deployment. A dry run leaves no line, nor does a
+    command that names no deployment. Raises PhotonError, before anything is done, if no line can be written."""
 
     @functools.wraps(command)
     def told(**given: Any) -> Any:
@@ -58,7 +59,7 @@ def audited(command: Command) -> Command:
 
 
 def place(deployment: Path) -> Path:
-    """The file of a deployment file: what PHOTON_AUDIT names, else NAME next to it."""
+    """The audit file of a deployment file: the path in PHOTON_AUDIT, else NAME next to it."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else deployment.absolute().parent / NAME
 
@@ -76,7 +77,7 @@ def _deployment(given: Mapping[str, Any]) -> Path | None:
 
 @contextmanager
 def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dict[str, Any]]:
-    """A line now and one at the end; the caller puts ``exit_code`` into what it is given."""
+    """Writes a line now and one at the end; the caller puts ``exit_code`` into the yielded dict."""
     number = os.urandom(6).hex()
     begun = {
         "id": number,
@@ -114,7 +115,7 @@ def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dic
 
 
 def hidden(words: Sequence[str]) -> list[str]:
-    """The words of a command line, without what may be secret."""
+    """The words of a command line, without possible secrets."""
     said, before = [], ""
     for word in words[:ARGUMENTS_MAX]:
         option, equals, rest = word.partition("=")
@@ -129,7 +130,7 @@ def hidden(words: Sequence[str]) -> list[str]:
 
 
 def _values(words: Sequence[str]) -> list[str]:
-    """What ``hidden`` leaves out."""
+    """The values that ``hidden`` leaves out."""
     pairs = zip(words, hidden(words), strict=False)
     return [word.rpartition("=")[2] for word, said in pairs if said.endswith("=…") and word.rpartition("=")[2]]
 
@@ -144,7 +145,7 @@ def _user() -> str:
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
-    """Whole lines, whoever else writes; a large file makes room first. Raises OSError."""
+    """Appends whole lines, even with several writers; rotates a large file first. Raises OSError."""
     import fcntl
 
     import orjson
@@ -156,7 +157,7 @@ def _append(path: Path, line: Mapping[str, Any]) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             here = os.fstat(descriptor)
-            if not _is(path, here):  # another one has made room meanwhile
+            if not _is(path, here):  # another process has rotated it meanwhile
                 continue
             if here.st_size + len(data) > FILE_BYTES:
                 os.replace(path, old(path))
@@ -181,8 +182,8 @@ def old(path: Path) -> Path:
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
-    """One for each command, in the order of their beginning; ``ended_at`` and ``exit_code`` are None where no end was
-    noted: it runs, or was killed. Lines that are none are left out. Raises OSError."""
+    """One entry per command, in order of their beginning; ``ended_at`` and ``exit_code`` are `None` if it has no end
+    line: it runs, or was killed. Skips malformed lines. Raises OSError."""
     import orjson
 
     found: dict[str, dict[str, Any]] = {}

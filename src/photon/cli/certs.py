@@ -113,8 +113,8 @@ def certs_for(
 
 
 def certificates(at: Deployed, name: str | None = None) -> int:
-    """``photon status certificates [NAME]``: what a certificate says, or each one of a directory; not named: the one
-    of [tls]. Raises UsageError. Exit code 3: one has expired or expires within 30 days."""
+    """``photon status certificates [NAME]``: shows a certificate, or each one of a directory; without NAME the one in
+    [tls]. Raises UsageError. Exit code 3: one has expired or expires within 30 days."""
     from photon.config.certificate_files import show
 
     if name is not None:

@@ -1,4 +1,4 @@
-"""``photon compute``: computations over what is published."""
+"""``photon compute``: computations over published records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESTART_S = 1.0
 _HERE, _SPARK = "processes metrics only", "master spark_settings partitions records"
 """Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only."""
 SILENT_S = 30.0
-"""An owner that has said nothing for so long is not there."""
+"""An owner silent for this time is gone."""
 
 _state = click.option(
     "--state", type=PATH, metavar="DIR",
@@ -185,7 +185,7 @@ def run(
 def _here(
     site: Site, only: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
 ) -> tuple[list[Status], bool]:
-    """How it stands at the end, and whether that is the end: not where the interval is to be split."""
+    """The final state, and True if the run is done: it is not if the interval is to be split."""
     from photon.assembly.computing import LEFT_S, Running
 
     found: list[Status] = []
@@ -205,8 +205,8 @@ def _here(
 def _apart(
     site: Site, arguments: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
 ) -> list[Status]:
-    """A process for each interval here. One that is killed is started again; where one fails, all end. Those of
-    intervals that are to be split or merged end before."""
+    """Runs a process for each interval here. Restarts a killed one; if one fails, all end. Intervals that are to be
+    split or merged end earlier."""
     from photon.assembly.computing import say_watermarks
     from photon.assembly.rescaling import carry_out
     from photon.computing.journal import PublishedWatermark, read_status
@@ -226,7 +226,7 @@ def _apart(
         while not stop.is_set():
             known = site.table.look()
             if known.version != site.topology.version:
-                with suppress(UsageError):  # as its children say
+                with suppress(UsageError):  # its children report it
                     site.follow(known.version, known.shape)
             if known.move is not None:
                 ending = [children.pop(each) for each in known.move.old if each in children]
@@ -313,8 +313,8 @@ def _time(time_ns: int | None) -> str:
 
 # -- photon status compute -------------------------------------------------------------------------------------------
 def status(at: Deployed, name: str | None = None) -> int:
-    """``name``: the file, or the directory of its state. Exit code 3: records were put aside, or a process is silent.
-    Raises UsageError."""
+    """``name``: the file, or its state directory. Exit code 3: records were put aside, or a process is silent. Raises
+    UsageError."""
     from photon.assembly.computing import default_state, load_topology, statuses
 
     if name is None:

@@ -1,4 +1,4 @@
-"""Whether a deployment file can be used, and what must still be made."""
+"""Checks if a deployment file is usable, and what must still be made."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def check(at: Deployed) -> int:
 
 
 class Checked(NamedTuple):
-    """A deployment file that can be used. Lines for people."""
+    """A usable deployment file. Lines for people."""
 
     settings: Settings
     survives: list[str]
     """The losses that the registry survives, in words."""
     hints: list[str]
-    """What lies outside of this machine and is made once; whether it is there is not known here."""
+    """Things outside this machine that are made once; their existence is not checked here."""
     missing: list[str]
     """What must be made before the services can start."""
 
@@ -53,8 +53,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
 
 
 def _missing(settings: Settings, base: Path) -> list[str]:
-    """What must still be made before the services start. Raises UsageError for a key or certificate that cannot be
-    used."""
+    """Things to be made before the services start. Raises UsageError for an unusable key or certificate."""
     from photon.idregistry.client.deployment_key import key_path, read_key
 
     notes = _certificates(settings, base)
@@ -80,7 +79,7 @@ def _missing(settings: Settings, base: Path) -> list[str]:
 
 
 def _certificates(settings: Settings, base: Path) -> list[str]:
-    """Certificates still to be made. Raises UsageError for one that cannot be used."""
+    """Certificates still to be made. Raises UsageError for an unusable one."""
     from photon.fleet.access import tls_of
     from photon.fleet.processes import identities
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from photon.lab.demo.run import Report
 
 LINE_EVERY_S = 2.0
-"""Between two plain lines where there is no terminal."""
+"""Time between two plain lines without a terminal."""
 VERDICTS = ("read", "joined", "unmatched", "elsewhere", "duplicate", "rejected", "pending", "wasted", "reread")
 
 
@@ -88,7 +88,7 @@ class DemoView(LiveView):
         self.console.print(f"[{at:5.1f} s] {what}", markup=False, highlight=False, soft_wrap=True)
 
     def show(self, seen: Observation) -> None:
-        """Call a few times a second."""
+        """Call a few times per second."""
         if self.draw(lambda: _live_table(seen)):
             return
         now = time.monotonic()

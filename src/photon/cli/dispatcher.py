@@ -1,4 +1,4 @@
-"""The dispatcher: what it leaves out (``skip``), dispatches again (``replay``), and how far it is behind its logs."""
+"""The dispatcher: its lag, and commands to skip events (``skip``) or dispatch them again (``replay``)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Silent(PhotonError):
 
 
 def lag(at: Deployed) -> int:
-    """Sums, and the logs that wait longest; how many events wait in the retry store, since when, and whether joiners
-    fail. A log's last line without its newline is no lag. Seconds: since the oldest byte not read was written, as far
-    as the times of files tell. Exit code 3: not all of several workers answer."""
+    """Shows sums, and the logs that wait longest; how many events wait in the retry store, since when, and if joiners
+    fail. A log's last line without its newline is not lag. Seconds: since the oldest unread byte was written, as far
+    as file times tell. Exit code 3: not all of several workers answer."""
     heard = _heard(at)
     up, silent = [each for each in heard if each.up], [each for each in heard if not each.up]
     sums = lag_of_all(up) | {"silent": [each.process.address for each in silent]}
@@ -62,7 +62,7 @@ def _show_lag(sums: dict[str, Any]) -> None:
 
 
 def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
-    """Each worker sees all logs, and reads its own; they share one retry store. Pure."""
+    """Combines the workers' reports: each sees all logs but reads its own; they share one retry store. Pure."""
     from photon.fleet.numbers import Numbers, oldest_lag
 
     now, prefix = Numbers(up), "photon_dispatcher"

@@ -1,4 +1,4 @@
-"""``photon doctor``: whether a deployment can run, and runs, as it should."""
+"""``photon doctor``: checks if a deployment can run and runs well."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from photon.fleet.doctor.facts import Facts
 
 UNCERTAINTY_S = 5.0
-"""clock.uncertainty where no file says so."""
+"""clock.uncertainty if no file sets it."""
 
 
 @click.command()
@@ -71,7 +71,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
 
 def _facts(at: Deployed, here: tuple[str, ...]) -> Facts:
-    """Everything that can be gathered: a mistake in the file leaves only this machine."""
+    """Gathers all facts it can: with a mistake in the file, only those of this machine."""
     from photon.fleet.doctor.facts import Facts
     from photon.fleet.doctor.gathering import machine
 

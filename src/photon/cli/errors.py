@@ -1,7 +1,7 @@
-"""How commands fail: one line on stderr, and an exit code that means something.
+"""How commands fail: one line on stderr, and an exit code with a meaning.
 
-0 done · 1 failed · 2 wrong usage or configuration · 3 finished, but something needs attention ·
-4 not judged (``photon spark verify``).
+0 done · 1 failed · 2 wrong usage or configuration · 3 finished, but something needs attention · 4 not judged
+(``photon spark verify``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DONE, FAILED, USAGE, ATTENTION = 0, 1, 2, 3
 
 
 def fail(message: str, code: int, example: str = "") -> None:
-    """Prints one line, and an example of what to write where there is one, and ends the process."""
+    """Prints one line, and an example if there is one, and ends the process."""
     click.echo(f"photon: {' '.join(message.split())}", err=True)
     if example:
         click.echo(f"\n{example.strip()}\n", err=True)
@@ -73,7 +73,7 @@ class OneLineErrors(click.Group):
 
 
 def _of_executors(error: Exception) -> str | None:
-    """Returns the line of an executor of Spark that is behind the error, if there is one."""
+    """Returns the line of a Spark executor that is behind the error, if there is one."""
     if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
         return None
     from photon.spark.worker_python import failure

@@ -1,4 +1,4 @@
-"""The event store and its cache nodes: its table in HBase, how far primary logs are read, and those that are lost."""
+"""The event store and its cache nodes: its table in HBase, progress in primary logs, and lost logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SHOWN = 20
-"""Sources in the table, those furthest behind first."""
+"""Number of sources in the table; the furthest behind come first."""
 
 
 @click.command()

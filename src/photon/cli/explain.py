@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from photon.fleet.explain.story import Step, Story
 
 SHOW_AFTER_S = 2.0
-"""A search that takes longer says how far it is."""
+"""A search longer than this reports its progress."""
 SHOW_EVERY_S = 0.5
 
 Progress = Callable[[str, int], None]

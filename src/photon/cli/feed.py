@@ -1,4 +1,4 @@
-"""Generated streams into log directories, and the comparison of outputs with their truth."""
+"""Generates streams into log directories, and compares outputs with their truth."""
 
 from __future__ import annotations
 

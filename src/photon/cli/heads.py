@@ -1,8 +1,8 @@
-"""The heads of commands: the options that many of them take, and what a command gets in place of these options.
+"""The heads of commands: options that many of them share, and the objects that replace these options.
 
-Every command gets its deployment file by ``--config FILE`` or FILE, else from PHOTON_CONFIG. Where
-something else may be named in its place (an output, an address), PHOTON_CONFIG counts only if it is not named.
-``photon join`` and ``photon chaos run`` do not look at it: without ``--config`` they make a deployment of their own.
+Every command gets its deployment file by ``--config FILE`` or FILE, else from PHOTON_CONFIG. If something else can be
+named instead (an output, an address), PHOTON_CONFIG counts only if it is not named. ``photon join`` and ``photon
+chaos run`` ignore it: without ``--config`` they make their own deployment.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Printed:
         self.json = output_format == "json"
 
     def show(self, document: Any, people: Callable[[], object] | str) -> None:
-        """Prints the document with ``-o json``; else what is for people: lines, or what prints them."""
+        """Prints the document with ``-o json``; otherwise ``people``: lines, or a function that prints them."""
         if self.json:
             print_json(document)
         elif isinstance(people, str):
@@ -68,7 +68,7 @@ class Deployed(Printed):
     ) -> None:
         super().__init__(output_format)
         self.given = given
-        """None: no file was named; commands that need none look at this."""
+        """``given``: `None` if no file was named; commands that need none check this."""
         self.overrides = overrides
         self.datacentre = datacentre
 
@@ -81,7 +81,7 @@ class Deployed(Printed):
 
     @property
     def base(self) -> Path:
-        """What the paths of the file are relative to."""
+        """The directory that paths in the file are relative to."""
         return self.given.parent if self.given else Path()
 
     @cached_property
@@ -90,14 +90,14 @@ class Deployed(Printed):
         return self.load()
 
     def load(self) -> Settings:
-        """The settings as the file says now. Raises ConfigError."""
+        """Rereads the settings from the file. Raises ConfigError."""
         from photon.config.loader import load
 
         return load(self.given, environment=os.environ, flags=self.overrides)
 
     @property
     def with_registry(self) -> Settings:
-        """The settings. Raises UsageError where they name no replicas."""
+        """The settings. Raises UsageError if they name no replicas."""
         if not self.settings.registry.replicas:
             raise UsageError(f"{self.config}: names no [registry.replicas.NAME]: there is no registry to speak to")
         return self.settings
@@ -111,7 +111,7 @@ class Deployed(Printed):
 
     @property
     def tls(self) -> Tls | None:
-        """The operator's certificate; None: plain text. Raises UsageError."""
+        """The operator's certificate. `None` means plain text. Raises UsageError."""
         from photon.config.tls import OPERATOR
         from photon.fleet.access import tls_of
 
@@ -143,9 +143,9 @@ def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def config(*, required: bool = True, unless: Sequence[str] = (), help: str = "The deployment file.") -> Head:
-    """``--config`` (``config``: Path; None only where it is not ``required``).
+    """``--config`` (``config``: a Path; `None` only if not ``required``).
 
-    ``unless``: parameters that stand in its place. They are looked at before, as what was given comes first.
+    ``unless``: parameters that replace it. They are processed first, because given options come first.
     """
     if required:
         return click.option(
@@ -181,8 +181,8 @@ def deployed(
     unless: Sequence[str] = (),
     help: str = "The deployment file.",
 ) -> Head:
-    """``--config`` (with ``file``: FILE), ``--set``, ``-o``, and ``--datacentre``, if ``datacentre`` says what it is
-    for: the command gets one Deployed, ``at``, in place of them."""
+    """``--config`` (with ``file``: FILE), ``--set``, ``-o``, and ``--datacentre`` if ``datacentre`` describes its
+    use: the command gets one Deployed, ``at``, instead."""
     named = FILE if file else config(required=required, unless=unless, help=help)
     options = [named, *([overrides] if sets and not file else [])]
     if datacentre:
@@ -213,7 +213,7 @@ def added(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) 
 
 
 def words_of(context: click.Context) -> list[str]:
-    """``["joiner", "drain"]``, however photon itself was called."""
+    """``["joiner", "drain"]``, regardless of the program's name."""
     names: list[str] = []
     while context.parent is not None:
         names.insert(0, context.info_name or "")
@@ -222,9 +222,9 @@ def words_of(context: click.Context) -> list[str]:
 
 
 def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of ``given``, what stands on the command line, of a command whose options do not all go together.
+    """The part of ``given`` that is on the command line, for a command with options that exclude each other.
 
-    ``takes``: the names of parameters that go with ``what``, and ``always`` with everything. Raises UsageError.
+    ``takes``: names of parameters that go with ``what``; ``always``: with everything. Raises UsageError.
     """
     context = click.get_current_context()
     found = {}
@@ -241,7 +241,7 @@ def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[
 
 
 def file_and_names(words: Sequence[str], what: str) -> tuple[Path, tuple[str, ...]]:
-    """Of ``FILE [NAME]...``, where FILE may be left out if PHOTON_CONFIG names it. Raises UsageError."""
+    """Splits ``FILE [NAME]...``, where FILE may be left out if PHOTON_CONFIG names it. Raises UsageError."""
     default = _default()
     if words and (default is None or Path(words[0]).is_file()):
         return Path(words[0]), tuple(words[1:])
@@ -256,18 +256,18 @@ def _default() -> Path | None:
 
 
 # -- what changes a running deployment -------------------------------------------------------------------------------
-# A command that can be taken back is done when it is called: ``dry_run`` is its only option of these. One that cannot
-# (``sure``) asks at a terminal, is done at once with ``--yes``, and is refused where nobody can be asked.
+# A command that can be undone runs at once: ``dry_run`` is its only option of these. One that cannot
+# (``sure``) asks at a terminal, runs at once with ``--yes``, and is refused if nobody can be asked.
 
 
 def dry_run(command: Command) -> Command:
     """Adds ``--dry-run`` (``dry_run``): shows what would be done and changes nothing. Exit code 0, or 1 with the
-    reason where it would be refused."""
+    reason if it would be refused."""
     return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
 
 
 def sure(command: Command) -> Command:
-    """Adds ``--dry-run`` and ``--yes`` (``dry_run``, ``yes``), for what cannot be taken back."""
+    """Adds ``--dry-run`` and ``--yes`` (``dry_run``, ``yes``), for a command that cannot be undone."""
     asked = click.option("--yes", is_flag=True, help="Do it without asking; required without a terminal.")
     return dry_run(asked(command))
 
@@ -277,16 +277,16 @@ def can_be_asked() -> bool:
 
 
 def must_be_said(what: str, *, dry_run: bool, yes: bool) -> None:
-    """The first step of a command that cannot be taken back, before anything is looked at.
+    """The first step of a command that cannot be undone, before anything is read.
 
-    ``what``: what is done, as a sentence begins: ``retiring slot east-1``. Raises UsageError where nobody can be
-    asked and neither option was given.
+    ``what``: the action as a sentence begins: ``retiring slot east-1``. Raises UsageError if nobody can be asked and
+    neither option was given.
     """
     if not (dry_run or yes or can_be_asked()):
         raise UsageError(f"{what} cannot be taken back: --yes does it, --dry-run shows what would be done")
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Right before it is done; on standard error. Raises click.Abort at a no."""
+    """Asks on standard error, right before the action. Raises click.Abort at a no."""
     if not yes:
         click.confirm(question, abort=True, err=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from photon.supervision.zygote import Zygote
 
 NAMED = 3
-"""How many of the logs that were not read are named."""
+"""Largest number of unread logs to name."""
 
 
 @click.command()
@@ -117,7 +117,7 @@ def join(
 
 
 def _in_a_child(named: Mapping[str, Any]) -> int | None:
-    """The exit code where the work was done in a child process, ``None`` in who is to do it."""
+    """The exit code if a child process did the work, `None` in the process that is to do it."""
     if named["config"] is None and not named["overrides"]:
         return None
     from photon.adapters.crumbs import DIRECTORY
@@ -148,7 +148,7 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
 
 
 def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tuple[int, str]:
-    """Exit code, and what to print besides the ledger."""
+    """Exit code, and the text to print besides the ledger."""
     from photon.fleet.ledger import balances
 
     ledger = result.ledger

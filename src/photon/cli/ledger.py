@@ -1,4 +1,4 @@
-"""What became of every event read."""
+"""The fate of every event read."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def ledger(at: Deployed, name: str | None = None, watch: bool = False, every: fl
     """``photon status ledger [NAME]``: by hour of event time; NAME: an output of photon join or a pipeline's state
     directory.
 
-    With --config of several datacentres: all whose state is on this machine, sums of those whose dispatcher
-    answers, and the total: each event is joined, filtered or unmatched in one datacentre, and counted as elsewhere
-    by the others that read it. ``watch`` with -o json writes a line each time. Exit code 3: it does not balance.
+    With --config of several datacentres: shows those with a state on this machine, sums for those whose dispatcher
+    answers, and the total: each event is joined, filtered or unmatched in one datacentre, and counted as elsewhere by
+    the others that read it. ``watch`` with -o json writes a line each time. Exit code 3: it does not balance.
     """
     named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
     if name is not None and (named or at.datacentre is not None):
@@ -55,7 +55,7 @@ class _Seen:
 
 
 def _tell(seen: _Seen) -> int:
-    """Prints what is wrong on stderr; the exit code."""
+    """Prints problems on stderr. Returns the exit code."""
     for each in seen.missing:
         say(each)
     if seen.unbalanced:
@@ -66,7 +66,7 @@ def _tell(seen: _Seen) -> int:
 
 
 def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
-    """A function that reads the ledgers asked for. Raises UsageError."""
+    """A function that reads the requested ledgers. Raises UsageError."""
     from photon.dispatcher.database import read_ledger
     from photon.fleet.ledger import as_json, hour_name
 
@@ -103,7 +103,7 @@ def _all(at: Deployed) -> _Seen:
 
 # -- again and again ---------------------------------------------------------------------------------------------
 def _watch(look: Callable[[], _Seen], every: float, *, as_json: bool) -> int:
-    """Until Ctrl-C or SIGTERM, or until nobody reads it any more; the exit code is that of the last look."""
+    """Repeats until Ctrl-C or SIGTERM, or until its reader has gone. Returns the exit code of the last look."""
     with contextlib.ExitStack() as stack:
         show = _shown(stack, as_json=as_json)
 
@@ -117,7 +117,7 @@ def _watch(look: Callable[[], _Seen], every: float, *, as_json: bool) -> int:
 
 
 def _shown(stack: contextlib.ExitStack, *, as_json: bool) -> Callable[[_Seen], None]:
-    """Tables in place on a terminal, one after the other in a pipe; JSON always line by line."""
+    """Draws tables in place on a terminal, one after the other in a pipe; JSON always line by line."""
     if as_json or not sys.stdout.isatty():
         return lambda seen: _write(seen, as_json=as_json)
     from rich.console import Group
@@ -191,7 +191,7 @@ def _table_of(read: Ledger) -> Table:
 
 
 def _table_of_all(found: Sequence[Account]) -> Table:
-    """Each hour: a line for each datacentre, and what those of each join made together."""
+    """For each hour: a line per datacentre, and the combined ledger of each join."""
     from photon.fleet.ledger import by_join, hour_name, named, together
 
     known = [each for each in found if each.total is not None]

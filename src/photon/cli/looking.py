@@ -1,4 +1,4 @@
-"""How commands ask a deployment, once or again and again."""
+"""How commands poll a deployment, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ C = TypeVar("C", bound=Client)
 
 
 def through(make: Callable[[], C], what: Callable[[C], Awaitable[T]]) -> T:
-    """Makes a client on an event loop of its own, has it do one thing, and closes it."""
+    """Makes a client on its own event loop, has it do one thing, and closes it."""
 
     async def done() -> T:
         client = make()
@@ -43,8 +43,8 @@ def through(make: Callable[[], C], what: Callable[[C], Awaitable[T]]) -> T:
 
 @contextmanager
 def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], list[Heard]]]]:
-    """The datacentres that are meant (all, if none is named), and what asks all their processes with the operator's
-    certificate. Raises UsageError."""
+    """The named datacentres (all, if none is named), and a function that polls all their processes with the
+    operator's certificate. Raises UsageError."""
     from photon.fleet.access import pipelines_named
     from photon.fleet.polling import Asker
 
@@ -58,7 +58,7 @@ def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], list[Heard]]]
 
 
 class LiveView:
-    """On standard error, so that standard output stays free for results: a table in place on a terminal."""
+    """A table in place on a terminal, on standard error, so that standard output stays free for results."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -67,7 +67,7 @@ class LiveView:
         self._live: Live | None = None
 
     def draw(self, table: Callable[[], RenderableType]) -> bool:
-        """Call a few times a second. False: there is no terminal, and nothing was drawn."""
+        """Call a few times per second. Returns False if there is no terminal, and nothing was drawn."""
         from rich.live import Live
 
         if not self.console.is_terminal:
@@ -86,7 +86,8 @@ class LiveView:
 
 
 def again(show: Callable[[], T], every_s: float) -> T | None:
-    """Until Ctrl-C or SIGTERM, or until nobody reads it any more. What it showed last; None: nothing."""
+    """Repeats until Ctrl-C or SIGTERM, or until its reader has gone. Returns what it showed last, `None` for
+    nothing."""
     shown: T | None = None
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -98,6 +99,6 @@ def again(show: Callable[[], T], every_s: float) -> T | None:
                 time.sleep(max(every_s - (time.monotonic() - begun), 0.1))
         except KeyboardInterrupt:
             pass
-        except BrokenPipeError:  # what it is piped into has ended
+        except BrokenPipeError:  # its reader has gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return shown

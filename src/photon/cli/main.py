@@ -1,7 +1,7 @@
 """The ``photon`` command: the tree of its nouns and verbs. A command is imported when it is called.
 
 A command that looks is a PART of ``photon status`` or ``photon doctor`` (their tables), a process that serves is a
-KIND of ``photon serve``; whatever acts is ``photon NOUN VERB``, a line in ``TASKS``.
+KIND of ``photon serve``; any action is ``photon NOUN VERB``, a line in ``TASKS``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from photon import __version__
 from photon.cli.errors import DONE, OneLineErrors
 from photon.cli.heads import Printed, formatted
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to a person comes as an error of ours, in one line
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to people is a one-line error of ours
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
 
 NOT_FOR_OTHERS = 0o027
-"""The umask of every command; a stricter one of its caller stays."""
+"""The umask of every command; a caller's stricter one stays."""
 
 
 class Noun(NamedTuple):
@@ -254,7 +254,7 @@ def health(
 
     probe(address, certificates, identity, timeout, alive=alive)
     if out.json:
-        import json  # of the standard library, as all that a health check imports
+        import json  # standard library, like all that a health check imports
 
         click.echo(json.dumps({"address": address, "alive" if alive else "serving": True}))
 

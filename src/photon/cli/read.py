@@ -1,4 +1,4 @@
-"""``photon read``: the records of an output, as they are published."""
+"""``photon read``: prints the records of an output as they are published."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def read(
 
 
 def named_place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
-    """What OUTPUT, or --config and --datacentre, name. Raises UsageError, ConfigError."""
+    """The place that OUTPUT, or --config and --datacentre, name. Raises UsageError, ConfigError."""
     from photon.outputs.mirrored import place_at
 
     if config is None:
@@ -119,14 +119,15 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     else:
         raise UsageError(f"--from {begin}: neither beginning nor end nor a cursor, which begins with {{")
     if kept is not None:
-        kept.save(start)  # the end is where it is now, not where it is when this is called again
+        kept.save(start)  # the end is the present end, not that of the next call
     return start
 
 
 def _watermarks(
     place: OutputPlace, kinds: Sequence[str], config: Path | None, datacentre: str | None
 ) -> Callable[[Cursor], bytes]:
-    """Of its journal; where that is on another machine, as the datacentre's verifier says. Raises UsageError."""
+    """Watermarks from its journal, or from the datacentre's verifier if that is on another machine. Raises
+    UsageError."""
     from photon.config.disk import RealDisk
     from photon.objects.paths import ObjectPath
     from photon.outputs.watermarks import WatermarkTail
@@ -192,7 +193,7 @@ def _pass_on(
             sink.write(f"{HEADER}\n".encode())
         stream.run()
     except BrokenPipeError:
-        return DONE  # who read it has enough
+        return DONE  # its reader has enough
     return ATTENTION if objected else DONE
 
 
@@ -219,7 +220,7 @@ def table(block: OutputBlock) -> bytes:
 
 
 def _shown(text: str | None) -> str:
-    """Records come from anywhere: nothing of them may control a terminal."""
+    """Escapes control characters: records come from anywhere and must not control a terminal."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text or "")
 
 

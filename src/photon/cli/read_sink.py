@@ -1,4 +1,4 @@
-"""Standard output as a sink that can be told to stop in the middle of a block, and signals that tell it."""
+"""Standard output as a sink that can be stopped in the middle of a block, and the signals that stop it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from types import FrameType
 
 LINE_GRACE_S = 1.0
-"""A line that was begun is ended, if the other side takes it so soon."""
+"""Time for the other side to take the rest of a begun line."""
 WRITE_BYTES = 1 << 20
 _NEWLINE = ord("\n")
 
@@ -19,7 +19,7 @@ class Signals:
     """SIGTERM and SIGINT ask to stop; a second one ends the process as usual."""
 
     def __init__(self, output: int) -> None:
-        """``output``: the descriptor whose other side may go away while we wait."""
+        """``output``: a descriptor whose reader may go away during a wait."""
         self.asked = False
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -36,18 +36,19 @@ class Signals:
 
     @property
     def descriptor(self) -> int:
-        """Readable when asked to stop."""
+        """Readable once a stop is requested."""
         return self._wake
 
     def wait(self, seconds: float) -> None:
-        """Until then, or until asked to stop. Raises BrokenPipeError when nobody reads the output any more."""
+        """Waits for ``seconds``, or until a stop is requested. Raises BrokenPipeError if nobody reads the output any
+        more."""
         for descriptor, _ in self._poll.poll(seconds * 1000):
             if descriptor == self._output:
                 raise BrokenPipeError
 
 
 class OutputSink:
-    """Writes to a descriptor. To a pipe it never writes more than fits in, so that a stop is heard at once."""
+    """Writes to a descriptor. To a pipe it never writes more than fits, so that it notices a stop at once."""
 
     def __init__(self, descriptor: int, signals: Signals) -> None:
         self._descriptor = descriptor
@@ -61,7 +62,8 @@ class OutputSink:
         self._poll_or_stop.register(signals.descriptor, select.POLLIN)
 
     def write(self, data: bytes) -> int:
-        """How many bytes went out: all of them unless asked to stop; then, if they are taken, to a line's end."""
+        """Returns the number of bytes written: all of them unless a stop is requested; then up to a line's end, if
+        the reader takes them."""
         view, done, end, deadline = memoryview(data), 0, len(data), None
         while done < end:
             if self._signals.asked and deadline is None:
@@ -76,7 +78,7 @@ class OutputSink:
         return done
 
     def _writable(self, deadline: float | None) -> bool:
-        """False: asked to stop first, or it is too late."""
+        """False if a stop is requested first, or it is too late."""
         if self._is_file:
             return True
         if deadline is None:
@@ -86,6 +88,6 @@ class OutputSink:
         return any(descriptor == self._descriptor for descriptor, _ in ready)
 
     def flush(self) -> None:
-        """A file is made durable; what is in a pipe is the other side's."""
+        """Makes a file durable; bytes in a pipe belong to the other side."""
         if self._is_file:
             os.fsync(self._descriptor)

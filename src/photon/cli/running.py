@@ -1,4 +1,4 @@
-"""What ``photon up`` runs: its processes looked at, restarted, held, drained, paused; and its end."""
+"""Acts on the processes of ``photon up``: shows, restarts, holds, drains, pauses and ends them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from photon.supervision.states import ServiceState
 
 WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")
-"""FILE may be left out where PHOTON_CONFIG names it."""
+"""FILE may be left out if PHOTON_CONFIG names it."""
 TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
                        help="Seconds to wait at most.")  # fmt: skip
 POLL_S = 0.1
@@ -29,7 +29,7 @@ STYLES = {"up": "green", "failing": "bold red", "silent": "red", "not serving": 
 
 # -- the photon up of a run directory --------------------------------------------------------------------------------
 def place(file: Path, run: Path | None) -> Path:
-    """The run directory that FILE and --run mean. Raises UsageError."""
+    """The run directory that FILE and --run name. Raises UsageError."""
     from photon.config.errors import UsageError
     from photon.supervision.run_directory import run_directory
 
@@ -39,7 +39,7 @@ def place(file: Path, run: Path | None) -> Path:
 
 
 def tell(directory: Path, do: str, names: Sequence[str] = (), patience_s: float | None = None) -> list[ServiceState]:
-    """Tells the ``photon up`` of a run directory. Raises PhotonError."""
+    """Sends a request to the ``photon up`` of a run directory. Raises PhotonError."""
     from photon.supervision.control import Request
     from photon.supervision.detached import ask_patiently
 
@@ -50,8 +50,8 @@ def tell(directory: Path, do: str, names: Sequence[str] = (), patience_s: float 
 def wait_for(
     directory: Path, name: str, timeout: float, is_so: Callable[[ServiceState], bool] | str, *, telling: bool = False
 ) -> ServiceState:
-    """Until a process is so (a state, or what looks at it). ``telling``: says now and then on standard error what it
-    waits for. Raises PhotonError, also for one that started meanwhile and refused to run."""
+    """Waits for a process to reach a state, or to satisfy a function. ``telling``: reports now and then on standard
+    error what it waits for. Raises PhotonError, also if the process started meanwhile and refused to run."""
     from photon.config.errors import PhotonError
     from photon.supervision.states import USAGE_EXIT
 
@@ -82,7 +82,7 @@ def _words(state: ServiceState) -> str:
 
 # -- photon status processes -----------------------------------------------------------------------------------------
 def show_processes(at: Deployed, run: Path | None = None, wait: bool = False, timeout: float = WAIT_S) -> int:
-    """Exit code 0: all are up."""
+    """Exit code 0 means that all are up."""
     directory = place(at.config, run)
     deadline = time.monotonic() + (timeout if wait else 0.0)
     while True:
@@ -130,7 +130,7 @@ def _table(states: Sequence[ServiceState]) -> None:
 # -- restart, hold, release ------------------------------------------------------------------------------------------
 def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., Any]]:
     """The head of a command on some processes: FILE [NAME]..., --datacentre. The command gets the run directory and
-    the names that are meant, and ``done``, JSON's word for what it does to them, is printed."""
+    the names of these processes; ``done``, JSON's word for the action on them, is printed."""
 
     def add(command: Callable[..., None]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -225,8 +225,8 @@ def release(out: Printed, directory: Path, chosen: list[str], timeout: float) ->
 
 
 def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | None) -> list[str]:
-    """The processes that are meant, in the order of their start. Kinds that a deployment has none of are passed
-    over, so that one list fits all. Raises UsageError."""
+    """The chosen processes, in the order of their start. Ignores kinds that a deployment does not have, so that one
+    list fits all. Raises UsageError."""
     from photon.config.errors import UsageError
     from photon.fleet.processes import KINDS
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
-    """Serves until SIGTERM; ``with_parent``: or until standard input ends."""
+    """Serves until SIGTERM; with ``with_parent`` also until standard input ends."""
     from photon.config import runtime
     from photon.config.stopping import stop_event
 

@@ -1,4 +1,4 @@
-"""``photon sink``: what is published, in another form."""
+"""``photon sink``: copies published records into another form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COMMIT_AGE = click.option(
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What a sink reads."""
+    """The input of a sink."""
 
     at: Deployed
     output: Path | None
@@ -54,7 +54,7 @@ class _Published:
 
 
 def _published(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What every sink reads: the command gets ``source``, a _Published that SIGTERM and SIGINT stop."""
+    """The input that every sink has: the command gets ``source``, a _Published that SIGTERM and SIGINT stop."""
     import functools
 
     @functools.wraps(command)
@@ -188,7 +188,7 @@ def kafka(source: _Published, into: str, client: Path | None, name: str, commit_
 
 
 def _say(problem: str) -> None:
-    """Empty: it goes on."""
+    """Empty means that it goes on."""
     if problem:
         say(problem)
 

@@ -1,4 +1,4 @@
-"""The slots of joiners: what each owns and has written, and the end of one whose disk is gone for ever."""
+"""The slots of joiners: what each one owns and has written, and the retirement of one whose disk is lost."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SHOWN_MAX = 20
 
 # -- photon status slots ---------------------------------------------------------------------------------------------
 def slots(at: Deployed, name: str | None = None) -> int:
-    """What the registry knows of each slot, and what lies of it on this machine; of one, its witness against its
-    files, and the ids that it owns in each shard: from their registration until the verifier has read their records
-    and cleared them.
+    """Shows the registry's knowledge of each slot, and its files on this machine. For a single slot also compares its
+    witness with its files, and shows the ids that it owns in each shard: from their registration until the verifier
+    has read their records and cleared them.
 
     Published and cleared are bytes of output. A slot whose directory is here, free and not retired is redone by
-    another joiner of its datacentre on this machine. Raises UsageError for a name that is none. Exit code 3: the
+    another joiner of its datacentre on this machine. Raises UsageError for an unknown name. Exit code 3: the
     directory here is older than the witness, or the verifier objects to lines in it.
     """
     from photon.operations.slots.operating import Here, all_slots
@@ -201,7 +201,7 @@ def retire(
     here = operating.Here(at.with_registry, at.base)
     asked = operating.Asked(name, copy, ids, wait)
     checked = asyncio.run(operating.check(here, asked))
-    if not checked.slot.retired:  # one that was begun is ended without a further word
+    if not checked.slot.retired:  # a begun retirement is completed without asking again
         must_be_said(f"retiring slot {name}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
     if dry_run:
         return _dry_run(at, here, checked, asked)
@@ -226,7 +226,7 @@ def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
 
 
 class _Progress:
-    """A line on standard error for each step; on a terminal figures stand in place."""
+    """A line on standard error for each step; on a terminal, figures are updated in place."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""``photon status [PART]``: what a deployment, or a part of it, does now."""
+"""``photon status [PART]``: shows the present state of a deployment, or a part of it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Look = Callable[[], list[dict[str, Any]]]
 
 
 class Part(NamedTuple):
-    """What ``photon status PART`` shows."""
+    """A part that ``photon status PART`` shows."""
 
     shows: str
     function: str
-    """module:function in photon.cli; it gets a Deployed, and what it takes, as far as it was given."""
+    """module:function in photon.cli; it gets a Deployed, and those of its parameters that were given."""
     takes: str
     """Parameters besides --config and -o."""
 
@@ -176,7 +176,7 @@ def _web(at: Deployed, listen: str) -> None:
 
 
 def _show(at: Deployed, look: Look, every: float | None) -> int:
-    """Once, or with ``every`` (seconds) again and again."""
+    """Shows it once, or with ``every`` (seconds) repeatedly."""
     from photon.cli.status_view import text
 
     def shown() -> list[dict[str, Any]]:

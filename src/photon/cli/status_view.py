@@ -12,7 +12,7 @@ ALARMS_SHOWN = 20
 
 
 def text(datacentres: Sequence[dict[str, Any]], now_s: float) -> str:
-    """Of all of them, one below the other; the registry, which they share, once."""
+    """All datacentres, one below the other; the registry, which they share, once."""
     parts = [_datacentre(each, now_s) for each in datacentres]
     if datacentres:
         parts.append(_registry(datacentres[0]["registry"]))

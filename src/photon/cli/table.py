@@ -54,7 +54,7 @@ def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
 
 
 def _existing(path: Path) -> Path:
-    """Looking makes no file. Raises UsageError."""
+    """Checks that the file exists: looking must not make it. Raises UsageError."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file; a program that opens it makes it, or photon table init")
     return path
@@ -90,7 +90,7 @@ def init(at: Deployed, not_durable: bool) -> int:
         assert settings is not None
         store: Any = tables.around.store
         made = store.create() if settings.thrift else not existed
-        tables.around.timestamp()  # the oracle answers
+        tables.around.timestamp()  # checks that the oracle answers
     durable = not settings.thrift or settings.durable
     where = f"HBase, table {settings.table}" if settings.thrift else f"SQLite, {settings.file}"
     document = {"store": "hbase" if settings.thrift else "sqlite", "made": made, "durable": durable}
@@ -249,7 +249,7 @@ def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect:
 
 
 def _text(value: Any) -> str:
-    """Values come from anywhere: nothing of them may control a terminal."""
+    """Escapes control characters: values come from anywhere and must not control a terminal."""
     import orjson
 
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
@@ -318,7 +318,7 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
 
 
 def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) -> int:
-    """Nothing is kept any more for an observer that no program has. Raises UsageError."""
+    """Stops keeping changes for an observer that no program has. Raises UsageError."""
     from photon.tables.system import without_observer
 
     published = {name for each in found for names in each.system.look().observed.values() for name in names}

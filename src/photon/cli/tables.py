@@ -1,5 +1,5 @@
-"""What commands print: JSON in one line, and tables as wide as the terminal; in files and pipes tables are unwrapped
-and without spaces at the lines' ends."""
+"""The output of commands: JSON in one line, and tables as wide as the terminal; in files and pipes tables are
+unwrapped and without spaces at the lines' ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_WIDTH = 240
-"""Columns for a table that goes into a file or a pipe: there is no terminal to wrap it for."""
+"""Width of a table in a file or a pipe, where there is no terminal to wrap it."""
 
 
 def say(line: str) -> None:
-    """On standard error, as Photon's own."""
+    """Prints a line of Photon's own on standard error."""
     click.echo(f"photon: {line}", err=True)
 
 
@@ -43,7 +43,7 @@ def show(table: RenderableType) -> None:
 
 
 def table_of(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]] = (), title: str = "") -> Table:
-    """``columns``: (name, whether it stands right), or ``slot, >bytes`` where those with > stand right."""
+    """``columns``: (name, True if right-aligned), or ``slot, >bytes``, where > means right-aligned."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""What the processes of a deployment are busy with."""
+"""Activity of a deployment's processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from photon.cli.heads import Deployed
 
 BAR = 10
-"""Characters of a whole core."""
+"""Characters for a whole core."""
 
 Look = Callable[[], dict[str, Any]]
 
@@ -31,9 +31,9 @@ def top(
     watch: bool = False,
     every: float = 2.0,
 ) -> int:
-    """``photon status top [NAME]``: how busy processes, slots, logs or shards are, over one period or, with
-    ``watch``, one after the other. ``limit`` None: as many lines as fit. With -o json all four views, a line each
-    time. Exit code 1: nothing answers."""
+    """``photon status top [NAME]``: activity of processes, slots, logs or shards, over one period or, with ``watch``,
+    repeatedly. ``limit``: `None` for as many lines as fit. With -o json all four views, a line each time. Exit code
+    1: nothing answers."""
     from photon.status.top import Top
 
     view = name or "processes"

@@ -51,9 +51,10 @@ NOW = "now"
 
 
 def given_ns(option: str, value: str, now_ns: int) -> int:
-    """``now``, ``2h`` (ago), an ISO date or time (UTC where no zone is named), epoch seconds -> ns UTC.
+    """``now``, ``2h`` (ago), an ISO date or time (UTC without a zone), epoch seconds -> ns UTC.
 
-    ``option`` names it for people. Raises UsageError that says what would be right; for a time after ``now_ns`` too.
+    ``option``: its name for people. Raises UsageError that says what would be right; also for a time after
+    ``now_ns``.
     """
     if value.strip() == NOW:
         return now_ns

@@ -87,7 +87,7 @@ def up(
 
 
 def _written(at: Deployed, compose: Path | None, helm: Path | None) -> int:
-    """Raises UsageError for a deployment that cannot be in containers: nothing is written."""
+    """Raises UsageError for a deployment that cannot run in containers; then nothing is written."""
     from photon.config.disk import RealDisk
     from photon.supervision.containers import Containers
     from photon.supervision.kubernetes import values
@@ -168,7 +168,7 @@ def _attached(
 
 
 def _sayer(names: list[str], stop: asyncio.Event, *, dated: bool) -> Callable[[str, str], None]:
-    """Prints ``process | line``, each process in its colour where there is a terminal; ``dated``: the time before."""
+    """Prints ``process | line``, each process in its colour on a terminal; ``dated``: with the time in front."""
     width = max(len(name) for name in names)
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
 
@@ -177,7 +177,7 @@ def _sayer(names: list[str], stop: asyncio.Event, *, dated: bool) -> Callable[[s
             at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} " if dated else ""
             click.echo(at + click.style(f"{name:{width}} |", fg=colours.get(name)) + f" {line}")
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # whoever read this is gone
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # its reader is gone
                 stop.set()
 
     return say

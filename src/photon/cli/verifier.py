@@ -1,4 +1,4 @@
-"""The continuous verifier of a pipeline: how far it is, and the alarms that stand. It reads files of this machine."""
+"""The continuous verifier of a pipeline: its progress, and its standing alarms. Reads files of this machine."""
 
 from __future__ import annotations
 

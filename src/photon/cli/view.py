@@ -14,9 +14,9 @@ from photon.fleet.ledger import VERDICTS
 from photon.local_join.status import Status, line, missing, rates
 
 LINE_EVERY_S = 2.0
-"""Between two plain lines."""
+"""Time between two plain lines."""
 WINDOW_S = 3.0
-"""Rates are taken over so long."""
+"""Period that rates are taken over."""
 
 
 class ProgressView(LiveView):
@@ -27,7 +27,7 @@ class ProgressView(LiveView):
         self._last_line = -LINE_EVERY_S
 
     def show(self, status: Status) -> None:
-        """Call a few times a second."""
+        """Call a few times per second."""
         self._history.append(status)
         while len(self._history) > 2 and status.at_s - self._history[0].at_s > WINDOW_S:
             self._history.pop(0)
@@ -57,7 +57,7 @@ def _table(before: Status, now: Status) -> Table:
 
 
 def ledger_table(ledger: Mapping[str, int]) -> Table:
-    """The final ledger as a table; what is counted apart from it comes last."""
+    """The final ledger as a table; counts outside the sum come last."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")

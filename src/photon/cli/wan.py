@@ -1,4 +1,4 @@
-"""The proxy that delays and cuts what passes between regions, and its control."""
+"""The proxy that delays and cuts connections between regions, and its control."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tell(at: Deployed, control: str | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
-    """Connects to the proxy that the options name, in plain text if by its address, and does one thing."""
+    """Connects to the proxy that the options name, in plain text if named by its address, and does one thing."""
     from photon.config.tls import WAN, towards
     from photon.lab.wan.client import WanClient
 
@@ -174,7 +174,7 @@ def wan_set(
     else:
         each = delay if delay is not None else (round_trip or 0.0) / 2
         _tell(at, control, lambda client: client.delay(a, b, each, both=both))
-    if at.json:  # silent for people; for scripts how things travel now
+    if at.json:  # silent for people; scripts get the current directions
         at.show([_as_json(each) for each in _tell(at, control, lambda client: client.directions())], "")
 
 

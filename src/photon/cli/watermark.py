@@ -1,4 +1,4 @@
-"""``photon watermark``: up to which event time a deployment's output is complete, and waiting for that."""
+"""``photon watermark``: the event time up to which a deployment's output is complete, and waiting for one."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _promised(at: Deployed, output: Path | None, join: JoinWatermark) -> bool:
 
 
 def _moment_ns(text: str) -> int:
-    """Raises UsageError. It may be yet to come."""
+    """Raises UsageError. The moment may be in the future."""
     for latest_ns in (time.time_ns(), NEVER_NS):
         try:
             return moment_ns(text, latest_ns)

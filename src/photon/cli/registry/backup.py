@@ -1,4 +1,4 @@
-"""``photon registry backup`` and ``export``; and ``verify``: a backup, or the replicas against each other."""
+"""``photon registry backup`` and ``export``; and ``verify``: checks a backup, or compares the replicas."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def backup(at: Deployed, directory: Path) -> None:
 
 
 def write(at: Deployed, directory: Path) -> tuple[str, list[dict[str, int]]]:
-    """A backup of the running registry: when it was made, and a row a group. Raises PhotonError."""
+    """Backs up the running registry. Returns the time of the backup, and a row per group. Raises PhotonError."""
     from datetime import UTC, datetime
 
     from photon import __version__
@@ -197,7 +197,7 @@ def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[s
     from photon.idregistry.operate.fingerprints import fingerprint
 
     mark = client.marked(group)
-    exports = {name: client.export(name, mark) for name in replicas}  # all begun: each keeps what it has
+    exports = {name: client.export(name, mark) for name in replicas}  # start all: each keeps its present state
     return {name: fingerprint(group, export) for name, export in exports.items()}
 
 

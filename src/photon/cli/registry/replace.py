@@ -1,4 +1,4 @@
-"""``photon registry replace``: a replica whose disk is lost gives its place to a new one."""
+"""``photon registry replace``: replaces a replica that lost its disk by a new one."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ def _apply(at: Deployed, client: OperatorClient, wanted: Exchange) -> None:
     from photon.idregistry.operate.seeding import Member, seed_directory
 
     _barriers(client)
-    for name in sorted(client.addresses):  # two operators ask the same one first, which refuses the second
+    for name in sorted(client.addresses):  # two operators ask the same one first; it refuses the second
         client.follow(name, wanted.epoch, wanted.next)
     member = Member(wanted.new, wanted.next, wanted.epoch)
     seed_directory(RealDisk(), _directory(at, wanted.new), member, _seeds(client), os.urandom)
 
 
 def _barriers(client: OperatorClient) -> None:
-    """Waits until every survivor has applied what was acknowledged before."""
+    """Waits until every survivor has applied all entries acknowledged before."""
     from photon.idregistry.operate.inspection import groups_of
     from photon.idregistry.operate.replacing import ReplaceRefused, behind
 

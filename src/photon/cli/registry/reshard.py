@@ -1,4 +1,5 @@
-"""``photon registry reshard``: how many shards new events go to, changed while everything runs; and the shards."""
+"""``photon registry reshard``: changes the number of shards for new events while everything runs; and shows the
+shards."""
 
 from __future__ import annotations
 
@@ -84,8 +85,8 @@ def _applied(
 
 
 def shards(at: Deployed, replica: str | None = None, timeout: float = TRY_SECONDS) -> int:
-    """``photon status shards``: which event times each holds, and the change under way or the last one. Exit code 3:
-    a change is under way, or is not known to every shard yet."""
+    """``photon status shards``: the event times in each shard, and the current or last change. Exit code 3: a change
+    is under way, or not every shard knows it yet."""
     from photon.idregistry.core.resharding import Action, Ask, Stage
 
     known = at.with_registry.registry.replicas
@@ -150,7 +151,7 @@ def _how_it_ended(found: Resharding) -> int:
 
 
 class _Progress:
-    """A line on standard error whenever something is new."""
+    """A line on standard error for each news."""
 
     def __init__(self) -> None:
         self._last = ""

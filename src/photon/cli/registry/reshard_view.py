@@ -1,4 +1,5 @@
-"""What ``photon registry reshard`` prints: shards, ranges of event time and a change of them, as tables and JSON."""
+"""The output of ``photon registry reshard``: shards, ranges of event time and a change of them, as tables and
+JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome
 
 
 def moment(ns: int) -> str | None:
-    """ISO text, UTC; None for the ends of time."""
+    """ISO text, UTC. `None` for the ends of time."""
     if ns in (NO_TIME, END_OF_TIME):
         return None
     try:
@@ -57,7 +58,7 @@ def as_json(found: Resharding) -> dict[str, object]:
 
 
 def verify_as_json(found: Mapping[str, ReshardOutcome]) -> dict[str, object]:
-    """Replica -> its problems; or why it did not answer."""
+    """Replica -> its problems, or why it did not answer."""
     return {
         "ok": not troubles(found),
         "replicas": {
@@ -75,7 +76,7 @@ def verify_as_json(found: Mapping[str, ReshardOutcome]) -> dict[str, object]:
 
 
 def troubles(found: Mapping[str, ReshardOutcome]) -> list[str]:
-    """One line each, of every replica."""
+    """One line per problem, for every replica."""
     lines = []
     for name, each in found.items():
         if isinstance(each, Refusal):

@@ -1,5 +1,5 @@
-"""``photon registry restore``: a backup into a new deployment, whose shards begin closed; what the outputs hold
-registered again; and what opens the shards."""
+"""``photon registry restore``: restores a backup into a new deployment with closed shards, registers again what the
+outputs hold, and opens the shards."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: 
 
 
 def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
-    """Raises UsageError when the replicas would refuse to serve what they were given."""
+    """Raises UsageError if the replicas would refuse to serve what they were given."""
     from photon.assembly.registry import rules_of
     from photon.idregistry.core import commands as c
     from photon.idregistry.core.sharding import single_range
@@ -154,7 +154,7 @@ def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) ->
 
 
 def _boundary(settings: Settings, given: str) -> int:
-    """ns UTC. ``now`` lies S ahead: no clock of the deployment can have let a later event in."""
+    """ns UTC. ``now`` is S ahead: no clock of the deployment can have admitted a later event."""
     now_ns = time.time_ns()
     if given == NOW:
         return now_ns + int(2 * settings.clock.uncertainty * 1e9)

@@ -1,4 +1,4 @@
-"""The registry looked at: its groups, its members, and what is wrong with it."""
+"""Shows the registry: its groups, its members, and its problems."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 BEHIND_MAX = 1000
-"""Entries: a replica that lacks more has not caught up."""
+"""A replica that lacks more entries than this has not caught up."""
 PAUSE_S = 0.2
 WAIT_S = 120.0
 
 
 def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
-    """``photon status registry``: a line a group. ``wait``: until each group is led and each replica answers and has
-    caught up. Raises PhotonError when no replica answers. Exit code 3: not so."""
+    """``photon status registry``: a line per group. ``wait``: until each group has a leader and each replica answers
+    and has caught up. Raises PhotonError if no replica answers. Exit code 3: that is not so."""
     from photon.idregistry.operate.inspection import group_rows
 
     with at.registry() as client:
@@ -54,7 +54,7 @@ def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
 
 
 def _all_is_well(found: Mapping[str, Inspection]) -> bool:
-    """Whether a further replica may be restarted: nothing is silent, leaderless or far behind."""
+    """True if another replica may be restarted: nothing is silent, leaderless or far behind."""
     from photon.idregistry.operate.inspection import group_rows
 
     rows = group_rows(found)
@@ -103,8 +103,8 @@ def _cells(row: GroupRow) -> list[str]:
 
 
 def members(at: Deployed) -> int:
-    """``photon status members``: addresses, datacentres, regions, membership epoch. Exit code 3: not all answer and
-    agree on the membership."""
+    """``photon status members``: addresses, datacentres, regions, membership epoch. Exit code 3: not all replicas
+    answer and agree on the membership."""
     from photon.idregistry.operate.inspection import epoch_of
 
     settings = at.with_registry
@@ -172,7 +172,7 @@ def findings_of(at: Deployed) -> int:
 
 
 def _certificates(settings: Settings, base: Path) -> list[CertificateEnd]:
-    """Those that lie in this machine's directory."""
+    """Certificates in this machine's directory."""
     from photon.config.certificates import CertificateError, facts, read_certificate
     from photon.fleet.processes import identities
     from photon.idregistry.operate.findings import CertificateEnd

@@ -56,7 +56,7 @@ def _led_by(client: OperatorClient, source: str) -> list[int]:
 
 
 def _would_move(client: OperatorClient, group: int, to: str) -> dict[str, Any]:
-    """Raises PhotonError when nobody leads the group, or ``to`` does not answer."""
+    """Raises PhotonError if the group has no leader, or ``to`` does not answer."""
     before = client.leader(group)
     if to and to not in client.inspect_all():
         raise PhotonError(f"{to} does not answer, so it cannot lead; see photon status registry")

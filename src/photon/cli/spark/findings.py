@@ -81,7 +81,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Bytes as text, or as base64 in a member of another name where they are not UTF-8."""
+    """Bytes as text, or as base64 in a differently named member if they are not UTF-8."""
     import base64
 
     import orjson

@@ -185,7 +185,7 @@ def _show(done: Recovery, config: Path) -> None:
 
 
 def _refusals(done: Recovery, config: Path) -> Iterator[str]:
-    """One line for each group of slots that was not looked at, and for each file that holds lost events."""
+    """One line for each group of slots that was not checked, and for each file that holds lost events."""
     from photon.config.words import many
     from photon.spark.recover.unseen import line_of
 

@@ -116,7 +116,7 @@ def _show(done: VerifyOutcome, report: Path) -> None:
 
 
 def _show_coverage(figures: Figures) -> None:
-    """Prints events judged and pending by datacentre, and the places that were not looked at."""
+    """Prints judged and pending events by datacentre, and the places that were not checked."""
     rows = [
         [each.datacentre, f"{each.events:,}", words(each.usual), f"{each.judged:,}", f"{each.pending:,}",
          *(f"{each.files[side]:,}" for side in SIDES)]
