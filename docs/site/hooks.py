@@ -1,6 +1,6 @@
-"""Pages of the site that are made from the code: commands, gRPC services; and the texts that lie beside the code.
+"""Pages of the site that are generated from the code (commands, gRPC services), and texts that lie next to the code.
 
-Hooks of mkdocs. What is said here is said there first: a command's help, a comment of a proto file, a DESIGN.md.
+Hooks of mkdocs. All text has a single source: a command's help, a comment of a proto file, a DESIGN.md.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _submodules = griffe.ModuleFinder.submodules
 
 
 def _needed(finder: griffe.ModuleFinder, module: griffe.Module) -> list[tuple[tuple[str, ...], Path]]:
-    """Of Photon's modules those of rooms that the Python page is of, or that these import: all would take twice as
-    long to parse as the rest of the site."""
+    """The modules of rooms on the Python page, and of rooms that these import: parsing all of Photon would take twice
+    as long as the rest of the site."""
     return [each for each in _submodules(finder, module) if module.path != "photon" or each[0][0] in _rooms_needed()]
 
 
@@ -92,13 +92,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """A block that no test runs (``sh show``) looks like the others; what lies beside the code has a page here."""
+    """Shows untested blocks (``sh show``) like the others, and links texts next to the code to their pages here."""
     markdown = markdown.replace("](../adapters/examples/README.md)", "](project/adapter-examples.md)")
     return re.sub(r"^(\s*)```sh show$", r"\1```sh", markdown, flags=re.MULTILINE)
 
 
 def examples_page() -> str:
-    """The worked examples of adapters: what each says of itself, its configuration and its code."""
+    """The worked examples of adapters: description, configuration and code of each."""
     parts = ["# Worked examples\n\nThey lie in `adapters/examples/` of a clone, each with sample logs.\n"]
     for folder in sorted(path.parent for path in (ROOT / "adapters" / "examples").glob("*/README.md")):
         parts.append(re.sub(r"^#", "##", (folder / "README.md").read_text(), flags=re.MULTILINE))
