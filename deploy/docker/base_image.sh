@@ -5,7 +5,7 @@
 #   sudo deploy/docker/base_image.sh && BASE_IMAGE=local/python:3.11 docker-compose up
 #
 # Needs root, debootstrap and a running Docker. The tree is kept as a tar file in PHOTON_IMAGE_CACHE (~/.cache/photon), so that
-# a second call takes seconds. The image trusts whatever authorities this machine trusts: never push it anywhere.
+# a second call takes seconds. The image trusts all authorities that this machine trusts: never push it anywhere.
 set -eu
 
 image=${1:-local/python:3.11}
@@ -22,7 +22,7 @@ docker info >/dev/null 2>&1 || fail "Docker does not answer: start it first"
 mkdir -p "$cache"
 
 if [ ! -s "$tree" ]; then
-  # "Get:1 URL suite/component ..." of what apt would fetch: the archive as this machine's own sources name it
+  # "Get:1 URL suite/component ..." in apt's plan: the archive as this machine's own sources name it
   mirror=$(apt-get indextargets --format '$(SITE)|$(RELEASE)|$(CREATED_BY)' |
     awk -F'|' -v suite=$suite '$2 == suite && $3 == "Packages" { print $1; exit }')
   [ -n "$mirror" ] || fail "no source of Debian $suite in this machine's apt; use a machine that can pull python:3.11-slim-bookworm"
@@ -31,11 +31,11 @@ if [ ! -s "$tree" ]; then
   debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates $suite "$work/tree" "$mirror" \
     >"$work/log" 2>&1 || { tail -5 "$work/log" >&2; fail "debootstrap failed"; }
   rm -f "$work"/tree/usr/lib/python3*/EXTERNALLY-MANAGED
-  # What no service reads: half of the image otherwise
+  # Files that no service reads, else half of the image
   rm -rf "$work"/tree/usr/share/locale "$work"/tree/usr/share/doc "$work"/tree/usr/share/man "$work"/tree/usr/share/info
   ln -sf python3 "$work/tree/usr/bin/python"
   rm -rf "$work"/tree/var/cache/apt/archives/*.deb "$work"/tree/var/lib/apt/lists/*
-  # What it trusts and how it is configured: like this machine, also where a proxy signs what passes through it
+  # Same trust and settings as this machine, even behind a proxy that signs traffic itself
   if [ -d /usr/local/share/ca-certificates ]; then
     cp -r /usr/local/share/ca-certificates/. "$work/tree/usr/local/share/ca-certificates/"
   fi

@@ -140,7 +140,7 @@ class Site:
 
     @contextmanager
     def locked(self, interval: str, wait_s: float = 0.0) -> Iterator[None]:
-        """Makes sure that nobody else owns it. Raises Busy."""
+        """Owns the interval meanwhile. Raises Busy if another process does."""
         with self._held(f"{interval}.lock", wait_s):
             yield
 

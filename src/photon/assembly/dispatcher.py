@@ -65,7 +65,7 @@ class WorkerPlace:
 def worker_place(
     pipeline: Pipeline, datacentre: str, worker: str | None, *, listen: str | None = None, address: str | None = None
 ) -> WorkerPlace:
-    """What the worker's name, ``--listen`` and ``--address`` mean. Raises UsageError."""
+    """Derives it from the worker's name, ``--listen`` and ``--address``. Raises UsageError."""
     if worker == AUTO:
         own = None
     elif not pipeline.dispatchers:

@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where an event store reads and listens. ``join``: `None` for the only one."""
+    """Inputs and address of an event store. ``join``: `None` for the only one."""
 
     join: str | None
     primary: Path

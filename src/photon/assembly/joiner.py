@@ -35,7 +35,7 @@ EVERY = ("0.0.0.0", "[::]")
 
 
 async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address: str | None = None) -> bool:
-    """One joiner in its slot. Returns True if the slot was empty when it was told to end.
+    """Runs one joiner in its slot. Returns True if it left nothing in the slot when told to end.
 
     ``photon serve verifier`` verifies what it writes. ``address``: where it is reached, if not the file's address.
     """
@@ -151,7 +151,7 @@ class JoinerPlace:
 def joiner_place(
     settings: Settings, datacentre: str, slot: str | None, *, listen: str | None, address: str | None
 ) -> JoinerPlace:
-    """What the joiner's name, ``--listen`` and ``--address`` mean. Raises UsageError."""
+    """Derives it from the joiner's name, ``--listen`` and ``--address``. Raises UsageError."""
     pipeline = settings.datacentre[datacentre]
     if slot is None and len(pipeline.joiners) == 1:
         slot = next(iter(pipeline.joiners))

@@ -1,4 +1,4 @@
-"""How logs are read: tries a configuration on files, lists formats and adapters, starts a package for an adapter."""
+"""Tries a configuration on files, lists formats and adapters, starts a package for an adapter."""
 
 from __future__ import annotations
 

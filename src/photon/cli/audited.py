@@ -1,5 +1,4 @@
-"""Who changed what in a deployment from this machine's command line: a file of JSON lines next to the deployment
-file.
+"""The audit trail of this machine's command line: a file of JSON lines next to the deployment file.
 
 A changing command writes a line before it begins and one after it has ended, so that a killed one shows too. If the
 first line cannot be written, nothing is done. The processes that serve an operator's calls also log them

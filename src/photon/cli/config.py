@@ -35,7 +35,7 @@ class Checked(NamedTuple):
     hints: list[str]
     """Things outside this machine that are made once; their existence is not checked here."""
     missing: list[str]
-    """What must be made before the services can start."""
+    """Things to be made before the services can start."""
 
 
 def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:

@@ -1,4 +1,4 @@
-"""How commands fail: one line on stderr, and an exit code with a meaning.
+"""Failures of commands: one line on stderr, and an exit code with a meaning.
 
 0 done · 1 failed · 2 wrong usage or configuration · 3 finished, but something needs attention · 4 not judged
 (``photon spark verify``).

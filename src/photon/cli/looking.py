@@ -1,4 +1,4 @@
-"""How commands poll a deployment, once or repeatedly."""
+"""Polls a deployment for commands, once or repeatedly."""
 
 from __future__ import annotations
 

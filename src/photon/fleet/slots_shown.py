@@ -1,7 +1,7 @@
-"""What each slot of a datacentre has accepted but not yet shown to readers, as its joiner reports.
+"""The events of each slot of a datacentre that are accepted but not yet shown to readers, as its joiner reports.
 
-Asks all slots of this datacentre that the registry knows and that are not retired, so that no slot owns an id
-unseen. A slot with a silent joiner holds watermarks back, unless it has nothing left to do.
+Asks all slots of this datacentre that the registry knows and that are not retired, so that no slot owns an id unseen.
+A slot with a silent joiner holds watermarks back, unless it has nothing left to do.
 """
 
 from __future__ import annotations

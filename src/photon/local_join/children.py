@@ -37,7 +37,7 @@ class JoinFailed(PhotonError):
 
 
 def refused(site: Site, other: OutOfStep) -> UsageError:
-    """State and output are from different times: the error for whoever runs the join, one line."""
+    """State and output are from different times: the error for the user, one line."""
     return UsageError(
         f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output beside it back, both of "
         "one moment; where there is none, name another --output: everything is joined again there, and the records "

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 LOCK_WAIT_S = 3.0
-"""How long to wait for a predecessor that was just killed."""
+"""Longest wait for a predecessor that was just killed."""
 OWN_DIRECTORIES = (".photon", "joined", "filtered", "unmatched", "rejected", "late")
 SLOT = "local-1"
 DATACENTRE = "local"
@@ -73,7 +73,7 @@ class Site:
         return self.state / "registry" / replica
 
     def spool(self, side: str) -> Path:
-        """Where standard input is kept, to verify and look up what was joined."""
+        """The directory that keeps standard input, to verify and look up what was joined."""
         return self.state / "stdin" / side
 
     def check_logs(self, side: str, path: Path, logs: Given) -> None:

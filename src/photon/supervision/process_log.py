@@ -1,4 +1,4 @@
-"""What processes write on stderr: appended to bounded files; finds the last line and follows new ones.
+"""The stderr of processes: appended to bounded files; finds the last line and follows new ones.
 
 A process holds its log open in append mode for as long as it lives. So a log is renamed between two lives of its
 process, and copied and truncated while one runs. Lines written between the copy and the truncation are lost: at most

@@ -136,8 +136,8 @@ spec:
       {{- $lives = $serves }}
       {{- end }}
       # Each asks by a process of its own, so they are few once it is up. A replica without a majority answers and is not
-      # ready, and no restart helps it: what is killed is what has not answered for 20 minutes, or an hour after its start
-      # does not serve: it may have much to read first.
+      # ready, and no restart helps it: only a process that has not answered for 20 minutes, or does not serve an hour after
+      # its start, is killed: it may have much to read first.
       startupProbe: {{ toJson (merge (dict "periodSeconds" 5 "timeoutSeconds" 20 "failureThreshold" 720) $serves) }}
       readinessProbe: {{ toJson (merge (dict "periodSeconds" 20 "timeoutSeconds" 20 "failureThreshold" 2) $serves) }}
       livenessProbe: {{ toJson (merge (dict "periodSeconds" 60 "timeoutSeconds" 30 "failureThreshold" 20) $lives) }}

@@ -65,7 +65,7 @@ class Process:
     problem: str = ""
     version: str = ""
     ahead_s: float | None = None
-    """How far its clock is ahead of this machine's. `None` if it does not report its time."""
+    """Its clock minus this machine's. `None` if it does not report its time."""
     error_s: float = 0.0
     """The error of ``ahead_s``, in either direction."""
     open_files: float = 0.0

@@ -50,8 +50,7 @@ _OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for t
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Who asks, and with which limits. ``base``: directory of the deployment file. ``seconds``: time for
-    everything."""
+    """The asking person's limits. ``base``: directory of the deployment file. ``seconds``: time for everything."""
 
     settings: Settings
     base: Path
