@@ -82,7 +82,7 @@ class World:
 
     async def once(self) -> LedgerLine:
         with self.engine() as engine:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await engine.run()
             status = engine.status()
         line = self.ledger()
@@ -156,12 +156,12 @@ async def running(engine: DispatcherEngine) -> AsyncIterator[None]:
         yield
     finally:
         engine.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await task
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 -- what is waited for has no event
             await asyncio.sleep(0.002)
 
@@ -192,7 +192,7 @@ async def test_blocks_that_must_not_be_worked_on_end_it_and_are_read_again(world
     world.begun = begun
     world.write("a.log", lines(0, 10) + b"last k 1")
     with world.engine() as engine:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await engine.run()
         assert engine.status().read == 0
     assert not world.joiners[0].seen
@@ -238,7 +238,7 @@ async def test_missing_primaries_become_unmatched_once_the_logs_are_complete(wor
         await asyncio.sleep(0.05)
         assert not task.done()
         world.read_past = NEVER_NS
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await task
     assert world.ledger().as_dict()["unmatched"] >= 2
 
@@ -419,7 +419,7 @@ async def test_a_stop_ends_in_good_order(world: World) -> None:
         task = asyncio.create_task(serve(engine, stop))
         await until(lambda: engine.status().pending == 0 and engine.status().read == 100)
         stop.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await task
     assert world.ledger().read == 100
 
@@ -432,7 +432,7 @@ async def test_a_state_that_cannot_be_written_ends_the_process(world: World, mon
             raise StateError("state", "cannot be written", "make room")
 
         monkeypatch.setattr(engine._state, "commit", refuse)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(StateError):
                 await engine.run()
     assert world.ledger().read == 0
