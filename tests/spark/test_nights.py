@@ -59,8 +59,7 @@ class Nights(Deployment):
             if kind == "rejected":
                 published[site][name] = len(b"".join(lines))
             else:
-                manifest = self.root / site / "state" / "slots" / slot / "manifest.jsonl"
-                finals = Finals(RealDisk(), output, manifest, compress=True)
+                finals = Finals(RealDisk(), output, self.root / site / "state" / "slots" / slot, compress=True)
                 finals.load()
                 finals.finish(name)
         for site in SITES:
