@@ -1,4 +1,4 @@
-"""Simulations make millions of short-lived objects, and keep their worlds: fewer collections, which find nothing.
+"""Simulations make millions of short-lived objects and keep their worlds: fewer collections, which find nothing.
 
 A failure of a seeded one ends with the command that replays it.
 """
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How much was simulated for how much of the processor, and what ``make notice`` would spare the next run."""
+    """Prints simulated time per processor time, and what ``make notice`` would save the next run."""
     reports = [each for found in terminalreporter.stats.values() for each in found]
     said = [each for report in reports for each in getattr(report, "user_properties", ())]
     if total := sum((Speed(*cost) for name, cost in said if name == "speed"), Speed()):

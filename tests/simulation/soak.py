@@ -1,6 +1,6 @@
-"""Fresh seeds of every simulation for as long as wished: ``make soak HOURS=8``.
+"""Fresh seeds of every simulation for a given time: ``make soak HOURS=8``.
 
-A seed that finds something is added to ``found.json``, ready to be committed, so that the gate runs it from then on.
+A seed that finds something is added to ``found.json``, ready to commit, so that the gate runs it from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 from tests.simulation.world.seeds import FOUND, file_of
 
 PIECE = 20
-"""Seeds at a time: a failure is told within minutes."""
+"""Seeds per run: a failure is reported within minutes."""
 _REPLAY = re.compile(r"SEED=(\d+)|\bseed (\d+)")
 _WORLD = re.compile(r"\[([a-z]+)-\d")
 
@@ -61,7 +61,7 @@ def _piece(base: int, workers: int, report: Path) -> bool:
 
 
 def _failures(report: Path) -> Iterator[tuple[str, int, str]]:
-    """(file, and which of its worlds; seed; what it found)."""
+    """(file and its world, seed, finding)."""
     for case in ElementTree.parse(report).iter("testcase"):
         for failure in (*case.iter("failure"), *case.iter("error")):
             said = f"{failure.get('message')}\n{failure.text}"

@@ -1,4 +1,4 @@
-"""The loop in virtual time, beside what the schedules show of it."""
+"""The event loop in virtual time, in addition to what the schedules show of it."""
 
 from __future__ import annotations
 

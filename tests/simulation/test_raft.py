@@ -1,7 +1,7 @@
 """The Raft driver under power cuts, bad disks, bad networks, partitions and pauses: seeded schedules.
 
-`make sim SEED=123` replays one and tells its story. ``raft/test_ablations.py`` has what a schedule without
-one of the protections loses.
+`make sim SEED=123` replays one and tells its story. ``raft/test_ablations.py`` shows what a schedule loses without
+one of the protections.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``world.seeds`` reads is there."""
+"""The files that ``world.seeds`` reads exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backfill with one rule taken out each: the simulator must notice. Nothing of this is in the production code."""
+"""Backfills with one rule removed each: the simulator must notice. None of this is in the production code."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class TokenOfTask(BatchName):
 
 
 class InsertsBeforeStaging(BatchCore):
-    """Rule 1: what is registered is made durable with its result only."""
+    """Rule 1: a registration becomes durable only together with its result."""
 
     def begin(self) -> Stage:
         return Insert(self._open)  # type: ignore[return-value]
 
 
 class UnknownDropped(BatchCore):
-    """Rule 3: what is not known is forgotten."""
+    """Rule 3: forgets unknown ids."""
 
     meaning = Answer.BELOW_BOUNDARY
 
@@ -56,21 +56,21 @@ class UnknownDropped(BatchCore):
 
 
 class UnknownIsWon(UnknownDropped):
-    """Rule 3: what is not known is written."""
+    """Rule 3: writes unknown ids."""
 
     meaning = Answer.COMMITTED
 
 
 # -- the driver ----------------------------------------------------------------------------------------------------
 class NoRedo(Driver):
-    """Discarded attempts keep what they won."""
+    """Discarded attempts keep the ids they won."""
 
     async def _redo(self) -> None:
         return None
 
 
 class ManifestBeforeRedo(Driver):
-    """What discarded attempts won is written after the manifest."""
+    """Ids won by discarded attempts are written after the manifest."""
 
     async def settle(self) -> None:
         await self._open()
@@ -82,7 +82,7 @@ class ManifestBeforeRedo(Driver):
 
 
 class TidiedBeforeManifest(Driver):
-    """Tokens are cleared and staging goes as soon as the files have their names."""
+    """Tokens are cleared and staging removed as soon as the files have their names."""
 
     async def _check_newest(self) -> None:
         await super()._check_newest()
@@ -95,7 +95,7 @@ class TidiedBeforeManifest(Driver):
 
 
 class StagingGoesFirst(Driver):
-    """Staging goes before the tokens are cleared."""
+    """Staging is removed before the tokens are cleared."""
 
     async def clear(self, manifest: Manifest) -> int:
         await self.tidy(manifest)
@@ -117,7 +117,7 @@ class NotIntroduced(Driver):
 
 
 class NewTokenShell(BatchShell):
-    """A discarded batch is inserted under a token of the run that does it again."""
+    """A discarded batch is inserted under a token of the run that redoes it."""
 
     async def run(self, batch: BatchName, core: BatchCore, rows: Rows) -> None:
         if self._writer != "attempt":
@@ -127,7 +127,7 @@ class NewTokenShell(BatchShell):
 
 
 class NewTokenOnRedo(Driver):
-    """Rule 5: done again under another token."""
+    """Rule 5: redone under another token."""
 
     async def _redo(self) -> None:
         driver.BatchShell = NewTokenShell  # type: ignore[misc]
@@ -139,7 +139,7 @@ class NewTokenOnRedo(Driver):
 
 @dataclass(frozen=True)
 class Ablation:
-    """``finds``: what the violation says."""
+    """``finds``: the violation's message."""
 
     variant: Variant
     finds: str

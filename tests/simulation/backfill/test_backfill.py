@@ -1,5 +1,5 @@
-"""A backfill (``world.backfill``) at the registry alone, against somebody who registers some of its ids: by seeds,
-and with its rules taken out."""
+"""A backfill (``world.backfill``) with only the registry, against a rival that registers some of its ids: seeded
+schedules, and with its rules removed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.simulation.world.world import DATACENTRES, World, run_seed
 SEEDS = 25
 _SEEDS = share(seeds(SEEDS), 4, least=10)
 SEEDS_OF_AN_ABLATION = 600
-"""Schedules within which the world has to notice that a rule is missing; most need a few."""
+"""Schedules within which the world must notice a missing rule; most need a few."""
 LIVE = Slot("live-1", "east")
 
 
 class Live(Process):
-    """Registers events that the backfill may be at as well, one after the other. It is never killed."""
+    """Registers events one after the other, also ones that the backfill may be working on. It is never killed."""
 
     async def run(self) -> None:
         world, registry = self.world, self.registry()
@@ -54,7 +54,7 @@ class Live(Process):
 
 
 class BackfillWorld(World):
-    """Most of the logs is there when it begins."""
+    """Most of the logs exist when it begins."""
 
     faults_s = 25.0
     common_faults = (
@@ -89,7 +89,7 @@ class BackfillWorld(World):
 
 
 def findings(world: BackfillWorld) -> Iterator[str]:
-    """Each event is written once, by the backfill or by who was first; nothing is left in trouble."""
+    """Each event is written once, by the backfill or by whoever came first; nothing stays unfinished."""
     assert world.backfill is not None
     times = Counter(record.event_id for record in check.records(world)) + Counter(world.live)
     owners = check.owners(world)

@@ -1,4 +1,4 @@
-"""Clocks that are wrong (``world.clocks``) at the registry alone: no boundary is moved too far, all propose again."""
+"""Wrong clocks (``world.clocks``) with only the registry: no boundary moves too far; all replicas propose again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = seeds(base=81_000)
 
 
 class ClocksWorld(World):
-    """Three replicas or five, of which a region has two; days are long, and boundaries move every second."""
+    """Three or five replicas, two of them in one region; days are long, and boundaries move every second."""
 
     patches: tuple[Patch, ...] = (
         (registry_server, "BOUNDARY_STEP_NS", NS_PER_S),
@@ -56,7 +56,7 @@ class ClocksWorld(World):
         self._count()
 
     def _count(self) -> None:
-        """What there was to see."""
+        """Counts what the schedule showed."""
         for number, group in self.groups.items():
             leader = group.leader and self.running(group.leader)
             if number and isinstance(leader, Replica) and leader.watch is not None:
@@ -74,7 +74,7 @@ def test_fewer_than_half_wrong_clocks_move_no_boundary_too_far(seed: int) -> Non
 
 
 def test_schedules_reach_what_they_are_for() -> None:
-    """Boundaries move, and leaders object, of three replicas and of five."""
+    """Boundaries move and leaders object, with three replicas and with five."""
     worlds = [run_seed(seed, kind=ClocksWorld) for seed in range(8)]
     assert {len(world.replicas) for world in worlds if world.refusals} == {3, 5}
     assert sum(len(world.boundaries) for world in worlds) > 100

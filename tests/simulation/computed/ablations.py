@@ -1,4 +1,4 @@
-"""Rules of computations after the join, one taken out each: the world must notice."""
+"""Rules of computations after the join, with one removed each: the world must notice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.simulation.world.world import Variant
 
 # -- the engine and its owner ----------------------------------------------------------------------------------------
 def _early(self: Engine, wanted: Callable[[str], bool]) -> list[Message]:
-    """What is not committed yet, too."""
+    """Includes uncommitted records."""
     box = self._outbox
     early = [
         Message(self.id, target, items[-1].number, (*box._ways.get((self.id, target), ()), *items))
@@ -65,12 +65,12 @@ _outgoing, _read, _show = Engine.outgoing, Owner._read, Owner._show
 
 # -- watermarks ------------------------------------------------------------------------------------------------------
 def newest_anywhere(pairs: Sequence[Pair], cursor: Cursor, kinds: Collection[str]) -> Pair | None:
-    """Whatever was read."""
+    """The newest watermark, regardless of what was read."""
     return pairs[-1] if pairs else None
 
 
 def of_those_present(self: Injector) -> Watermark:
-    """Who has said nothing is not waited for."""
+    """Does not wait for senders that have said nothing."""
     marks = [feed.mark for feed in self._feeds if feed.mark.exact_ns > NEVER_NS]
     if self._complete or not marks:
         return _mark(self)
@@ -86,7 +86,7 @@ _mark = Injector.mark
 
 # -- publishing ------------------------------------------------------------------------------------------------------
 def remembers_nothing(self: LogWriter) -> None:
-    """A start does not know what is published."""
+    """A start does not know what has been published."""
     _load(self)
     self.log = None
 
@@ -95,7 +95,7 @@ _load = LogWriter.load
 
 
 def compares_nothing(self: Publisher, *state: Any) -> None:
-    """Leaves out the comparison with the sender's state, which refuses such a start otherwise."""
+    """Skips the comparison with the sender's state, which would otherwise refuse such a start."""
 
 
 def never_synced(self: LifeDisk, path: Path) -> AppendFile:

@@ -1,4 +1,4 @@
-"""What is computed of the joined output here, and what must have come of it, known from that output alone."""
+"""The computations over the joined output here, and the result each must have, derived from that output alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def begin_of(time_ns: int) -> int:
 
 
 class Windows(Computation):
-    """Events of a user in a window, by the percentile: what comes later makes a correction."""
+    """A user's events in a window, by the percentile watermark: later events cause a correction."""
 
     name = "windows"
     late_to = "corrections"
@@ -46,7 +46,7 @@ class Windows(Computation):
 
 
 class Exact(Windows):
-    """The same by the exact one: only what breaks the promise comes later."""
+    """The same by the exact watermark: only events that break the promise come later."""
 
     name = "exact"
     late_to = "lates"
@@ -58,7 +58,7 @@ class Exact(Windows):
 
 
 class Totals(Computation):
-    """Of all users, one behind the other."""
+    """Totals over all users, one after the other."""
 
     name = "totals"
 
@@ -94,7 +94,7 @@ class WeakEcho(Echo):
 
 
 class Ledger(Computation):
-    """By event: how often it came."""
+    """How often each event came."""
 
     name = "ledger"
 
@@ -134,7 +134,7 @@ class Shown:
 
     log: OutputLog
     at: Position
-    """Of its first byte."""
+    """Position of its first byte."""
     time_ns: int
     value: Any
 
@@ -148,7 +148,7 @@ class Joined:
     late: frozenset[str]
     """They stand behind a pair whose exact watermark is newer: these are counted."""
     unforeseen: frozenset[str]
-    """They stand behind a pair whose percentile is newer and for which none waits: not read by then."""
+    """Events behind a pair whose percentile is newer and for which none waits: not read by then."""
 
 
 Streams = Mapping[str, Sequence[Shown]]

@@ -1,4 +1,4 @@
-"""Seeded schedules of the join and of computations over what it publishes (``world``), and that a missing rule is
+"""Seeded schedules of the join and of computations over its output (``world``), and checks that a missing rule is
 noticed."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_so_is_it_over_slots_that_are_adopted_and_shards_that_change(batch: list
 
 
 _ran = cache(partial(run_seed, story=True))
-"""The same world for all who only look at it."""
+"""The same world for all tests that only inspect it."""
 
 
 def test_a_seed_replays_exactly() -> None:
@@ -54,7 +54,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_schedules_reach_what_they_are_for() -> None:
-    """In the first of them, together."""
+    """In the first seeds, taken together."""
     wanted = ("ended", "zombie", "fenced", "clock", "power", "split", "merged", "late", "in time", "final", "waiting")
     told = lambda seed: [what for site in _ran(seed).sites for what in +site.counts]  # noqa: E731
     reach("computed", range(40), told, [f"^{what}$" for what in wanted])

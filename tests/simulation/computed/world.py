@@ -53,7 +53,7 @@ from tests.simulation.world.world import Patch, Variant, World
 from tests.simulation.world.world import run_seed as run_world
 
 SITES = 8
-"""A schedule of the join costs as much as some ten of them."""
+"""One schedule of the join costs as much as about ten of these."""
 STATE, PUBLISHED = Path("/state"), Path("/published")
 ROUNDS_MAX = 600
 INTERVALS_MAX = 4
@@ -119,7 +119,7 @@ class Outputs:
 
 @lru_cache(4096)
 def _parted(path: Path) -> tuple[str, str, str]:
-    """Datacentre, slot, and where on the slot's disk; relative to its state directory. No slot: the journal."""
+    """Datacentre, slot, and the path on the slot's disk relative to its state directory. No slot: the journal."""
     _, name, root, kind, *rest = path.parts
     if kind == JOURNAL.parent.name:
         return name, "", f"/{JOURNAL}"
@@ -144,7 +144,7 @@ class Verified:
         self._journal: Journal | None = None
 
     def keep(self, pair: Pair) -> bool:
-        """False: it is not said."""
+        """``False`` means that it was not said."""
         try:
             if self._journal is None or self._random.random() < 0.05:
                 self._journal = Journal(self._disk, Path("/"))
@@ -164,7 +164,8 @@ class Life:
         self.site, self.name = site, name
         self.alive = True
         self.outlocked = False
-        """Another has taken a lock of its, as one of a file server that heard nothing for long: it writes no more."""
+        """Another process has taken one of its locks, as on a file server it has not reached for long: it stops
+        writing."""
         self.asleep_until = 0.0
         self.inbox: deque[Frame] = deque()
         self.disk: Any = LifeDisk(site.disk, self)
@@ -182,7 +183,7 @@ class Life:
             raise PowerOff
 
     def act(self, do: Callable[[], object]) -> None:
-        """Whatever ends it."""
+        """Runs one step, however it ends."""
         token = ACTING.set(self)
         try:
             do()
@@ -192,7 +193,7 @@ class Life:
             self.site.counts["fenced"] += 1
             self.end(str(gone))
         except UsageError as refused:
-            replaced = self in self.site.zombies  # its successor has published more than it knows of
+            replaced = self in self.site.zombies  # its successor has published more than it knows
             self._failed(refused, replaced or "another process publishes there" in str(refused))
         except OSError as error:
             self._failed(error, "simulated" in str(error))
@@ -208,7 +209,7 @@ class Life:
 
 
 class OwnerLife(Life):
-    """Of an interval: as ``photon.assembly.computing`` puts it together."""
+    """Owner of an interval, assembled as in ``photon.assembly.computing``."""
 
     owner: Owner
 
@@ -251,7 +252,7 @@ class OwnerLife(Life):
 
 
 class Parent(Life):
-    """It journals the watermarks of what is published, from what the owners say."""
+    """Journals the watermarks of the published streams, as the owners report them."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site, "the parent")
@@ -292,7 +293,7 @@ class LifeDisk(ProcessDisk):
 
 
 class KilledStore:
-    """A store whose process may die around a commit, which is there as a whole or not at all."""
+    """A store whose process may die around a commit; the commit is there completely or not at all."""
 
     def __init__(self, store: MemoryStore, life: Life) -> None:
         self._store, self._life = store, life
@@ -321,7 +322,7 @@ class SimulatedLinks(Links):
 
 
 def lock(path: Path) -> int | None:
-    """In place of flock: one that a process holds that does not answer is taken from it."""
+    """Replaces flock: a lock whose holder does not answer is taken from it."""
     life = ACTING.get()
     assert life is not None
     locks = life.site.locks
@@ -336,7 +337,7 @@ def lock(path: Path) -> int | None:
 
 # -- a machine -------------------------------------------------------------------------------------------------------
 class Site:
-    """Also the clock of its processes: it steps, and moves on a little while they compute."""
+    """Also the clock of its processes: it steps, and advances a little while they compute."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
@@ -477,7 +478,7 @@ class Site:
             self._replaced(life, "zombie")
 
     def _replaced(self, life: OwnerLife, kind: str) -> None:
-        """It is taken for dead; maybe it sleeps for a while."""
+        """It is taken for dead; it may only be asleep for a while."""
         self._gone(life)
         self.zombies.append(life)
         life.asleep_until = self.world.loop.now + self.random.choice((0.0, 1.0, 5.0))
@@ -498,7 +499,7 @@ class Site:
         self.disk.fail_sync_after(self.random.randint(1, 4))
 
     def _fill(self) -> None:
-        """For a while there is no more space."""
+        """The disk is full for a while."""
         self.disk.room = self.random.randrange(2000)
         self.world.loop.later(self.random.uniform(0.5, 3.0), self._empty)
 
@@ -530,7 +531,7 @@ class Site:
         self.tell(f"{old.id} is split into {new}", "split")
 
     def _merge(self) -> None:
-        """What is broken off is done again."""
+        """An interrupted merge is redone."""
         if self.merging is None:
             if len(self.table.all) < 2:
                 return
@@ -557,7 +558,7 @@ class Site:
         self.tell(f"{one} and {other} are merged into {new}", "merged")
 
     def _changed(self, gone: set[str], new: Sequence[Interval]) -> None:
-        """The other processes are started again, or hear of it."""
+        """The other processes are restarted or told."""
         self.table = Intervals([*(each for each in self.table.all if each.id not in gone), *new])
         for life in list(self.lives.values()):
             if self.random.random() < 0.5:
@@ -577,8 +578,7 @@ class Site:
 
     # -- the end
     def finish(self) -> None:
-        """All that is published is all that comes: it is computed to its end, by processes that begin from what is
-        kept."""
+        """No more is published: everything is computed to the end, by processes that start from the kept state."""
         shown = self.published()
         self.counts["in time"] += len(shown["finals"])
         self.counts["final"] += sum(not each.value[3] for each in shown["windows"])
@@ -595,7 +595,7 @@ class Site:
         self.lives.clear()
         self.down_until.clear()
         self.limits = Limits()
-        self.ahead_s += 120.0  # whatever the clock was wrong by when a timer was set
+        self.ahead_s += 120.0  # the most a clock was wrong by when a timer was set
         quiet = 0
         for _ in range(ROUNDS_MAX):
             self._deliver(all_now=True)
@@ -620,7 +620,7 @@ class Site:
         self._journal()
 
     def published(self) -> dict[str, list[Shown]]:
-        """As whoever reads it sees it."""
+        """As its readers see it."""
         found: dict[str, list[Shown]] = {}
         for stream in STREAMS:
             disk: Any = self.disk
@@ -665,11 +665,11 @@ PATCHES: tuple[Patch, ...] = (
 
 
 class ComputingWorld(World):
-    """Over two datacentres. What a lost slot had shown may be given up, and what was computed of it is not taken
-    back: none is lost here."""
+    """Over two datacentres. A lost slot's published output may be given up, and computations over it are not taken
+    back, so no slot is lost here."""
 
     watching: Sequence[int] = range(SITES)
-    """Which machines do."""
+    """The machines that watch."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -690,7 +690,7 @@ class ComputingWorld(World):
 
 
 class EverythingWorld(ComputingWorld, JoinedWorld):
-    """Over all that the joined world has: slots that are adopted and handed back, shards that change."""
+    """Over all parts of the joined world: slots that are adopted and handed back, shards that change."""
 
 
 def computed(world: ComputingWorld) -> Iterator[str]:
@@ -731,7 +731,7 @@ def run_seed(
 
 
 def run_site(seed: int, variant: Variant) -> None:
-    """One machine over a schedule of the join: where a rule is missing one shows it, and eight cost more than the
-    join. Raises Violation."""
+    """One machine over a schedule of the join: if a rule is missing, one machine shows it, and eight cost more than
+    the join. Raises Violation."""
     of_the_join, number = divmod(seed, SITES)
     run_seed(of_the_join, variant, kind=type("OneSite", (ComputingWorld,), {"watching": (number,)}))

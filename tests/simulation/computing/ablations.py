@@ -1,4 +1,4 @@
-"""Rules of the engine, one taken out each: the world must notice."""
+"""Rules of the engine with one removed each: the world must notice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def not_waiting(self: Standing, stream: str, senders: Collection[str], exact: bo
 
 
 def unfenced(self: MemoryStore, sequencer: int) -> None:
-    """Neither the sequencer nor whether it is retired is looked at."""
+    """Checks neither the sequencer nor whether it is retired."""
 
 
 def any_order(self: Engine, message: Message) -> bool:
@@ -68,7 +68,7 @@ def end_alone(self: Standing, sender: str, successors: Iterable[str]) -> None:
 
 
 def holds_nothing(self: Stage, key: str, records: Sequence[Record], reason: str) -> None:
-    """Records put aside run under the watermark at the time of the repair."""
+    """Records put aside run under the watermark at repair time."""
     low_of, self._low_of = self._low_of, lambda key: ENDED_NS  # type: ignore[method-assign]
     _block(self, key, records, reason)
     self._low_of = low_of  # type: ignore[method-assign]

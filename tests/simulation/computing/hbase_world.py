@@ -1,5 +1,5 @@
-"""The world of computations on HBase: each process has a store of its own, and dies within any call, whose write may
-come later, as may one whose answer is lost."""
+"""The world of computations on HBase: each process has its own store and dies within any call, whose write may be
+applied later, as may one whose answer is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAULTS = ("before", "after", "late", "lost", "slow")
 
 
 class Died(BaseException):
-    """Passes what is tried again after any Exception."""
+    """Not an ``Exception``, so that retries do not catch it."""
 
 
 class HBaseWorld(World):
@@ -98,7 +98,7 @@ class HBaseWorld(World):
 
 
 class _Opened(dict[str, Any]):
-    """Each process opens its own."""
+    """Each process opens its own store."""
 
     def __init__(self, world: HBaseWorld) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""Seeded schedules of computations (``world``), and that a rule that is missing is noticed."""
+"""Seeded schedules of computations (``world``), and checks that a missing rule is noticed."""
 
 from __future__ import annotations
 

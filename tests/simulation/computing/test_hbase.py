@@ -1,4 +1,4 @@
-"""Computations on HBase in seeded schedules, and that a rule of its store that is missing is noticed."""
+"""Seeded schedules of computations on HBase, and checks that a missing rule of its store is noticed."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Killed(Exception):
 
 @dataclass(frozen=True)
 class Variant:
-    """A rule that is taken out: (class, name, what stands there instead)."""
+    """A removed rule: (class, name, replacement)."""
 
     patches: tuple[tuple[object, str, object], ...] = ()
     sampled_late: bool = False
@@ -67,7 +67,7 @@ def begin_of(time_ns: int) -> int:
 
 
 class Windows(Computation):
-    """Of the percentile: what is late makes a correction."""
+    """By the percentile: late events cause a correction."""
 
     name = "windows"
 
@@ -90,7 +90,7 @@ class Windows(Computation):
 
 
 class Exact(Windows):
-    """Nothing is late."""
+    """By the exact watermark: nothing is late."""
 
     name = "exact"
     stream = "finals"
@@ -109,7 +109,7 @@ class Exact(Windows):
 
 
 class Bills(Exact):
-    """Nothing is late for a key that is repaired either."""
+    """Nothing is late, even for a key that is being repaired."""
 
     name = "bills"
     stream = "bills"
@@ -124,7 +124,7 @@ class Bills(Exact):
 
 
 class Totals(Computation):
-    """Of all keys' windows, one behind the other."""
+    """Totals over the windows of all keys, one after the other."""
 
     name = "totals"
 
@@ -139,7 +139,7 @@ class Totals(Computation):
 
 
 class Echo(Computation):
-    """Fails for some until it is mended."""
+    """Fails for some keys until it is fixed."""
 
     name = "echo"
 
@@ -177,7 +177,7 @@ class Ledger(Computation):
 
     def process_record(self, ctx: Context, record: Record) -> None:
         if self._world.weak and ctx.state:
-            return  # it comes from a weak production, and stands it twice
+            return  # it comes from a weak production, which contains it twice
         ctx.state["n"] = ctx.state.get("n", 0) + 1
         ctx.produce("ledger", [record.value["id"], ctx.state["n"]])
 
@@ -375,7 +375,7 @@ class World:
             process.engine.receive(what, self.now_ns)
 
     def _of(self, name: str) -> list[Process]:
-        """Who has this interval, or believes that it has."""
+        """The processes that have this interval, or believe they do."""
         found = [self.processes[name]] if name in self.processes else []
         return found + [each for each in self.zombies if each.engine.id == name and self.random.random() < 0.5]
 
@@ -441,7 +441,7 @@ class World:
             self.tell(f"the merge of {one} and {other} was broken off", "broken off")
             return
         except Retired:
-            self.merging = None  # it was split meanwhile
+            self.merging = None  # it has been split meanwhile
             return
         except ComputingError as error:
             if "positions" not in str(error):

@@ -1,8 +1,8 @@
-"""The rules of copies, one taken out each: the simulator must notice. Nothing of this is in the production code.
+"""The rules of copies with one removed each: the simulator must notice. None of this is in the production code.
 
-Not here: that a file becomes final only when the copy has all of it. Final files that are still there are shipped as
-well, so nothing is lost or doubled without it; it is for whoever moves them away. ``CopyWorld.finishes`` checks
-it in every schedule.
+Not here: that a file becomes final only when the copy has all of it. Existing final files are shipped as well, so
+nothing is lost or doubled without this rule; it protects files that somebody moves away. ``CopyWorld.finishes``
+checks it in every schedule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.simulation.copies.process import CopyVariant
 
 
 class LocalLengthPublished(Shipper):
-    """Rule 14: what is durable here is shown, whatever the copy has."""
+    """Rule 14: publishes locally durable output, regardless of what the copy has."""
 
     def bound(self, now: float, local: LocalFiles, whole: Witness, end: Witness) -> Witness:
         super().bound(now, local, whole, end)
@@ -29,7 +29,7 @@ class LocalLengthPublished(Shipper):
 
 
 class WithinEvents(LocalOutput):
-    """Rule 14: what is shipped ends with a line, of whatever event."""
+    """Rule 14: shipped data ends at any line, even within an event."""
 
     def _lines(self, log: int, number: int, start: int, wanted: int, end: int) -> bytes:
         whole = vars(shipping)["whole_events"]
@@ -47,7 +47,7 @@ class ShipsWithinEvents(SlotStore):
 
 
 class NotSealed(KeptCopy):
-    """Rule 14: the copy of a slot that is being retired goes on growing."""
+    """Rule 14: the copy of a slot that is being retired keeps growing."""
 
     @property
     def sealed(self) -> bool:
@@ -55,7 +55,7 @@ class NotSealed(KeptCopy):
 
 
 class AtAnotherPlace(KeptCopy):
-    """Rule 14: the keeper appends whatever comes, wherever it should go."""
+    """Rule 14: the keeper appends anything, wherever it belongs."""
 
     def _refusal(self, extension: Extension) -> Status:
         ends = self.look().ends
@@ -65,14 +65,14 @@ class AtAnotherPlace(KeptCopy):
 
 
 class CopyDoesNotWin(SlotStore):
-    """Rule 6: a start goes on with what it finds."""
+    """Rule 6: a start continues with what it finds."""
 
     def lacks(self, ends: Witness) -> Lacking:
         return {}
 
 
 class OlderIncarnations(KeptCopy):
-    """Rule 6: the keeper takes what a process ships that is no longer the newest."""
+    """Rule 6: the keeper accepts data from a process that is no longer the newest."""
 
     def _refusal(self, extension: Extension) -> Status:
         older = Extension(self.incarnation, extension.ends, extension.parts, extension.shown)
@@ -81,7 +81,7 @@ class OlderIncarnations(KeptCopy):
 
 @dataclass(frozen=True)
 class CopyAblation:
-    """A rule taken out, and what the simulator has to find then (a regular expression over the violation)."""
+    """A removed rule, and the violation the simulator must find then (a regular expression)."""
 
     variant: CopyVariant
     finds: str

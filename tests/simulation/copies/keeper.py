@@ -1,4 +1,4 @@
-"""The keeper of a simulated slot's copy: a machine of its own, asked over the same bad network as the registry."""
+"""The keeper of a simulated slot's copy: a separate machine, reached over the same bad network as the registry."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.simulation.world.registry import Call, Message, ModelRegistry, Networ
 
 KEPT = Path("/dc/copies/origin/slot")
 KEEPER = 1000
-"""Stands for a keeper where the network wants a shard; one more for each further slot."""
+"""Stands for a keeper where the network expects a shard; each further slot adds one."""
 
 
 class KeeperMachine:
-    """One disk, one process on it; it dies of whatever its disk does, and starts again when somebody asks."""
+    """One disk and one process on it; the process dies of any disk fault and restarts when it is next asked."""
 
     def __init__(self, random: Random, of: CopyOf, kept: type[KeptCopy]) -> None:
         self.disk = FaultyDisk(random)
@@ -32,7 +32,7 @@ class KeeperMachine:
         self.accepted = 0
 
     def answer(self, what: str, row: tuple[Any, ...]) -> CopyAnswer | CopyBytes | None:
-        """None: it died on it."""
+        """Returns the answer; ``None`` means the keeper died while answering."""
         try:
             kept = self.running()
             match what:
@@ -59,7 +59,7 @@ class KeeperMachine:
         return self._running
 
     def stop(self, *, power: bool) -> None:
-        """It is killed, or its machine loses power."""
+        """The process is killed, or its machine loses power."""
         self.deaths += 1
         self._running = None
         if power:
@@ -68,16 +68,16 @@ class KeeperMachine:
             self.disk.kill()
 
     def set_aside(self) -> None:
-        """What an operator does with a copy that is none."""
+        """Sets aside a copy that is none, as an operator would."""
         self._running = None
         self.disk.put_back({})
 
 
 class CopyNetwork(Network):
-    """Carries the questions to keepers too."""
+    """Also carries requests to keepers."""
 
     def __init__(self, model: ModelRegistry, random: Random, *, slow: float, **options: Any) -> None:
-        """``slow``: so many of the extensions come long after they were asked for, if at all."""
+        """``slow``: share of the extensions that arrive long after they were requested, if at all."""
         super().__init__(model, random, **options)
         self.keepers: dict[str, KeeperMachine] = {}
         self._slow = slow
@@ -89,7 +89,7 @@ class CopyNetwork(Network):
         return call
 
     def delay(self, late: Sequence[Message]) -> None:
-        """They come much later: their callers wait no longer."""
+        """They arrive much later, when their callers no longer wait."""
         self.messages = [each for each in self.messages if each not in late]
         self.stragglers += [each for each in late if each not in self.stragglers]
 

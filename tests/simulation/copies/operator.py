@@ -1,4 +1,4 @@
-"""Who retires a lost slot against its copy: in steps, begun again wherever it was killed (rule 14)."""
+"""The operator who retires a lost slot against its copy: in steps, restarted wherever it was killed (rule 14)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = 1 << 24
 
 
 class Operator:
-    """Of one retirement; on the keeper's machine."""
+    """Operator of one retirement, on the keeper's machine."""
 
     def __init__(self, world: CopyWorld, site: CopySite) -> None:
         self._world = world
@@ -84,7 +84,7 @@ class Operator:
         world.say(f"{site.slot.name} is retired, {self.reopened} ids were given up")
 
     async def _seal(self) -> None:
-        """By the production steps."""
+        """Seals the copy by the production steps."""
         world, site = self._world, self.site
         disk = site.keeper.disk
         if world.copy_variant.seals:

@@ -1,4 +1,4 @@
-"""A joiner process whose output is copied: the joiner's own, with the production start and the production shipper."""
+"""A joiner process whose output is copied: the joiner's own, with the production start and shipper."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopyVariant(Variant):
-    """What runs."""
+    """The classes that run."""
 
     mixes: bool = False
     shipper: type[Shipper] = Shipper
@@ -33,15 +33,15 @@ class CopyVariant(Variant):
     seals: bool = True
     clears: bool = True
     slow: tuple[float, ...] = (0.0, 0.3, 0.8)
-    """So many of the extensions come late, by schedule."""
+    """Share of the extensions that come late, by schedule."""
     ships: tuple[float, ...] = (0.04, 0.3)
-    """So many of a process's steps are the shipper's, by schedule."""
+    """Share of a process's steps that are the shipper's, by schedule."""
     puts_back: float = 0.3
-    """In so many of the schedules older copies of a disk are put back."""
+    """Share of the schedules in which older copies of a disk are put back."""
     loses: float = 0.5
-    """In so many of them a slot is lost for ever."""
+    """Share of those in which a slot is lost permanently."""
     cuts_off: float = 0.5
-    """So many of these are only believed to be lost."""
+    """Share of these in which the slot is only believed to be lost."""
 
 
 @dataclass
@@ -50,22 +50,22 @@ class CopySite(Site):
 
     keeper: KeeperMachine = field(kw_only=True)
     lost: bool = False
-    """Its disk is gone for ever."""
+    """Its disk is permanently gone."""
     cut_off: bool = False
-    """It is believed to be lost, and goes on as it does; once its process has ended no other one is started."""
+    """It is believed to be lost, and runs on; once its process has ended, no other is started."""
     fell_back: bool = False
-    """It has shown something that the copy did not have."""
+    """It has published something that the copy did not have."""
     took: int = 0
     """Files that a start took from the copy."""
     set_aside: int = 0
 
 
 class Refused(OSError):
-    """The process ends, and is started again."""
+    """The process ends and is restarted."""
 
 
 class Surroundings:
-    """What a start needs of the world."""
+    """The parts of the world that a start needs."""
 
     def __init__(self, process: CopyProcess) -> None:
         self.registry: Any = process.registry
@@ -86,7 +86,7 @@ class CopyProcess(Process):
         self.step: Coroutine[Any, Any, bool] | None = None
         self.step_call: Call | None = None
         self.in_contact = False
-        """Its start has heard of the copy."""
+        """Its start has heard from the copy."""
         super().__init__(world, site)
 
     def monotonic(self) -> float:
@@ -174,7 +174,7 @@ class CopyProcess(Process):
         return super().maintain()
 
     def ship(self) -> None:
-        """One step of the shipper: begin what is due, or go on with it."""
+        """One step of the shipper: begins what is due, or continues it."""
         if self.shipping is None:
             return
         if self.step is None:

@@ -14,12 +14,12 @@ from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 
 SEEDS_OF_AN_ABLATION = 2000
-"""Schedules within which the simulator has to notice that a rule is missing; most need a few dozen."""
+"""Schedules within which the simulator must notice a missing rule; most need a few dozen."""
 
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Alarms are what schedules are about: they stand in the story."""
+    """Alarms are the subject of schedules: they go into the story."""
     with structlog.testing.capture_logs():
         yield
 

@@ -1,4 +1,4 @@
-"""Schedules of slots whose output is copied; now and then one is lost for ever and retired against its copy."""
+"""Schedules of slots whose output is copied; now and then one is lost permanently and retired against its copy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = 500
 
 
 class FencingRegistry(ModelRegistry):
-    """Refuses what a fenced slot inserts, each shard from when it has heard of it."""
+    """Refuses inserts of a fenced slot, in each shard from the moment the shard has heard of the fence."""
 
     def __init__(self, shards: int, *, checks_stale: bool) -> None:
         super().__init__(shards, checks_stale=checks_stale)
@@ -39,14 +39,14 @@ class FencingRegistry(ModelRegistry):
 
 
 class CopyTail(Tail):
-    """A reader that goes on in the sealed copy."""
+    """A reader that continues in the sealed copy."""
 
     def moves(self, disk: Disk) -> None:
         self._disk, self._place = disk, _OneSlot(OUTPUT, KEPT)
         self._reader = self._resumed()
 
     def read_on(self) -> None:
-        """All that is published."""
+        """Reads all that is published."""
         before = None
         while before != self._cursor and not self.trouble:
             before = self._cursor
@@ -110,7 +110,7 @@ class CopyWorld(World):
         super()._step()
 
     def _comes(self) -> None:
-        """A line is read, by the dispatcher of each datacentre that is there."""
+        """A line is read by the dispatcher of each running datacentre."""
         line = self.to_come.pop()
         for site in self.copied:
             if not site.lost:
@@ -124,7 +124,7 @@ class CopyWorld(World):
             self._retire(self.operator)
 
     def _retire(self, operator: Operator) -> None:
-        """A step of it; when all is done, who was only believed to be lost hears of it some time."""
+        """One step of a retirement; when all is done, a process only believed lost hears of it at some time."""
         operator.act()
         if operator.done and self.random.random() < 0.03:
             self.gone(operator.site)
@@ -183,7 +183,7 @@ class CopyWorld(World):
 
     # -- what befalls ------------------------------------------------------------------------------------------
     def no_copy(self, process: CopyProcess) -> None:
-        """The shipper has found that the copy is no prefix of the output, or cannot go on."""
+        """The shipper has found that the copy is no prefix of the output, or cannot continue."""
         site, why = process.site, process.shipper.trouble if process.shipper is not None else ""
         if process.in_contact or not site.put_back:
             raise Violation(f"{site.name}: the copy does not follow its slot: {why}")
@@ -197,7 +197,7 @@ class CopyWorld(World):
             raise Violation(f"{site.name}: the copy does not follow its slot: it had bytes that were not durable")
 
     def finishes(self, site: CopySite, name: str) -> None:
-        """Whoever moves a final file away must not take it from the copy."""
+        """Moving away a final file must not take it from the copy."""
         if self._kept(site).get(name) != site.disk.read(OUTPUT / name):
             raise Violation(f"{site.name}: {name} becomes final before its copy has it")
 
@@ -207,11 +207,11 @@ class CopyWorld(World):
             return
         shipped = self._under_way(site)
         super()._copy(site)
-        # What the keeper was asked may come when the older copy is at work: it must know better by then.
+        # A request to the keeper may arrive while the older copy is at work: the keeper must know better by then.
         self.copy_network.delay(shipped)
 
     def _under_way(self, site: CopySite) -> list[Message]:
-        """What this site has asked its keeper and the keeper has not heard, or will hear again."""
+        """Requests of this site that the keeper has not heard yet, or will hear again."""
         every = self.network.messages + self.network.stragglers
         return [each for each in every if each.call.what == "copy-extend" and each.call.slot == site.slot]
 
@@ -221,7 +221,7 @@ class CopyWorld(World):
             super()._rot(site)
 
     def _lose(self, site: CopySite) -> None:
-        """Its disk is gone for ever; or only believed to be, and its process goes on until it hears."""
+        """Its disk is permanently gone, or only believed to be; then its process runs on until it hears of it."""
         if site.newest is not None or not site.disk.exists(STATE):
             return
         self.operator = Operator(self, site)
@@ -235,7 +235,7 @@ class CopyWorld(World):
             self.gone(site)
 
     def gone(self, site: CopySite) -> None:
-        """Nobody reads it any more."""
+        """Nobody reads it any longer."""
         if site.lost:
             return
         self._read(site)
@@ -262,7 +262,7 @@ class CopyWorld(World):
                 raise Violation(f"{site.name}: a reader of {name} is ahead of the copy")
 
     def _kept(self, site: CopySite) -> dict[str, bytes]:
-        """What the keeper has acknowledged, and would have after a power cut: by plain name."""
+        """Data the keeper has acknowledged and would keep in a power cut, by plain name."""
         disk = site.keeper.disk
         if not disk.exists(KEPT / "copy.json"):
             return {}
@@ -285,12 +285,12 @@ class CopyWorld(World):
                 raise Violation(f"{site.name}: shown in part: {name} ends between the pairs of an event")
 
     def published(self, site: CopySite) -> None:
-        """The operator has published the sealed copy. Who is cut off does not know."""
+        """The operator has published the sealed copy. A cut-off process does not know."""
         if site.lost:
             self._move(site)
 
     def _move(self, site: CopySite) -> None:
-        """Its readers go on in the sealed copy."""
+        """Its readers continue in the sealed copy."""
         sealed = self._sealed(site)
         for name, seen in site.durable_seen.items():
             if not site.fell_back and not sealed.get(name, b"").startswith(seen):
@@ -300,7 +300,7 @@ class CopyWorld(World):
         tail.moves(site.keeper.disk)
 
     def _counts(self) -> dict[bytes, int]:
-        """What readers have: a lost slot's output as its reader has it."""
+        """The readers' data; of a lost slot, the output that its reader has."""
         lost = [site for site in self.copied if site.lost]
         live: list[Site] = [site for site in self.copied if not site.lost]
         self.sites, every = live, self.sites
@@ -328,7 +328,7 @@ class CopyWorld(World):
         return counts
 
     def _sealed(self, site: CopySite) -> dict[str, bytes]:
-        """What is published of a sealed copy, in the order of its files; nothing where there is none."""
+        """Published part of a sealed copy, in the order of its files; empty if there is none."""
         disk = site.keeper.disk
         found: dict[str, bytes] = {}
         for file in read_slot(disk, KEPT).files if self._retired(site) else ():
@@ -378,7 +378,7 @@ class CopyWorld(World):
         )
 
     def _check_copy(self, site: CopySite) -> None:
-        """At rest the copy is the output."""
+        """At rest the copy equals the output."""
         if site.lost:
             return
         kept = self._kept(site)

@@ -1,7 +1,7 @@
-"""One measure taken out each: the world must notice. Nothing of this is in the production code.
+"""One measure removed each: the world must notice. None of this is in the production code.
 
-Those of the joiner's own protocol are in ``tests/simulation/joiner/ablations``; some of them stand here again, as
-they show over two datacentres, and with them what only the assembly shows.
+The ablations of the joiner's own protocol are in ``tests/simulation/joiner/ablations``; some are repeated here, as
+they show over two datacentres, along with those that only the assembly shows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _core(core: type[SlotCore]) -> Variant:
 
 # -- the joiner ------------------------------------------------------------------------------------------------------
 class HastyJudge(Judge):
-    """What the event store has not read yet counts as absent."""
+    """Events that the event store has not read yet count as absent."""
 
     def decide(self, events: Any, found: EventLookUps, *under_way: Any) -> Decided:
         answers = found.codes.replace(bytes([LookUpCode.NOT_YET]), bytes([LookUpCode.ABSENT]))
@@ -75,7 +75,7 @@ class HastyJudge(Judge):
 
 
 class UnmatchedUnregistered(RoutedRegistry):
-    """An unmatched event is written without asking anybody."""
+    """An unmatched event is written without asking the registry."""
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         rows = np.flatnonzero(inserts.kinds != Kind.UNMATCHED)
@@ -96,7 +96,7 @@ class ByItsOwn(FirstRead):
 
 
 class RetryIsAVerdict(Core):
-    """What a joiner does not know is taken for done."""
+    """Events unknown to a joiner are taken for done."""
 
     def answered(self, batch: Batch, answers: JoinAnswers, now_ns: int, now: float) -> None:
         outcomes = answers.verdicts.outcomes
@@ -105,14 +105,14 @@ class RetryIsAVerdict(Core):
 
 
 class OwnLinesAreDuplicates(Core):
-    """A line that is read again after a crash is not known again."""
+    """A line read again after a crash is not recognized."""
 
     def taken(self, rows: RowIndexes, owners: Verdicts, same_line: Mask) -> None:
         super().taken(rows, owners, np.zeros_like(same_line))
 
 
 class WaitsInMemoryOnly(Core):
-    """The offset moves on, and events without a verdict do not come into the retry store."""
+    """The offset advances, and events without a verdict are not put into the retry store."""
 
     def changes(self, *args: Any, **kwargs: Any) -> Changes:
         found = super().changes(*args, **kwargs)
@@ -121,7 +121,7 @@ class WaitsInMemoryOnly(Core):
 
 
 class OffsetBeforeRetries(SimulatedState):
-    """Offsets and counts are committed in one transaction, what is left in the next."""
+    """Offsets and counts are committed in one transaction, the remaining events in the next."""
 
     def commit(self, changes: Changes) -> None:
         super().commit(Changes(positions=changes.positions))
@@ -129,7 +129,7 @@ class OffsetBeforeRetries(SimulatedState):
 
 
 class NotCutBack(LogWriter):
-    """A start appends to the exported lines as it finds them."""
+    """A start appends to the exported lines it finds."""
 
     def recover(self, kind: str, again: Any = None) -> bool:
         return True
@@ -156,12 +156,12 @@ _settle = dispatcher_engine.settle
 
 # -- reopened ids ----------------------------------------------------------------------------------------------------
 def without_generation(self: Reopened, event: ForeignEvent, each: Id) -> ForeignEvent:
-    """An event is dispatched again as it was the first time."""
+    """An event is dispatched again exactly as the first time."""
     return event
 
 
 def listed_once(self: Reopened, each: Id, now: float) -> bool:
-    """What was on the list is noted, durably, before it has its verdict, and not looked for any more."""
+    """Ids seen on the list are noted durably before their verdict, and not looked for again."""
     process = OWNER.get()
     assert isinstance(process, processes.DispatcherProcess)
     seen = process.place.seen_on_list
@@ -171,18 +171,18 @@ def listed_once(self: Reopened, each: Id, now: float) -> bool:
 
 
 def first_times_only(self: Coverage, db: sqlite3.Connection, spans: Iterable[Span]) -> None:
-    """A chunk's times are those of what was read of it first."""
+    """A chunk's times are those of its first read."""
     rows = [(s.identity, s.begin // coverage.CHUNK_BYTES, s.oldest_ns, s.newest_ns) for s in spans]
     db.executemany("INSERT OR IGNORE INTO covered VALUES (?, ?, ?, ?)", rows)
 
 
 def nowhere_else(self: Reopened, each: Id) -> bool:
-    """A reopened id is looked for only where its times say."""
+    """A reopened id is looked for only where its times point."""
     return False
 
 
 def counted_anew(self: Stretch, verdicts: U8) -> U8:
-    """The ledger counts the new verdict of an event beside the one that it had before."""
+    """The ledger counts the new verdict of an event in addition to the old one."""
     return verdicts
 
 
@@ -199,22 +199,22 @@ class AnswersWithoutMajority(model_raft.ModelGroup):
 
 # -- clocks a day apart ------------------------------------------------------------------------------------------
 def no_objection(self: ClockWatch) -> str:
-    """The boundary follows the clock of whoever leads, whatever the others' say."""
+    """The boundary follows the leader's clock, regardless of the others."""
     return ""
 
 
 def by_its_own(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
-    """A leader's clock decides, though it is surely wrong."""
+    """A leader's clock decides even if it is surely wrong."""
     return max(now.latest_ns, now.now_ns + uncertainty_ns)
 
 
 def not_noticed(self: RetryLoader, now_ns: int) -> None:
-    """Rows wait until the clock has come where it was."""
+    """Rows wait until the clock has reached its earlier time again."""
 
 
 # -- retirement (rule 14) -----------------------------------------------------------------------------------------
 def deleted(self: ShardMachine, command: c.Reopen) -> U8:
-    """An id that is given up is as if nobody had ever had it: whoever comes may have it, and no list names it."""
+    """A given-up id counts as never owned: anyone may take it, and no list names it."""
     answers = _reopen(self, command)
     for row in np.flatnonzero(answers == Answer.REOPENED).tolist():
         digest = command.digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
@@ -230,13 +230,13 @@ _reopen = ShardMachine._reopen
 
 # -- watermarks ------------------------------------------------------------------------------------------------------
 class AfterTheData(Sampler):
-    """What is published is looked at first."""
+    """Reads the published data first."""
 
     steps = ("published", "dispatcher", "slots")
 
 
 class SlotsFirst(Sampler):
-    """The slots are asked before the dispatcher."""
+    """Asks the slots before the dispatcher."""
 
     steps = ("slots", "dispatcher", "published")
 
@@ -251,7 +251,7 @@ class WaitingNotCounted(Sampler):
 
 
 def rows_only(self: Undecided, time_ns: int) -> int:
-    """Of what waits, the rows of the retry store are counted."""
+    """Counts only the retry store's rows as waiting."""
     return _before(replace(self, _memory=[]), time_ns)
 
 
@@ -259,7 +259,7 @@ _before = Undecided.before
 
 
 def shown_or_not(self: Watermarks, sample: Sample, before_ns: int) -> int:
-    """What has its verdict and is not shown yet does not count."""
+    """Does not count events that have a verdict but are not published yet."""
     return _waiting(self, replace(sample, slots=()), before_ns)
 
 
@@ -267,7 +267,7 @@ _waiting = Watermarks._waiting
 
 
 def stored_and_held(self: Core) -> tuple[I64, I64]:
-    """What becomes a row while a joiner has it counts as a row, and as held."""
+    """An event that becomes a row while a joiner holds it counts both as a row and as held."""
     travelling, self._travelling = self._travelling, NO_ROWS
     found = _undecided(self)
     self._travelling = travelling
@@ -279,14 +279,14 @@ _undecided = Core.undecided
 
 @dataclass(frozen=True)
 class Ablation:
-    """A measure taken out, and what the world has to find then (a regular expression over the violation)."""
+    """A removed measure, and the violation the world must find then (a regular expression)."""
 
     variant: Variant
     finds: str
     shows: Callable[[World], bool] = lambda world: True
     """Only such schedules can show it."""
     apart: bool = False
-    """Only schedules in which clocks are a day apart can."""
+    """Only schedules with clocks a day apart can."""
 
 
 def final_when_read(self: Patience, first_read_ns: int, event_time_ns: int) -> int:
@@ -307,7 +307,7 @@ LOST = "lost"
 TWICE = "twice"
 LEDGER = "ledger"
 RECOVERED = "registered and never written"
-"""Recovery by token had something to do, though no disk lost anything."""
+"""Recovery by token had work, though no disk lost anything."""
 _DISPATCHER = dispatcher_engine
 _SLOT_STORE = (joiner_engine, "SlotStore")
 REOPENED = "are reopened"
@@ -359,7 +359,7 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((Reopened, "_is_due", listed_once),), faults=_KILLS), REOPENED, shows=_loses_slots
     ),
     "reopened: times of a chunk too narrow": Ablation(
-        # All logs are searched at the second try, which hides it.
+        # The second try searches all logs, which hides it.
         Variant(patches=((Coverage, "put", first_times_only), (Reopened, "_looks_everywhere", nowhere_else))),
         REOPENED,
     ),

@@ -1,6 +1,6 @@
-"""A changed file reaches one process after the other, in bad weather: by the old one some events have no primary.
+"""A changed file reaches one process after the other, in bad weather: with the old file, some events have no primary.
 
-No event is called unmatched that the new file finds the primary event of, in any order of starts, with either file.
+No event is called unmatched if the new file finds its primary event, in any order of starts, with either file.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SEEDS = 8
 ABLATION_SEEDS = 150
 ASK_S, HEARD_S = 1.0, 3.0
 CHANGED_MOST_S, STEP_MOST_S = 12.0, 15.0
-"""The first process has the new file by then, and each further one at most ``STEP_MOST_S`` after the one before."""
+"""The first process has the new file by then; each further one follows within ``STEP_MOST_S``."""
 OLD, NEW = b"old", b"new"
 
 
 def hidden(key: bytes) -> bool:
-    """Whether the old file does not lead to the primary event."""
+    """True if the old file does not lead to the primary event."""
     return key[-1] % 2 == 1
 
 
 async def announced(process: Process) -> Unmatched:
-    """The process has told the registry of the file that lies there as it starts."""
+    """The process has told the registry of the file present at its start."""
     kind, at = process.name.rpartition("-")[2], process.place.name
     own = named("joiner", at, kind) if kind.startswith("joiner") else named(kind, at)
     world = process.world
@@ -53,8 +53,8 @@ async def announced(process: Process) -> Unmatched:
 
 
 class FileStore(StoreModel):
-    """By the old file it finds less, once a process has the new one and all others may know: before, nothing was in
-    the logs that only the new one leads to."""
+    """With the old file it finds less, once one process has the new file and all others may know it: before that, the
+    logs hold nothing that only the new file leads to."""
 
     narrow = True
 
@@ -80,7 +80,7 @@ class ChangedStore(Store):
         assert isinstance(world, ChangedWorld)
         rule = world.files[self.name]
         await announced(self)
-        if world.mapped_by[self.place.name] != rule:  # other logs are read from their beginnings
+        if world.mapped_by[self.place.name] != rule:  # other logs are read from the start
             world.mapped_by[self.place.name] = rule
             self.place.mapped = [0] * len(self.place.mapped)
         self.narrow = rule == OLD
@@ -116,7 +116,7 @@ KINDS: dict[type[Process], type[Process]] = {
 
 class ChangedWorld(World):
     changed_at = float("inf")
-    """When the first process had told of the new file."""
+    """When the first process had announced the new file."""
     patches = ((verdict_rule, "ASK_S", ASK_S), (verdict_rule, "HEARD_S", HEARD_S))
 
     def _draw(self) -> None:
@@ -143,7 +143,7 @@ class ChangedWorld(World):
         return self.random.choice((0.1, self.random.uniform(0.0, STEP_MOST_S)))
 
     def others(self, datacentre: str) -> tuple[str, ...]:
-        """The processes that a joiner's verdicts rest on."""
+        """The processes on which a joiner's verdicts depend."""
         return named("store", datacentre), named("dispatcher", datacentre)
 
     def _change(self, name: str) -> None:

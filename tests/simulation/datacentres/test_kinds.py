@@ -1,5 +1,5 @@
-"""Kinds of join under the faults of two datacentres: keys of two parts, and pairs out of bounds, which are unmatched
-at once, once, with the reason and the place of the primary event they do not pair with."""
+"""Kinds of join under the faults of two datacentres: keys of two parts, and pairs out of bounds. These are unmatched
+at once, exactly once, with the reason and the place of the primary event that they do not pair with."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Unbounded(KindsWorld):
 
 
 def run_kinds(seed: int, variant: Variant | None = None, kind: type[KindsWorld] = KindsWorld) -> Counter[Kind]:
-    """How many events came to what. Raises Violation."""
+    """Returns the number of events for each outcome. Raises Violation."""
     world = kind(seed, variant)
     with of_seed(seed):
         world.run()
@@ -73,7 +73,7 @@ def test_every_event_of_these_joins_has_one_verdict() -> None:
 
 
 class OutOfBoundsWaits(Judge):
-    """What is out of bounds is tried again, as if its primary event were still to come."""
+    """Events out of bounds are tried again, as if their primary event were still to come."""
 
     def decide(self, *given: object) -> Decided:
         decided = super().decide(*given)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 """Primary events that come late, among events that never find theirs: joined promptly on a quiet day, and exactly
-once whatever goes wrong with the news of them."""
+once no matter what goes wrong with the news of them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ from tests.simulation.world.world import DATACENTRES, Place, Variant, World, run
 SEEDS = 6
 ABLATION_SEEDS = 150
 PROMPT_S = 3.0
-"""From when both lines are there and all is up: a pass over the primary logs, a head start, a far registration."""
+"""Counted from when both lines are there and everything is up: a pass over the primary logs, a head start, a far
+registration."""
 LATE_S = 3.0
-"""A primary event that comes so much later is late: back-off alone would mostly take longer than is prompt."""
+"""A primary event later than this is late: back-off alone would mostly take longer than is prompt."""
 
 
 IN_VAIN_A_SECOND = 10
@@ -49,8 +50,8 @@ class ListensFirst(JoinerProcess):
 
 
 class LateWorld(World):
-    """A quiet day with many hopeless events, and room to read on behind those that wait. In half of the seeds
-    back-off is so long that only news has an event tried in time."""
+    """A quiet day with many hopeless events, and room to read on behind the waiting ones. In half of the seeds
+    back-off is long enough that only news lets an event be tried in time."""
 
     long_back_off = 0.5
     prompt_s = PROMPT_S
@@ -80,8 +81,8 @@ class LateWorld(World):
 
 
 class RestartedWorld(LateWorld):
-    """Everything is killed while many wait, and started again; one datacentre stays away, or it would join in time
-    what the other one is late with."""
+    """Everything is killed while many events wait, and restarted; one datacentre stays away, or it would join in time
+    what the other joins late."""
 
     long_back_off = 0.0
     prompt_s = PROMPT_S + 1.0
@@ -90,7 +91,7 @@ class RestartedWorld(LateWorld):
 
     def _draw(self) -> None:
         super()._draw()
-        self.answers_take_s = 0.5  # much may come while an attempt is on its way; and then they go in few batches
+        self.answers_take_s = 0.5  # much may arrive during one attempt, and is then sent in few batches
         self.dispatcher_limits = replace(self.dispatcher_limits, batch_events=1000)
 
     def _place(self) -> None:
@@ -122,8 +123,8 @@ def _is_up(process: Process) -> bool:
 
 
 def slow(world: LateWorld, record: Record) -> float:
-    """How much later than both of its lines, and all is up, an event with a late primary was joined; 0: in time, or
-    not late."""
+    """Delay from when both lines are there and everything is up until an event with a late primary was joined; 0: in
+    time, or not late."""
     event = world.truth.events[record.event_id]
     where = record.fields
     if record.kind is not Kind.JOINED or event.primary is None:
@@ -138,7 +139,7 @@ def slow(world: LateWorld, record: Record) -> float:
 
 
 def run_late(seed: int, variant: Variant | None = None, kind: type[LateWorld] = LateWorld) -> int:
-    """How many events had a verdict. Raises Violation."""
+    """Returns the number of events with a verdict. Raises Violation."""
     world = kind(seed, variant)
     world.run()
     found = list(records(world))
@@ -162,15 +163,15 @@ def test_so_are_they_when_everything_is_started_again() -> None:
 
 # -- news of arrivals is a hint: nothing but time depends on it ------------------------------------------------------
 class Lost(AwaitedKeys):
-    """Nothing is told."""
+    """No news is sent."""
 
     def since(self, epoch: int, number: int, most: int = RING_KEYS) -> KeyArrivals:
         return super().since(epoch, number, most)._replace(keys=[])
 
 
 class InVain(AwaitedKeys):
-    """Of some keys it is told that they came, though they did not: of each some times a second, at once. Each time
-    they are looked for at once and missed: without an end to it a schedule is nothing but that."""
+    """Announces some keys that did not come, each several times at once. They are looked for immediately and missed:
+    without an end, a schedule would be nothing else."""
 
     def __init__(self, epoch: int, monotonic: Callable[[], float]) -> None:
         super().__init__(epoch, monotonic)
@@ -193,21 +194,21 @@ def test_news_that_is_lost_or_wrong_breaks_nothing(sought: type[AwaitedKeys]) ->
 
 # -- what makes it prompt --------------------------------------------------------------------------------------------
 class NotOnTheWay(ArrivedKeys):
-    """What comes while an attempt is on its way wakes nobody."""
+    """News that arrives during an attempt wakes nobody."""
 
     def since(self, keys: Sequence[bytes], number: int) -> Mask:
         return np.zeros(len(keys), np.bool_)
 
 
 class AllTriesCount(NextTries):
-    """Tries that failed are put off by all tries before, as those without a primary event are."""
+    """Failed tries back off by the number of all earlier tries, as those without a primary event do."""
 
     def after(self, attempt: Attempt, likeness: Likeness) -> NextTry:
         return super().after(attempt, likeness._replace(failed=likeness.attempts))
 
 
 class NotUncommitted(Core):
-    """A row whose last try is not committed hears nothing."""
+    """A row whose last try is not committed hears no news."""
 
     def arrived(self, keys: Sequence[bytes]) -> None:
         back, self._back = self._back, {}

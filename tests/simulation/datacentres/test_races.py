@@ -1,4 +1,4 @@
-"""A match in one datacentre and a time-out in the other: one verdict, and on time though nothing more is written."""
+"""A match in one datacentre and a time-out in the other: one verdict, on time even if nothing more is written."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.simulation.world.world import World, run_seed
 
 SEEDS = 4
 SLOW_S = 20.0
-"""A quiet day's verdict comes within so long after the end of patience: a pass over the primary logs, a head start,
-an attempt, each over a registry that is far away."""
+"""A quiet day's verdict comes within this time after the end of patience: a pass over the primary logs, a head start,
+an attempt, each over a far-away registry."""
 
 
 @pytest.mark.seeded
@@ -49,7 +49,7 @@ def _wasted(world: World, datacentre: str) -> int:
 
 
 def _late(world: World, record: Record) -> str:
-    """When an unmatched event's verdict was longer in coming than patience and what is allowed beside."""
+    """True if an unmatched event's verdict took longer than patience plus the allowed extra."""
     if record.kind is not Kind.UNMATCHED:
         return ""
     event = world.truth.events[record.event_id]
@@ -57,7 +57,7 @@ def _late(world: World, record: Record) -> str:
     log = next(log for log in world.truth.foreign if log.name == source["file"])
     line = log.index_of[source["offset"]]
     there = max(arrivals[line] for arrivals in log.arrivals.values())
-    ahead = max(0.0, (event.time_ns - EPOCH_NS) / 1e9 - there)  # an event of the future is parked until its time
+    ahead = max(0.0, (event.time_ns - EPOCH_NS) / 1e9 - there)  # an event from the future is parked until its time
     decided = datetime.fromisoformat(record.fields["decided_at"]).timestamp() - EPOCH_NS / 1e9
     waited = decided - there - ahead
     if waited <= settings.WAITED_S + settings.UNCERTAINTY_S + SLOW_S:

@@ -1,4 +1,4 @@
-"""Ids of a lost slot are given up only once they are listed (rule 14): readers of its output are told which."""
+"""Ids of a lost slot are given up only once they are listed (rule 14), so that readers of its output know them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulation.world.noticed import notice
 from tests.simulation.world.world import run_seed
 
 SEEDS = (3, 6, 7, *range(8, 60))
-"""In the first ones a slot is lost that owned ids whose records somebody may have read."""
+"""In the first seeds a slot is lost that owned ids whose records somebody may have read."""
 
 
 def test_a_list_that_is_not_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from photon.joiner.api import JoinAnswers, Outcome
 
 BATCH = 1000
 TIMEOUT_S = 30.0
-"""A call that is not answered breaks after so long."""
+"""A call without an answer breaks after this time."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class SimulatedJoiner:
     free_at: float = 0.0
 
     def answer_at(self, events: int, now: float) -> tuple[float, bool]:
-        """When its answer to a batch comes, and whether it is one."""
+        """When its answer to a batch comes, and whether there is one."""
         if self.broken:
             return now + 0.001, False
         if self.silent:
@@ -38,7 +38,7 @@ class SimulatedJoiner:
 
 @dataclass
 class Run:
-    """A dispatcher that always has events, and its joiners. ``changes``: what happens when (seconds)."""
+    """A dispatcher that always has events, and its joiners. ``changes``: changes by their time in seconds."""
 
     joiners: list[SimulatedJoiner]
     seed: int
@@ -53,7 +53,7 @@ class Run:
         self.flow = Flow(len(self.joiners), in_flight=self.in_flight, random=draw, batch_events=BATCH)
 
     def until(self, end: float) -> None:
-        """Runs for so many seconds of simulated time."""
+        """Runs until ``end``, in seconds of simulated time."""
         numbers = count()
         pending: list[tuple[float, int, Target, int, float, bool]] = []
         changes = sorted(self.changes, key=lambda change: change[0])
@@ -79,5 +79,5 @@ class Run:
                     self.done_at.append((now, events))
 
     def throughput(self, begin: float, end: float) -> float:
-        """Events answered a second in a span of time."""
+        """Events answered per second in a time span."""
         return sum(events for at, events in self.done_at if begin <= at < end) / (end - begin)

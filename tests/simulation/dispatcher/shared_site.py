@@ -31,7 +31,7 @@ TURN_S = 0.002
 COMMIT_S = 0.2
 START_NS = 1_000_000 * 3_600 * 10**9
 BASE_S = 0.01
-"""What an answer takes beside the work."""
+"""Time for an answer in addition to the work."""
 
 
 class FreshWords(Words):
@@ -43,7 +43,7 @@ class FreshWords(Words):
 
 
 class SharedSite:
-    """``fresh``: events a second. ``speed``: of the joiner. ``backlog``: rows of the retry store, all due."""
+    """``fresh``: events a second. ``speed``: the joiner's. ``backlog``: rows of the retry store, all due."""
 
     def __init__(self, seed: int, *, fresh: float, speed: float, backlog: int, share: float | None) -> None:
         draw = random.Random(seed)
@@ -67,7 +67,7 @@ class SharedSite:
         self._row_file = LogFile("old.log")
 
     def run(self, seconds: float) -> None:
-        """Simulated seconds."""
+        """Runs for some simulated seconds."""
         end = self.now + seconds
         while self.now < end:
             while self._events and self._events[0][0] <= self.now:
@@ -134,7 +134,7 @@ class SharedSite:
         heapq.heappush(self._events, (self.free_at + BASE_S, next(self._numbers), answered))
 
     def p99(self) -> float:
-        """Of the fresh events answered since the last call, in seconds."""
+        """99th percentile, in seconds, over the fresh events answered since the last call."""
         ordered = sorted(self.latencies)
         self.latencies = []
         return ordered[int(len(ordered) * 0.99)]

@@ -1,6 +1,6 @@
-"""Seeded schedules of the rejected and late logs: killed anywhere, their database lost or put back from older copies.
+"""Seeded schedules of the rejected and late logs: killed anywhere, their database lost or restored from older copies.
 
-What readers were shown stays where it is.
+Anything readers have seen stays in place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEEDS_OF_THE_ABLATION = 50
 
 
 class CutWithoutAPlace(LogWriter):
-    """A start cuts all bytes behind the published length, and all bytes if none is known."""
+    """A start cuts all bytes after the published length, and all bytes if no length is known."""
 
     def _is_again(self, *_: Any) -> bool:
         return True

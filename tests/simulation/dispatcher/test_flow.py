@@ -1,4 +1,4 @@
-"""Whatever becomes of some joiners, the others get the work. PHOTON_SEED replays one seed."""
+"""If some joiners fail, the others get the work. PHOTON_SEED replays one seed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Seeded histories of logs that are replaced by others that begin alike, while dispatchers are killed anywhere.
+"""Seeded histories of logs that are replaced by others with the same beginning, while dispatchers are killed
+anywhere.
 
 The whole dispatcher runs in virtual time, over real files and its real database; joiners and registry are modelled.
-Whatever was shared, replaced, rolled and killed: when a run has come to its end, every line was counted once.
+However files were shared, replaced and rolled and processes killed: at the end of a run every line was counted once.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ ROUNDS = 8
 NOW_NS = 10**18
 OPTIONS = Options(once=True, commit_s=0.01, scan_s=0.002, progress_s=0.002, stop_s=2.0, join_timeout_s=5.0)
 LAST_S = 600.0
-"""A run that takes longer does not end."""
+"""A run that takes longer never ends."""
 SEEDS_OF_AN_ABLATION = 200
 
 
 class LookedUp(FakeLookUps):
-    """Answers from what joiners have registered, after a while or never."""
+    """Answers from joiners' registrations, after a while or never."""
 
     def __init__(self, history: History) -> None:  # of another world than its base's
         self.history = history
@@ -96,7 +97,7 @@ class Clock:
 
 
 class History:
-    """``files``: what stands in the logs."""
+    """``files``: the contents of the logs."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.random, self.directory = Random(seed), directory
@@ -108,7 +109,7 @@ class History:
         self.story: list[str] = []
         self.lines = self.rolled = self.written = 0
         self.all_counted = False
-        """Nothing is lost with a file that goes."""
+        """Nothing is lost with a file that disappears."""
 
     def run(self) -> None:
         self._write("c.log", [*self.files["c.log"], *self._new()], anew=True)

@@ -1,4 +1,4 @@
-"""Fresh events keep their latency while a backlog is worked off, and the backlog gets what they leave.
+"""Fresh events keep their latency while a backlog is worked off, and the backlog gets the remaining capacity.
 
 PHOTON_SEED replays one seed; with PHOTON_FULL=1 the backlog has a million events.
 """
@@ -35,7 +35,7 @@ def test_fresh_events_keep_their_latency_while_a_backlog_is_worked_off(seed: int
         shared.run(1.0)
     assert shared.p99() < usual + 0.05  # of an eighth of 8,000 places, at this speed: 20 ms, and a little
     worked = (shared.behind_done - done) / (shared.now - begun)
-    assert worked > 0.6 * (SPEED - fresh)  # what they leave is used
+    assert worked > 0.6 * (SPEED - fresh)  # the remaining capacity is used
 
 
 def test_without_shares_they_would_not() -> None:
@@ -53,7 +53,7 @@ def test_more_fresh_events_than_can_be_done_leave_the_backlog_its_share(seed: in
     done = shared.behind_done
     shared.run(8.0)
     part = (shared.behind_done - done) / (8.0 * SPEED)
-    assert 0.01 < part < 0.03  # rows count for three
+    assert 0.01 < part < 0.03  # rows count as three
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,4 +1,4 @@
-"""Rules that only several rooms together can break, one taken out each: the joined world must notice."""
+"""Rules that only several components together can break, with one removed each: the joined world must notice."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.simulation.world.world import Variant
 
 # -- shards that change ----------------------------------------------------------------------------------------------
 def nobody_asked(self: ShardServer, digests: bytes, *, restoring: bool = False) -> tuple[Bools, int]:
-    """Each datacentre's copy of a log may stamp an id with another time: it is another shard's then."""
+    """Each datacentre's copy of a log may stamp an id with a different time, which puts it in another shard."""
     return np.zeros(len(digests) // DIGEST_BYTES, np.bool_), self.machine.serving[0].config
 
 
 async def shards_of_before(self: Recovery, *, timeout: float) -> tuple[int, ...]:
-    """As this client heard last: a dispatcher that has nothing to send hears of no change."""
+    """The shards this client last heard of: a dispatcher with nothing to send hears of no change."""
     known = await self._described(self._deadline(timeout))
     return () if known is None else tuple(sorted(shards_in(known.ranges) - {*known.removed}))
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """What the world has to find is a regular expression over the violation."""
+    """``finds``: the violation the world must find, as a regular expression."""
 
     variant: Variant
     finds: str
@@ -43,19 +43,19 @@ class Ablation:
 
 TWICE = "twice"
 LEFT = "are owned|are reopened|lost|late|are not retired"
-"""An id that is not known to be reopened is left, or joined behind a watermark that had not waited for it; or shards
-that are no more are asked for ever."""
+"""An id not known to be reopened is left, or joined behind a watermark that had not waited for it; or removed shards
+are asked forever."""
 
 
 def _loses_slots(world: JoinedWorld) -> None:
-    """A machine's before the shards change, so that who retires them knows those of then."""
+    """Loses a machine's slots before the shards change, so that the retiring operator knows the old shards."""
     if not world.lost:
         lose_machine(world, world.datacentres[0])
         _loses_more(world)
 
 
 def _loses_more(world: JoinedWorld) -> None:
-    """The machine's that came in its place, once these own ids in new shards."""
+    """Loses the slots of the replacement machine, once they own ids in new shards."""
     place = world.datacentres[0]
     slots = [place.slots.get(name, name) for name in place.joiners]
     new = [machine for machine in shard_machines(world) if machine.sharding.number > world.shards]

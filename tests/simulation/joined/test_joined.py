@@ -1,5 +1,5 @@
-"""Seeded schedules of everything at once (``world.joined``), and that rules which only rooms together can break are
-missed when they are taken out."""
+"""Seeded schedules of everything at once (``world.joined``), and checks that removed rules which only several
+components together can break are missed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_event_has_one_verdict_whatever_goes_on_at_once(batch: list[int]) 
 
 
 _ran = cache(partial(run_seed, story=True))
-"""The same world for all who only look at it."""
+"""The same world for all tests that only inspect it."""
 
 
 def test_a_seed_replays_exactly() -> None:
@@ -42,7 +42,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_schedules_reach_what_they_are_for() -> None:
-    """In the first of them, together."""
+    """In the first seeds, taken together."""
     wanted = ("adopted", "changes", "replaced", "sealed", "pauses", "cuts")
     reach("joined", range(60), lambda seed: +Counter(_ran(seed).counts), wanted)
 

@@ -1,4 +1,4 @@
-"""The protocol with one rule taken out each: the simulator must notice. Nothing of this is in the production code."""
+"""The protocol with one rule removed each: the simulator must notice. None of this is in the production code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.simulation.world.registry import REOPENED, Entry, ModelRegistry
 
 # -- rules 1 to 4: the core ----------------------------------------------------------------------------------------
 class InsertsBeforeSync(SlotCore):
-    """Rule 1: registers while the log is not durable yet."""
+    """Rule 1: registers before the log is durable."""
 
     def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
         number, instructions = super().submit(rows, deadline)
@@ -43,14 +43,14 @@ class TokenOfProcess(SlotCore):
 
 
 class UnknownDropped(SlotCore):
-    """Rule 3: what is not known is forgotten."""
+    """Rule 3: forgets unknown ids."""
 
     def _keep_unknown(self, frame: _Frame, unknown: Any, now: float) -> None:
         super()._keep_unknown(frame, unknown[:0], now)
 
 
 class UnknownIs(SlotCore):
-    """Rule 3: what is not known is taken for ``meaning``."""
+    """Rule 3: takes unknown ids for ``meaning``."""
 
     meaning = Answer.COMMITTED
 
@@ -76,7 +76,7 @@ class NewTokenForUnknown(SlotCore):
 
 
 class LoggedIsAVerdict(SlotCore):
-    """Rule 3: the dispatcher is told what would become of its events once they are logged."""
+    """Rule 3: tells the dispatcher the expected verdicts once its events are logged."""
 
     def redo_synced(self, upto: int) -> list[Instruction]:
         synced = [frame for frame in self._unsynced if frame.number <= upto]
@@ -96,7 +96,7 @@ class TooNewIsFinal(SlotCore):
 
 
 class ForgottenAtAppend(SlotCore):
-    """Rule 4: releases what is written and not synced."""
+    """Rule 4: releases lines that are written and not synced."""
 
     def _settle(self, frame: _Frame) -> list[Instruction]:
         frame.last_write = 0
@@ -104,7 +104,7 @@ class ForgottenAtAppend(SlotCore):
 
 
 class ForgottenWithUnknown(SlotCore):
-    """Rule 4: the frame leaves the log although one of its ids is not known (and is asked for from memory)."""
+    """Rule 4: the frame leaves the log although one of its ids is unknown (and is asked for from memory)."""
 
     def answered(self, number: int, answers: Verdicts, now: float) -> list[Instruction]:
         out = super().answered(number, answers, now)
@@ -115,7 +115,7 @@ class ForgottenWithUnknown(SlotCore):
 
 # -- rules 4 to 7: the slot -----------------------------------------------------------------------------------------
 class FinalBeforeCleared(SlotStore):
-    """Rule 4: rolled output leaves the redo's sight before its ids are cleared."""
+    """Rule 4: rolled output leaves the redo's view before its ids are cleared."""
 
     def cleared(self) -> list[str]:
         return sorted(self._files.rolled)
@@ -141,7 +141,7 @@ class _WithoutDirectorySync:
 
 
 class NoRedo(SlotStore):
-    """Rule 5: a start drops what the log holds."""
+    """Rule 5: a start drops the log's contents."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         found = super().recover(accept_damaged_log=accept_damaged_log)
@@ -149,7 +149,7 @@ class NoRedo(SlotStore):
 
 
 class RedoUnderNewToken(SlotCore):
-    """Rule 5: registers its past again under a new token."""
+    """Rule 5: re-registers its past under a new token."""
 
     def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
         for _, rows in kept:
@@ -159,7 +159,7 @@ class RedoUnderNewToken(SlotCore):
 
 
 class PublishedUnasked(SlotCore):
-    """Rule 5: writes what is missing without asking the registry."""
+    """Rule 5: writes missing lines without asking the registry."""
 
     def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
         out: list[Instruction] = []
@@ -170,7 +170,7 @@ class PublishedUnasked(SlotCore):
 
 
 class NotLookedUp(SlotStore):
-    """Rule 5: does not look into the output for what the log holds."""
+    """Rule 5: does not look in the output for the log's lines."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole = slot._missing
@@ -182,7 +182,7 @@ class NotLookedUp(SlotStore):
 
 
 class LookedUpByVerdict(SlotStore):
-    """Rule 5: looks for what is unmatched in ``unmatched`` alone."""
+    """Rule 5: looks for unmatched events in ``unmatched`` alone."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole = slot._missing
@@ -194,7 +194,7 @@ class LookedUpByVerdict(SlotStore):
 
 
 class WrittenByVerdict(SlotCore):
-    """The verdict says in which log a line is written, not the line."""
+    """The verdict, not the line, says in which log a line is written."""
 
     def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
         return super().submit(VerdictRows(**{each.name: getattr(rows, each.name) for each in fields(rows)}), deadline)
@@ -206,7 +206,7 @@ class VerdictRows(Rows):
 
 
 class PairsNotTogether(SlotStore):
-    """Rule 5: of an event's pairs those that stand in the output stay there, whether all do or not."""
+    """Rule 5: those of an event's pairs that are in the output stay there, even if not all are."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole = vars(recovery)["lacking_pairs"]
@@ -218,7 +218,7 @@ class PairsNotTogether(SlotStore):
 
 
 class FirstPairIsEnough(SlotStore):
-    """Rule 5: an event whose first pair stands in the output is not redone, and its others are not completed."""
+    """Rule 5: an event whose first pair is in the output is not redone, and its other pairs are not completed."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole, lacking = slot._records_of, vars(recovery)["lacking_pairs"]
@@ -231,7 +231,7 @@ class FirstPairIsEnough(SlotStore):
 
 
 class CutToRememberedLength(SlotStore):
-    """Rule 5: the output is cut back to the published length after it was looked into."""
+    """Rule 5: the output is cut back to the published length after it was searched."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole = recovery._repair_file
@@ -252,14 +252,14 @@ class CutToRememberedLength(SlotStore):
 
 
 class CompletesWithLostFrames(SlotStore):
-    """Rule 5: a torn line is completed from what is left of a damaged log."""
+    """Rule 5: a torn line is completed from the rest of a damaged log."""
 
     def _read_log(self, accept_damaged: bool) -> _Log:
         return super()._read_log(accept_damaged)._replace(whole=True)
 
 
 class CompletesBeforeABadEnd(SlotStore):
-    """Rule 5: a bad frame at the log's end is taken for one that was never synced, when a torn line is completed."""
+    """Rule 5: when a torn line is completed, a bad frame at the log's end is taken for one that was never synced."""
 
     def _read_log(self, accept_damaged: bool) -> _Log:
         log = super()._read_log(accept_damaged)
@@ -267,14 +267,14 @@ class CompletesBeforeABadEnd(SlotStore):
 
 
 class NothingStands(SlotStore):
-    """Rule 6: what stands in the output is not asked for again, whatever the age of the registry beside it."""
+    """Rule 6: lines in the output are not asked for again, regardless of the age of the registry next to it."""
 
     def standing(self) -> list[Rows]:
         return []
 
 
 async def reused_nonce(disk: Any, path: Path, named: Any, registry: Any, *, draw_nonce: Any, pause: Any) -> Opened:
-    """Rule 6: a nonce serves every start that finds it."""
+    """Rule 6: one nonce serves every start that finds it."""
     state = read_state(disk, path, named)
     nonce = bytes.fromhex(state.nonce) or draw_nonce()
     identity._write(disk, path, named, state.last, nonce)
@@ -298,7 +298,7 @@ async def nonce_from_the_cache(
 
 
 class FailedSyncRetried(SlotStore):
-    """Rule 7: a failed sync is tried again, and believed the second time."""
+    """Rule 7: a failed sync is retried, and believed the second time."""
 
     def __init__(self, disk: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(_Retrying(disk), *args, **kwargs)
@@ -330,14 +330,14 @@ class _RetryingFile:
 
 
 class Tolerant(SlotStore):
-    """Lets cores without rules release what was not logged yet, or twice."""
+    """Lets cores without rules release events that were not logged yet, or release them twice."""
 
     def release(self, frames: Sequence[int]) -> None:
         super().release([frame for frame in dict.fromkeys(frames) if frame in self._redo._segment_of])
 
 
 class TailsNotRewritten(SlotStore):
-    """Rule 7: a start trusts what it reads: it syncs the output's tail, and does not write it again."""
+    """Rule 7: a start trusts what it reads: it syncs the output's tail without rewriting it."""
 
     def __init__(self, disk: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(_SyncsOnly(disk), *args, **kwargs)
@@ -357,7 +357,7 @@ class _SyncsOnly:
 
 
 class LogNotCopied(SlotStore):
-    """Rule 7: a start goes on with the segments it finds."""
+    """Rule 7: a start continues with the segments it finds."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         redo = self._redo
@@ -383,7 +383,7 @@ class LogNotCopied(SlotStore):
 
 
 class VerifierBeyondDurable(Verifier):
-    """Rule 8: clears what it reads above the durable length."""
+    """Rule 8: clears ids it reads above the durable length."""
 
     def _read_durable(self) -> dict[str, int]:
         found = super()._read_durable()
@@ -405,7 +405,7 @@ class RedoneAtStart(SlotCore):
 
 
 class RedoneWhenAnswered(SlotCore):
-    """Said when the registry has answered; what was won is not synced yet."""
+    """Said when the registry has answered; won ids are not synced yet."""
 
     def _settle(self, frame: _Frame) -> list[Instruction]:
         out = super()._settle(frame)
@@ -416,7 +416,7 @@ class RedoneWhenAnswered(SlotCore):
 
 
 class RedoneWhenWritten(SlotCore):
-    """Said when all stands in the output, synced or not."""
+    """Said when everything is in the output, synced or not."""
 
     def written(self, number: int, size: int) -> list[Instruction]:
         out = super().written(number, size)
@@ -438,14 +438,14 @@ class RedoneWithoutCarried(SlotCore):
 
 
 class RedoneOfItself(SlotCore):
-    """The incarnation that says it counts as redone itself."""
+    """An incarnation counts itself as redone when it says so."""
 
     def _all_redone(self) -> list[Instruction]:
         return [Redone(each.upto + 1) for each in super()._all_redone() if isinstance(each, Redone)]
 
 
 class PlaceNotSynced(SlotStore):
-    """The place is what was written."""
+    """The place is the written length."""
 
     def publish_redone(self, upto: int) -> None:
         files = self._files
@@ -458,7 +458,7 @@ class PlaceNotSynced(SlotStore):
 
 
 class PlaceOfTheStart(SlotStore):
-    """The place is what was synced when the process started."""
+    """The place is the synced length at the process's start."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         found = super().recover(accept_damaged_log=accept_damaged_log)
@@ -477,14 +477,14 @@ class NotRead(SlotRecovery):
 
 
 class NoRecovery(SlotRecovery):
-    """What is owned and was never written stays so."""
+    """Owned ids that were never written stay so."""
 
     async def run_once(self, now: float) -> RecoveryReport:
         return RecoveryReport()
 
 
 class ReopensWithoutCompare(ModelRegistry):
-    """Whoever owns an id loses it."""
+    """Takes an id from any owner."""
 
     def reopen(self, digest: bytes, time: int, token: int, generation: int) -> Answer:
         entry = self.shards[self.shard_of(digest)].entries.get(digest)
@@ -495,7 +495,7 @@ class ReopensWithoutCompare(ModelRegistry):
 
 
 class ReopensWithoutGeneration(ModelRegistry):
-    """A reopened id is as it was before anybody had it."""
+    """A reopened id is as if it had never been owned."""
 
     def give_up(self, entry: Entry) -> None:
         entry.state = REOPENED
@@ -503,14 +503,14 @@ class ReopensWithoutGeneration(ModelRegistry):
 
 @dataclass(frozen=True)
 class Ablation:
-    """A rule taken out, and what the simulator has to find then (a regular expression over the violation)."""
+    """A removed rule, and the violation the simulator must find then (a regular expression)."""
 
     variant: Variant
     finds: str
 
 
 LOST = "lost|its log was always sound"
-"""What a sound log loses is recovered by token: that it had to be is the finding."""
+"""Ids lost by a sound log are recovered by token: that recovery was needed is the finding."""
 TWICE = "twice"
 EITHER = "lost|twice"
 ABLATIONS: dict[str, Ablation] = {

@@ -1,6 +1,5 @@
-"""Schedules in which a slot is redone by others than its owner (rule 13): who takes up no work, redoes what the log
-holds, drains, rolls and lets go, at any moment; the owner comes back when the lock is free, or not at all for long.
-"""
+"""Schedules in which processes other than its owner redo a slot (rule 13): the adopter takes no work, redoes the
+log's frames, drains, rolls and lets go, at any moment; the owner returns when the lock is free, or not for long."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ class Adopter(Process):
 
 
 class AdoptingWorld(World):
-    """``locked`` False: adopters do not ask for the slot's lock."""
+    """``locked`` False: adopters do not take the slot's lock."""
 
     def __init__(self, seed: int, *, locked: bool = True, story: bool = False) -> None:
         super().__init__(seed, Variant(), story=story)
         self._locked = locked
         self.adoptions = 0
-        """Brought to their end."""
+        """Completed adoptions."""
         self.redone = 0
-        """Of them, those that had something to redo."""
+        """Completed adoptions that had something to redo."""
 
     def _act(self, site: Site) -> None:
         alive = [process for process in site.processes if process.alive]
@@ -54,12 +53,12 @@ class AdoptingWorld(World):
         if isinstance(process, Adopter) and process.alive and self._may_go(process):
             process.store.roll_output()
             self.adoptions += 1
-            self.redone += process.serving._next_frame > 0  # frames that it found in the log
+            self.redone += process.serving._next_frame > 0  # frames found in the log
             self.say(f"{site.name} is let go")
             self._end(site, power=False)
 
     def _may_go(self, process: Adopter) -> bool:
-        """Its log is empty and its output durable; whether all is final yet it need not wait for."""
+        """Its log is empty and its output durable; it need not wait until all is final."""
         core = process.core
         idle = core is not None and core.empty and process.opening is None and process.extending is None
         return idle and not process.appends and not process.writes and self.random.random() < 0.3

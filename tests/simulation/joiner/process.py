@@ -1,4 +1,4 @@
-"""One simulated machine and the joiner process in its slot: what the asyncio shell does, one step at a time."""
+"""One simulated machine and the joiner process in its slot, doing the asyncio shell's work one step at a time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VERDICTS = (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTE
 
 @dataclass(frozen=True)
 class Variant:
-    """What runs: the production classes, or one of them with a rule taken out."""
+    """The classes that run: production ones, or one of them with a rule removed."""
 
     core: type[SlotCore] = SlotCore
     store: type[SlotStore] = SlotStore
@@ -59,21 +59,21 @@ class Variant:
     witness: bool = True
     ages: bool = True
     mixes: bool = True
-    """Parts of a disk are put back from an older copy of it, not only all of it."""
+    """Parts of a disk are restored from an older copy, not only the whole."""
     own_registry: float = 0.3
-    """In so many of the schedules with one slot and copies the registry lies beside the slot."""
+    """Share of the schedules with one slot and copies in which the registry lies next to the slot."""
     unique_ids: bool = True
     locks: bool = True
     rots: float = 0.3
-    """In so many of the schedules redo logs rot."""
+    """Share of the schedules in which redo logs rot."""
     bounded: bool = False
-    """The join has bounds, and some of the lines are out of them."""
+    """The join has bounds, and some lines are outside them."""
     sets: bool = False
-    """Events are joined with several primaries each, and have a record for each of these."""
+    """Events are joined with several primaries each, and have a record for each primary."""
     inline: bool = False
-    """Unmatched events are written among the joined ones by some batches and apart by others: the setting changes."""
+    """Some batches write unmatched events among the joined ones, others separately: the setting changes."""
     late_inserts: float = 0.0
-    """So many inserts come once more even when the faults are over."""
+    """Share of inserts that come once more even after the faults."""
 
 
 @dataclass
@@ -89,33 +89,33 @@ class Site:
     durable_seen: dict[str, bytes] = field(default_factory=dict)
     whole_seen: dict[str, bytes] = field(default_factory=dict)
     copy: Copy | None = None
-    """A copy of the whole disk that was made some time ago."""
+    """A copy of the whole disk, made some time ago."""
     newest: Copy | None = None
-    """The disk as it was when the older copy was put back; None once a joiner serves."""
+    """The disk when the older copy was restored; None once a joiner serves."""
     newest_incarnation: int = 0
-    """That the registry knew then."""
+    """Incarnation the registry knew then."""
     reached: tuple[int, int] | None = None
-    """How far the redo log was durable when its dispatcher was last answered."""
+    """Durable length of the redo log when its dispatcher was last answered."""
     registry_copy: dict[str, Any] = field(default_factory=dict)
     newest_registry: dict[str, Any] = field(default_factory=dict)
-    """The registry as of those copies, for where it lies beside the slot."""
+    """The registry as of those copies, if it lies next to the slot."""
     generations: dict[bytes, int] = field(default_factory=dict)
-    """Of ids that the dispatcher found on the list of reopened ones."""
+    """Generations of ids that the dispatcher found on the list of reopened ones."""
     rotted: bool = False
-    """A bit of its redo log was flipped, or all of it removed, at some time."""
+    """A bit of its redo log was flipped, or the whole log removed, at some time."""
     put_back: bool = False
-    """An older copy of the disk was put back at some time."""
+    """An older copy of the disk was restored at some time."""
     recovered: int = 0
     """Ids of this slot that were given up."""
     accepts_damage: bool = False
     """The operator's word for the next start."""
     unrepaired: bool = False
-    """The power was cut and no joiner has repaired the tails since: whole lines are not promised here."""
+    """The power was cut and no joiner has repaired the tails since, so whole lines are not promised."""
 
 
 @dataclass
 class Asked:
-    """A batch that a dispatcher waits for, or has given up waiting for."""
+    """A batch that a dispatcher waits for, or no longer waits for."""
 
     lines: list[int]
     events: list[ForeignEvent]
@@ -264,7 +264,7 @@ class Process:
             self.redone = None
 
     def witness(self) -> bool:
-        """Asks for the witness's extension to all that is durable."""
+        """Asks to extend the witness to the durable length."""
         keeper = self.keeper
         if keeper is None or self.extending is not None:
             return False
@@ -291,7 +291,7 @@ class Process:
         return bool(names)
 
     def verify(self) -> bool:
-        """One step of the verifier: begin a pass, or go on with it."""
+        """One step of the verifier: begins a pass, or continues it."""
         if self.verifying is None:
             self.verifying = self.verifier.run_once()
         elif self.verifying_call is not None:
@@ -304,7 +304,7 @@ class Process:
         return True
 
     def recover(self) -> None:
-        """One step of recovery by token: begin a look, or go on with it."""
+        """One step of recovery by token: begins a look, or continues it."""
         if self.recovering is None:
             self.recovering = self.recovery.run_once(self.world.now)
         elif self.recovering_call is not None:

@@ -1,4 +1,4 @@
-"""A reader beside a simulated slot: the production one, stopped and resumed anywhere, whatever befalls the slot."""
+"""A reader of a simulated slot: the production one, stopped and resumed anywhere, whatever happens to the slot."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class _OneSlot(OutputPlace):
 
 
 class Tail:
-    """What a consumer has, with the cursor that it committed beside it."""
+    """A consumer's data, with the cursor that it committed along with it."""
 
     def __init__(self, disk: Disk, output: Path, state: Path, random: Random) -> None:
-        """``random``: its own, so that the slot's schedule stays what it is."""
+        """``random``: its own, so that the slot's schedule does not change."""
         self._disk, self._place, self._random = disk, _OneSlot(output, state), random
         self._cursor = Cursor()
         self._reader = self._resumed()
         self.has: dict[OutputLog, bytes] = {}
         self.trouble = ""
-        """What the reader complained of first; it reads no more then."""
+        """The reader's first complaint; it stops reading then."""
 
     def _resumed(self) -> Reader:
         size = self._random.choice((1, 200, 10_000))
         return Reader(self._disk, self._place, KINDS, cursor=self._cursor, block_bytes=size)
 
     def read(self) -> None:
-        """What is published now, or some of it."""
+        """Reads what is published now, or part of it."""
         if self.trouble:
             return
         try:
@@ -55,9 +55,9 @@ class Tail:
             self._reader = self._resumed()
 
     def check(self, published: Mapping[str, bytes]) -> str:
-        """At rest: what is wrong with what it has, empty when nothing is.
+        """Returns, at rest, what is wrong with its data; empty if nothing is.
 
-        ``published``: of each kind what is below the published lengths, in the order of the files.
+        ``published``: for each kind, the data below the published lengths, in the order of the files.
         """
         before = None
         while before != self._cursor and not self.trouble:

@@ -13,7 +13,7 @@ from tests.simulation.world.seeds import run_each
 BOUNDED_SEEDS = 30
 SETS = Variant(sets=True)
 SEEDS_OF_AN_ABLATION = 6000
-"""Schedules within which the simulator has to notice that a rule is missing; most need a few."""
+"""Schedules within which the simulator must notice a missing rule; most need a few."""
 
 
 @pytest.mark.seeded

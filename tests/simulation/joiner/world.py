@@ -44,7 +44,7 @@ QUIET_STEPS_MAX = 1500
 
 
 class PairAdapter(Adapter):
-    """Joins everything but what says otherwise."""
+    """Joins everything except lines that say otherwise."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         return ForeignHeader(record, 0)
@@ -68,7 +68,7 @@ class PairAdapter(Adapter):
 
 
 class TimedAdapter(PairAdapter):
-    """``line-N`` comes so much later than its primary event."""
+    """``line-N`` comes this much later than its primary event."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         return ForeignHeader(record, int(record[5:]))
@@ -111,7 +111,7 @@ class World:
         adapter = bounded if variant.bounded else PairAdapter({})
         adapter.matching = Matching("all") if variant.sets else adapter.matching
         self.sets = Random(f"{seed} sets")
-        """How many primaries an event has, each time it is looked up: nobody relies on its being the same."""
+        """Number of primaries an event has, for each look-up: nobody relies on its being the same."""
         self.settings = Random(f"{seed} settings")
         self.forms = Random(f"{seed} forms")
         self.compressed = self.forms.choice((0.0, 0.5, 1.0))  # share of the starts that compress final files
@@ -123,9 +123,9 @@ class World:
         self.lines = [(number, each) for number, each in enumerate(self.ids + doubled)]
         self.copies = random.random() < 0.3
         self.ages = Random(f"{seed} ages")
-        """Which part of a copy is put back; its own, so that the rest of the schedule stays what it is."""
+        """Chooses the part of a copy that is restored; separate, so that the rest of the schedule does not change."""
         self.own_registry = False
-        """The registry lies beside the slot, as in ``photon join``, and is put back with it or alone."""
+        """The registry lies next to the slot, as in ``photon join``, and is restored with it or alone."""
         self.rots = random.random() < variant.rots
         self.sites: list[Site] = []
         for number in range(random.choice((1, 1, 2))):
@@ -134,7 +134,7 @@ class World:
             site.pending = {number for number, _ in self.lines}
             self.sites.append(site)
         if self.copies and variant.mixes and len(self.sites) == 1 and self.ages.random() < variant.own_registry:
-            # `photon join` goes on without a damaged log on nobody's word: refused for good, it shows nothing.
+            # `photon join` never continues without a damaged log on its own: refused for good, it shows nothing.
             self.own_registry, self.boundaries, self.rots = True, False, False
         self.tails = {site.name: Tail(site.disk, OUTPUT, STATE, Random(f"{seed} {site.name}")) for site in self.sites}
 
@@ -358,7 +358,7 @@ class World:
             self._guard(site, self._start, site)
 
     def _rot(self, site: Site) -> None:
-        """A bit of the redo log is another; or the log is gone, which ends the joiner first."""
+        """A bit of the redo log flips; or the log is gone, which ends the joiner first."""
         if self.random.random() < 0.8:
             where = site.disk.rot(str(STATE / "redo"))
             self.say(f"{site.name}: rot in {where}")
@@ -374,7 +374,7 @@ class World:
         site.rotted = True
 
     def _copy(self, site: Site) -> None:
-        """A copy of the disk is made, or put back when all that was under way from that machine has come to rest."""
+        """A copy of the disk is made, or restored once everything in flight from that machine has come to rest."""
         if site.copy is None or self.random.random() < 0.3:
             self.say(f"{site.name} is copied")
             site.copy = site.disk.copy()
@@ -383,7 +383,7 @@ class World:
             self._end(site, power=False)
             for under_way in (self.network.messages, self.network.stragglers):
                 late = [each for each in under_way if each.call.what not in CONFIG_CALLS]
-                under_way[:] = [] if self.own_registry else late  # nothing is under way to a registry beside it
+                under_way[:] = [] if self.own_registry else late  # nothing is in flight to a registry next to it
             site.newest, site.newest_registry = site.disk.copy(), deepcopy(self.model.__dict__)
             site.newest_incarnation = self._newest_of(site)
             copy, what = self._mixed(site, site.copy, site.newest)
@@ -395,7 +395,7 @@ class World:
         return self.model.read_witness(site.slot.name).newest
 
     def _mixed(self, site: Site, older: Copy, newest: Copy) -> tuple[Copy, str]:
-        """The newest disk with parts of an older one, and which: of state, redo log, output and registry."""
+        """The newest disk with parts of an older one, and which: state, redo log, output and registry."""
         parts = {"state": STATE, "redo": STATE / "redo", "output": OUTPUT}
         if not self.variant.mixes:
             return older, "all"
@@ -403,9 +403,9 @@ class World:
         there = {f"{Path(at).name}/{name}" for at, names in older.items() for name in names}
         listed = manifest_in(newest.get(str(STATE), {}).get("manifest.jsonl", b""))
         if not there.issuperset(entry.file for entry in listed.values()):
-            whats.remove("output")  # final files that are not there were moved away: nobody misses them
+            whats.remove("output")  # missing final files were moved away: nobody misses them
         what = self.ages.choice(whats)
-        if self.own_registry:  # beside its dispatcher, which stays as it is, all of it cannot be older
+        if self.own_registry:  # next to its dispatcher, which stays as it is, all of it cannot be older
             what = self.ages.choice(("state", "no state"))
             empty = ModelRegistry(len(self.model.shards), checks_stale=False)
             self._put_registry(site.registry_copy if what == "state" else empty.__dict__)
@@ -417,7 +417,7 @@ class World:
         return kept | {at: names for at, names in taken.items() if Path(at).is_relative_to(part)}, what
 
     def ages_of(self, site: Site) -> Ages:
-        """What its next start is told."""
+        """Ages that its next start is told."""
         return Ages(site.accepts_damage, self.own_registry, site.reached if self.own_registry else None)
 
     def _put_registry(self, state: dict[str, Any]) -> None:
@@ -433,8 +433,8 @@ class World:
         site.whole_seen.clear()
 
     def accepted(self, site: Site, incarnation: int) -> None:
-        """A joiner serves. If it does so in an older copy, what the slot owned until now and nobody was shown may be
-        gone: its ids are recovered by token (rule 13)."""
+        """A joiner serves. If it does so in an older copy, ids the slot owned until now and showed to nobody may be
+        gone: they are recovered by token (rule 13)."""
         if site.newest is None:
             return
         self.say(f"{site.name}: {incarnation} serves in the older copy, which has all that the witness has")
@@ -456,9 +456,9 @@ class World:
 
     # -- readers -----------------------------------------------------------------------------------------------
     def _read(self, site: Site) -> None:
-        """What a reader saw below the durable length, or as whole lines without a power cut since, stays as it is."""
+        """Data a reader saw below the durable length, or as whole lines with no power cut since, does not change."""
         if site.newest is not None:
-            return  # files were exchanged under the readers; whether that may stay so, the next start decides
+            return  # files were exchanged under the readers; the next start decides whether that may stay
         self.tails[site.name].read()
         lengths = self._published_lengths(site)
         for directory, name in self._files(site):
@@ -469,12 +469,12 @@ class World:
                 if not text.startswith(seen.get(plain, b"")):
                     raise Violation(f"{site.name}: {plain} changed under its readers")
             site.durable_seen[plain] = data[: lengths.get(plain, 0)]
-            # Where a log is damaged an event's pairs are cut with the one that is lost, published or not at all.
+            # Where a log is damaged, an event's pairs are cut together with the lost one, published or not.
             if not site.unrepaired and not (self.variant.sets and site.rotted):
                 site.whole_seen[plain] = whole
 
     def _check_tail(self, site: Site) -> None:
-        """A reader with a cursor has at rest exactly what is published, in its order; and that is all there is."""
+        """A reader with a cursor has at rest exactly the published data, in its order, and nothing else."""
         lengths, published = self._published_lengths(site), dict[str, bytes]()
         for directory, name in self._files(site):
             data, plain = self._content(site, directory, name), f"{directory}/{name}".removesuffix(".gz")
@@ -531,7 +531,7 @@ class World:
         return True
 
     def _counts(self) -> dict[bytes, int]:
-        """Records of each id over all outputs."""
+        """Number of records of each id over all outputs."""
         counts: dict[bytes, int] = dict.fromkeys(self.ids, 0)
         for site in self.sites:
             self._read(site)

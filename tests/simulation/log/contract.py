@@ -1,8 +1,8 @@
-"""What every writer of a published log promises its readers, and the schedules that try it: killed at any step, its
-power cut, over and over.
+"""The promises of every writer of a published log to its readers, and the schedules that test them: killed at any
+step, power cut, over and over.
 
 A ``Writer`` is one way in which Photon writes such a log: numbered rows (dispatchers, computations), a joiner's slot,
-the copy of a slot. Each knows its lines durably before it writes them, and forgets those that are published.
+the copy of a slot. Each knows its lines durably before it writes them, and forgets the published ones.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Writer(ABC):
         self.disk, self.random = disk, random
         self.given = 0
         self.waiting: dict[int, tuple[str, bytes]] = {}
-        """Durable with the sender: those that were not published when they were last looked at."""
+        """Lines durable with the sender that were not published at the last look."""
 
     @abstractmethod
     def start(self) -> None:
-        """A new process: finds out what stands in the log, and writes the rest of what is waiting."""
+        """A new process: finds the log's contents and writes the rest of the waiting lines."""
 
     @abstractmethod
     def write(self, lines: Lines) -> None:
@@ -70,7 +70,7 @@ class Numbered(Writer):
         super().__init__(disk, random)
         self.type, self.acknowledged, self.lost = log, -1, False
         self.tells = random.random() < 0.5
-        """The sender tells which lines it will write again."""
+        """The sender says which lines it will write again."""
 
     def start(self) -> None:
         self.log = self.type(
@@ -103,7 +103,7 @@ class Numbered(Writer):
 
 
 class Replaced(Numbered):
-    """Now and then another sender comes, which has lost its rows, perhaps with ``durable.json``."""
+    """Now and then a new sender comes that has lost its rows, perhaps with ``durable.json``."""
 
     def __init__(self, disk: FaultyDisk, random: Random, log: type[LogWriter] = LogWriter) -> None:
         super().__init__(disk, random, log)
@@ -126,7 +126,7 @@ class Replaced(Numbered):
 
 
 class OfASlot(Writer):
-    """A joiner's, by its redo log: what was not synced is looked for in the output, and the rest is written again."""
+    """A joiner's slot, with its redo log: unsynced lines are looked for in the output, and the rest is rewritten."""
 
     def __init__(self, disk: FaultyDisk, random: Random, log: type[LogWriter] = LogWriter) -> None:
         super().__init__(disk, random)
@@ -151,7 +151,7 @@ class OfASlot(Writer):
 
 
 class OfACopy(Writer):
-    """The keeper of a slot's copy: the slot sends what follows on what the copy says it has."""
+    """The keeper of a slot's copy: the slot sends what comes after the part the copy says it has."""
 
     state = Path("/state/copies/east/s")
     output = state / OUTPUT_NAME
@@ -160,7 +160,7 @@ class OfACopy(Writer):
     def __init__(self, disk: FaultyDisk, random: Random) -> None:
         super().__init__(disk, random)
         self.files: dict[str, list[bytes]] = {kind: [] for kind in WROTE}
-        """The slot's own."""
+        """The slot's own files."""
         self.published = EMPTY
 
     def give(self, n: int) -> Lines:
@@ -196,7 +196,7 @@ class OfACopy(Writer):
 
 
 class Schedule:
-    """Lives of one writer after another, each ended somewhere; readers look at what is published between them."""
+    """Lives of one writer after another, each ended somewhere; between them, readers look at the published data."""
 
     def __init__(self, seed: int, writer: type[Writer], *arguments: type[LogWriter]) -> None:
         self.random = Random(seed)

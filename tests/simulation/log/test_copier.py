@@ -121,7 +121,7 @@ def test_each_byte_is_copied_once_and_stays() -> None:
 
 
 def _says_before_it_syncs(copier: Copier, path: Path, file: object) -> None:
-    """Rule 2: a place is told before its bytes are durable."""
+    """Rule 2: a place is reported before its bytes are durable."""
 
 
 def _believes_what_is_there(copier: Copier, block: Block) -> None:
@@ -139,7 +139,7 @@ def _forgets_the_last_file(copier: Copier, block: Block) -> object:
 
 
 def _believes_the_cache(disk: FaultyDisk, path: Path, offset: int) -> None:
-    """Rule 2: what an earlier process could not sync is taken to be durable."""
+    """Rule 2: data that an earlier process could not sync is taken to be durable."""
 
 
 LOG = Copier._log

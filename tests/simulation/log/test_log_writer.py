@@ -19,7 +19,7 @@ SEEDS_OF_AN_ABLATION = 400
 
 
 class ShowsWhatIsNotSynced(LogWriter):
-    """Rule 1: the length is published of bytes that are not durable."""
+    """Rule 1: publishes a length whose bytes are not durable."""
 
     def sync(self) -> bool:
         for file in self._files.values():
@@ -55,14 +55,14 @@ class CutsNothing(LogWriter):
 
 
 class CutsWhatOthersWrote(LogWriter):
-    """Rule 4: a start cuts what nobody will write again."""
+    """Rule 4: a start cuts lines that nobody will rewrite."""
 
     def _is_again(self, *_: object) -> bool:
         return True
 
 
 class BelievesTheCache(LogWriter):
-    """Rule 5: rows are forgotten on the strength of a number that a power cut takes back."""
+    """Rule 5: forgets rows because of a number that a power cut takes back."""
 
     def load(self) -> None:
         disk: FaultyDisk = self.disk  # type: ignore[assignment]

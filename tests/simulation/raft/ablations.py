@@ -1,6 +1,6 @@
-"""The driver with one of its protections taken out: under each the simulator must find a violation.
+"""The driver with one of its protections removed: under each the simulator must find a violation.
 
-That is how the suite shows that it can see. The table stands in ``idregistry/raft/DESIGN.md``.
+This shows that the suite can detect faults. The table is in ``idregistry/raft/DESIGN.md``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ablation:
 
 
 def _contested(random: Random) -> RaftOptions:
-    """Followers stand nearly at once, so that several do so in one term."""
+    """Followers stand almost at once, so that several stand in one term."""
     return replace(draw_options(random), election_max=0.41, leader_patience=0.5, in_flight=8)
 
 
@@ -62,7 +62,7 @@ def _nothing_in_memory(random: Random) -> RaftOptions:
 
 
 def _short_logs(random: Random) -> RaftOptions:
-    """Who was away for a moment needs a snapshot."""
+    """A briefly absent replica needs a snapshot."""
     return replace(draw_options(random), log_bytes=300, log_margin=0)
 
 
@@ -72,7 +72,7 @@ def _nothing(_: pytest.MonkeyPatch) -> None:
 
 # --- durability ---------------------------------------------------------------------------------------------------
 def _messages_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step's messages and outcomes leave, and its sync comes with the next step."""
+    """A step's messages and outcomes leave before its sync, which comes with the next step."""
     step = RaftGroup.step
     sync = Journal.sync
 
@@ -93,7 +93,7 @@ def _vote_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _term_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in versions of the library that did not store it: the term of the last entry is what is left."""
+    """As in versions of the library that did not store the term: only the term of the last entry remains."""
     monkeypatch.setattr(Journal, "getCurrentTerm", lambda self: 0)
     monkeypatch.setattr(Journal, "getVotedForNodeId", lambda self: None)
 
@@ -112,7 +112,7 @@ def _failed_sync_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _start_appends_to_the_old_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a killed process wrote and did not sync is believed, and never written again."""
+    """Data that a killed process wrote without syncing is believed, and never rewritten."""
     init = Journal.__init__
 
     def trusting(self: Journal, directory: Any, disk: Any, memory: int) -> None:
@@ -134,7 +134,7 @@ def _start_appends_to_the_old_segment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _half_written_frame_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a full disk left of a frame is not cut off before the next one."""
+    """The part of a frame left by a full disk is not cut off before the next frame."""
     append = Journal._append
 
     def messy(self: Journal, payload: bytes) -> None:
@@ -148,7 +148,7 @@ def _half_written_frame_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _full_disk_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica whose disk is full goes on as if it had written."""
+    """A replica whose disk is full continues as if it had written."""
 
     def careless(self: RaftGroup) -> bool:
         with suppress(DiskFull):
@@ -168,7 +168,7 @@ def _no_crc(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last frame is not followed by one that says it was durable."""
+    """The last frame is not followed by one that proves it durable."""
     append = Journal._append
     monkeypatch.setattr(Journal, "_append", lambda self, payload: append(self, payload) if payload else None)
 
@@ -246,7 +246,7 @@ def _name_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _align_clears(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that does not begin exactly at the snapshot is thrown away, as the library does."""
+    """A log that does not begin exactly at the snapshot is discarded, as the library does."""
 
     def clear(self: Journal, index: int, term: int) -> None:
         if self.first == index and self.term_at(index) == term:
@@ -259,7 +259,7 @@ def _align_clears(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _pieces_of_any_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshot pieces of an old leader are taken, and let its commit index count."""
+    """Snapshot pieces of an old leader are accepted, and its commit index counts."""
 
     def take(self: RaftGroup, peer: str, chunk: Chunk, now: float) -> None:
         last = self._journal.last
@@ -276,7 +276,7 @@ def _pieces_of_any_leader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- messages -----------------------------------------------------------------------------------------------------
 def _no_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library's own rule: whatever lies behind prev_index is cut, and committed up to the leader's index."""
+    """The library's own rule: everything after prev_index is cut, and committed up to the leader's index."""
 
     def naive(message: Append, log: rules.LogView) -> rules.Accepted | rules.Rejected:
         if not log.first <= message.prev_index <= log.last or log.term_at(message.prev_index) != message.prev_term:
@@ -306,7 +306,7 @@ def _commit_not_capped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _acknowledges_all_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the library's answer to a snapshot: the log's end, though only a part was compared."""
+    """Like the library's answer to a snapshot: the log's end, though only a part was compared."""
     monkeypatch.setattr(driver, "ENTRIES_MAX", 1)
     original = rules.receive_append
 
@@ -345,7 +345,7 @@ def _appends_of_any_term(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _rejection_names_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library's answer: where its log ends, or what it was asked for; a diverged follower is never mended."""
+    """The library's answer: where its log ends, or what it was asked for; a diverged follower is never repaired."""
     original = rules.receive_append
 
     def stubborn(message: Append, log: rules.LogView) -> rules.Accepted | rules.Rejected:
@@ -377,7 +377,7 @@ def _any_disk_is_welcome(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- outcomes -----------------------------------------------------------------------------------------------------
 def _no_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the library: an outcome comes when it comes, and never after a snapshot or a lost leadership."""
+    """As in the library: an outcome comes at any time, and never after a snapshot or a lost leadership."""
     monkeypatch.setattr(RaftGroup, "_expire", lambda self, now: None)
     monkeypatch.setattr(RaftGroup, "_settle", lambda self: None)
 

@@ -1,4 +1,4 @@
-"""Small sizes and silence for every simulation of the driver."""
+"""Small sizes and no logging for every simulation of the driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for where, name, value in SMALL:
         monkeypatch.setattr(where, name, value)
     monkeypatch.setattr(host, "log", Silent())
-    logger = logging.getLogger("pysyncobj")  # the library complains a lot when it is ablated, and goes on
+    logger = logging.getLogger("pysyncobj")  # the library complains a lot when it is ablated, and continues
     before = logger.level
     logger.setLevel(100)
     yield

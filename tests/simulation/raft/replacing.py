@@ -1,8 +1,9 @@
 """A replica loses its disk and another takes its place, by the procedure of ``idregistry/operate/replacing.py``.
 
 The survivors note the next membership and restart at random moments, and the new replica starts at any moment among
-them, while clients propose. Sometimes the operator's call is cut short: some have not noted it, the new one is empty,
-and the file's epoch takes the others along. ``Skips`` leaves out a step: then something acknowledged can be lost.
+them, while clients propose. Sometimes the operator's call is cut short: some survivors have not noted it, the new
+replica is empty, and the file's epoch takes the others along. ``Skips`` leaves out a step: then something
+acknowledged can be lost.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EPOCH = 2
 
 @dataclass(frozen=True)
 class Skips:
-    """Which steps are left out."""
+    """The steps that are left out."""
 
     barrier: bool = False
 
@@ -55,7 +56,7 @@ class Member(Node):
             world.pump_at(self, world.now)
 
     def follow(self, members: Mapping[str, str]) -> bool:
-        """Whether it says that it has noted it; its power may go meanwhile."""
+        """True if it says that it has noted the membership; its power may fail meanwhile."""
         if self.host is None:
             return False
         if self.world.random.random() < 0.2:
@@ -125,7 +126,7 @@ def _propose(world: ReplacingWorld) -> None:
 
 
 def _lose_one(world: ReplacingWorld) -> Member:
-    """Some survivors were cut off for a while: what was acknowledged then lies on the lost disk and few others."""
+    """Some survivors were cut off for a while: entries acknowledged then are on the lost disk and few others."""
     random = world.random
     behind = random.sample(world.names, (len(world.names) - 1) // 2)
     world.cut |= {(a, b) for a in world.names for b in world.names if (a in behind) != (b in behind)}
@@ -151,7 +152,7 @@ def _leader(world: ReplacingWorld) -> Member | None:
 
 
 def _barrier(world: ReplacingWorld, old: Member) -> None:
-    """Until every survivor has applied what a leader had applied of its own term."""
+    """Waits until every survivor has applied all entries that a leader had applied of its own term."""
     survivors = [node for node in world.members() if node is not old]
     assert world.run_until(world.now + 20, stop=lambda: _leader(world) is not None)
     known = len(world.acknowledged)
@@ -177,7 +178,7 @@ def _next_epoch(world: ReplacingWorld, old: Member, *, filled: bool) -> None:
     world.names.append(NEW)
     whole = len(asked) == len(survivors) and all(noted) and _fill(world, new)
     if whole and random.random() < 0.5:
-        old.broken = ""  # its disk was not lost: it is started in the meantime, against the operator's word
+        old.broken = ""  # its disk was not lost: it is started meanwhile, against the operator's word
         world.later(random.uniform(0, 2.0), old.boot_if_down)
     if not whole:
         world.tell("some have not noted the next membership: the file's epoch takes them along")
@@ -189,7 +190,8 @@ def _next_epoch(world: ReplacingWorld, old: Member, *, filled: bool) -> None:
 
 
 def _fill(world: ReplacingWorld, new: Member) -> bool:
-    """False: there is no leader, as a survivor has restarted in the next epoch already."""
+    """Fills the new replica. ``False`` means that there is no leader, as a survivor has already restarted in the next
+    epoch."""
     world.run_until(world.now + 5, stop=lambda: _leader(world) is not None)
     leader = _leader(world)
     if leader is None or leader.host is None:

@@ -1,4 +1,4 @@
-"""Faults that are a story of several acts: what chance brings about once in a hundred thousand schedules."""
+"""Faults that form a story of several acts, which chance produces once in a hundred thousand schedules."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.simulation.world.raft import GROUP
 
 LOOK_SECONDS = 0.004
 PATIENCE_SECONDS = 3.0
-"""An act that has not come to its end by then ends the story."""
+"""An act that takes longer ends the story."""
 
 
 def tell(acts: Callable[[Cluster], Iterator[Callable[[], bool]]]) -> Callable[[Cluster], None]:
-    """A fault of a generator that yields what it waits for."""
+    """A fault made from a generator that yields its wait conditions."""
 
     def fault(world: Cluster) -> None:
         story = acts(world)
@@ -53,7 +53,7 @@ def leaders(world: Cluster) -> list[Node]:
 
 
 def _isolate(world: Cluster, some: set[str]) -> None:
-    """From the others, in both directions; nothing else is cut."""
+    """Isolates nodes from the others, in both directions; nothing else is cut."""
     world.cut.clear()
     world.cut |= {(a, b) for a in world.names for b in world.names if (a in some) != (b in some)}
 
@@ -63,17 +63,17 @@ Deliver = Callable[[], None]
 
 
 class Post:
-    """Sees every message that is sent from now on, and may keep it: one story of a world has it."""
+    """Sees every message sent from now on, and may keep it: one story of a world has it."""
 
     def __init__(self, world: Cluster, keeps: Callable[[str, str, Message, Deliver], bool]) -> None:
-        """``keeps(sender, receiver, message, deliver)``: True when the message shall not go by itself."""
+        """``keeps(sender, receiver, message, deliver)``: True if the message must not be delivered by itself."""
         self._world = world
         self._keeps = keeps
         self._send = world.send
         world.send = self.send  # type: ignore[method-assign]
 
     def send(self, hello: Hello, peer: str, messages: Sequence[GroupMessage], *, after: float = 0.0) -> None:
-        """As the world's."""
+        """Like the world's."""
         rest = [
             (number, data)
             for number, data in messages
@@ -94,7 +94,7 @@ class Post:
 
 
 def _begins(world: Cluster) -> Node | None:
-    """The leader, when the story may begin: once in a world."""
+    """The leader, if the story may begin: once per world."""
     leading = leaders(world)
     if len(leading) != 1 or world in _TOLD:
         return None
@@ -112,9 +112,9 @@ def _hand_over(world: Cluster, leader: Node, to: Node) -> None:
 
 
 def _acknowledgement_of_an_older_term(world: Cluster) -> Iterator[Callable[[], bool]]:
-    """Of five: a leads and only b has its entries; b's acknowledgements are late. Another leads meanwhile and takes
-    the entries away from a; a leads again, and now they arrive. If they count, what two of five have is acknowledged.
-    """
+    """Of five nodes, a leads and only b has its entries; b's acknowledgements are late. Another node leads meanwhile
+    and takes the entries away from a; a leads again, and now the acknowledgements arrive. If they count, entries that
+    two of five have are acknowledged."""
     a = _begins(world)
     if a is None:
         return
@@ -151,9 +151,8 @@ def _acknowledgement_of_an_older_term(world: Cluster) -> Iterator[Callable[[], b
 
 
 def _vote_of_an_older_term(world: Cluster) -> Iterator[Callable[[], bool]]:
-    """a stands, and the votes for it are late. It stands once more, nobody hears that, and now they arrive. If they
-    count, a leads in a term in which the others elect somebody else.
-    """
+    """a stands, and its votes are late. It stands once more, nobody hears that, and now the votes arrive. If they
+    count, a leads in a term in which the others elect somebody else."""
     leader = _begins(world)
     if leader is None:
         return
@@ -184,7 +183,7 @@ def _vote_of_an_older_term(world: Cluster) -> Iterator[Callable[[], bool]]:
 
 
 def _forgotten_vote(world: Cluster) -> Iterator[Callable[[], bool]]:
-    """Of five: a and b stand in one term. d votes for a, dies, comes back, and is asked by b."""
+    """Of five nodes, a and b stand in one term. d votes for a, dies, comes back, and is asked by b."""
     leader = _begins(world)
     if leader is None:
         return
@@ -220,7 +219,7 @@ def _forgotten_vote(world: Cluster) -> Iterator[Callable[[], bool]]:
 
 
 def _rotten_snapshot(world: Cluster) -> Iterator[Callable[[], bool]]:
-    """A follower is cut off so long that it needs the leader's snapshot; bits of that flip until all faults end."""
+    """A follower is cut off long enough to need the leader's snapshot; its bits flip until all faults end."""
     leader = _begins(world)
     if leader is None or any(node.harmed for node in world.nodes.values()):
         return
@@ -245,7 +244,8 @@ def _rotten_snapshot(world: Cluster) -> Iterator[Callable[[], bool]]:
 
 
 def _rotten_tail(world: Cluster) -> Iterator[Callable[[], bool]]:
-    """a and b have acknowledged entries that c lacks. A bit of b's last flips, b and then a start anew, c is back."""
+    """a and b have acknowledged entries that c lacks. A bit of b's last entries flips, then b and another node
+    restart; c is back."""
     a = _begins(world)
     if a is None or any(node.harmed for node in world.nodes.values()):
         return

@@ -50,7 +50,7 @@ def test_five_replicas(seed: int) -> None:
 
 
 def _old_list(seed: int) -> world.World:
-    """A group worked and was removed; then the power goes, and all replicas follow the old list for a while."""
+    """A group worked and was removed; then the power fails, and all replicas follow the old list for a while."""
     made = world.World(seed)
     made.decisions.append(2)
     for node in made.nodes.values():

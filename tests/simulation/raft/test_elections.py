@@ -1,4 +1,4 @@
-"""Who leads, and when it changes: single scenarios in the simulated world, without other faults."""
+"""Leaders and when they change: single scenarios in the simulated world, without other faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = range(8 if os.environ.get("PHOTON_FULL") else 3)
 
 @pytest.fixture(autouse=True)
 def few_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of snapshots, which hold all that was ever proposed: three of four rounds would write some."""
+    """Few snapshots, as they hold everything ever proposed: three of four rounds would write some."""
     monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 2_000)
 
 

@@ -1,4 +1,4 @@
-"""A replaced replica takes nothing away; without the barrier it does, and where it is listened to again."""
+"""A replaced replica loses nothing; without the barrier, or if the old replica is heard again, it does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_without_the_barrier_something_is() -> None:
 
 
 def test_where_the_old_one_is_listened_to_something_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is started again though its disk was said to be gone: it may be in a majority of the epoch before."""
+    """It is started again although its disk was declared lost: it may be in a majority of the previous epoch."""
     check = Identity.check
 
     def listening(identity: Identity, hello: Hello) -> Refused | None:

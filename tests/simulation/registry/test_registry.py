@@ -1,5 +1,5 @@
-"""The registry under every fault while its shards change: seeded schedules, and what they find when a rule is taken
-out.
+"""The registry under every fault while its shards change: seeded schedules, and the violations they find when a rule
+is removed.
 
 `make sim SEED=123` replays one and tells its story.
 """
@@ -54,7 +54,7 @@ def test_the_promises_hold(batch: list[int]) -> None:
 
 
 _ran = cache(partial(run, story=True))
-"""The same world for all who only look at it."""
+"""The same world for all tests that only inspect it."""
 
 
 def test_a_seed_replays() -> None:
@@ -64,8 +64,8 @@ def test_a_seed_replays() -> None:
 
 
 def test_schedules_reach_what_they_are_for() -> None:
-    """Answers and entries of every kind; changes that are activated, refused, given up; shards removed; callers that
-    went by an old config."""
+    """Answers and entries of every kind; changes that are activated, refused, abandoned; removed shards; callers with
+    an old config."""
     moved = wrong = removed = 0
 
     def told(seed: int) -> list[str]:
@@ -123,7 +123,7 @@ def _unknown_answered_as(answer: Answer) -> Patches:
 
 
 def _believed(found: Verdicts, answer: Answer) -> Verdicts:
-    """Too new, though an earlier attempt may have come to its entry."""
+    """Too new, though an earlier attempt may have been entered."""
     return found if answer == Answer.TOO_NEW else _as_unknown(found, answer)
 
 
@@ -136,7 +136,7 @@ def _either_way(self: ShardMachine, time_ns: int) -> int:
 
 
 def _unchecked(self: ShardMachine, batch: c.Batch) -> Verdicts:
-    """The boundary is kept and moves on, and inserts do not look at it."""
+    """The boundary is kept and advances, and inserts ignore it."""
     boundary, self._state.boundary = self._state.boundary, NO_BOUNDARY
     try:
         return _insert(self, batch)
@@ -167,7 +167,7 @@ _open = ConfigMachine._open
 
 
 async def _once(self: RoutedRegistry, deadline: float, attempt: Any) -> Any:
-    """A client that asks one replica only, once."""
+    """A client that asks only one replica, and only once."""
     self._backend._leaders = dict.fromkeys(range(9), "east-replica")  # type: ignore[attr-defined]
     return await self._within(deadline, attempt)
 
@@ -182,7 +182,7 @@ _check_callers = ShardMachine._check_callers
 
 
 def _hasty(self: ShardMachine, digests: bytes, times: Any) -> Verdicts:
-    """A replica says from its clock what it will refuse soon."""
+    """A replica tells from its clock what it will soon refuse."""
     found = _look_up(self, digests, times)
     soon = (found.outcomes == Answer.ABSENT) & (times < self.boundary + 500_000_000)
     found.outcomes[soon] = Answer.BELOW_BOUNDARY
@@ -193,7 +193,7 @@ _look_up = ShardMachine.look_up
 
 
 def _reversed(self: batch_merging.Run) -> c.Batch:
-    """Batches that are applied as one are put together the wrong way round."""
+    """Batches applied as one are combined in the wrong order."""
     self.batches.reverse()
     return _whole(self)
 
@@ -203,7 +203,7 @@ _whole = batch_merging.Run.whole
 
 @dataclass(frozen=True)
 class Ablation:
-    """``finds``: what the violation says; ``kinds``: faults under which it shows soon."""
+    """``finds``: the violation's message; ``kinds``: faults under which it shows soon."""
 
     patches: Patches
     finds: str
@@ -220,7 +220,7 @@ ABLATIONS: dict[str, Ablation] = {
         _unknown_answered_as(Answer.COMMITTED), "was answered 1|acknowledged to tokens", _BETWEEN
     ),
     "unknown told as taken": Ablation(_unknown_answered_as(Answer.TAKEN), "was answered 2|taken by", _BETWEEN),
-    "too new believed after unknown": Ablation(  # while its entry is on its way
+    "too new believed after unknown": Ablation(  # while its entry is in flight
         ((routing, "_as_unknown", _believed),), "too new", _UNHEARD
     ),
     "boundary moves back": Ablation(
@@ -244,7 +244,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((ConfigMachine, "_open", _forgetful),), "was opened as|was refused", (*HOLDERS, *REPLICAS)
     ),
     "no retries, no hints": Ablation(((RoutedRegistry, "_persist", _once),), "has no answer", _BETWEEN),
-    # The other rules of resharding are taken out in ``resharding``, where a schedule takes a hundredth of the time.
+    # The other rules of resharding are removed in ``resharding``, where a schedule takes a hundredth of the time.
     "former shards not asked": Ablation(
         ((ShardServer, "held_elsewhere", nobody_asked),), "was accepted by shards|acknowledged to tokens", CHANGES
     ),

@@ -1,6 +1,5 @@
 """The registry alone in the simulated world: real Raft, replicas that are lost and replaced, shards that change, and
-holders of slots (``world.holders``) under every fault. Logs and snapshots are as short as can be.
-"""
+holders of slots (``world.holders``) under every fault. Logs and snapshots are as short as possible."""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ class RegistryWorld(RaftWorld):
 
     @property
     def datacentres(self) -> list[Place]:
-        """Those that may lose their power."""
+        """The datacentres that may lose their power."""
         return [place for name, place in self.places.items() if name not in self.slots.directories]
 
     def _place_more(self) -> None:
@@ -102,6 +101,6 @@ class RegistryWorld(RaftWorld):
 
 
 def run(seed: int, variant: Variant | None = None, *, story: bool = False, kinds: Faults = ()) -> RegistryWorld:
-    """One schedule, of ``kinds`` of faults only where they are given. Raises Violation."""
+    """One schedule, only with faults of ``kinds`` if given. Raises Violation."""
     kind = type("OfKinds", (RegistryWorld,), {"common_faults": kinds}) if kinds else RegistryWorld
     return run_seed(seed, variant, story=story, kind=kind)

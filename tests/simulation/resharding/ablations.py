@@ -1,4 +1,4 @@
-"""Rule 16 taken apart: each measure out of the way, one at a time."""
+"""Rule 16 with one measure removed each."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.simulation.resharding.machines import MachinesWorld
 
 @dataclass(frozen=True)
 class Ablation:
-    """``finds``: what the violation says."""
+    """``finds``: the violation's message."""
 
     patch: Callable[[pytest.MonkeyPatch], None]
     finds: str
 
 
 def _start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever chose the start is believed to have chosen it beyond all that was entered."""
+    """The proposer is believed to have chosen the start beyond all entries."""
     prepare = Sharding.prepare
 
     def trusting(self: Sharding, command: c.Prepare) -> str:
@@ -45,7 +45,7 @@ def _start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _start_compared_by_the_proposer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shard's leader looks before it proposes; what is entered in between is not seen."""
+    """The shard's leader checks before it proposes; entries in between are missed."""
     _start_not_compared(monkeypatch)
     shard_step = reshard_plan.shard_step
 
@@ -68,7 +68,7 @@ def _prepared_takes_gains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _prepared_keeps_later_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a shard holds of others' ids may then be later than the change's start, where nobody looks for it."""
+    """Other shards' ids in a shard may then be later than the change's start, where nobody looks for them."""
     takes = Sharding.takes
 
     def unprepared(self: Sharding, digests: bytes, times: I64, config: int) -> Bools:
@@ -88,7 +88,7 @@ def _former_shards_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _former_shards_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are asked before they have entered the change: they may still come to hold the id."""
+    """The old shards are asked before they have entered the change: they may still come to hold the id."""
 
     def hasty(number: int, digests: bytes, shards: Any, removed: Any) -> tuple[Bools, int]:
         ahead = {each: _Decided(machine) for each, machine in shards.items()}
@@ -98,7 +98,7 @@ def _former_shards_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _Decided:
-    """A shard that says it knows the end of every change."""
+    """A shard that claims to know the end of every change."""
 
     def __init__(self, machine: ShardMachine) -> None:
         self._machine = machine
@@ -111,7 +111,7 @@ class _Decided:
 
 
 def _config_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry of long ago is applied though the id has been another shard's in between."""
+    """An old entry is applied although another shard has held the id in between."""
     takes = Sharding.takes
 
     def whenever(self: Sharding, digests: bytes, times: I64, config: int) -> Bools:
@@ -121,7 +121,7 @@ def _config_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _by_event_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An id is found in the bucket of the time that it comes with, as if it had but one."""
+    """An id is looked up only in the bucket of the time it comes with, as if it had only one."""
     add = IdTable.add
 
     def by_bucket(self: IdTable, lo: Any, hi: Any, times: I64, *columns: Any) -> Any:
@@ -134,7 +134,7 @@ def _by_event_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _routed_by_intents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callers and new shards go by a change from its intent on; one that is given up leaves its shards behind."""
+    """Callers and new shards follow a change from its intent on; an abandoned change leaves its shards behind."""
     founding = ConfigMachine.founding
 
     def intended(changes: Changes) -> tuple[c.Range, ...]:
@@ -160,7 +160,8 @@ def _routed_by_intents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _fences_of_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new shard opens with the fences of when the change began; who retires a slot sees to the shards of then."""
+    """A new shard opens with the fences from when the change began; whoever retires a slot covers only the shards of
+    that time."""
     apply, founding, retired = ConfigMachine.apply, ConfigMachine.founding, ConfigMachine.retired
     early: dict[ConfigMachine, list[str]] = {}
 
@@ -194,7 +195,7 @@ def _old_prepares_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _activated_unprepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config group does not wait for all shards; a late one takes the new config when it hears of it."""
+    """The config group does not wait for all shards; a late shard takes the new config when it hears of it."""
     shard_step = reshard_plan.shard_step
 
     def at_once(changes: Changes, shards: Any, now_ns: int) -> c.ConfigCommand | None:
@@ -211,7 +212,7 @@ def _activated_unprepared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _last_decision_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard gives up a change by the word of who asks, whatever was decided."""
+    """A shard abandons a change at a caller's word, regardless of the decision."""
     from photon.idregistry.core import shard_changes
 
     decide = shard_changes.decide

@@ -1,6 +1,6 @@
-"""Rule 16 in machines alone: every proposal and every insert may come late, twice, or in another order.
+"""Rule 16 in state machines alone: every proposal and every insert may come late, twice, or in another order.
 
-The machines and the plans are the production's; Raft, network and clocks are a bag of entries that are on their way.
+The machines and the plans are the production's; Raft, network and clocks are replaced by a bag of entries in flight.
 A schedule takes some hundredths of a second, so that rare orders are found.
 """
 
@@ -28,7 +28,7 @@ STEPS = 400
 IDS = 80
 ROUNDS_MAX = 60
 BUCKET_BITS = 30
-"""A second of event time: what a shard holds of before a change is dropped, and not asked for, by buckets."""
+"""One second of event time: a shard's entries from before a change are dropped, and not asked for, by buckets."""
 
 
 class MachinesWorld:
@@ -42,7 +42,7 @@ class MachinesWorld:
         self.flying: list[tuple[int, Any]] = []
         self.accepted: dict[int, set[tuple[int, bytes]]] = defaultdict(set)
         self.to_fence: dict[str, set[int]] = {}
-        """Retired slots, and the shards of then in which they are not fenced yet."""
+        """Retired slots, and the shards of that time in which they are not fenced yet."""
         self.configs: list[tuple[c.Range, ...]] = []
         self.ended: dict[int, bool] = {}
         self._entries = 0
@@ -53,7 +53,7 @@ class MachinesWorld:
 
     # --- entries ----------------------------------------------------------------------------------------------
     def apply(self, group: int, command: Any) -> Any:
-        """An entry is committed."""
+        """A committed entry is applied."""
         self._entries += 1
         if group == CONFIG_GROUP:
             result = self.config.apply(self._entries, c.encode(command))
@@ -67,7 +67,7 @@ class MachinesWorld:
             return result
         machine = self.shards.get(group)
         if machine is None or group not in self.known_shards():
-            return None  # a group that is not here
+            return None  # a group that is not on this replica
         result = machine.apply(self._entries, c.encode(command))
         if isinstance(result, BatchAnswers):
             self._inserted(group, command, result)
@@ -79,11 +79,11 @@ class MachinesWorld:
                 self.configs.append(ranges)
 
     def told(self) -> list[tuple[c.Range, ...]]:
-        """The configs that callers may hear of now."""
+        """The configs that callers may have heard of by now."""
         return [self.config.changes.ranges]
 
     def known_shards(self) -> tuple[int, ...]:
-        """Whose groups are on the replicas."""
+        """Shards whose groups are on the replicas."""
         return self.config.changes.live
 
     def _inserted(self, shard: int, command: c.Batch, result: BatchAnswers) -> None:
@@ -100,9 +100,9 @@ class MachinesWorld:
             raise Violation(f"id {number} was accepted twice: {sorted(self.accepted[number])}")
 
     def deliver(self, *, again: float = 0.2) -> None:
-        """One of the entries on their way; it may come again later."""
+        """Delivers one of the entries in flight; it may come again later."""
         if self.flying:
-            # The latest more often than others, or nothing would ever be done.
+            # The latest more often than others, or nothing would ever finish.
             at = max(self.random.randrange(len(self.flying)) for _ in range(2))
             group, command = self.flying[at] if self.random.random() < again else self.flying.pop(at)
             self.apply(group, command)
@@ -133,14 +133,15 @@ class MachinesWorld:
             self.flying.append((CONFIG_GROUP, step))
 
     def begin(self) -> None:
-        """A change whose start was chosen without a look at anything."""
+        """Begins a change whose start was chosen without looking at anything."""
         changes = self.config.changes
         wanted = shard_changes.new_shards(changes, self.random.randint(1, 5))
         starts = self.now + self.random.randint(-1, 8) * SECOND
         self.flying.append((CONFIG_GROUP, c.Intend(changes.decided + 1, starts, wanted)))
 
     def insert(self) -> None:
-        """By a caller with a config of any age, of an event of any time; the same id comes with several."""
+        """Inserts by a caller with a config of any age, of an event of any time; the same id comes with several
+        times."""
         random = self.random
         around = (self.now - BEGIN) // SECOND + 5 + random.randint(-6, 4)
         number = random.randrange(IDS) if random.random() < 0.01 else min(max(around, 0), IDS - 1)
@@ -150,7 +151,7 @@ class MachinesWorld:
         self.ask(int(shards_of(digest_of(number), random.choice(self.configs)[-1].shards)[0]), number, time)
 
     def ask(self, shard: int, number: int, time: int) -> None:
-        """As a shard's leader does: it looks where the id is before it proposes."""
+        """As a shard's leader does: it looks up the id before it proposes."""
         known = {number: machine for number, machine in self.shards.items() if machine.configured}
         if shard not in known:
             return
@@ -193,7 +194,7 @@ class MachinesWorld:
                 del self.flying[random.randrange(len(self.flying))]
 
     def come_to_rest(self) -> None:
-        """All that is on its way arrives, caretakers work; then every change has ended and every id has a place."""
+        """All entries in flight arrive and caretakers work; then every change has ended and every id has a place."""
         while self.flying:
             self.deliver(again=0.0)
         self.now += 3_600 * SECOND

@@ -1,4 +1,5 @@
-"""Rule 16 in machines alone, and what thousands of orders of entries find when a part of it is missing."""
+"""Rule 16 in machines alone, and the violations that thousands of orders of entries find when a part of it is
+missing."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def test_no_order_of_entries_breaks_the_rule(orders: range) -> None:
 
 
 def test_orders_reach_what_they_are_for() -> None:
-    """Changes that are activated and given up, and inserts that are taken meanwhile."""
+    """Changes that are activated and abandoned, and inserts accepted meanwhile."""
     ended: list[bool] = []
     accepted = 0
     for seed in range(100):

@@ -1,4 +1,4 @@
-"""The rules of ``tables/DESIGN.md`` with one taken out each: the simulator must notice."""
+"""The rules of ``tables/DESIGN.md`` with one removed each: the simulator must notice."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Unconfirmed(OracleLeader):
 
 
 def _failed_is_aborted(self: Transaction, primary: Cell) -> bool:
-    """Rule 4: an answer to a commit that did not come means that nothing was done."""
+    """Rule 4: a missing answer to a commit means that nothing was done."""
     raise transaction.Conflict("simulated: taken for failed")
 
 
 def _resolved_alone(self: Resolver, cell: Cell, meta: bytes, *, force: bool = False) -> bool:
-    """Rule 5: who waited long enough rolls back the lock that it met, whatever its primary says."""
+    """Rule 5: after waiting long enough, rolls back the lock it met, regardless of its primary."""
     lock = resolving.read_meta(meta)
     assert isinstance(lock, Lock)
     if not (force or self._given_up(cell, lock)):
@@ -63,7 +63,7 @@ def _never_acknowledged(self: Worker, observer: Any, row: str) -> tuple[bool, bo
 
 
 def _always_decided(held: Any, reader: Transaction) -> bool:
-    """Rule 8: forgets what it has seen, though it is not decided, or newer than its own start."""
+    """Rule 8: forgets what it has seen, although it is undecided, or newer than its own start."""
     return True
 
 
@@ -72,11 +72,11 @@ def _never_too_old(self: SystemView, start: int) -> None:
 
 
 def _unresolved(*_: Any) -> None:
-    """Rule 9: versions go while locks are there that need them."""
+    """Rule 9: versions are removed although locks still need them."""
 
 
 class _Blind(Transaction):
-    """Rule 10: a writer goes by what it saw when it began to commit."""
+    """Rule 10: a writer uses what it saw when it began to commit."""
 
     def _prewrite(self, cells: list[Cell], observed: set[tuple[str, str]]) -> None:
         super()._prewrite(cells, observed)
@@ -105,13 +105,13 @@ publish = Worker.publish
 
 
 def _not_held(self: SystemView, start: int, seconds: float) -> None:
-    """Rule 9: nobody hears of a snapshot that is held."""
+    """Rule 9: nobody hears of a held snapshot."""
 
 
 def _cursor_apart(
     transaction: Any, name: str, before: str | None, after: str, records: Sequence[Any], work: Callable[..., object]
 ) -> None:
-    """Loading: what was made of the records is committed before their cursor is."""
+    """Loading: the changes made from the records are committed before their cursor."""
     raw = transaction.raw
     for record in records:
         work(transaction, record)

@@ -1,8 +1,8 @@
-"""A second program: a joined stream is loaded, and observers make of it what a batch would.
+"""A second program: a joined stream is loaded, and observers compute from it what a batch would.
 
 Records go through a chain of three observers, with a fourth at the same column as the first (fan-out) and one that
-writes the column it watches, guarded against running for ever. Loader and observers are killed and started again;
-two collectors remove old versions while snapshots are read, some of them held.
+writes the column it watches, guarded against an endless loop. Loader and observers are killed and restarted; two
+collectors remove old versions while snapshots are read, some of them held.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.simulation.world.violation import Violation
 RECORDS = 14
 AT_ONCE = 3
 HOLD_S = 1_000.0
-"""Longer than wall clocks are apart."""
+"""Longer than the wall clocks' differences."""
 TROUBLE = (Conflict, TooOld, StoreFailed, OutcomeUnknown)
 
 
@@ -54,7 +54,7 @@ class Chain(World):
 
     # -- processes ---------------------------------------------------------------------------------------------------
     def kept(self, name: str, work: Callable[[str], None], number: int = 1) -> None:
-        """A process that is started again after it was killed."""
+        """A process that is restarted after it was killed."""
         who = f"{name}-{number}"
         task = self.spawn(who, lambda: work(who), self.random.uniform(0.0, 0.5))
 
@@ -121,7 +121,7 @@ class Chain(World):
                 self.wait(0.1)
 
     def reader(self, name: str) -> None:
-        """Reads a moment twice, with some time between."""
+        """Reads the same moment twice, with some time between."""
         tables = self.tables(name)
         while not self.over:
             hold_s = self.random.choice((0.0, HOLD_S))
@@ -135,7 +135,7 @@ class Chain(World):
         try:
             seen = clusters_of(now)
             self.wait(self.random.uniform(0.0, 8.0))
-            # A transaction of its own, which has read nothing yet.
+            # Its own transaction, which has read nothing yet.
             later = Snapshot(Transaction(tables.around, tables.resolver, tables.system, start=now.start))
             again = clusters_of(later)
         except TooOld:
@@ -179,7 +179,7 @@ class Chain(World):
         worker = Worker(tables, locks=thread_locks())
         worker.publish()
         worker.drain()
-        with tables.snapshot() as now:  # resolves what is locked still
+        with tables.snapshot() as now:  # resolves the remaining locks
             for name in self.truth.tables():
                 for _ in now.table(name).scan():
                     pass
@@ -212,7 +212,7 @@ class Chain(World):
                 raise Violation(f"batch: {table} is {shown}, and the batch says {dict(counts)}")
 
     def _rows(self, table: str) -> dict[str, dict[str, Any]]:
-        """As they are in the store: rows that hold a value, without the observers' own columns."""
+        """Rows in the store that hold a value, without the observers' own columns."""
         found: dict[str, dict[str, Any]] = {}
         for row, columns in self.truth.scan(table, "", None, None, 2**60, 10**6):
             for column, held in columns.items():
@@ -242,7 +242,7 @@ def observe(tables: Tables) -> None:
     @observer(tables, "clicks", "name")
     def lower(t: TransactionFace, click: Any) -> None:
         name = click.get("name")
-        if name != name.lower():  # or it would run for ever
+        if name != name.lower():  # or it would run endlessly
             click.set("name", name.lower())
 
     @observer(tables, "clusters", "canonical")

@@ -1,4 +1,4 @@
-"""Checks what transactions saw and did for snapshot isolation. Knows nothing of how tables are made."""
+"""Checks for snapshot isolation what transactions saw and did, independently of how tables are implemented."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Cell = tuple[str, str, str]
 
 @dataclass
 class Ran:
-    """A transaction that was tried."""
+    """An attempted transaction."""
 
     start: int
-    """Its start timestamp, which is its name too."""
+    """Its start timestamp, which is also its name."""
     after: int = 0
-    """The highest commit timestamp that somebody had been told of when it began."""
+    """The highest commit timestamp that anybody knew when it began."""
     reads: dict[Cell, int] = field(default_factory=dict)
     """Cell -> the start timestamp of the transaction whose value it saw; 0: there was none."""
     writes: set[Cell] = field(default_factory=set)
     told: str = "unknown"
     """committed, aborted, or unknown: its client died, or was told so."""
     commit: int = 0
-    """Where the store has it: 0: nowhere."""
+    """Its commit timestamp in the store; 0: none."""
 
 
 def check(history: Iterable[Ran]) -> None:

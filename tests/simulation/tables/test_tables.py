@@ -79,7 +79,7 @@ A, B = ("t", "a", "x"), ("t", "b", "x")
 
 
 def history() -> dict[str, Ran]:
-    """Right as it is."""
+    """A correct history."""
     return {
         "first": Ran(1, 0, {}, {A, B}, "committed", 2),
         "second": Ran(3, 2, {A: 1, B: 1}, {A, B}, "committed", 5),

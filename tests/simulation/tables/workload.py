@@ -1,4 +1,4 @@
-"""What clients do in a schedule, and what must hold of it."""
+"""The clients' work in a schedule, and its invariants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GIVEN_UP = (Conflict, TooOld, StoreFailed)
 
 
 class Recorded:
-    """A transaction whose reads and writes of accounts are noted. A value names its writer."""
+    """A transaction whose reads and writes of accounts are recorded. A value names its writer."""
 
     def __init__(self, face: TransactionFace, ran: Ran) -> None:
         self.face = face
@@ -48,7 +48,7 @@ class Schedule(World):
     def __init__(self, seed: int, variant: Variant | None = None) -> None:
         super().__init__(seed, variant)
         self.history: list[Ran] = []
-        self.told = 0  # the highest commit that a client has been told of
+        self.told = 0  # the highest commit known to a client
         self.clicks: dict[int, str] = {}  # start of the transaction that wrote a click -> its row
         self.finished = 0
         self.observing = True
@@ -75,7 +75,7 @@ class Schedule(World):
         self.told = max(self.told, commit)
 
     def again(self, work: Callable[[], None]) -> None:
-        """As ``Tables.run``; a round that comes to nothing is left."""
+        """Like ``Tables.run``, but gives up a round that leads to nothing."""
         for _ in range(8):
             try:
                 return work()
@@ -86,7 +86,7 @@ class Schedule(World):
         return None
 
     def client(self, name: str) -> None:
-        """Boots, works, and again after a kill."""
+        """Boots and works, again after each kill."""
 
         def work() -> None:
             tables = self.tables(name)
@@ -119,8 +119,8 @@ class Schedule(World):
             raise Violation(f"sum: {t.ran.start} has seen {total}")
 
     def pair(self, tables: Tables, name: str) -> None:
-        """Two cells that are seldom written and often read, so that whose lock is in the way is rolled back by one
-        who does not take its place."""
+        """Two cells that are seldom written and often read, so that a lock in the way is rolled back by a client that
+        does not take its place."""
         with self.recorded(tables) as t:
             n = t.get("pair", "p0", "n") + 1
             for row in ("p0", "p1"):
@@ -133,7 +133,7 @@ class Schedule(World):
             raise Violation(f"fractured: {t.ran.start} has seen {seen}")
 
     def click(self, tables: Tables, name: str) -> None:
-        """A row that is written once; with it one of the bank's, so that its primary is elsewhere."""
+        """A row that is written once, together with one of the bank's rows, so that its primary is elsewhere."""
         row = f"{name}-{len(self.history)}"
         with self.recorded(tables) as t:
             self.clicks[t.ran.start] = row
@@ -148,7 +148,7 @@ class Schedule(World):
             t.set("cold", f"{name}-{len(self.history)}", "n", 1)
 
     def unknown(self, tables: Tables, name: str) -> None:
-        """A column that clients do not know to be observed, and that is so from some time on."""
+        """A column that becomes observed at some time without clients knowing."""
         row = f"{name}-{len(self.history)}"
         with self.recorded(tables) as t:
             t.set("news", row, "n", 1)
@@ -195,7 +195,7 @@ class Schedule(World):
             copy.set("runs", int(copy.get("runs") or 0) + 1)
 
     def worker(self, name: str, locks: RowLocks | None) -> None:
-        """``locks`` None: those in the store."""
+        """``locks``: ``None`` means those in the store."""
 
         def work() -> None:
             while self.observing:
@@ -244,7 +244,7 @@ class Schedule(World):
         self.observing = False
         self.run(lambda: all(task.done or task.dead for task in self.tasks), 3_000)
         self.stormy = False
-        until = self.now + 10  # what is late comes
+        until = self.now + 10  # late calls arrive
         self.run(lambda: self.now > until, 20)
         self.spawn("end", self._end)
         self.run(lambda: self.tasks[-1].done, 3_000)
@@ -257,7 +257,7 @@ class Schedule(World):
                 t.set("bank", f"a{n}", "n", BALANCE)
 
     def _end(self) -> None:
-        """All that was left is resolved, and observed."""
+        """Everything left over is resolved and observed."""
         tables = self.tables("end")
         self.observed(tables, worker=True)
         worker = Worker(tables, locks=thread_locks())
@@ -317,7 +317,7 @@ class Schedule(World):
 
 
 class Races(Schedule):
-    """Little but slow calls and late ones, on two cells: prewrites that come after their roll-back."""
+    """Almost only slow and late calls, on two cells: prewrites that come after their roll-back."""
 
     def __init__(self, seed: int, variant: Variant | None = None) -> None:
         super().__init__(seed, variant)

@@ -1,7 +1,7 @@
-"""Clients, a store and an oracle in one simulated time: what any call of the store may run into happens.
+"""Clients, a store and an oracle in one simulated time, where any call of the store may meet any fault.
 
-Clients are threads of which one runs at a time: a call of the store, a wait, or a question to the oracle gives the
-turn to whoever is next in simulated time, so a seed is a schedule. The code that runs is the product's.
+Clients are threads, of which one runs at a time: a call of the store, a wait, or a question to the oracle gives the
+turn to the client that is next in simulated time, so a seed is a schedule. The running code is the product's.
 """
 
 from __future__ import annotations
@@ -72,21 +72,21 @@ class Faults:
     kill: float = 0.0
     fail: float = 0.0
     lost: float = 0.0
-    """The answer to a mutation is lost; it is done."""
+    """The answer to a mutation is lost; the mutation is done."""
     late: float = 0.0
-    """Likewise, and it is done some time later."""
+    """Likewise, and the mutation is done some time later."""
     never: float = 0.0
     slow: float = 0.0
     """A call takes seconds."""
     oracle: float = 0.0
-    """Leaders that change, a second."""
+    """Leader changes per second."""
     step: float = 0.0
-    """Wall clocks that step, a second."""
+    """Wall clock steps per second."""
 
 
 @dataclass
 class Variant:
-    """What is taken out, for ablations."""
+    """The parts an ablation removes."""
 
     leader: type[OracleLeader] = OracleLeader
     ordered: bool = True
@@ -95,7 +95,7 @@ class Variant:
     """Notifications come with the commit."""
     grace: bool = True
     patched: list[tuple[Any, str, Any]] = field(default_factory=list)
-    """Object, attribute, value in place of it."""
+    """Object, attribute, replacement value."""
 
 
 class World:
@@ -111,7 +111,7 @@ class World:
         self.claims: dict[tuple[str, str], bytes] = {}
         self.truth = MemoryRows()
         self.installed: dict[int, dict[Cell, int]] = {}
-        """Start timestamp -> cells and commit timestamps, as they were done."""
+        """Start timestamp -> cells and commit timestamps, in order of execution."""
         self.story: list[str] = []
         self.counts: Counter[str] = Counter()
         self.stormy = True
@@ -140,7 +140,7 @@ class World:
         return task
 
     def wait(self, seconds: float) -> None:
-        """Of the running client."""
+        """Wait of the running client."""
         task = self.current
         assert task is not None
         if task.dead:
@@ -149,7 +149,7 @@ class World:
         self.park()
 
     def park(self) -> None:
-        """Until somebody puts this client on the list again."""
+        """Waits until somebody puts this client on the list again."""
         task = self.current
         assert task is not None
         self.baton.release()
@@ -158,7 +158,7 @@ class World:
             raise Killed
 
     def run(self, until: Callable[[], bool], seconds: float) -> None:
-        """Until it is so; raises what a client raised, and Violation if it takes longer."""
+        """Runs until the condition holds; raises what a client raised, and Violation if it takes longer."""
         end = self.now + seconds
         while not until():
             if not self.events:
@@ -180,7 +180,7 @@ class World:
                     raise what.error
 
     def close(self) -> None:
-        """No thread is left behind."""
+        """Leaves no thread behind."""
         for task in self.tasks:
             while not task.done:
                 task.dead = True
@@ -204,12 +204,12 @@ class World:
 
 
 def thread_locks() -> RowLocks:
-    """Of the threads of one process; without notes in the simulated store."""
+    """The threads of one process; without notes in the simulated store."""
     return Surroundings(MemoryRows(), MemoryOracle()).locks
 
 
 class ClientClock:
-    """Wall clocks are apart, and step; monotonic ones do not."""
+    """Wall clocks differ, and step; monotonic clocks do not."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -242,7 +242,7 @@ def hash_of(text: str) -> int:
 
 
 class SimulatedStore:
-    """What a client's calls of the store run into."""
+    """The faults that a client's calls of the store meet."""
 
     round_trips = 0
 
@@ -253,7 +253,7 @@ class SimulatedStore:
         self._trouble_until = 0.0
 
     def _trouble(self) -> None:
-        """What was lost comes of a bad line: the next calls are slow as well, or are not."""
+        """A lost message means a bad connection: the next calls may be slow as well."""
         if self.world.random.random() < 0.7:
             self._trouble_until = self.world.now + self.world.random.uniform(0.5, 8.0)
 
@@ -304,7 +304,7 @@ class SimulatedStore:
         return [answers[at] for at in range(len(mutations))]
 
     def decide(self, mutations: Sequence[Mutation]) -> bool | None:
-        """The others are begun after the answer, some only when the client has gone on, or not if it is dead then."""
+        """The others begin after the answer, some only when the client has continued, or not if it is dead then."""
         world, task = self.world, self.world.current
         if not world.variant.ordered or world.random.random() < 0.3:
             return self.mutate(mutations, first_decides=True)[0]
@@ -347,7 +347,7 @@ class SimulatedStore:
         return done
 
     def _notified_late(self, mutation: Mutation) -> Mutation:
-        """As Fluo did: with the commit, by the one who commits."""
+        """As in Fluo: with the commit, by the committing client."""
         if mutation.notify:
             self._notify[mutation.cell, mutation.notify] = mutation.notify
             return mutation._replace(notify=0)
@@ -429,7 +429,7 @@ def _shown(mutation: Mutation) -> str:
 
 # -- the oracle ------------------------------------------------------------------------------------------------------
 class OracleGroup:
-    """A log that one replica at a time may write; those that led before do not know at once."""
+    """A log that one replica at a time may write; earlier leaders do not learn at once that they are deposed."""
 
     REPLICAS = 3
 
@@ -444,7 +444,7 @@ class OracleGroup:
         world.later(0.5, self._change)
 
     def _change(self) -> None:
-        """Somebody else leads from now on."""
+        """Another replica leads from now on."""
         world = self.world
         if world.stormy and world.random.random() < world.faults.oracle * 0.5:
             old, self.leads = self.leads, world.random.randrange(self.REPLICAS)
@@ -502,12 +502,12 @@ class OracleGroup:
 
 
 class ClientOracle:
-    """Asks one after the other who says that it leads."""
+    """Asks one replica after the other that claims to lead."""
 
     round_trips = 0
 
     received = 0
-    """The highest that anybody has received: of all clients of a world."""
+    """The highest that any client of a world has received."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Seeded schedules of several workers on one state, and that each measure taken out is found."""
+"""Seeded schedules of several workers on one state, and checks that each removed measure is noticed."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_schedules_reach_what_they_are_for(tmp_path_factory: pytest.TempPathFact
 
 
 class NotChecked(SharedState):
-    """A commit does not ask whether its worker was taken for dead."""
+    """A commit does not check whether its worker was taken for dead."""
 
     def _may_commit(self, changes: Changes) -> None:
         return None
 
 
 class GivenBackUnfinished(LogLeases):
-    """A lease ends while what was read under it is on its way, and is committed all the same."""
+    """A lease ends while lines read under it are in flight, and they are committed all the same."""
 
     def _let_go(self, core: Core) -> None:
         self.state.release(sorted(self._leaving))
@@ -63,28 +63,28 @@ class GivenBackUnfinished(LogLeases):
 
 
 class MovedUnnoticed(SharedState):
-    """What was read under other leases still counts."""
+    """Lines read under other leases still count."""
 
     def _moved(self) -> None:
         return None
 
 
 class NobodyReadsIt(LogLeases):
-    """A log that no worker has is none of anybody's."""
+    """A log that no worker has counts for nobody."""
 
     def _without_reader(self) -> str:
         return ""
 
 
 class LeavingUnread(LogLeases):
-    """A log that is given back counts as read to its end."""
+    """A returned log counts as read to its end."""
 
     def unread_now(self) -> Unread:
         return replace(self.follower.unread_now(), doubt=self._without_reader())
 
 
 class DeadForgotten(WorkerClaims):
-    """What dead workers had in memory is not counted."""
+    """Lines in dead workers' memory are not counted."""
 
     def _put(self, at_ns: int, rest: tuple[str, str, str]) -> list[Statement]:
         dead = "DELETE FROM claims WHERE owner <> 0 AND owner IN (SELECT incarnation FROM workers WHERE fenced)"

@@ -1,10 +1,10 @@
-"""Several workers on one state, in one thread: a seeded schedule of pauses, kills, lost leases, and what must hold.
+"""Several workers on one state, in one thread: a seeded schedule of pauses, kills, lost leases, and the invariants.
 
-Production code: follower over real files, core, database, leases, exports. Modelled: the engine's loop, the
-joiners, and a registry that forgets nothing. A paused worker is one that is not stepped; joiners answer it meanwhile.
+Production code: follower over real files, core, database, leases, exports. Modelled: the engine's loop, the joiners,
+and a registry that forgets nothing. A paused worker is one that is not stepped; joiners answer it meanwhile.
 
-In some schedules last lines are torn: cut at any byte, and completed later or never. Nobody may take one for whole
-that is completed, however it reads; between the workers' lives runs with ``--once`` try to.
+In some schedules last lines are torn: cut at any byte, and completed later or never. A torn line that is completed
+later must never be taken for a whole one, however it reads; between the workers' lives, runs with ``--once`` try to.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ EVENT_IDS = 60
 LOGS_MAX = 12
 LAST_LINE_AFTER_S = 60.0
 ONCE_STEPS, ONCE_STEP_S = 25, 0.8
-"""A run with ``--once`` is broken off after so many."""
+"""A run with ``--once`` is stopped after this number of steps."""
 WORDS = world.Words({})
 
 
@@ -64,14 +64,14 @@ class Variant:
     holdings: type[LogLeases] = LogLeases
     claims: type[WorkerClaims] = WorkerClaims
     locked: bool = True
-    """A worker that stands still keeps its lines to export for itself."""
+    """A stalled worker keeps the lines it has to export."""
     waits: bool = True
-    """A last line without its end waits while its file is not at rest."""
+    """A last line without its end waits until its file is at rest."""
 
 
 @dataclass
 class Sent:
-    """A batch at a joiner. ``answers`` once it has answered."""
+    """A batch at a joiner. ``answers``: set once it has answered."""
 
     batch: Batch
     answers: JoinAnswers | None = None
@@ -79,20 +79,20 @@ class Sent:
 
 @dataclass
 class Log:
-    """What was written into one log, whatever its file is called."""
+    """The contents written into one log, regardless of its file's name."""
 
     path: Path
     number: int
     lines: list[bytes] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
-    """Since when each of them has its line end; the last one may not have it yet."""
+    """When each line got its line end; the last line may not have it yet."""
     rolled: bool = False
     """Nobody writes it any more."""
     unwritten: bytes = b""
-    """What is missing of the last line; one byte at least while that is torn."""
+    """Missing part of the last line; at least one byte while the line is torn."""
     written: float = 0.0
     given_up: bool = False
-    """It was torn for good: what is there of it is the line."""
+    """It was torn for good: the existing part is the line."""
 
     @property
     def there(self) -> bool:
@@ -104,12 +104,12 @@ class Log:
         return identity_of(log_name(self.path.name), self.lines[0])
 
     def read(self, offset: int, length: int) -> bytes:
-        """As if all of it were written."""
+        """Reads it as if all of it were written."""
         return b"".join(line + b"\n" for line in self.lines)[offset : offset + length]
 
     @property
     def size(self) -> int:
-        """Once nothing of it is unwritten."""
+        """Its size once nothing of it is unwritten."""
         return sum(map(len, self.lines)) + len(self.lines) - self.given_up
 
 
@@ -144,7 +144,7 @@ class Worker:
             os.close(lock)
 
     def end(self) -> None:
-        """As kill -9 does."""
+        """Ends it like kill -9."""
         self.exports.close()
         self.follower.close()
         self.state.close()
@@ -183,7 +183,7 @@ class Worker:
             self.sent.append(Sent(batch))
 
     def answer(self) -> None:
-        """A joiner does what it was asked."""
+        """A joiner answers one of its batches."""
         for sent in self.sent:
             if sent.answers is None and self.sea.random.random() < 0.7:
                 sent.answers = self.sea.registry.answers(sent.batch.events.rows())
@@ -235,7 +235,7 @@ class Sea:
         self.patience = Patience(unmatched_after_ns=10**9)
         self.split_bytes = random.choice((None, 300, 2000))
         self.tearing = random.choice((0.0, 0.0, 0.4))
-        """How often what is written ends within a line."""
+        """Share of writes that end within a line."""
         self.registry = world.FakeRegistry(self.seed, trouble=random.choice((0.0, 0.3, 0.8)))
         for n in range(EVENT_IDS):
             if random.random() < 0.1:
@@ -306,15 +306,15 @@ class Sea:
         log.unwritten = b""
 
     def end_line(self, log: Log) -> None:
-        """A torn last line is completed, or never will be. A log of which there is no line is nothing yet."""
+        """A torn last line is completed, or never will be. A log without a line is ignored."""
         if self.random.random() < 0.5 and log.there:
             self.give_up(log)
         else:
             self.write(log, [])
 
     def once(self) -> None:
-        """As ``--once``: a process reads what is there while nothing is written, last lines of files at rest as well.
-        Who goes on writing a line after so long has broken the rule, and is not looked at here."""
+        """Like ``--once``: a process reads the existing lines while nothing is written, including last lines of files
+        at rest. A writer that continues a line after that time has broken the rule, and is not checked here."""
         self.counts["once"] += 1
         for name in list(self.workers):
             self.end(name)
@@ -331,7 +331,7 @@ class Sea:
                 self.give_up(log)
 
     def roll(self, log: Log) -> None:
-        """Renamed, or compressed; sometimes another one begins under its name."""
+        """Renamed or compressed; sometimes another one begins under its name."""
         if log.unwritten:
             self.end_line(log)
         self.counts["rolled"] += 1
@@ -365,7 +365,7 @@ class Sea:
         self.workers.pop(name).end()
 
     def act(self, name: str, work: Callable[[Worker], None]) -> None:
-        """A worker does something; one that finds out that it was fenced begins anew."""
+        """A worker does something; a fenced worker starts over."""
         try:
             work(self.workers[name])
         except WorkerFenced:
@@ -410,7 +410,7 @@ class Sea:
                 self.end(name)
 
     def _finish(self) -> None:
-        """No more trouble: everything is read and decided, by those that live."""
+        """No more trouble: the living workers read and decide everything."""
         self.registry.trouble = 0.0
         for log in [log for log in self.logs if log.unwritten]:
             self.end_line(log)
@@ -463,7 +463,8 @@ class Sea:
 
     # -- what must hold ----------------------------------------------------------------------------------------------
     def look_at_claims(self, state: SharedState) -> None:
-        """What has no verdict and stood in a log when all is said to have been read is counted, and holds back."""
+        """Lines without a verdict in logs that are said to be read to the end are counted, and hold back the
+        watermark."""
         said = undecided(state.database)
         if said is None or said.read_ns is None:
             return
@@ -510,7 +511,7 @@ class Sea:
                 raise Violation(f"{log}: too many {more}, missing {less}")
 
     def _expected(self) -> tuple[Counter[Verdict], dict[str, Counter[tuple[bytes, int]]]]:
-        """Counts, and the lines of each export with their offsets."""
+        """Expected counts, and the lines of each export with their offsets."""
         counts: Counter[Verdict] = Counter()
         exported: dict[str, Counter[tuple[bytes, int]]] = {"rejected": Counter(), "late": Counter()}
         seen: set[bytes] = set()

@@ -1,5 +1,5 @@
-"""Joiners that share a machine: a slot that nobody is at is redone by the others there (protocol rule 13), and what
-slots wrote is verified by a process of its own."""
+"""Joiners that share a machine: a slot with no process is redone by the others there (protocol rule 13), and a
+separate process verifies the slots' output."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ADOPTER_LOOK_S = 1.5
 
 
 def paths_of(slot: str) -> SlotPaths:
-    """A slot that a joiner has after its first disk was lost is called NAME-nNUMBER."""
+    """A slot that a joiner has after losing its first disk is called NAME-nNUMBER."""
     return SlotPaths(SLOTS / slot, Path(f"/{slot.partition('-n')[0]}/out"))
 
 
 class SharingJoiner(JoinerProcess):
-    """``photon serve joiner``: its own slot, and those beside it that nobody is at."""
+    """``photon serve joiner``: its own slot, and neighbouring slots without a process."""
 
     world: JoinedWorld
 
@@ -79,7 +79,7 @@ class SharingJoiner(JoinerProcess):
 
 
 class VerifierProcess(Process):
-    """``photon serve verifier``: of all slots of a machine, those that are adopted or left, too."""
+    """``photon serve verifier``: of all slots of a machine, including adopted and abandoned ones."""
 
     world: JoinedWorld
 
@@ -106,7 +106,7 @@ class VerifierProcess(Process):
 
 
 class SharedSampler(Sampler):
-    """Of a machine's slots: some are adopted, or were left empty."""
+    """Samples a machine's slots: some are adopted, or were left empty."""
 
     def states(self) -> list[tuple[Any, Path]]:
         disk = self.place.disks[self.place.joiners[0]]
@@ -162,7 +162,7 @@ def _back(world: JoinedWorld, name: str) -> None:
 
 
 def lose_machine(world: JoinedWorld, place: Place | None = None) -> None:
-    """The disk that the joiners of a datacentre have their slots on burns. They go on in new slots on a new disk."""
+    """The disk with the slots of a datacentre's joiners burns. They continue in new slots on a new disk."""
     if len(world.lost) >= LOST_MAX:
         return
     place = place or world.random.choice(world.datacentres)

@@ -39,25 +39,25 @@ if TYPE_CHECKING:
 DRIVER = "north-backfill"
 PLACES = BackfillPaths(Path("/backfill"))
 DATACENTRE = "east"
-"""Whose copies of the logs it reads."""
+"""The datacentre whose copies of the logs it reads."""
 SLOT = Slot("backfill-1", DATACENTRE)
 START_S = 5.0
 KINDS = {Fate.JOINED: Kind.JOINED, Fate.FILTERED: Kind.FILTERED}
-"""What it comes to; it takes other events for none of its range."""
+"""Verdict for each fate; it treats other events as outside its range."""
 PATIENCE_S = 10.0
 BATCH_ROWS = 3
 
 
 @dataclass
 class Run:
-    """Tasks of one life of the driver."""
+    """Tasks of one driver life."""
 
     incarnation: int
     finished: set[int] = field(default_factory=set)
 
 
 class Backfill:
-    """What is to be done, and what stands for Spark knows."""
+    """The work to do, and the knowledge of Spark's stand-in."""
 
     def __init__(self, world: World, random: Random) -> None:
         self.random = random
@@ -70,14 +70,14 @@ class Backfill:
         tasks = random.randint(1, 4)
         self.tasks = [read[n::tasks] for n in range(tasks)]
         self.late = {event.event_id for event in events if random.random() < 0.2}
-        """Written to the logs while the backfill runs: some attempts read them."""
+        """Written to the logs while the backfill runs: some attempts read these events."""
         self.orders: dict[str, tuple[int, Run, int]] = {}
-        """Attempts that are to start: (task, run, number)."""
+        """Attempts to be started: (task, run, number)."""
         self.attempts = self.speculated = 0
         self.done = False
 
     def reads(self, world: World, event: Event) -> bool:
-        """Whether an attempt that begins now finds both its lines."""
+        """True if an attempt that begins now finds both of its lines."""
         if event.event_id in self.late and self.random.random() < 0.5:
             return False
         return self.there(world, event, world.loop.now)
@@ -97,14 +97,14 @@ class Backfill:
 
 
 def plan(world: World, random: Random) -> Backfill:
-    """It is begun in ``START_S``."""
+    """It begins in ``START_S``."""
     backfill = Backfill(world, random)
     backfill.add(world, DRIVER, DriverProcess)
     return backfill
 
 
 def _line(event: Event) -> tuple[tuple[str, int], bytes]:
-    """The one of its lines that is read."""
+    """The line that is read."""
     return next(iter(event.lines.items()))
 
 
@@ -169,7 +169,7 @@ class DriverProcess(OfBackfill):
 
 
 class Attempt(OfBackfill):
-    """Of a task. What is killed is not started again: the driver orders another one."""
+    """An attempt of a task. A killed attempt is not restarted: the driver orders another one."""
 
     async def work(self) -> None:
         world, backfill = self.world, self.backfill
@@ -243,13 +243,13 @@ def kill_one(world: World) -> None:
 
 
 def crash_one(world: World) -> None:
-    """In the middle of what it writes."""
+    """Crashes one in the middle of a write."""
     assert world.backfill is not None
     world.backfill.disk.crash_after(world.random.randint(1, 12))
 
 
 def cut_power(world: World) -> None:
-    """Of the file system and all that is on it."""
+    """Cuts the power of the file system and all processes on it."""
     assert world.backfill is not None
     world.say("the shared file system has no power")
     for process in _processes(world):
@@ -262,7 +262,7 @@ FAULTS = ((kill_one, 6), (crash_one, 4), (cut_power, 1))
 
 # -- what must hold --------------------------------------------------------------------------------------------------
 def undone(world: World) -> str:
-    """It is published, cleared and tidied, and its zombies have ended."""
+    """Its result is published, cleared and tidied, and its zombies have ended."""
     assert world.backfill is not None
     if not world.backfill.done:
         return "the backfill is not done"
@@ -271,7 +271,7 @@ def undone(world: World) -> str:
 
 
 def lines(world: World) -> Iterator[tuple[Kind, str, bytes]]:
-    """What readers of the manifest are given: (kind, file, line)."""
+    """Lines the manifest gives to readers: (kind, file, line)."""
     backfill = world.backfill
     manifest = None if backfill is None else read_manifest(backfill.disk, PLACES.manifest)
     if backfill is None or manifest is None:

@@ -19,12 +19,12 @@ from tests.simulation.world.raft import PROPOSAL_SECONDS, draw_options, strict
 from tests.simulation.world.violation import Violation, ViolationInCallback
 
 FIRST = 1
-"""The group that is there from the start."""
+"""The group that exists from the start."""
 _RECORD = struct.Struct("<QI")
 
 
 class History:
-    """What is known of one group: who applied what, what was acknowledged."""
+    """Knowledge about one group: who applied what, and which entries were acknowledged."""
 
     def __init__(self) -> None:
         self.by_index: dict[int, bytes] = {}
@@ -60,27 +60,27 @@ class _Machine:
 
 
 class World(Cluster):
-    """Decisions (+number: the group shall be there, -number: it shall go) and what must hold of all groups."""
+    """Decisions (+number: add the group, -number: remove it), and invariants of all groups."""
 
     def __init__(self, seed: int, *, replicas: int = 3) -> None:
         super().__init__(seed, draw_options, replicas=replicas)
         self.decisions: list[int] = [FIRST]
         self.histories: dict[int, History] = {}
         self.seen: dict[str, int] = {}
-        """How many decisions a replica knows of in this life."""
+        """Number of decisions that a replica knows in this life."""
         self.pace = self.random.choice((0.5, 0.1, 0.03))
-        """Chance that a replica learns of one more decision at a look."""
+        """Chance that a replica learns of one more decision per look."""
         self.take_care_of = set(self.names)
         """Replicas that follow the decisions."""
         self.refused = 0
-        """Additions of a group that was removed on that disk."""
+        """Refused additions of a group that was removed on that disk."""
         self.proposed = 0
         self.nodes = {name: Node(self, name) for name in self.names}
 
     # --- what there is ----------------------------------------------------------------------------------------
 
     def wanted(self, seen: int | None = None) -> set[int]:
-        """After the first ``seen`` decisions, or all."""
+        """Groups after the first ``seen`` decisions, or after all."""
         wanted: set[int] = set()
         for decision in self.decisions[:seen]:
             (wanted.add if decision > 0 else wanted.discard)(abs(decision))
@@ -90,7 +90,7 @@ class World(Cluster):
         return {-decision for decision in self.decisions[:seen] if decision < 0}
 
     def decide(self) -> None:
-        """One more group, or one less; the first stays."""
+        """One group more or less; the first stays."""
         old = sorted(self.wanted() - {FIRST})
         if old and self.random.random() < 0.45:
             self.decisions.append(-self.random.choice(old))
@@ -103,7 +103,7 @@ class World(Cluster):
         return _Machine(number, node.name, history)
 
     def put(self, node: Node, number: int, machine: _Machine) -> _Machine:
-        """The one that its replica has now."""
+        """The replica's current machine."""
         self.histories[number].machines[node.name] = machine
         return machine
 
@@ -114,7 +114,7 @@ class World(Cluster):
         self.seen[node.name] = self.random.choice((1, self.random.randint(1, known_before), known_before))
         try:
             known = known_groups(node.disk, DIRECTORY)
-        except RaftStopped:  # a harmed disk: the host says the same as it opens
+        except RaftStopped:  # a damaged disk: the host says the same as it opens
             return {FIRST: self.machine(node, FIRST)}
         numbers = sorted({FIRST, *known.present})
         return {number: self.put(node, number, self.machine(node, number)) for number in numbers}
@@ -123,7 +123,7 @@ class World(Cluster):
         self.later(self.random.uniform(0, 0.1), lambda life=node.disk.life: self.take_care(node, life))
 
     def take_care(self, node: Node, life: int) -> None:
-        """What the replica knows of by now comes and goes; again in a moment."""
+        """Adds and removes groups as far as the replica knows; repeats in a moment."""
         if node.host is None or node.disk.life != life:
             return
         if node.paused_until <= self.now and node.name in self.take_care_of:
@@ -141,7 +141,7 @@ class World(Cluster):
             try:
                 done = host.add_group(number, machine)
             except ValueError:
-                continue  # it is on its way
+                continue  # it is in flight
             self.put(node, number, machine)
             done.add_done_callback(lambda future: self._added(bool(future.exception())))
         for number in sorted(self.gone(seen) & here):
@@ -157,7 +157,7 @@ class World(Cluster):
     # --- clients ----------------------------------------------------------------------------------------------
 
     def propose_everywhere(self) -> None:
-        """To each replica that thinks that it leads a group."""
+        """Proposes to each replica that believes it leads a group."""
         for node in self.nodes.values():
             for number in node.host.numbers if node.host is not None else ():
                 if node.host is not None and node.host.group(number).state().is_leader:
@@ -188,7 +188,7 @@ class World(Cluster):
         return [node for node in self.nodes.values() if not node.broken]
 
     def settled(self) -> bool:
-        """Every replica that can run has exactly the groups that there should be, and all have converged."""
+        """Every replica that can run has exactly the wanted groups, and all have converged."""
         wanted = sorted(self.wanted())
         if any(node.host is None or node.host.numbers != wanted for node in self.able()):
             return False
@@ -198,7 +198,7 @@ class World(Cluster):
         return {number: len(self.histories[number].acknowledged) for number in numbers}
 
     def check(self) -> None:
-        """At rest: in every group that there is, what was acknowledged is in all histories, which are one."""
+        """At rest: in every existing group, all acknowledged commands are in all histories, which are identical."""
         for number in sorted(self.wanted()):
             history = self.histories[number]
             applied = {name: history.machines[name].applied for name in (node.name for node in self.able())}
@@ -211,7 +211,7 @@ class World(Cluster):
                     raise Violation(f"group {number}: acknowledged command {int.from_bytes(command, 'big')} is lost")
         for node in self.able():
             if node.harmed:
-                continue  # the file may be what rotted: its process lives on what it read before
+                continue  # the file may be the one that rotted: its process lives on from what it read before
             known = known_groups(node.disk, DIRECTORY)
             if set(known.present) != self.wanted() or set(known.removed) - self.gone():
                 raise Violation(f"{node.name}: its disk says {known}")

@@ -1,4 +1,4 @@
-"""What must hold when the world has come to rest."""
+"""Invariants of the world at rest."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ class Record:
 
 @dataclass(frozen=True)
 class Owner:
-    """What the registry says of an id."""
+    """The registry's entry for an id."""
 
     entry: Entry
     datacentre: str
     time_ns: int
-    """The event time that it was registered with."""
+    """The event time with which it was registered."""
 
 
 # -- rest ------------------------------------------------------------------------------------------------------------
 def unrest(world: World) -> str:
-    """What is not done yet; empty at rest."""
+    """Work not done yet; empty at rest."""
     if world.loop.now < world.truth.last_arrival:
         return "logs still grow"
     for name in world.kinds:
@@ -98,7 +98,7 @@ def _dispatcher_unrest(world: World, process: DispatcherProcess) -> str:
 
 
 def owners(world: World) -> dict[bytes, Owner | None]:
-    """Each event's entry, from the replicas that lead. One answer for all questions of one moment."""
+    """Each event's entry, from the leading replicas. One answer for all questions of one moment."""
     machines = world.shard_machines()
     moment = [(machine, machine.applied) for machine in machines]
     if world.owners is not None and world.owners[0] == moment:
@@ -119,9 +119,9 @@ def owners(world: World) -> dict[bytes, Owner | None]:
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
 def records(world: World) -> Iterator[Record]:
-    """All lines of all joiners' outputs. Of a slot that was lost those that its readers are promised: whole ones (it
-    may have been killed in the middle of a write, or a power cut have left a tail that no sync had reached), of ids
-    that are its own to this day; the others were listed to them when it was retired."""
+    """All lines of all joiners' outputs. For a lost slot, only those promised to its readers: whole lines (it may
+    have been killed in the middle of a write, or a power cut have left a tail that no sync had reached) of ids that
+    it still owns; the others were listed to them when it was retired."""
     for place in world.datacentres:
         for joiner in place.joiners:
             yield from _records_on(place.disks[joiner], joiner, place.name)
@@ -141,7 +141,7 @@ def records(world: World) -> Iterator[Record]:
 
 
 def _records_in_copy(lost: LostSlot) -> Iterator[Record]:
-    """Readers of a lost slot whose copy was sealed go on in that."""
+    """Readers of a lost slot whose copy was sealed continue in that copy."""
     kinds = {directory: kind for kind, directory in DIRECTORY_OF.items()}
     for name, data in sealed_files(lost).items():
         for line in data.splitlines():
@@ -150,7 +150,7 @@ def _records_in_copy(lost: LostSlot) -> Iterator[Record]:
 
 
 def _record(kind: Kind, where: str, datacentre: str, line: bytes, fields: dict[str, Any] | None) -> Record:
-    """``kind``: of the log. With ``unmatched = "inline"`` an unmatched event's stands among the joined ones."""
+    """``kind``: the log's. With ``unmatched = "inline"`` an unmatched event's record is among the joined ones."""
     fields = fields or {"event_id": f"damaged: {line[:200]!r}"}
     verdict = Kind.UNMATCHED if kind is Kind.JOINED and "reason" in fields else kind
     if ("primary" in fields) != (kind is Kind.JOINED):
@@ -159,7 +159,7 @@ def _record(kind: Kind, where: str, datacentre: str, line: bytes, fields: dict[s
 
 
 def output_files(disk: FaultyDisk, joiner: str, directory: str) -> Iterator[tuple[str, bytes]]:
-    """Name and lines of each file of one kind; of one that is being compressed the plain one."""
+    """Name and lines of each file of one kind; for a file being compressed, the plain one."""
     root = Path(f"/{joiner}/out/{directory}")
     names = list(disk.names(root))
     for name in names:
@@ -191,7 +191,7 @@ def _records_on(disk: FaultyDisk, joiner: str, datacentre: str, *, only_whole: b
 
 
 def _fields(line: bytes) -> dict[str, Any] | None:
-    """A line's members; None: it is damaged, and shows itself as an invented event."""
+    """A line's members; ``None`` means that it is damaged, which shows up as an invented event."""
     try:
         found: dict[str, Any] = json.loads(line)
     except ValueError:
@@ -208,7 +208,7 @@ def twice(world: World) -> list[str]:
 
 
 def unlisted(world: World) -> list[str]:
-    """Records of lost slots whose ids others have by now, and that the list of their retirement does not name."""
+    """Records of lost slots whose ids others own by now, and that the list of their retirement does not name."""
     entries = {event_id: owner.entry for event_id, owner in owners(world).items() if owner}
     found = []
     for lost in world.lost:
@@ -222,7 +222,7 @@ def unlisted(world: World) -> list[str]:
 
 
 def owned_without_record(world: World) -> list[str]:
-    """Ids that some token owns and that stand in no output."""
+    """Ids that some token owns but no output contains."""
     written = {record.event_id for record in records(world)}
     missing = [event_id for event_id in _owned(world) if event_id not in written]
     return [f"lost: {len(missing)} ids are owned and have no record: {missing[:5]}"] if missing else []
@@ -233,7 +233,7 @@ def _owned(world: World) -> list[bytes]:
 
 
 def findings(world: World) -> list[str]:
-    """Broken promises; the first is the one to tell."""
+    """Broken promises; the first is the one to report."""
     found = twice(world) + unlisted(world)
     by_id = {record.event_id: record for record in records(world)}
     found += [f"invented: {event_id!r}" for event_id in by_id if event_id not in world.truth.events]
@@ -256,7 +256,7 @@ def findings(world: World) -> list[str]:
 
 
 def _wrong_set(world: World, event: Event, record: Record) -> list[str]:
-    """An event is joined with all that came while it was waited for, but for what is filtered."""
+    """An event is joined with all primary events that came while it was waited for, except filtered ones."""
     logs = world.truth.primary
     lines = [(logs[log].name, logs[log].lines[at]) for log, at in world.truth.primaries(event.key)]
     whats = [line.record.split(b" ")[1] for _, line in lines]
@@ -281,7 +281,7 @@ def _wrong_set(world: World, event: Event, record: Record) -> list[str]:
 
 
 def event_at(world: World, event: Event) -> float:
-    """When its first line was in some copy."""
+    """When its first line was in any copy."""
     logs = {log.name: log for log in world.truth.foreign}
     return min(times[logs[name].index_of[at]] for name, at in event.lines for times in logs[name].arrivals.values())
 
@@ -318,8 +318,8 @@ def _wrong_contents(world: World, event: Event, record: Record) -> str:
 
 
 def _unreadable(world: World, place: Place) -> list[str]:
-    """Lines that nobody can read are exported once in each datacentre, and once more where its dispatcher has
-    forgotten them: what readers were shown stays."""
+    """Unreadable lines are exported once in each datacentre, and once more where its dispatcher has forgotten them:
+    published lines stay."""
     name = f"{place.name}-dispatcher"
     disk = place.disks[name]
     seen: Counter[tuple[str, int]] = Counter()
@@ -334,9 +334,9 @@ def _unreadable(world: World, place: Place) -> list[str]:
 
 
 def _ledger(world: World, place: Place) -> list[str]:
-    """The ledger's numbers follow from who owns each id, and by which line.
+    """The ledger's numbers follow from the owner of each id and the owning line.
 
-    A line of an id that was reopened was counted once, by whoever owned the id then: which verdict is left open.
+    A line of a reopened id was counted once, by whoever owned the id then; which verdict is left open.
     """
     process: Any = world.processes[f"{place.name}-dispatcher"]
     total = process.engine._state.ledger().total

@@ -13,7 +13,7 @@ class SimulatedClock:
     def __init__(
         self, now: Callable[[], float], *, rate: float, offset: float, skew: float = 0.0, epoch_ns: int = 0
     ) -> None:
-        """``now``: the world's seconds. ``skew``: seconds that the wall clock is wrong by, ``epoch_ns`` its start."""
+        """``now``: the world's seconds. ``skew``: error of the wall clock in seconds; ``epoch_ns``: its start."""
         self._now = now
         self.rate = rate
         self.offset = offset

@@ -1,7 +1,7 @@
-"""Clocks of the registry's replicas that are wrong, step, drift and cannot always be read: no boundary is moved
-beyond what the right ones say, and who is right proposes again once all is well.
+"""Registry replicas whose clocks are wrong, step, drift and cannot always be read: no boundary moves beyond what the
+correct clocks say, and correct replicas propose again once all is well.
 
-It looks wherever regions' clocks are days apart.
+Runs wherever regions' clocks are days apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 SLACK_S = 0.2
-"""What round trips, readings of 30 s and drifts add to the bounds."""
+"""Added to the bounds by round trips, readings of 30 s and drifts."""
 DRIFT = 0.0004
 """Of the monotonic clocks, either way: within the kernel's 500 ppm."""
 WRONG_S = (1.5 * settings.UNCERTAINTY_S, 60.0, 86_400.0, 1e9)
@@ -33,8 +33,8 @@ def drift(world: World, random: Random) -> None:
 
 # -- faults ----------------------------------------------------------------------------------------------------------
 def set_replica_clock(world: World) -> None:
-    """Of one machine, the way in which its region's clocks leap: fewer than half are ahead, fewer than half behind,
-    whatever else is set. Or it is right again."""
+    """Sets one machine's clock in the direction in which its region's clocks leap: fewer than half are ahead and
+    fewer than half behind, regardless of the others; or corrects it."""
     place = world.random.choice([place for place in world.places.values() if len(place.leaps) > 1])
     name = world.random.choice([name for name in world.replicas if world.kinds[name][1] is place])
     place.wrong.pop(name, None)
@@ -46,8 +46,8 @@ def set_replica_clock(world: World) -> None:
 
 # -- what must hold --------------------------------------------------------------------------------------------------
 def look(world: World) -> None:
-    """At the boundaries, for as long as the world lasts. A leader is within S of the median, that within S / 2 of the
-    truth; it reckons with S less than it shows."""
+    """Checks the boundaries as long as the world lasts. A leader is within S of the median, which is within S / 2 of
+    the truth; it subtracts S from its own clock."""
     most_ns = EPOCH_NS + int((world.loop.now + settings.UNCERTAINTY_S / 2 + SLACK_S) * NS_PER_S)
     for machine in world.shard_machines():
         over = machine.boundary + settings.RETENTION_S * NS_PER_S - most_ns

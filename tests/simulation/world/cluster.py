@@ -1,9 +1,9 @@
 """Replicas of Raft groups in one process: simulated time, network, clocks and disks.
 
-What is replicated, and what must hold of it, is a subclass's (``raft.py``, and the registry's world).
+Subclasses define the replicated state and its invariants (``raft.py``, and the registry's world).
 
-The code under test is all of ``photon.idregistry.raft`` but its thread and its gRPC. All that happens is drawn from
-one Random, so that a seed replays.
+The code under test is all of ``photon.idregistry.raft`` except its thread and its gRPC. Everything that happens is
+drawn from one Random, so that a seed replays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SMALL = (
 """Snapshots of a few thousand bytes, logs of a few hundred, and a few entries still take several slices and
 messages."""
 SKEW_MAX = 4.0
-"""Seconds that a wall clock is wrong by while nothing is wrong with it; below S of the registry."""
+"""Error in seconds of a healthy wall clock; below S of the registry."""
 
 
 class SimulatedNetwork:
@@ -76,9 +76,9 @@ class Node:
         self.paused_until = 0.0
         self.wake_at = float("inf")
         self.harmed = ""
-        """What was done to its disk that no replica can be asked to survive; it may refuse to go on then."""
+        """Damage to its disk that no replica need survive; it may refuse to continue then."""
         self.broken = ""
-        """Why it refuses to go on, for good."""
+        """Why it refuses to continue, permanently."""
 
     @property
     def up(self) -> bool:
@@ -110,10 +110,10 @@ class Node:
         try:
             self.host.open()
         except DiskFull as e:
-            raise OSError(str(e)) from e  # no room for a start: the process ends, and is started again
+            raise OSError(str(e)) from e  # no room for a start: the process ends, and is restarted
 
     def guarded(self, act: Callable[[], object]) -> bool:
-        """Runs code of the replica, in which its power may go, its disk fail, or it may refuse to go on."""
+        """Runs the replica's code, in which its power may fail, its disk fail, or it may refuse to continue."""
         try:
             act()
         except PowerOff:
@@ -181,7 +181,7 @@ class Cluster:
     """Time, the network and the machines."""
 
     epoch_ns = 0
-    """What the wall clocks start at."""
+    """Start of the wall clocks."""
 
     def __init__(self, seed: int, options: Callable[[Random], RaftOptions], *, replicas: int = 3) -> None:
         self.random = random = Random(seed)
@@ -219,7 +219,7 @@ class Cluster:
         """A replica has read its disk."""
 
     def crashed(self, node: Node) -> None:
-        """A replica is gone; nothing of its process may do anything any more."""
+        """A replica is gone; nothing of its process may act any more."""
 
     def pumped(self, node: Node) -> None:
         """A replica did a round."""
@@ -250,7 +250,7 @@ class Cluster:
         self.later(max(0.0, when - self.now), wake)
 
     def run_until(self, end: float, stop: Callable[[], bool] | None = None) -> bool:
-        """Runs events up to a time; True as soon as ``stop`` holds (asked every 20 ms)."""
+        """Runs events up to a time; True as soon as ``stop`` holds (checked every 20 ms)."""
         ask_at = began = self.now
         cpu_s, events = time.process_time(), 0
         try:
@@ -276,7 +276,7 @@ class Cluster:
         return self.random.uniform(0.0002, 0.003)
 
     def copies(self) -> int:
-        """How often a message arrives."""
+        """Number of times a message arrives."""
         random = self.random
         return 0 if random.random() < self.loss else 2 if random.random() < self.doubling else 1
 
@@ -308,7 +308,7 @@ class Cluster:
     # --- rest -------------------------------------------------------------------------------------------------
 
     def settled(self) -> bool:
-        """All replicas that can run do, have one leader a group, and have applied all."""
+        """All replicas that can run do, have one leader per group, and have applied everything."""
         able = [node for node in self.nodes.values() if not node.broken]
         hosts = [node.host for node in able if node.host is not None]
         if len(hosts) < len(able):

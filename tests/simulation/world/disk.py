@@ -99,7 +99,7 @@ class SimulatedDisk:
         self._crash_at = None
 
     def power_cut(self) -> None:
-        """The machine is off: only what is durable is there when it comes back."""
+        """The machine is off: only durable data is there when it comes back."""
         self.kill()
         random = self.random
         for directory, changes in self._changes.items():
@@ -130,12 +130,12 @@ class SimulatedDisk:
         inode.tail_from = len(inode.data)
 
     def operation(self) -> bool:
-        """Counts a step; whether the power goes in it."""
+        """Counts a step, in which the power may fail."""
         self.operations += 1
         return self._crash_at is not None and self.operations >= self._crash_at
 
     def corrupt(self, path: Path, at: int) -> None:
-        """Flips a bit of what is on the disk."""
+        """Flips a bit on the disk."""
         self._find(path).data[at] ^= 1
 
     def copy(self) -> Copy:
@@ -146,7 +146,7 @@ class SimulatedDisk:
         }
 
     def put_back(self, copy: Copy) -> None:
-        """The disk is now what was copied, all of it durable."""
+        """The disk now equals the copy, all of it durable."""
         self.kill()
         self._changes.clear()
         self._now = {
@@ -255,13 +255,13 @@ class SimulatedDisk:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """As os.path.split, of a plain path: it is asked for most of what a simulation computes."""
+    """Like os.path.split, for a plain path: it takes most of a simulation's time."""
     head, slash, name = path.rpartition("/")
     return head or slash, name
 
 
 def _change(names: dict[str, _Inode], name: str, inode: _Inode | None) -> None:
-    """A name is created or removed; "old NUL new" moves one onto another."""
+    """A name is created or removed; "old NUL new" renames, replacing the target."""
     if "\0" in name:
         old, name = name.split("\0")
         names.pop(old, None)

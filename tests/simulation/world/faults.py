@@ -1,6 +1,5 @@
-"""What goes wrong in a schedule of a ``Cluster``: crashes at any disk operation, power cuts, bad disks, bad network,
-pauses, bad clocks. Each seed draws a few kinds, so that some schedules have much of one and nothing of another.
-"""
+"""The faults in a schedule of a ``Cluster``: crashes at any disk operation, power cuts, bad disks, bad network,
+pauses, bad clocks. Each seed draws a few kinds, so that some schedules have much of one and nothing of another."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def plan(world: Cluster, until: float, kinds: Sequence[Fault]) -> None:
 
 
 def heal(world: Cluster) -> None:
-    """Nothing is wrong any more from now on; what refuses to go on stays down."""
+    """Nothing is wrong from now on; nodes that refuse to continue stay down."""
     world.tell("all faults end")
     world.stormy = False
     world.cut.clear()
@@ -60,7 +59,7 @@ def crash(world: Cluster) -> None:
 
 
 def crash_soon(world: Cluster) -> None:
-    """At any disk operation, halfway through a write."""
+    """Crashes at any disk operation, halfway through a write."""
     node = _some(world)
     if node.up:
         node.disk.crash_after(world.random.randint(1, 40))
@@ -141,7 +140,7 @@ def failing_sync(world: Cluster) -> None:
 
 
 def bit_rot(world: Cluster) -> None:
-    """A bit of a file flips; often its replica starts anew soon after."""
+    """A bit of a file flips; often its replica restarts soon after."""
     node = _spare(world)
     if node is None or node.broken or node.harmed:
         return

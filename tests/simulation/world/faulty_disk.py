@@ -15,7 +15,7 @@ from tests.simulation.world.disk import Copy, PowerOff, SimulatedDisk, Simulated
 
 
 class FaultyFile:
-    """An open file whose sync may fail; what was dirty then is never written by a later sync that says it worked."""
+    """An open file whose sync may fail; no later successful sync writes the data that was dirty then."""
 
     def __init__(self, disk: FaultyDisk, plain: SimulatedFile) -> None:
         self._disk = disk
@@ -58,16 +58,16 @@ class FaultyDisk(SimulatedDisk):
         self.room: int | None = None
         self.times_full = 0
         self.sync_seconds = 0.0
-        """A sync takes up to so long."""
+        """Longest time of a sync."""
         self.stall = 0.0
-        """Seconds spent in syncs that nobody has taken into account yet."""
+        """Seconds spent in syncs that have not been accounted for yet."""
 
     def full_error(self) -> OSError:
         self.times_full += 1
         return OSError(errno.ENOSPC, "No space left on device (simulated)")
 
     def take_stall(self) -> float:
-        """Seconds that the process stood still in syncs since it was last asked."""
+        """Seconds the process stood still in syncs since the last call."""
         stall, self.stall = self.stall, 0.0
         return stall
 
@@ -107,7 +107,7 @@ class FaultyDisk(SimulatedDisk):
     def truncate(self, path: Path, size: int) -> None:
         super().truncate(path, size)
         known = self._lost.get(id(self._find(path)))
-        if known is not None:  # what is cut off is not in the cache any more; what comes there is dirty anew
+        if known is not None:  # cut pages are not in the cache any more; new data there is dirty again
             known[1][:] = [(start, min(end, size)) for start, end in known[1] if start < size]
 
     def put_back(self, copy: Copy) -> None:
@@ -124,9 +124,9 @@ class FaultyDisk(SimulatedDisk):
         super().power_cut()
 
     def rot(self, under: str, spared: Callable[[str, bytes], int] = lambda path, data: 0) -> str | None:
-        """Flips one bit of a file at rest: what is in it has long been written back. Answers where, if anywhere.
+        """Flips one bit of a file at rest, whose data has long been written back. Returns where, if anywhere.
 
-        ``spared``: how many bytes at the end of a file stay.
+        ``spared``: number of bytes at the end of a file that stay.
         """
         files = [
             (f"{directory}/{name}", inode)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Unread(Unread):
-    """What one scan saw."""
+    """Results of one scan."""
 
     def __init__(self, follower: SimulatedFollower, seen: Sequence[int]) -> None:
         super().__init__(())
@@ -86,7 +86,7 @@ class SimulatedFollower:
 
 
 def _before(log: GrowingLog, at: int) -> bytes:
-    """Bytes that stand for those before a block: the log's own, and the same in all copies."""
+    """Bytes standing for those before a block: the log's own, and the same in all copies."""
     return log.name.encode().ljust(at, b".")[:at]
 
 

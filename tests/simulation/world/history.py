@@ -1,4 +1,5 @@
-"""What was asked of the registry, answered and applied in a schedule, and whether the one explains the other.
+"""The registry's requests, answers and applied entries in a schedule, and checks that the entries explain the
+answers.
 
 The log of each group, in the order of its entries, is the history's witness: an answer is right if some entry that
 carried the request gave it, at a time between the request and the answer (so the history is linearisable, as entries
@@ -35,12 +36,12 @@ END = 2**63 - 1
 Config = list[tuple[int, tuple[int, ...]]]
 """(start, shards), ascending."""
 Given = Mapping[tuple[str, bytes, int, int], Sequence[tuple[float, int]]]
-"""(insert or clear or reopen, digest, token, generation) -> when some log gave which answer."""
+"""(insert or clear or reopen, digest, token, generation) -> times and answers from some log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One row of a client's call that was answered."""
+    """One answered row of a client's call."""
 
     what: str  # insert or clear
     digest: bytes
@@ -48,20 +49,20 @@ class Asked:
     generation: int
     answer: int
     owner: int
-    """Token of the owner, where the answer names one."""
+    """Token of the owner, if the answer names one."""
     invoked: float
     answered: float
 
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """One row of a look-up that was answered, at some replica."""
+    """One answered row of a look-up, at some replica."""
 
     digest: bytes
     time: int
     answer: int
     tag: int
-    """Of the owner's entry, where there is an owner."""
+    """Tag of the owner's entry, if there is an owner."""
     invoked: float
     answered: float
 
@@ -79,7 +80,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An entry of a group's log, and what it gave, when it was applied first."""
+    """An entry of a group's log, and its result when first applied."""
 
     index: int
     encoded: bytes
@@ -102,7 +103,7 @@ def plain(result: Any) -> Any:
 
 
 def owner_of(shards: tuple[int, ...], digest: bytes) -> int:
-    """One id at a time, and not as the code under test does it."""
+    """One id at a time, and differently from the code under test."""
     return shards[int.from_bytes(digest[8:], "little") % len(shards)]
 
 
@@ -127,12 +128,13 @@ class Watched:
 
 
 class WatchedShard(Watched):
-    """One of a shard."""
+    """A watched machine of a shard."""
 
     machine: ShardMachine
 
     def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
-        """Singly, for their results; a copy applies them together and must have the same state afterwards."""
+        """Applies entries singly, for their results; a copy applies them together and must have the same state
+        afterwards."""
         together = ShardMachine()
         together.restore(self.machine.snapshot())
         together.apply_run(first, commands)
@@ -146,7 +148,7 @@ class WatchedShard(Watched):
 
 
 class WatchedRegistry(RoutedRegistry):
-    """The production client; the history sees what is asked of it and what it answers."""
+    """The production client; the history sees its requests and answers."""
 
     def __init__(self, backend: GrpcBackend, clock: Clock, history: History) -> None:
         super().__init__(backend, clock)
@@ -189,7 +191,7 @@ class WatchedRegistry(RoutedRegistry):
 # -- what must hold --------------------------------------------------------------------------------------------------
 @dataclass
 class History:
-    """Everything that the checks need. ``now``: seconds of the world; ``bucket_bits``: what is collected at once."""
+    """Everything that the checks need. ``now``: seconds of the world; ``bucket_bits``: size of a collected bucket."""
 
     now: Callable[[], float]
     bucket_bits: int = BUCKET_BITS
@@ -201,7 +203,7 @@ class History:
     logs: dict[int, dict[int, Applied]] = field(default_factory=lambda: defaultdict(dict))
 
     def applied(self, name: str, group: int, index: int, command: bytes, result: Any) -> None:
-        """A replica applied an entry; another one that did before must have had the same entry and result."""
+        """A replica applied an entry; any replica that applied it before must have had the same entry and result."""
         log = self.logs[group]
         known = log.get(index)
         if known is None:
@@ -215,7 +217,7 @@ class History:
             )
 
     def log(self, group: int) -> list[Applied]:
-        """In order."""
+        """The log in order."""
         return [entry for _, entry in sorted(self.logs[group].items())]
 
     @property
@@ -224,10 +226,10 @@ class History:
 
     # --- checks -----------------------------------------------------------------------------------------------
     def check(self) -> None:
-        """At rest. Raises Violation."""
+        """Checks at rest. Raises Violation."""
         given: dict[tuple[str, bytes, int, int], list[tuple[float, int]]] = defaultdict(list)
         again: Counter[bytes] = Counter()
-        """How often an id was free again: reopened, or collected and entered with a later event time."""
+        """How often an id became free again: reopened, or collected and entered with a later event time."""
         accepted: dict[bytes, set[int]] = defaultdict(set)
         holders = {
             entry.result.incarnation: entry.command.slot
@@ -235,7 +237,7 @@ class History:
             if isinstance(entry.command, c.OpenSlot)
         }
         retired: dict[str, float] = {}
-        """Slot -> when an id of it was given up as it was fenced everywhere."""
+        """Slot -> when one of its ids was given up, as it was fenced everywhere."""
         forgotten: Counter[bytes] = Counter()
         for shard in self.shards:
             self._check_boundary(shard)
@@ -264,7 +266,8 @@ class History:
         self._check_look_ups()
 
     def _check_retired(self, given: Given, holders: Mapping[int, str], retired: Mapping[str, float]) -> None:
-        """Once an id of a slot is given up, no shard takes anything more from it, whatever shards have come since."""
+        """Once an id of a slot is given up, no shard accepts anything more from that slot, even if shards have been
+        added since."""
         for (what, digest, token, _), answers in given.items():
             slot = holders.get(incarnation_of(token), "")
             for at, answer in answers:
@@ -273,7 +276,7 @@ class History:
                     raise Violation(f"{name} was accepted at {at:.3f} of {slot}, fenced everywhere at {since:.3f}")
 
     def _check_decisions(self) -> None:
-        """Each change ends once; shards do as was decided."""
+        """Each change ends once; shards follow the decision."""
         decided: dict[int, bool] = {}
         for entry in self.log(CONFIG_GROUP):
             if isinstance(entry.command, c.Decide) and not entry.result:
@@ -287,7 +290,7 @@ class History:
                     raise Violation(f"shard {shard} activated change {command.config}, decided: {decided}")
 
     def _check_look_ups(self) -> None:
-        """A hint may be old, but never of what was not: an owner that was one by then, a boundary that was passed."""
+        """A hint may be old, but never untrue: it names an owner that was one by then, a boundary that was passed."""
         owners: dict[tuple[bytes, int], float] = {}
         boundaries: list[tuple[float, int]] = []
         for shard in self.shards:
@@ -354,10 +357,10 @@ class History:
                 yield entry.at
 
     def _check_too_new(self, given: Given) -> None:
-        """It says that this call did not insert the id and will not: nothing may have come of it.
+        """It says that this call did not insert the id and will not: it must not have any effect.
 
-        An earlier call of the same row whose outcome stayed unknown may still register it at any time, which is why
-        joiners do not believe TOO_NEW then (`joiner.core`); so only rows without one are judged.
+        An earlier call of the same row with unknown outcome may still register it at any time, which is why joiners
+        do not believe TOO_NEW then (`joiner.core`); so only rows without one are judged.
         """
         refused = {
             (each.digest, each.token, each.generation, each.invoked): each

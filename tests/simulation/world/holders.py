@@ -1,8 +1,8 @@
-"""Processes that hold a slot and use the registry by the protocol's rules, and join nothing: ids are drawn, of any
-time, hours ahead among them. Now and then they go by a config of any age.
+"""Processes that hold a slot and use the registry by the protocol's rules, without joining anything: ids are drawn,
+of any time, even hours ahead. Now and then they use a config of any age.
 
-What a slot keeps on its disk (the log of batches, the last incarnation, a drawn nonce) lasts over kills; all else is
-the life of a process.
+A slot's data on disk (the log of batches, the last incarnation, a drawn nonce) survives kills; everything else is
+part of a process's life.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from tests.simulation.world.replica import RaftWorld
 
 IDS_PER_SECOND = 2
-"""Of event time; an id's time is a function of the id."""
+"""Per second of event time; an id's time is a function of the id."""
 HOUR_IDS = 3_600 * IDS_PER_SECOND
 AHEAD = (1, 3, 6, HOUR_IDS - 1, HOUR_IDS)
 DATACENTRES = ("east", "west")
 ASK_S = (1.5, 3.0, 6.0)
 AT_REST = 2
-"""Batches that each slot settles after the faults: the first of them may have begun before."""
+"""Batches that each slot settles after the faults: the first may have begun before."""
 SETTLED = (Answer.COMMITTED, Answer.TAKEN, Answer.DONE, Answer.BELOW_BOUNDARY, Answer.TOO_NEW)
-"""Too new is the dispatcher's: it comes again with another batch."""
+"""A too-new id is left to the dispatcher: it comes again with another batch."""
 
 
 @lru_cache(maxsize=100_000)
@@ -55,7 +55,7 @@ def digest_of(number: int) -> bytes:
 
 @dataclass
 class Batch:
-    """Of a slot's log: ids under one token, and which of them are not yet known."""
+    """A batch in a slot's log: ids under one token, and those not yet known."""
 
     ids: Ids
     open: list[int]
@@ -68,7 +68,7 @@ class Batch:
 
 @dataclass
 class Directory:
-    """Of a slot: what is on its disk."""
+    """A slot's data on disk."""
 
     slot: Slot
     last: int = 0
@@ -82,17 +82,17 @@ class Directory:
 
 @dataclass
 class Slots:
-    """All that holders have, and know of each other."""
+    """All that holders own, and know of each other."""
 
     directories: dict[str, Directory] = field(default_factory=dict)
     serving: dict[int, Process] = field(default_factory=dict)
-    """Which process each incarnation is."""
+    """Process of each incarnation."""
     descriptions: list[Description] = field(default_factory=list)
     """Every config that some holder ever had."""
 
 
 def place(world: RaftWorld, count: int) -> None:
-    """Each holder in a region of its own, so that it may be cut off from any replica."""
+    """Places each holder in its own region, so that it may be cut off from any replica."""
     world.slots = Slots()
     for number in range(count):
         name = f"holder{number}"
@@ -109,14 +109,14 @@ def number_now(world: RaftWorld) -> int:
 
 
 def times_given(random: Random, numbers: list[int]) -> np.ndarray:
-    """What ids come with: now and then another time than before, near or in another bucket."""
+    """Times that come with ids: now and then different from before, in a near or another bucket."""
     others = [random.choice((-1, 1, -30, -9_000, -90_000)) if random.random() < 0.2 else 0 for _ in numbers]
     seconds = [number / IDS_PER_SECOND + other for number, other in zip(numbers, others, strict=True)]
     return EPOCH_NS + np.array([int(each * NS_PER_S) for each in seconds], np.int64)
 
 
 def generations(world: RaftWorld, digests: list[bytes]) -> np.ndarray:
-    """As dispatchers hear from the list of reopened ids."""
+    """Generations that dispatchers hear from the list of reopened ids."""
     tables = [machine._table for machine in world.shard_machines()]
     found = [[entry for table in tables if (entry := table.get(digest)) is not None] for digest in digests]
     return np.array(
@@ -184,7 +184,7 @@ class Holder(Process):
     def _draw(self, number: int) -> Batch:
         random, around = self.random, number_now(self.world)
         numbers = {around + random.randint(-25, 8) for _ in range(random.randint(1, 5))}
-        if random.random() < 0.1:  # of an event server whose clock is wrong
+        if random.random() < 0.1:  # from an event server whose clock is wrong
             numbers.add(around + HOUR_IDS * random.randint(1, 30))
         if random.random() < 0.3:
             ahead = random.choice(AHEAD)
@@ -202,7 +202,7 @@ class Holder(Process):
         return Batch(ids, list(range(len(drawn))))
 
     async def _settle(self, batch: Batch) -> None:
-        """Inserts until all is known, then clears some of it."""
+        """Inserts until all is known, then clears part of it."""
         slots, random = self.world.slots, self.random
         while batch.open:
             if slots.descriptions and self.world.faults and random.random() < 0.3:
@@ -234,7 +234,7 @@ class Holder(Process):
                 batch.owned.append(row)
 
     async def _clear_all(self) -> None:
-        """Whatever the slot still owns, as its verifier and recovery would."""
+        """Everything the slot still owns, as its verifier and recovery would."""
         client: RoutedRegistry = self.client
         left: set[int] | None = None
         while left is None or left:
@@ -249,7 +249,7 @@ class Holder(Process):
 
 
 def unanswered(world: RaftWorld) -> str:
-    """Every slot that is not given up has its answers, and owns nothing; who was retired is."""
+    """Every slot that is not given up has its answers, and owns nothing; slots to be retired are."""
     for name, kept in world.slots.directories.items():
         if name not in world.away and kept.settled <= AT_REST:
             return f"{name} has no answer"
@@ -268,7 +268,7 @@ def kill_holder(world: RaftWorld) -> None:
 
 
 def cut_holder(world: RaftWorld) -> None:
-    """It does not reach a replica, or does not hear it."""
+    """It does not reach a replica, or does not hear from it."""
     pair = world.kinds[_one(world)][1].region, world.region_of(world.random.choice(world.replicas))
     cut = {world.random.choice((pair, pair[::-1]))}
     world.say(f"cut: {cut}")
@@ -277,7 +277,7 @@ def cut_holder(world: RaftWorld) -> None:
 
 
 def retire_holder(world: RaftWorld) -> None:
-    """For ever; its process may go on for a while. The first slot stays."""
+    """Retires it permanently; its process may run on for a while. The first slot stays."""
     name = world.random.choice(list(world.slots.directories)[1:3])
     kept = world.slots.directories[name]
     if not kept.last or any(lost.slot == kept.slot.name for lost in world.lost):
@@ -289,7 +289,7 @@ def retire_holder(world: RaftWorld) -> None:
 
 
 def copy_slot(world: RaftWorld) -> None:
-    """A directory is copied with all that is in it, and a process starts on the copy while the first one serves."""
+    """A directory is copied with its contents, and a process starts on the copy while the first one serves."""
     name = _one(world)
     kept = world.slots.directories[name]
     if name in world.away or kept.copied:
@@ -322,7 +322,7 @@ def open_late(world: RaftWorld) -> None:
 
 
 def ask_late(world: RaftWorld) -> None:
-    """Requests of one holder are on their way for seconds; it dies meanwhile."""
+    """One holder's requests are in flight for seconds; it dies meanwhile."""
     name = _one(world)
     region = world.kinds[name][1].region
     world.network.lateness[region] = world.random.choice((2.0, 12.0))
@@ -336,23 +336,23 @@ def ask_late(world: RaftWorld) -> None:
 
 
 def jump_clock(world: RaftWorld) -> None:
-    """Of a replica, beyond S or within it."""
+    """Sets a replica's clock, beyond S or within it."""
     name = world.random.choice(world.replicas)
     _set_clock(world, name, world.random.choice((-1, 1)) * world.random.choice((1.5, 10.0, 50.0)))
 
 
 def hours_ahead(world: RaftWorld) -> None:
-    """A replica's clock is an hour wrong for a while: if it leads, events of then are entered."""
+    """A replica's clock is an hour wrong for a while: if it leads, events of that time are entered."""
     if world.retention_ns is not None:
-        return  # the boundary would go with it, and nothing be entered any more
+        return  # the boundary would follow it, and nothing be entered any more
     name = world.random.choice(world.replicas)
     _set_clock(world, name, 3600.0)
     world.loop.later(world.random.uniform(1.0, 5.0), _set_clock, world, name, 0.0)
 
 
 def unheard_and_set_back(world: RaftWorld) -> None:
-    """A leader's answers are lost, it hears late of what the others have, and its clock is set back: is what it took
-    too new now?"""
+    """A leader's answers are lost, it hears late about the others' entries, and its clock is set back: is what it
+    accepted too new now?"""
     leading = leader(world, world.random.randint(1, world.shards))
     if leading is None:
         return
@@ -373,7 +373,7 @@ def _set_clock(world: RaftWorld, name: str, wrong_s: float) -> None:
 
 
 def late_boundary(world: RaftWorld) -> None:
-    """A caretaker that decided long ago, and stood still since, proposes the boundary of then."""
+    """A caretaker that decided long ago, and has been stalled since, proposes its old boundary."""
     if world.retention_ns is None:
         return
     then = world.loop.now - world.random.uniform(0.0, 15.0) - settings.UNCERTAINTY_S
@@ -383,7 +383,7 @@ def late_boundary(world: RaftWorld) -> None:
 
 
 def late_entry(world: RaftWorld) -> None:
-    """A caretaker or operator that stood still repeats a proposal of long ago."""
+    """A stalled caretaker or operator repeats an old proposal."""
     kinds = (c.Prepare, c.Activate, c.Abort, c.Configure, c.Seed, c.Intend, c.Decide, c.Close, c.Drop)
     entries = [
         (group, entry.command)

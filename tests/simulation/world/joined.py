@@ -1,9 +1,9 @@
-"""All of it at once: two datacentres over real Raft replicas of the registry, whose shards change and whose disks are
-lost and replaced; joiners that share machines and adopt each other's slots; keepers of copies, and slots that are
-lost and retired against them; under the faults of ``site_faults``, clocks that are a day apart among them.
+"""Everything at once: two datacentres over real Raft replicas of the registry, whose shards change and whose disks
+are lost and replaced; joiners that share machines and adopt each other's slots; keepers of copies, and slots that are
+lost and retired against them; under the faults of ``site_faults``, including clocks a day apart.
 
-Each is a plug-in: processes, faults, what has to come to rest, what has to hold then (``replica``, ``resharding``,
-``replacing``, ``keepers``, ``adopting``). A seed draws which of them there are.
+Each is a plug-in: processes, faults, what must come to rest, and what must hold then (``replica``, ``resharding``,
+``replacing``, ``keepers``, ``adopting``). A seed draws which of them exist.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ HOLD = (
     *((holders.kill_holder, 2), (holders.cut_holder, 2), (holders.open_late, 2), (holders.ask_late, 2)),
     *((holders.copy_slot, 2), (holders.late_entry, 3), (replica.full_disk, 2), (replica.slow_disk, 2)),
 )
-"""What goes wrong where slots are held by processes that join nothing."""
+"""Faults where processes that join nothing hold slots."""
 
 
 class CountedLock(SimulatedLock):
-    """Says how often it was taken."""
+    """Counts how often it was taken."""
 
     def take(self, *, wait_s: float = 0.0) -> None:
         super().take(wait_s=wait_s)
@@ -122,7 +122,7 @@ class JoinedWorld(RaftWorld):
         super()._add(name, kind, place)
         if kind is keepers.Keeper:
             place.disks[name] = self._disk()
-        if name == "north-operator":  # copies have theirs where they are kept
+        if name == "north-operator":  # copies are checked where they are kept
             del self.kinds[name]
             place.names.remove(name)
 
@@ -133,7 +133,7 @@ def run_seed(seed: int, variant: Variant | None = None, *, story: bool = False) 
 
 
 def drawn(seed: int) -> JoinedWorld:
-    """What a seed consists of; it is never run."""
+    """The contents of a seed; it is never run."""
     world = JoinedWorld(seed)
     world.loop.close()
     return world

@@ -1,4 +1,4 @@
-"""Keepers of copies: each datacentre keeps what the other's slots write, on a machine of its own; a lost slot is
+"""Keepers of copies: each datacentre keeps the output of the other's slots on a separate machine; a lost slot is
 retired against its copy, on that machine (protocol rule 14)."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def keeper_of(world: JoinedWorld, place: Region) -> Region:
 
 
 def copying(process: Process) -> Copying | None:
-    """As a joiner or adopter ships."""
+    """Ships like a joiner or adopter."""
     world: Any = process.world
     if world.copies_wait_s is None:
         return None
@@ -120,7 +120,7 @@ class CopyOperator(Operator):
 
 # -- what must hold --------------------------------------------------------------------------------------------------
 def behind(world: JoinedWorld) -> str:
-    """Every living slot's copy has what its slot has."""
+    """Every living slot's copy has the slot's data."""
     for name in world.kinds:
         process = world.running(name)
         if isinstance(process, JoinerProcess) and process.engine is not None and world.copies_wait_s is not None:
@@ -131,7 +131,7 @@ def behind(world: JoinedWorld) -> str:
 
 
 def other_copies(world: JoinedWorld) -> list[str]:
-    """Copies that are not what their slot wrote."""
+    """Copies that differ from their slot's output."""
     found = []
     for name in world.kinds if world.copies_wait_s is not None else ():
         process = world.running(name)

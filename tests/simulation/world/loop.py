@@ -22,7 +22,7 @@ CLOSE_TRIES = 10
 
 
 class Owner:
-    """Whatever can die and be paused: a simulated process."""
+    """Anything that can die and be paused: a simulated process."""
 
     def __init__(self) -> None:
         self.alive = True
@@ -30,10 +30,10 @@ class Owner:
         self.frozen: deque[Any] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
         self.tasks_kept = 64
-        self.busy_until = 0.0  # of its threads
+        self.busy_until = 0.0  # its threads
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Remembers a task, so that nothing of a dead process is collected before its world ends."""
+        """Remembers a task, so that no object of a dead process is collected before its world ends."""
         if len(self.tasks) >= self.tasks_kept:
             self.tasks = [each for each in self.tasks if not each.done()]
             self.tasks_kept = max(64, 2 * len(self.tasks))
@@ -48,14 +48,14 @@ class StandStill(Exception):
 
 
 class BusyLoop(Exception):
-    """Somebody goes on and on without waiting for anything."""
+    """A task keeps running without waiting for anything."""
 
 
 ROUNDS_AT_ONE_MOMENT_MAX = 5_000
 
 
 class Handle:
-    """As ``asyncio.TimerHandle``, of which a schedule makes a hundred thousand, without what only debugging needs."""
+    """Like ``asyncio.TimerHandle``, of which a schedule makes a hundred thousand, without the debugging support."""
 
     __slots__ = ("_args", "_callback", "_cancelled", "_context", "_when")
 
@@ -78,7 +78,7 @@ class Handle:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """``failed`` is told what a callback raised."""
+    """``failed`` receives a callback's exception."""
 
     def __init__(self, random: Random, failed: Callable[[BaseException], None]) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, Handle]] = []
         self._sequence = 0
         self.thread_delays = (0.0005, 0.003)
-        """Seconds that a job given to a thread takes, least and most."""
+        """Least and greatest time in seconds of a job given to a thread."""
         self._random = random
         self._failed = failed
         self.outside = copy_context()
@@ -143,7 +143,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
-        """As the base class, with a heap of tuples: comparing handles would take a fifth of a seed's time."""
+        """Like the base class, with a heap of tuples: comparing handles would take a fifth of a seed's time."""
         handle = Handle(when, callback, args, context)
         self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, handle))
@@ -153,14 +153,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Runs ``func`` a little later. Jobs of one pool in order; one for no pool after all of its process."""
+        """Runs ``func`` a little later. Jobs of one pool run in order; a job for no pool runs after all of its
+        process."""
         future: asyncio.Future[Any] = self.create_future()
 
         def work() -> None:
             try:
                 result = func(*args)
             except PowerOff:
-                return  # the process is no more
+                return  # the process is gone
             except Exception as error:
                 if not future.done():
                     future.set_exception(error)
@@ -195,7 +196,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.create_task(work, context=context)
 
     def thaw(self, owner: Owner) -> None:
-        """A paused process goes on with all that has come due meanwhile, in order."""
+        """A paused process continues with everything that has come due meanwhile, in order."""
         owner.paused = False
         self._ready.extend(owner.frozen)  # type: ignore[attr-defined]
         owner.frozen.clear()
@@ -215,7 +216,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def bury(loop: VirtualLoop, owners: list[Owner]) -> None:
-    """After the end: closes what was never finished. Whatever that does changes nothing any more."""
+    """After the end: closes anything never finished. This can no longer change anything."""
     asyncio._set_running_loop(loop)  # a last step may make a task, as asyncio.shield does
     try:
         for owner in owners:

@@ -1,8 +1,8 @@
 """The IdRegistry of the world: production replicas, machines and batching over modelled Raft groups.
 
-Raft has a simulation of its own (``test_raft``). A modelled group does what Raft promises and no more: one log of
+Raft has its own simulation (``test_raft``). A modelled group does what Raft promises and no more: one log of
 committed entries; a leader per term that commits while it reaches a majority; followers and deposed leaders that know
-less; proposals whose proposer never hears what became of them, and which may yet be committed.
+less; proposals whose proposer never hears their outcome, and which may yet be committed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 PULSE_S = 0.35
-"""Leaders are looked after so often; one that is not fit twice in a row is replaced."""
+"""Interval at which leaders are checked; one found unfit twice in a row is replaced."""
 PATIENCE_PULSES = 2
 
 
 class Proposal:
-    """An entry that its proposer has not heard of yet."""
+    """An entry whose outcome its proposer does not know yet."""
 
     __slots__ = ("command", "context", "done", "settled", "was_sent")
 
@@ -51,7 +51,7 @@ class ModelGroup:
         self._unfit = 0
 
     def fit(self, name: str) -> bool:
-        """This replica is up and hears, and is heard by, a majority."""
+        """True if this replica is up, hears a majority, and is heard by it."""
         end = self.members.get(name)
         if end is None or not end.runs:
             return False
@@ -106,7 +106,7 @@ class ModelGroup:
 
     def proposed(self, end: GroupEnd, proposal: Proposal) -> None:
         if self.leader != end.name or end.term != self.term:
-            return  # it only thinks that it leads
+            return  # it only believes that it leads
         self.pending.append(proposal)
         self.world.loop.later(self._round_trip(end), self.commit)
 
@@ -116,7 +116,7 @@ class ModelGroup:
         return trips[len(self.names) // 2]
 
     def commit(self) -> None:
-        """Commits what the leader has, if a majority has it too."""
+        """Commits the leader's entries if a majority has them too."""
         if self.leader is None or not self.pending or not self.fit(self.leader):
             return
         end = self.members[self.leader]
@@ -176,7 +176,7 @@ class GroupEnd:
         return result
 
     def hear(self, leader: str, term: int) -> None:
-        """From the leader: who it is, and what is committed."""
+        """Hears from the leader who leads, and what is committed."""
         deposed = self.leader == self.name and term > self.term
         self.leader, self.term = leader, term
         self.catch_up()
@@ -186,7 +186,7 @@ class GroupEnd:
                 self.answer(proposal, Unknown())
 
     def answer(self, proposal: Proposal, outcome: ProposalOutcome) -> None:
-        """Once; in the proposer's process."""
+        """Answers once, in the proposer's process."""
         if proposal.settled:
             return
         proposal.settled = True

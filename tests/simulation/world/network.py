@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 LATE_MOST_S = 12.0
-"""A request that is held up on its way arrives within so long; by then its caller has given up, or is dead."""
+"""A delayed request arrives within this time; by then its caller has given up, or is dead."""
 
 
 def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
@@ -28,7 +28,7 @@ def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
 
 
 class Context:
-    """What a servicer sees of a call."""
+    """A servicer's view of a call."""
 
     def __init__(self, world: World, deadline: float) -> None:
         self._world = world
@@ -70,16 +70,16 @@ class Network:
         self.doubling = 0.0
         self.late = 0.0
         self.lateness: dict[str, float] = {}
-        """Region -> up to how many seconds longer what is asked there takes."""
+        """Region -> extra seconds, at most, for requests to it."""
         self.round_trip: dict[frozenset[str], float] = {}
         self.sent = 0
 
     def passes(self, source: str, target: str) -> bool:
-        """Whether a message may pass from region to region now."""
+        """True if a message may pass from region to region now."""
         return (source, target) not in self.cut
 
     def delay(self, source: str, target: str) -> float:
-        """Seconds one way."""
+        """One-way delay in seconds."""
         random = self._world.random
         if source == target:
             return random.uniform(0.0002, 0.002)
@@ -115,7 +115,7 @@ class Network:
 
 
 class _Call:
-    """One call under way."""
+    """One call in flight."""
 
     def __init__(
         self,

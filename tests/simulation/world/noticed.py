@@ -1,8 +1,8 @@
-"""Which schedule shows that a rule is missing, and which ones tell of all that can go wrong. What did so last time
-stands in ``noticed.json``, and is run first.
+"""The schedule that shows each missing rule, and those that tell of all faults. The latest ones are recorded in
+``noticed.json``, and run first.
 
-Code that changes changes schedules: then it may show nothing, and all are searched as if it were not known, for
-minutes. ``make notice`` writes down what is found.
+Changed code changes schedules: if one shows nothing any more, all are searched as if it were unknown, for minutes.
+``make notice`` writes down the results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.simulation.world.violation import Violation
 KNOWN = Path(__file__).parents[1] / "noticed.json"
 """Ablation -> the seed that shows it; simulation -> the seeds that tell of all faults."""
 searched: list[str] = []
-"""What this test searched for: its known schedule shows nothing any more. Said at the end of a run (``conftest``)."""
+"""Searches of this test: its known schedule shows nothing any more. Reported at the end of a run (``conftest``)."""
 
 
 def notice(
@@ -35,7 +35,7 @@ def notice(
     violations: type[BaseException] | tuple[type[BaseException], ...] = Violation,
 ) -> int:
     """Runs schedules until one of ``violations`` says ``finds`` (a regular expression). Returns its seed; fails the
-    test if none of ``seeds`` does. ``what``: which test, which rule."""
+    test if none of ``seeds`` does. ``what``: which test and rule."""
     known = _known().get(what)
     tried = 0
     for seed in itertools.chain([] if known is None else [known], seeds):
@@ -60,8 +60,8 @@ def reach(
     words: Iterable[str],
     enough: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Runs schedules, and takes their stories, until all ``words`` (regular expressions) were told and it is
-    ``enough``; fails the test if something was never told. ``what``: which simulation."""
+    """Runs schedules and collects their stories until all ``words`` (regular expressions) were told and ``enough``
+    holds; fails the test if something was never told. ``what``: which simulation."""
     left, telling = list(words), []
     for seed in dict.fromkeys([*_known().get(what, ()), *seeds]):
         text = "\n".join(tell(seed))

@@ -1,4 +1,4 @@
-"""Simulated processes: what each kind runs, with production parts over simulated disks, network and clocks."""
+"""Simulated processes: the main loop of each kind, with production parts over simulated disks, network and clocks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Clock:
-    """A process's clock: its datacentre's is off by a bounded time, which may change, and its own by any at times."""
+    """A process's clock: its datacentre's is off by a bounded time, which may change, and its own by any time now and
+    then."""
 
     def __init__(self, world: World, place: Place, name: str) -> None:
         self._loop = world.loop
@@ -75,7 +76,7 @@ class Clock:
 
 
 class Process(Owner):
-    """One life of a process. ``handlers``: what it answers to, by method, once it listens."""
+    """One life of a process. ``handlers``: its handlers by method, once it listens."""
 
     def __init__(self, world: World, place: Place, name: str) -> None:
         super().__init__()
@@ -88,14 +89,14 @@ class Process(Owner):
         self.random = Random(world.random.getrandbits(64))
 
     def run(self) -> Coroutine[Any, Any, None]:
-        """What it does from start to end."""
+        """Main loop, from start to end."""
         raise NotImplementedError
 
     def listen(self, servicer: object, *methods: str) -> None:
         self.handlers.update((method, getattr(servicer, method)) for method in methods)
 
     async def stop(self) -> None:
-        """As on SIGTERM: ends ``run`` in order, in its own time."""
+        """As on SIGTERM: ends ``run`` in an orderly way, in its own time."""
         self.end("stopped")
 
     def end(self, why: str) -> NoReturn:
@@ -116,7 +117,7 @@ class Process(Owner):
         return RoutedRegistry(backend, self.clock)
 
     async def verify(self, disk: Any, paths: SlotPaths, registry: RoutedRegistry) -> None:
-        """Clears what a slot has written, and gives up what its predecessors own and never wrote."""
+        """Clears written ids of a slot, and gives up ids that its predecessors own and never wrote."""
         world = self.world
         limits = VerifierLimits(period_s=settings.VERIFIER_PERIOD_S, clear_timeout_s=2.0)
         verifier = world.variant.verifier(disk, paths.state, paths.output, world.digester, registry, limits=limits)
@@ -131,7 +132,7 @@ class Process(Owner):
 
 
 class ProcessDisk:
-    """A disk as one process sees it: the process ends where the disk says so, and a dead one changes nothing."""
+    """A disk as one process sees it: the process ends when the disk says so, and a dead one changes nothing."""
 
     def __init__(self, disk: FaultyDisk, process: Process) -> None:
         self._disk = disk
@@ -216,7 +217,7 @@ class Replica(Process):
         await self.serve(machines, groups)
 
     async def serve(self, machines: Machines, groups: Mapping[int, Group], opener: Any = None) -> None:
-        """As long as it lives."""
+        """Serves as long as it lives."""
         world = self.world
         if world.apart:
             self.watch = clocks = ClockWatch(
@@ -247,7 +248,7 @@ class Replica(Process):
 
 
 class Store(Process):
-    """An event store: the model behind the production servicer."""
+    """An event store: the model with the production servicer."""
 
     async def run(self) -> None:
         self.store = self.model()
@@ -259,10 +260,11 @@ class Store(Process):
 
 
 class JoinerProcess(Process):
-    """One slot: engine, service, verifier and recovery by token, which finds nothing as long as logs are sound."""
+    """One slot: engine, service, verifier, and recovery by token, which finds nothing as long as logs are sound."""
 
     listens_first = False
-    """As the real process: until its slot is open it says that it has not started. Else nobody answers so long."""
+    """Like the real process: until its slot is open it answers that it has not started. Otherwise nobody answers
+    until then."""
 
     def __init__(self, world: World, place: Place, name: str) -> None:
         super().__init__(world, place, name)
@@ -410,7 +412,7 @@ class SimulatedLock:
 
 
 async def main(process: Process) -> None:
-    """A process from start to end; what it may not raise breaks a promise."""
+    """Runs a process from start to end; an exception that it may not raise breaks a promise."""
     world = process.world
     try:
         await process.run()

@@ -1,6 +1,5 @@
-"""One Raft group under faults: commands are proposed everywhere, every history is kept, and the checker looks whether
-what was acknowledged is in all of them, at its place.
-"""
+"""One Raft group under faults: commands are proposed everywhere, every history is kept, and the checker verifies that
+all acknowledged commands are in each history, at their place."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Machine:
         self._name = name
         self.history: list[tuple[int, bytes]] = []
         self._records: list[bytes] = []
-        """Of ``history``: snapshots come all the time."""
+        """Records of ``history``: snapshots come all the time."""
 
     def apply(self, index: int, command: bytes) -> int:
         self._world.applied(self._name, index, command)
@@ -56,7 +55,7 @@ class Machine:
 
 
 def draw_options(random: Random) -> RaftOptions:
-    """Logs so short that snapshots happen all the time, in some schedules."""
+    """In some schedules, logs short enough that snapshots happen all the time."""
     aside = Random(random.getstate()[1][0])  # no draws: known seeds stay what they are
     return RaftOptions(
         log_bytes=random.choice((300, 1500, 1 << 20)),
@@ -69,7 +68,7 @@ def draw_options(random: Random) -> RaftOptions:
 
 
 class World(Cluster):
-    """What must hold of one group."""
+    """Invariants of one group."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class World(Cluster):
         self.acknowledged: dict[bytes, int] = {}
         self.proposed = self.unknown = 0
         self.acknowledged_in: dict[int, int] = {}
-        """Term -> the last entry that a leader of it acknowledged."""
+        """Term -> the last entry that its leader acknowledged."""
         self._known_current: set[tuple[str, int, int]] = set()
         self.waiting: dict[int, tuple[Node, int, float]] = {}
         """Proposals without an outcome: where, in which life, until when."""
@@ -102,7 +101,7 @@ class World(Cluster):
             raise Violation(f"entry {index}: {name} applied {command[:8].hex()}, another replica {known[:8].hex()}")
 
     def pumped(self, node: Node) -> None:
-        """A leader that says that it is current has applied all that leaders before it acknowledged."""
+        """A leader that claims to be current has applied everything that leaders before it acknowledged."""
         super().pumped(node)
         state = node.host.group(GROUP).state() if node.host is not None else None
         if state is None or not state.is_leader or not state.current:
@@ -144,13 +143,13 @@ class World(Cluster):
             self.pump_at(node, self.now)
 
     def propose_everywhere(self) -> None:
-        """To each replica that thinks that it leads: there may be several."""
+        """Proposes to each replica that believes it leads: there may be several."""
         for node in self.nodes.values():
             if node.host is not None and node.host.group(GROUP).state().is_leader:
                 self.propose(node)
 
     def check(self) -> None:
-        """At rest: every acknowledged command is in every history, at its place, and all histories are one."""
+        """At rest: every acknowledged command is in every history, at its place, and all histories are identical."""
         able = [name for name, node in self.nodes.items() if not node.broken]
         histories = [self.machines[name].history for name in able]
         for name, history in zip(able, histories, strict=True):
@@ -168,7 +167,7 @@ class World(Cluster):
 
 
 def strict(done: Callable[[ProposalOutcome], None]) -> Callable[[ProposalOutcome], None]:
-    """The host logs what a callback raises and goes on; a violation must get out."""
+    """The host logs a callback's exception and continues; a violation must get out."""
 
     def call(outcome: ProposalOutcome) -> None:
         try:
@@ -203,7 +202,7 @@ def run(
             quiet = world.random.random() < quiet_share
             world.later(world.random.uniform(0.2, 1.5) if quiet else world.random.expovariate(1 / 0.02), client)
 
-    quiet_share = world.random.choice((0.0, 0.0, 0.02))  # groups at which nobody asks go to rest
+    quiet_share = world.random.choice((0.0, 0.0, 0.02))  # groups without requests go to rest
     world.later(0.5, client)
     try:
         world.run_until(seconds + 0.2)

@@ -18,13 +18,13 @@ from photon.idregistry.witness import Witness, Witnessed, refusal
 
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
 SELDOM, OFTEN = 0.1, 0.5
-"""How often a message that was applied comes once more, much later. There are few questions about reopening."""
+"""How often an applied message comes once more, much later. There are few questions about reopening."""
 CONFIG_CALLS = ("open", "witness", "extend")
 
 
 @dataclass
 class Entry:
-    """What a shard keeps of an id."""
+    """A shard's entry for an id."""
 
     state: str
     token: int
@@ -74,7 +74,7 @@ class ModelRegistry:
         return Witnessed(self.slots.get(slot, (0, b""))[0], self.witnesses.get(slot, ()))
 
     def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed:
-        """By the production rule: it is two comparisons."""
+        """By the production rule, which is two comparisons."""
         newest, cell = self.slots[slot][0], self.witnesses.get(slot, ())
         reason = refusal(cell, newest, incarnation, end, to)
         if not reason:
@@ -123,7 +123,7 @@ class ModelRegistry:
         return Answer.CLEARED
 
     def reopen(self, digest: bytes, time: int, token: int, generation: int) -> Answer:
-        """By compare on the token (rule 13)."""
+        """Reopens by compare on the token (rule 13)."""
         entry = self.shards[self.shard_of(digest)].entries.get(digest)
         if entry is None or entry.state != OWNED or entry.token != token:
             return Answer.NO_OP
@@ -131,7 +131,7 @@ class ModelRegistry:
         return Answer.REOPENED
 
     def give_up(self, entry: Entry) -> None:
-        """Whoever carries the next generation may have it."""
+        """Anyone with the next generation may have it."""
         entry.state = REOPENED
         entry.generation += 1
 
@@ -158,7 +158,7 @@ class ModelRegistry:
         )
 
     def collect(self, number: int, boundary: int) -> None:
-        """Raises a shard's boundary; only cleared entries below it go (rule 9)."""
+        """Raises a shard's boundary; only cleared entries below it are removed (rule 9)."""
         shard = self.shards[number]
         shard.boundary = max(shard.boundary, boundary)
         entries = shard.entries
@@ -191,7 +191,7 @@ class Message:
 
 
 class Call:
-    """A call under way; awaiting it suspends the coroutine until the world finishes it."""
+    """A call in flight; awaiting it suspends the coroutine until the world finishes it."""
 
     def __init__(self, what: str, slot: Slot, caller: int, rows: list[tuple[Any, ...]]) -> None:
         self.what = what
@@ -210,7 +210,7 @@ class Network:
     """Carries calls as messages: applied in any order, late, or never; replies get lost."""
 
     def __init__(self, model: ModelRegistry, random: Random, *, too_new: float = 0.0, late: float = 0.0) -> None:
-        """``late``: so many inserts come once more even when the faults are over."""
+        """``late``: share of the inserts that come once more even after the faults."""
         self.model = model
         self._random = random
         self._too_new = too_new
@@ -242,7 +242,7 @@ class Network:
         return self.model.shard_of(fields[0])
 
     def deliver_one(self) -> bool:
-        """Applies some message that is under way; now and then it comes a second time, soon or late."""
+        """Applies some message in flight; now and then it comes a second time, soon or late."""
         if self.stragglers and self._random.random() < 0.05:
             self.messages.append(self.stragglers.pop(self._random.randrange(len(self.stragglers))))
         able = [message for message in self.messages if message.shard not in self.down]
@@ -256,7 +256,7 @@ class Network:
             and message.answers is None
             and self._random.random() < self._too_new
         ):
-            # The connection carries a request once: TOO_NEW on a first asking is what became of it.
+            # The connection carries a request once: TOO_NEW on a first request is its outcome.
             self.messages.remove(message)
             message.answers = [(Answer.TOO_NEW, None) for _ in message.rows]
             return True
@@ -267,7 +267,7 @@ class Network:
         return True
 
     def _comes_again(self, call: Call) -> float:
-        if call.what == "reopen":  # mostly asked when the faults are over
+        if call.what == "reopen":  # mostly asked after the faults
             return OFTEN
         if not self.faults:
             return self._late if call.what == "insert" else 0.0
@@ -307,7 +307,7 @@ class Network:
             call.result = _insert_answers(len(call.rows), answers)
 
     def settled(self, call: Call) -> bool:
-        """All replies are there that will come."""
+        """All replies that will come are there."""
         return not any(message.answers is None and message in self.messages for message in call.messages)
 
 

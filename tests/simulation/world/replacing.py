@@ -32,7 +32,7 @@ def lose_replica(world: RaftWorld) -> None:
         return
     name = world.random.choice(world.replicas)
     if not all((name, other) in met(world) for other in world.replicas if other != name):
-        return  # it was never heard: a wiped disk under its name could not be told from the first
+        return  # it was never heard: a wiped disk under its name is indistinguishable from the first
     world.harmed.add(name)
     world.away.add(name)
     world.refuses.add(name)
@@ -51,7 +51,7 @@ def met(world: RaftWorld) -> set[tuple[str, str]]:
 
 
 def rot_replica(world: RaftWorld) -> None:
-    """A bit of a replica's file flips; it may refuse to go on. No second one while it is not replaced."""
+    """A bit of a replica's file flips; it may refuse to continue. No second one until it is replaced."""
     if world.counts["replaced"] >= REPLACED_MAX or world.harmed:
         return
     name = world.random.choice(world.replicas)
@@ -69,7 +69,7 @@ def rot_replica(world: RaftWorld) -> None:
 
 
 class ReplicaOperator(Process):
-    """Replaces what refuses to go on; begins again where it is killed."""
+    """Replaces replicas that refuse to continue; starts over where it is killed."""
 
     world: RaftWorld
 
@@ -112,7 +112,7 @@ class ReplicaOperator(Process):
             world.loop.later(world.random.uniform(0.0, 4.0), self._restart, name)
 
     async def _barrier(self, survivors: list[str]) -> bool:
-        """Every survivor has applied what was acknowledged; the states are of after that."""
+        """Every survivor has applied all acknowledged entries; the states are from after that."""
         world = self.world
         here = {each.name: each for each in replicas(world)}
         if any(name not in here for name in survivors) or len({tuple(here[n].numbers) for n in survivors}) != 1:
@@ -124,7 +124,7 @@ class ReplicaOperator(Process):
                 return False
             asked = proposed(leading.host.group(number), c.encode(c.Barrier(b"new")), timeout=2.0)
             try:
-                outcome = await asyncio.wait_for(asked, 3.0)  # who is asked may die
+                outcome = await asyncio.wait_for(asked, 3.0)  # the replica asked may die
             except TimeoutError:
                 return False
             if not isinstance(outcome, Applied):
@@ -157,7 +157,7 @@ class ReplicaOperator(Process):
 
 
 def unreplaced(world: RaftWorld) -> str:
-    """What refuses to go on has a successor, and all run in one epoch."""
+    """Replicas that refuse to continue have successors, and all run in one epoch."""
     if world.refuses:
         return f"{sorted(world.refuses)} are not replaced"
     old = [each.name for each in replicas(world) if each.epoch != world.epoch]

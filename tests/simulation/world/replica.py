@@ -1,5 +1,5 @@
-"""Registry replicas with their real Raft hosts and disks: pumped by the world's loop, heard over its network; and the
-world that has them, in which every entry and answer is kept (``history``)."""
+"""Registry replicas with their real Raft hosts and disks, pumped by the world's loop and connected by its network;
+and their world, in which every entry and answer is kept (``history``)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 DIRECTORY = Path("/data/raft")
 SOON_S = 0.0005
-"""What arrives within it is one round of a host."""
+"""Messages that arrive within this time are one round of a host."""
 
 
 def draw_options(random: Random) -> RaftOptions:
-    """Slower than by default, as a seed's time goes into heartbeats else; logs so short that snapshots happen."""
+    """Slower than by default, as heartbeats would otherwise take most of a seed's time; logs short enough that
+    snapshots happen."""
     return RaftOptions(
         election_min=1.0,
         election_max=2.0,
@@ -105,7 +106,7 @@ class WatchedOpener:
 
 
 class RaftReplica(Replica):
-    """As ``photon serve registry``."""
+    """Like ``photon serve registry``."""
 
     world: RaftWorld
     host: RaftHost | None = None
@@ -150,7 +151,7 @@ class RaftReplica(Replica):
         return kind(self.world.history, self.name, group, machine)
 
     def receive(self, hello: Hello, messages: Sequence[GroupMessage], sender: RaftReplica) -> None:
-        """In this process."""
+        """Receives within this process."""
         assert self.host is not None
         refusal = self.guarded(lambda: self.host.receive(hello, messages))  # type: ignore[union-attr]
         if refusal is not None and refusal.fatal and sender.alive and sender.host is not None:
@@ -219,11 +220,11 @@ class RaftWorld(World):
     history: History
     bucket_bits = BUCKET_BITS
     targets: list[int]
-    """How many shards operators want yet, one after the other."""
+    """Shard counts that operators still want, one after the other."""
     changes_begin_s, changes_looked_at_s = (2.0, 8.0), (0.5, 4.0)
     """When their operator begins, and how often it looks."""
     slots: Slots
-    """Of ``holders``, where there are any."""
+    """Slots of ``holders``, if there are any."""
 
     def _draw(self) -> None:
         super()._draw()
@@ -231,9 +232,9 @@ class RaftWorld(World):
         self.epoch = 1
         self.settings = Random(f"{self.seed} settings")
         self.harmed: set[str] = set()
-        """Replicas whose disk was damaged or lost, and that have no successor yet."""
+        """Replicas whose disk was damaged or lost, without a successor yet."""
         self.refuses: set[str] = set()
-        """Those of them that do not go on."""
+        """Harmed replicas that do not continue."""
         self.history = History(lambda: self.loop.now, self.bucket_bits)
         self.checks[:0] = [unexplained]
         self.counts |= dict.fromkeys(("replaced", "changes"), 0)
@@ -255,7 +256,7 @@ class RaftWorld(World):
             place.disks[name] = self._disk()
 
     def _begin(self) -> None:
-        """Replicas elect among themselves."""
+        """Replicas elect a leader among themselves."""
 
     def shard_machines(self) -> list[Any]:
         return list(shard_machines(self))
@@ -267,20 +268,20 @@ class RaftWorld(World):
 
 # -- the registry as a whole -----------------------------------------------------------------------------------------
 def replicas(world: RaftWorld) -> list[RaftReplica]:
-    """Those that run."""
+    """The running replicas."""
     found = (world.running(name) for name in world.replicas)
     return [each for each in found if isinstance(each, RaftReplica) and each.host is not None and not each.paused]
 
 
 def leader(world: RaftWorld, group: int) -> RaftReplica | None:
-    """The one of the newest term that is one."""
+    """The leader of the newest term that has one."""
     here = [(each.state(group), each) for each in replicas(world) if group in each.numbers]
     leading = [(state.term, each.name, each) for state, each in here if state.is_leader]
     return max(leading)[2] if leading else None
 
 
 def shard_machines(world: RaftWorld) -> list[ShardMachine]:
-    """The furthest of each shard."""
+    """The furthest machine of each shard."""
     found: dict[int, ShardMachine] = {}
     for replica in replicas(world):
         for number, machine in replica.machines.shards.items():
@@ -290,14 +291,14 @@ def shard_machines(world: RaftWorld) -> list[ShardMachine]:
 
 
 def propose(world: RaftWorld, group: int, command: c.ShardCommand | c.ConfigCommand) -> None:
-    """At whoever leads; nobody hears what becomes of it."""
+    """Proposes to the leader; nobody hears the outcome."""
     leading = leader(world, group)
     if leading is not None and leading.host is not None:
         leading.host.group(group).propose(c.encode(command), timeout=1.0, done=lambda outcome: None)
 
 
 def unexplained(world: RaftWorld) -> Iterator[str]:
-    """What the history finds."""
+    """The history's findings."""
     try:
         world.history.check()
     except Violation as violation:
@@ -305,7 +306,7 @@ def unexplained(world: RaftWorld) -> Iterator[str]:
 
 
 def unsettled(world: RaftWorld) -> str:
-    """All replicas have the same groups, one leader of each, and applied the same."""
+    """All replicas have the same groups, one leader each, and have applied the same entries."""
     here = replicas(world)
     if len(here) < len(world.replicas):
         return f"{len(here)} of {len(world.replicas)} replicas run"
@@ -319,7 +320,7 @@ def unsettled(world: RaftWorld) -> str:
 
 
 def differing(world: RaftWorld) -> list[str]:
-    """Groups whose replicas have come to other states."""
+    """Groups whose replicas have reached different states."""
     here = replicas(world)
     found = []
     for number in here[0].numbers:
@@ -337,7 +338,7 @@ def _content(replica: RaftReplica, number: int) -> Any:
 
 # -- faults of their disks, and between them -------------------------------------------------------------------------
 def cut_replicas(world: RaftWorld) -> None:
-    """One is cut off from the others, in one or both directions; who asks it reaches it."""
+    """One is cut off from the others, in one or both directions; clients still reach it."""
     lonely, *others = world.random.sample(world.replicas, len(world.replicas))
     here = world.region_of(lonely)
     cut = {(here, world.region_of(name)) for name in others}

@@ -1,4 +1,4 @@
-"""Operators who change the shards, one target after the other, and give some changes up in the middle."""
+"""Operators who change the shards, one target after the other, and abandon some changes in the middle."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 TARGETS = ((), (3,), (1,), (3, 2), (2, 4, 1), (4, 1))
 LEADS_S = (2.0, 8.0, 15.0)
-"""Events of up to S ahead may be entered already: those that are shorter are refused by the shards, mostly."""
+"""Events of up to S ahead may already be entered: shards mostly refuse shorter leads."""
 
 
 class Resharder:
-    """``targets``: how many shards there shall be, one after the other."""
+    """``targets``: the wanted numbers of shards, one after the other."""
 
     def __init__(
         self, client: RegistryClient, random: Random, targets: list[int], leads: tuple[float, ...], timeout: float
@@ -83,7 +83,7 @@ def _ended(status: Resharding) -> bool:
 
 
 class ReshardingOperator(Process):
-    """Begins where it was when it is killed."""
+    """Resumes where it was killed."""
 
     world: RaftWorld
 
@@ -98,14 +98,14 @@ class ReshardingOperator(Process):
 
 
 def changes(world: RaftWorld) -> Changes | None:
-    """As the furthest replica knows them."""
+    """Changes known to the furthest replica."""
     known = [each.machines.config.changes for each in replicas(world) if each.machines.config.changes.ranges]
     return max(known, key=lambda each: (each.decided, len(each.removed)), default=None)
 
 
 # -- faults and checks -----------------------------------------------------------------------------------------------
 def hasty_intent(world: RaftWorld) -> None:
-    """A change whose start was chosen by a clock that is wrong by seconds, and without a look at the shards."""
+    """A change whose start was chosen by a clock that is wrong by seconds, without looking at the shards."""
     known, random = changes(world), world.random
     if known is None or leader(world, CONFIG_GROUP) is None or not world.targets:
         return
@@ -116,7 +116,7 @@ def hasty_intent(world: RaftWorld) -> None:
 
 
 def changing(world: RaftWorld) -> str:
-    """No change is wanted or under way, every shard has heard of the last one."""
+    """No change is wanted or under way, and every shard has heard of the last one."""
     if world.targets and not world.apart:  # the leader's clock may be wrong: then it plans none
         return f"shards are to change to {world.targets}"
     known = changes(world)
@@ -132,7 +132,7 @@ def changing(world: RaftWorld) -> str:
 
 
 def misplaced(world: RaftWorld) -> list[str]:
-    """What a replica holds that does not agree with the config."""
+    """Contents of a replica that disagree with the config."""
 
     found = []
 
@@ -144,12 +144,12 @@ def misplaced(world: RaftWorld) -> list[str]:
     work = collect()
     with suppress(StopIteration):
         while True:
-            work.send(None)  # it lets others go on now and then
+            work.send(None)  # it yields to others now and then
     return found
 
 
 def unremoved(world: RaftWorld) -> str:
-    """A shard that no events go to any more, and that is empty but for what the boundary takes, is removed."""
+    """A shard that no events go to any more, and that is empty except for what the boundary removes, is removed."""
     known, now_ns = changes(world), EPOCH_NS + int(world.loop.now * NS_PER_S)
     if known is None or world.retention_ns is None or world.apart:
         return ""

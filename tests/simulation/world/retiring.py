@@ -1,8 +1,8 @@
-"""A joiner's disk that is gone for ever, and the operator who retires its slot (protocol rule 14).
+"""A joiner's disk that is permanently gone, and the operator who retires its slot (protocol rule 14).
 
-What ``photon slot retire`` does, by the production code: the intent in the config group, fences in all shards, the
-list of ids, then what still carries the slot's tokens is reopened by compare. It may be killed at any step and begins
-again.
+Does the same as ``photon slot retire``, by the production code: the intent in the config group, fences in all shards,
+the list of ids, then reopening by compare of all ids that still carry the slot's tokens. It may be killed at any step
+and starts over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import Place, World
 
 LOST_MAX = 3
-"""Disks that a schedule loses at most."""
+"""Maximum number of disks a schedule loses."""
 LOOK_S = 0.7
 TIMEOUT_S = 3.0
 OPERATOR = "-operator"
@@ -37,7 +37,7 @@ ALL = (1 << INCARNATION_BITS) - 1
 
 @dataclass
 class LostSlot:
-    """A slot whose directory nobody has any more; what readers saw of its output is still known to the world."""
+    """A slot whose directory is gone; the world still knows what readers saw of its output."""
 
     slot: str
     joiner: str
@@ -45,11 +45,11 @@ class LostSlot:
     disk: FaultyDisk
     retired: bool = False
     sealed: tuple[FaultyDisk, Path] | None = None
-    """The keeper's disk and directory, where readers go on in a copy."""
+    """The keeper's disk and directory, if readers continue in a copy."""
 
 
 def lose_slot(world: World) -> None:
-    """A joiner's disk burns. The joiner goes on in a new slot on a new disk."""
+    """A joiner's disk burns. The joiner continues in a new slot on a new disk."""
     if len(world.lost) >= LOST_MAX:
         return
     place = world.random.choice(world.datacentres)
@@ -70,14 +70,14 @@ def list_path(slot: str) -> Path:
 
 
 def listed_ids(world: World, slot: str) -> set[bytes]:
-    """Digests on the list of a slot that was retired."""
+    """Digests on the list of a retired slot."""
     disks = [disk for place in world.places.values() for name, disk in place.disks.items() if name.endswith(OPERATOR)]
     lists = [disk.read(list_path(slot)) for disk in disks if disk.exists(list_path(slot))]
     return {bytes.fromhex(json.loads(line)["digest"]) for each in lists for line in each.splitlines()[1:]}
 
 
 def sealed_files(lost: LostSlot) -> dict[str, bytes]:
-    """What readers of a lost slot are given of its copy."""
+    """Files of its copy given to readers of a lost slot."""
     assert lost.sealed is not None
     disk, directory = lost.sealed
     files = read_slot(disk, directory).files
@@ -106,7 +106,7 @@ class Operator(Process):
         return self.world.lost
 
     async def retire(self, registry: RoutedRegistry, lost: LostSlot) -> bool:
-        """Whether it is done; if not, it begins again."""
+        """True if it is done; if not, it begins again."""
         slot = lost.slot
         disk: Any = ProcessDisk(self.place.disks[self.name], self)
         retirement = Retirement(

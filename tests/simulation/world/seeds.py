@@ -1,10 +1,10 @@
-"""Which seeds a simulation runs: PHOTON_SIM_SEED one; PHOTON_SIM_SEEDS how many (50), from PHOTON_SIM_BASE on (0).
+"""The seeds that a simulation runs: PHOTON_SIM_SEED one; PHOTON_SIM_SEEDS how many (50), from PHOTON_SIM_BASE on (0).
 
 Slow simulations run a share of them, unless PHOTON_SIM_ALL is set (``make sim N=5000``).
 
-`make test-sim` runs the same seeds each time, so that a change is judged by what it changes; those of ``found.json``,
-which once found something in this file; and FRESH from PHOTON_SIM_FRESH on, a number made of the commit's tree: each
-change meets new ones, and whoever runs them again meets the same. Test ids, output and failures name them
+`make test-sim` runs the same seeds each time, so that a change is judged by its own effect; those of ``found.json``,
+which once found something in this file; and FRESH from PHOTON_SIM_FRESH on, a number derived from the commit's tree:
+each change meets new ones, and anyone who reruns them meets the same. Test ids, output and failures name them
 (``conftest``).
 """
 
@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 FOUND = Path(__file__).parents[1] / "found.json"
-"""File of a simulation, and which of its worlds if not the first -> seeds that found something there: ``make soak``
+"""File of a simulation, and which of its worlds if not the first -> seeds that found something there; ``make soak``
 adds to it."""
 FRESH = 3
 Method = TypeVar("Method", bound=Any)
 
 
 class Seeds(list[int]):
-    """``found``: those among them that found something once, at the end."""
+    """``found``: seeds among them that once found something, at the end."""
 
     found: Sequence[int] = ()
 
 
 def seeds(default: int = 50, *, base: int = 0, module: str | None = None, world: str = "") -> Seeds:
-    """Seeds to run, all different for each base. ``module``: the simulation's, if it is not the caller's.
-    ``world``: which of the file's, as the ids of its tests begin."""
+    """Seeds to run, all different for each base. ``module``: the simulation's, if not the caller's. ``world``: one of
+    the file's, as its test ids begin."""
     one = os.environ.get("PHOTON_SIM_SEED")
     if one is not None:
         return Seeds([int(one)])
@@ -55,22 +55,22 @@ def file_of(module: str) -> str:
 
 
 def share(all_seeds: Seeds, divisor: int, *, least: int = 1) -> list[int]:
-    """One of ``divisor``, and at least so many, evenly from the last on: fresh ones are among them. All that found
-    something once."""
+    """One of ``divisor``, and at least ``least``, evenly from the last on, so that fresh ones are among them.
+    Includes all that once found something."""
     n = len(all_seeds) - len(all_seeds.found)
     some = n if os.environ.get("PHOTON_SIM_ALL") else min(n, max(least, n // divisor))
     return [*all_seeds.found, *(all_seeds[n - 1 - at * n // some] for at in range(some))]
 
 
 def placeless(method: Method) -> Method:
-    """Of an adapter that raises: what it raised is written out with file and line, and files roll by their bytes, so
-    that a seed would be another schedule in each directory that the project lies in, and after each edit above."""
+    """For an adapter that raises: its exception is written out with file and line, and files roll by size, so that a
+    seed would be another schedule in each project directory, and after each edit above."""
     method.__code__ = method.__code__.replace(co_filename="adapter.py", co_firstlineno=1)
     return method
 
 
 def run_each(run_seed: Callable[[int], object], story: Callable[[int], Sequence[str]], default: int = 50) -> None:
-    """Runs a schedule of each seed, and says which these are; of one that is replayed only the story."""
+    """Runs a schedule of each seed, and names them; of a replayed one, only the story."""
     if "PHOTON_SIM_SEED" in os.environ:
         (one,) = seeds()
         print("\n".join(story(one)))

@@ -1,4 +1,4 @@
-"""Periods and time-outs of the simulated deployment: those of a real one, coarser, so that a seed is quick."""
+"""Periods and time-outs of the simulated deployment: real ones, but coarser, so that a seed is quick."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ UNCERTAINTY_S = 5.0
 UNCERTAINTY_NS = int(UNCERTAINTY_S * NS_PER_S)
 PATIENCE_S = 8.0
 MAX_DELAY_S = 2.0
-"""A line is in its log's copy at most so long after it was written (``primary.max_delay``)."""
+"""A line is in its log's copy within this time after it was written (``primary.max_delay``)."""
 PATIENCE = Patience(
     unmatched_after_ns=int(PATIENCE_S * NS_PER_S), slack_ns=UNCERTAINTY_NS + int(MAX_DELAY_S * NS_PER_S)
 )
 SETS = replace(PATIENCE, whole_sets=True)
 WAITED_S = PATIENCE_S + UNCERTAINTY_S + MAX_DELAY_S
-"""What comes within so long after the foreign event is waited for."""
+"""Primary events that come within this time after the foreign event are waited for."""
 
 STORE_TIMEOUT_S = 3.0
 JOIN_TIMEOUT_S = 5.0
@@ -30,19 +30,19 @@ VERIFIER_PERIOD_S = 1.5
 RECOVERY_LOOK_S = 2.0
 RECOVERY = RecoveryLimits(retry_s=2.0, ask_s=2.0, again_first_s=10.0, again_most_s=40.0)
 REOPENED_S = 1.0
-"""Dispatchers read the list of reopened ids so often."""
+"""Interval at which dispatchers read the list of reopened ids."""
 NO_PROGRESS = Progress(read_past_ns=NOTHING_READ_NS)
 
 GROWTH_S = 25.0
-"""The logs grow for so long."""
+"""Time for which the logs grow."""
 FAULTS_S = 35.0
-"""Things go wrong until then."""
+"""Time until which faults happen."""
 LEAPS_S = (3 * 3600, 26 * 3600, 90 * 3600)
-"""By so much whole datacentres' clocks are wrong, where they are a day apart."""
+"""Errors of whole datacentres' clocks, where they are a day apart."""
 RETENTION_S = 96 * 3600
-"""The registry remembers ids for so long there: longer than the oldest stamp of any copy is old."""
+"""Time for which the registry remembers ids there: more than the age of the oldest stamp of any copy."""
 REST_S = 120.0
-"""Within so long after the last fault every event has its verdict and every token is cleared."""
+"""Time after the last fault within which every event has its verdict and every token is cleared."""
 REST_OF_SETS_APART_S = REST_S + NOT_YET_BACKOFF.most
-"""Where clocks were wrong by hours as well. A set read by such a clock is tried once when the clock goes back,
-before the store's is heard, and then by back-off: only that try finds that it was not read in the future."""
+"""The same where clocks were also wrong by hours. A set read by such a clock is tried once when the clock goes back,
+before the store's clock is heard, and then by back-off: only that try finds that it was not read in the future."""

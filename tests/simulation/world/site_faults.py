@@ -1,4 +1,4 @@
-"""What goes wrong, and when. ``plan`` draws it all at the start; ``heal`` ends it."""
+"""The faults and their times. ``plan`` draws them all at the start; ``heal`` ends them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import Place, World
 
 Fault = Callable[[Any], None]
-"""Of a world, or of a further one's."""
+"""A fault of a world, or of a further one's."""
 
 
 def plan(world: World) -> None:
-    """Weather of the network, and a list of faults at moments of their own."""
+    """Network weather, and a list of faults, each at its own moment."""
     random = world.random
     if random.random() < 0.1 or world.quiet:
         return  # a quiet day
@@ -131,7 +131,7 @@ def kill_both(world: World) -> None:
 
 
 def down(world: World, place: Place, *, power: bool, choice: Sequence[float] = (0.5, 4.0, 15.0)) -> None:
-    """``choice``: for so many seconds."""
+    """``choice``: duration in seconds."""
     random = world.random
     world.say(f"{place.name}: {'power cut' if power else 'everything is killed'}")
     place.down = True
@@ -154,7 +154,7 @@ def _up(world: World, place: Place) -> None:
 
 
 def delete_state(world: World) -> None:
-    """Dispatcher and event store of a datacentre begin from the beginning."""
+    """Dispatcher and event store of a datacentre start from scratch."""
     place = world.random.choice(world.datacentres)
     world.say(f"{place.name}: the state of dispatcher and event store is deleted")
     for name in (f"{place.name}-dispatcher", f"{place.name}-store"):
@@ -181,7 +181,8 @@ def ask_replay(world: World) -> None:
 
 
 def wrong_clock(world: World) -> None:
-    """By more than S, of one machine at a time: an event store or a dispatcher, while it runs or as it starts."""
+    """Sets a clock wrong by more than S, on one machine at a time: an event store or a dispatcher, running or as it
+    starts."""
     for place in world.places.values():
         place.wrong.clear()
     process = _some(world, ("store", "dispatcher"))
@@ -253,4 +254,4 @@ KINDS: tuple[tuple[Fault, int], ...] = (
     (delete_state, 2),
     (ask_replay, 2),
 )
-"""With their weights."""
+"""Faults with their weights."""

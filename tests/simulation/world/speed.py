@@ -1,4 +1,4 @@
-"""What simulations cost: printed at the end of a test run (``conftest``)."""
+"""The cost of simulations, printed at the end of a test run (``conftest``)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Speed:
-    """What a simulation costs: events are the steps of its loop."""
+    """Cost of a simulation: events are the steps of its loop."""
 
     events: int = 0
     simulated_s: float = 0.0
     cpu_s: float = 0.0
     total: ClassVar[Speed]
-    """Of all schedules of this process."""
+    """Sum of all schedules of this process."""
 
     def __add__(self, other: Speed) -> Speed:
         return Speed(self.events + other.events, self.simulated_s + other.simulated_s, self.cpu_s + other.cpu_s)

@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 _EMPTY: list[bytes] = []
 
 Line = tuple[str, int]
-"""Of a foreign log: its name, the offset."""
+"""A line of a foreign log: the log's name and the offset."""
 Lines = Mapping[Line, int]
-"""-> event time."""
+"""Lines -> event times."""
 
 
 class Image(NamedTuple):
-    """After a commit. ``lines``: all without a verdict; None: it has no claim of that moment, or one that counts
-    more, as logs are read again."""
+    """State after a commit. ``lines``: all without a verdict; ``None`` means that it has no claim for that moment, or
+    one that counts more, as logs are read again."""
 
     data: bytes
     lines: Lines | None = None
 
 
 class Images:
-    """What stands on a dispatcher's disk. ``history`` begins with what is durable and ends with what is there."""
+    """A dispatcher's disk. ``history`` begins with the durable image and ends with the current one."""
 
     def __init__(self) -> None:
         self.history = [Image(_empty())]
         self.wipes = 0
-        """So often all was deleted."""
+        """Number of times everything was deleted."""
 
     def committed(self, image: Image, *, synced: bool) -> None:
         if synced:
@@ -57,7 +57,7 @@ class Images:
         self.history.append(image)
 
     def lose(self, kept: int) -> None:
-        """A power cut: so many transactions since the durable one are left."""
+        """A power cut: ``kept`` transactions since the durable one are left."""
         del self.history[kept + 1 :]
         del self.history[:-1]
 
@@ -67,14 +67,14 @@ class Images:
 
 
 class Undecided:
-    """The truth: which lines one life of a dispatcher has read and given no verdict, by what goes into its core and
-    what comes out."""
+    """The truth: lines that one life of a dispatcher has read without giving a verdict, derived from its core's input
+    and output."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.read: dict[Line, int] = {}
         stored = db.execute("SELECT path, offset, event_time_ns FROM retries JOIN files ON files.id = file")
         self.rows = {(path, offset): time_ns for path, offset, time_ns in stored}
-        """Of the retry store."""
+        """Rows of the retry store."""
 
     @property
     def lines(self) -> Lines:
@@ -131,7 +131,7 @@ _ADD, _LEAVES, _COUNT, _REREAD = Core.add, Core._leaves, Core._count, Core.rerea
 
 
 class SimulatedState(State):
-    """Checks at each commit that the ledger balances, and that what is said to have no verdict is the truth."""
+    """Checks at each commit that the ledger balances, and that the claim about lines without a verdict is true."""
 
     def __init__(self, process: DispatcherProcess) -> None:
         self._process = process
@@ -156,7 +156,7 @@ class SimulatedState(State):
         self._may_end("after a commit")
 
     def _check_claim(self) -> None:
-        """What is said to have no verdict is what was read and has none, before any time; more only until logs are
+        """Claimed lines without a verdict are those read and undecided, before any time; more only until logs are
         read after a start."""
         process, found = self._process, undecided(self._db)
         engine: Any = process.engine
@@ -189,7 +189,7 @@ class SimulatedState(State):
 
 
 def reopened_before(db: sqlite3.Connection, time_ns: int) -> int:
-    """Reopened ids, which are said to have no verdict too."""
+    """Reopened ids, which are also claimed to have no verdict."""
     sql = "SELECT count(*) FROM reopened WHERE event_time_ns < ? AND NOT missing"
     return int(db.execute(sql, (time_ns,)).fetchone()[0])
 
@@ -204,7 +204,7 @@ def _empty() -> bytes:
 
 
 def open_image(path: Path) -> sqlite3.Connection:
-    """In place of ``database.open_database``: the newest image of the process that asks."""
+    """Replaces ``database.open_database``: returns the newest image of the calling process."""
     owner = OWNER.get()
     image: Image = owner.place.images.history[-1]  # type: ignore[union-attr]
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -213,7 +213,7 @@ def open_image(path: Path) -> sqlite3.Connection:
 
 
 def no_lock(path: Path) -> int:
-    """In place of ``database.lock_state``: a descriptor that ``State.close`` may close."""
+    """Replaces ``database.lock_state``: returns a descriptor that ``State.close`` may close."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -1,8 +1,8 @@
-"""A model of the event store, honest towards its contract; the real one (``eventstore/``) has its own tests.
+"""A model of the event store, honest about its contract; the real one (``eventstore/``) has its own tests.
 
-It reads the datacentre's primary logs in order, some lines at a time. What it has mapped outlives the process, the
-moment up to which everything has been read does not. A miss is ABSENT only when a pass that began at or after the
-asked time found nothing more.
+It reads the datacentre's primary logs in order, some lines at a time. Its map outlives the process; the moment up to
+which everything has been read does not. A miss is ABSENT only when a pass that began at or after the asked time found
+nothing more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StoreModel:
         self._news = asyncio.Event()
 
     async def read(self) -> None:
-        """Reads for ever."""
+        """Reads forever."""
         random, place, logs = self._process.random, self._place, self._world.truth.primary
         while True:
             began, began_at = self._process.clock.now_ns(), self._process.clock.monotonic()
@@ -114,7 +114,7 @@ class StoreModel:
         return EventLookUps.of(answers, records)
 
     def _sets(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """As ``whole_sets``."""
+        """Like ``whole_sets``."""
         world, logs = self._world, self._world.truth.primary
         answers: list[LookUpCode] = []
         records: list[PrimaryRecord] = []

@@ -1,7 +1,7 @@
-"""What happens in the world outside: two copies of logs that grow, and what each event must come to.
+"""The world outside: two copies of logs that grow, and the verdict each event must get.
 
-Lines of a log are the same in the same order in every datacentre, but for times that a copy may stamp anew
-(``Truth.stamps``); each copy gets them at moments of its own.
+Lines of a log are the same in the same order in every datacentre, except for times that a copy may stamp again
+(``Truth.stamps``); each copy gets them at its own moments.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class PairAdapter(Adapter):
 
 
 class KindsAdapter(PairAdapter):
-    """The same with a configured key of two parts, ``q|12``, and with primary events that say their time:
-    ``key what@time``."""
+    """The same with a configured key of two parts, ``q|12``, and with primary events that carry their time: ``key
+    what@time``."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
@@ -82,7 +82,7 @@ class KindsAdapter(PairAdapter):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a log. ``written``: seconds of the world, ``offset``: of its first byte."""
+    """One line of a log. ``written``: seconds of the world, ``offset``: that of its first byte."""
 
     record: bytes
     offset: int
@@ -91,7 +91,7 @@ class Line:
 
 @dataclass
 class GrowingLog:
-    """A log in all its copies. ``arrivals``: datacentre -> when each line is there, never falling."""
+    """A log in all its copies. ``arrivals``: datacentre -> when each line is there, never decreasing."""
 
     name: str
     lines: list[Line]
@@ -119,7 +119,7 @@ class Fate(enum.Enum):
     REJECTED = (Kind.REJECTED,)
     UNMATCHED = (Kind.UNMATCHED,)
     RACED = (Kind.JOINED, Kind.UNMATCHED)
-    """Its primary event comes when patience ends: either will do, if it is one."""
+    """Its primary event comes when patience ends: either verdict will do, if there is one."""
     UNPAIRED = (Kind.UNMATCHED, Kind.UNMATCHED)
     """Its primary event is there in time and out of bounds."""
 
@@ -137,7 +137,7 @@ class Event:
 
 
 def time_in(record: bytes) -> int:
-    """What a foreign line says of its event's time, ns."""
+    """Event time in a foreign line, ns."""
     return int(record.split(b" ")[1])
 
 
@@ -149,19 +149,19 @@ class Truth:
     foreign: list[GrowingLog]
     primary: list[GrowingLog]
     malformed: set[tuple[str, int]]
-    """(log, offset) of foreign lines that nobody can read."""
+    """(log, offset) of unreadable foreign lines."""
     stamps: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(foreign log, datacentre) -> seconds that what copies it there adds to its event times."""
+    """(foreign log, datacentre) -> seconds that the copying process there adds to event times."""
 
     def in_copy(self, log: str, datacentre: str, record: bytes) -> bytes:
-        """A line of a foreign log as it stands there."""
+        """A line of a foreign log as it appears there."""
         fields = record.split(b" ")
         if not (ahead_s := self.stamps.get((log, datacentre))) or len(fields) != 4:
             return record
         return b"%b %d %b %b" % (fields[0], int(fields[1]) + ahead_s * 1_000_000_000, *fields[2:])
 
     def first_primary(self, key: bytes) -> tuple[int, int] | None:
-        """(log, line) of the record that wins: the first in (log, offset) order."""
+        """(log, line) of the winning record: the first in (log, offset) order."""
         return self._first.get(key)
 
     def primaries(self, key: bytes) -> list[tuple[int, int]]:
@@ -177,12 +177,12 @@ class Truth:
 
     @property
     def last_arrival(self) -> float:
-        """When all copies are whole."""
+        """Time at which all copies are complete."""
         return max(times[-1] for log in self.foreign + self.primary for times in log.arrivals.values() if times)
 
 
 RETIMED_S = (0, 1, 0, HOUR_S, 0, 26 * HOUR_S)
-"""By so much the time of an id's further lines is another one: sent again, stamped on arrival, a clock set wrong."""
+"""Time differences of an id's further lines: sent again, stamped on arrival, a clock set wrong."""
 Fates = Sequence[tuple[Fate, int]]
 _FATES: Fates = (
     (Fate.JOINED, 60),
@@ -194,7 +194,7 @@ _FATES: Fates = (
 RACES: Fates = ((Fate.RACED, 80), (Fate.UNMATCHED, 20))
 """Where almost every primary event comes about when patience ends."""
 FAR_NS = 500 * HOUR_S * 1_000_000_000
-"""How far out of bounds primary events are: more than an id's lines and copies' clocks differ."""
+"""Distance of primary events out of bounds: more than the differences of an id's lines and of copies' clocks."""
 _WHAT = {Fate.FILTERED: b"filtered", Fate.REJECTED: b"rejected"}
 
 
@@ -209,8 +209,8 @@ def make_truth(
     fates: Fates = _FATES,
     timed: bool = False,
 ) -> Truth:
-    """``patience``: seconds that a primary event is waited for at least; ``future``: events are that far ahead.
-    ``timed``: keys have two parts, and primary events say their time (``KindsAdapter``)."""
+    """``patience``: seconds that a primary event is waited for at least; ``future``: how far ahead events are.
+    ``timed``: keys have two parts, and primary events carry their time (``KindsAdapter``)."""
     key_form, end = (b"q|%d", b"@%d") if timed else (b"q%d", b"")
     foreign: list[list[tuple[float, bytes]]] = [[], []]
     primary: list[list[tuple[float, bytes]]] = [[] for _ in range(random.choice((1, 2)))]

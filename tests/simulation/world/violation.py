@@ -1,4 +1,4 @@
-"""What simulations find, and the schedule that shows it."""
+"""The simulations' findings, and the schedule that shows them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Violation(AssertionError):
 
 
 class ViolationInCallback(BaseException):
-    """A Violation on its way out through code under test that logs what a callback raises and goes on."""
+    """A Violation on its way out through code under test that logs a callback's exception and continues."""
 
 
 @contextmanager
 def of_seed(seed: int, story: Sequence[str] | None = None) -> Iterator[None]:
-    """A Violation says how it is replayed and, where this was kept, what happened until then."""
+    """A Violation with the replay command and, if it was kept, the story until then."""
     try:
         yield
     except Violation as violation:

@@ -1,10 +1,10 @@
-"""Watermarks of each datacentre, sampled while the world goes on, and what must hold of them in the end.
+"""Watermarks of each datacentre, sampled while the world runs, and their invariants at the end.
 
-No record whose line kept the promise stands behind the cursor of a pair with a newer time; what broke it is counted.
-``waiting`` is the truth: when it is said it is the number of lines before the percentile that were read and have no
-verdict, and one for each slot that has not shown such a record (``Sampler._check``); and each record that then comes
-after all, of a line that had been read, is of one of these lines, or of such a slot (``_waited``).
-``Sampler`` is asked for each step apart, so that the world goes on between them, as it does between real processes.
+No record whose line kept the promise is behind the cursor of a pair with a newer time; lines that broke it are
+counted. ``waiting`` is the truth: when it is said, it is the number of lines before the percentile that were read and
+have no verdict, plus one for each slot that has not published such a record (``Sampler._check``); and each record
+that still comes later, of a line that had been read, belongs to one of these lines or slots (``_waited``).
+``Sampler`` takes each step separately, so that the world runs between them, as it does between real processes.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ WITHIN_NS = int((WRITTEN_WITHIN_S + settings.UNCERTAINTY_S) * NS_PER_S)
 
 
 class Told(NamedTuple):
-    """What a pair was made of."""
+    """The inputs of a pair."""
 
     read_ns: int
-    """All lines that were there by then had been read, some time before."""
+    """All lines present by then had been read, some time before."""
     lines: Lines | None
-    """Those without a verdict; None: the claim was of another moment, or counted more, or does not reach to the
-    percentile, as the dispatcher lost its state: then what was said to wait before may wait still."""
+    """Lines without a verdict; ``None`` means that the claim was of another moment, counted more, or does not reach
+    the percentile, as the dispatcher lost its state: then lines said to wait before may still wait."""
     showing: frozenset[str]
-    """Slots that had something before the percentile to show, or were not heard."""
+    """Slots that had something before the percentile to publish, or were not heard."""
 
 
 @dataclass
 class Sampler:
-    """One pipeline's: each step of a sample, in the order in which they are made."""
+    """One pipeline's sampler: each step of a sample, in execution order."""
 
     world: World
     place: Place
     watermarks: Watermarks = field(default_factory=lambda: Watermarks(WITHIN_NS))
     pairs: list[Pair] = field(default_factory=list)
     keep: Callable[[Pair], bool] = lambda pair: True
-    """Journals it. False: that failed, and it was never said."""
+    """Journals the pair. ``False`` means that this failed, and the pair was never said."""
     told: list[Told] = field(default_factory=list)
-    """Of each pair."""
+    """Inputs of each pair."""
 
     steps = ("dispatcher", "slots", "published")
 
@@ -129,7 +129,7 @@ class Sampler:
         return Told(read_ns, None, frozenset(showing))
 
     def _check(self, lines: Lines, pair: Pair, told: Told, before: int) -> None:
-        """What is said to wait is the truth."""
+        """The number said to wait is true."""
         time_ns = pair.percentile_ns or 0
         truth = sum(each < time_ns for each in lines.values()) + self.reopened(time_ns) + len(told.showing)
         if told.lines is None:
@@ -147,7 +147,7 @@ class WorldWatermarks:
         self.moved = 0
         """Seconds that the exact watermarks moved, of all datacentres."""
         self.came = 0
-        """So often a record came that was known to wait."""
+        """Number of records that came and were known to wait."""
 
     def begin(self) -> None:
         if not self._world.apart:  # a clock that is wrong by days promises nothing
@@ -159,7 +159,7 @@ class WorldWatermarks:
 
     def _begin(self, sampler: Sampler) -> None:
         if any("dispatcher" in name for name in sampler.place.misled):
-            return  # nor does one that is wrong by more than S: it is sampled no more
+            return  # nor does one that is wrong by more than S: it is no longer sampled
         sampler.begin()
         self._step(sampler, 0)
 
@@ -177,7 +177,7 @@ class WorldWatermarks:
 
     # -- in the end --------------------------------------------------------------------------------------------------
     def findings(self, generations: dict[bytes, int]) -> list[str]:
-        """``generations``: of the ids; those that were reopened come late, if they do."""
+        """``generations``: those of the ids; reopened ones come late, if at all."""
         found: list[str] = []
         for sampler in self.samplers:
             exact = [pair.exact_ns for pair in sampler.pairs if pair.exact_ns is not None]
@@ -212,7 +212,7 @@ class WorldWatermarks:
                 yield f"{late[file]} records of {file} are late, {counted} counted"
 
     def _waited(self, sampler: Sampler, generations: dict[bytes, int]) -> Iterator[str]:
-        """What came behind a pair and had been read is what was said to wait; where nothing was, nothing came."""
+        """Records that came behind a pair and had been read are those said to wait; if none were, none came."""
         for file, number, log, offset, record in records_of(sampler.place):
             if generations.get(record["event_id"].encode()):
                 continue
@@ -233,18 +233,18 @@ class WorldWatermarks:
                     break
 
     def _kept(self, place: Place, record: dict[str, Any]) -> bool:
-        """Whether its line was in the log's copy in time."""
+        """True if its line was in the log's copy in time."""
         return self._there_ns(place, record) - record["event_time_ns"] <= int(WRITTEN_WITHIN_S * NS_PER_S)
 
     def _there_ns(self, place: Place, record: dict[str, Any]) -> int:
-        """When its line was in the log's copy, by a clock that is right."""
+        """Time at which its line was in the log's copy, by a correct clock."""
         source = record["source"]
         (log,) = [each for each in self._world.truth.foreign if each.name == source["file"]]
         return EPOCH_NS + int(log.arrivals[place.name][log.index_of[source["offset"]]] * 1e9)
 
 
 def records_of(place: Place) -> Iterator[tuple[str, int, OutputLog, int, dict[str, Any]]]:
-    """File, its number, its log, offset in it, the record."""
+    """File, its number, its log, offset in it, and the record."""
     for joiner in place.joiners:
         disk = place.disks[joiner]
         for directory in DIRECTORY_OF.values():

@@ -1,9 +1,9 @@
-"""Two datacentres and a registry over three regions in one thread: a seeded schedule of faults, and what must hold.
+"""Two datacentres and a registry over three regions in one thread: a seeded schedule of faults, and the invariants.
 
 Production code: dispatcher engine, state, exports; joiner engine, slot, verifier; the registry's client, routing,
 servicer, batching, state machines; the wire formats and servicers of joiner and event store. Simulated: time,
-threads, network, disks, clocks. Modelled, because they have simulations or tests of their own: Raft (``registry``),
-the event store (``store``), the log follower (``follower``).
+threads, network, disks, clocks. Modelled, because they have their own simulations or tests: Raft (``registry``), the
+event store (``store``), the log follower (``follower``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from tests.simulation.world.watermarks import Sampler, WorldWatermarks
 DATACENTRES = ("east", "west")
 REGIONS = (*DATACENTRES, "north")
 LOOK_S = 1.0
-"""After the last fault the world is asked so often whether it is at rest."""
+"""Interval at which the world is checked for rest after the last fault."""
 
 Patch = tuple[object, str, Any]
 _PATCHES: tuple[Patch, ...] = (
@@ -81,7 +81,7 @@ _PATCHES: tuple[Patch, ...] = (
 
 @dataclass(frozen=True)
 class Variant:
-    """The parts that an ablation replaces. ``patches``: (module or class, name, value) for the time of the run."""
+    """The parts that an ablation replaces. ``patches``: (module or class, name, value) during the run."""
 
     dispatcher: type[DispatcherEngine] = DispatcherEngine
     verifier: type[Verifier] = Verifier
@@ -91,36 +91,36 @@ class Variant:
     """Events are joined with all primary events of their keys."""
     patches: tuple[Patch, ...] = ()
     faults: Sequence[tuple[site_faults.Fault, int]] = ()
-    """What goes wrong, with weights, in place of all that may: what an ablation breaks shows soon then."""
+    """Faults with weights, in place of all others: a broken rule then shows soon."""
 
 
 @dataclass
 class Place:
-    """A region; a datacentre when it has joiners."""
+    """A region; a datacentre if it has joiners."""
 
     name: str
     region: str
     skew: float = 0.0
     leaps: tuple[float, ...] = (0.0,)
-    """What its clocks may be wrong by beyond any bound."""
+    """Possible errors of its clocks beyond any bound."""
     wrong: dict[str, float] = field(default_factory=dict)
-    """Seconds by which the clock of one process is wrong beside."""
+    """Extra error in seconds of the clock of one process."""
     misled: set[str] = field(default_factory=set)
-    """Processes whose clock was ever wrong by more than S: what they said of times then stays said."""
+    """Processes whose clock was ever wrong by more than S: times they gave then stay given."""
     rates: dict[str, float] = field(default_factory=dict)
-    """Of the monotonic clocks of processes that drift."""
+    """Rates of the monotonic clocks of processes that drift."""
     down: bool = False
     joiners: list[str] = field(default_factory=list)
     slots: dict[str, str] = field(default_factory=dict)
-    """Joiner -> its slot, where that has not the joiner's name."""
+    """Joiner -> its slot, if that does not have the joiner's name."""
     names: list[str] = field(default_factory=list)
-    """Of all its processes."""
+    """Names of all its processes."""
     disks: dict[str, FaultyDisk] = field(default_factory=dict)
     images: state.Images = field(default_factory=state.Images)
     seen_on_list: set[tuple[bytes, int]] = field(default_factory=set)
-    """Of an ablation: reopened ids that its dispatcher has seen, whatever becomes of it."""
+    """For an ablation: reopened ids that its dispatcher has seen, whether or not they were decided."""
     mapped: list[int] = field(default_factory=list)
-    """Lines of each primary log that the event store has in its map."""
+    """Number of lines of each primary log in the event store's map."""
 
 
 class World:
@@ -129,14 +129,14 @@ class World:
     sampler: type[Sampler] = Sampler
     patches: tuple[Patch, ...] = ()
     expected_alarms: tuple[str, ...] = ()
-    """Errors that tell of what really happened."""
+    """Errors that report real faults."""
     faults_s = settings.FAULTS_S
-    """Things go wrong until then."""
+    """Time until which faults happen."""
     backfill: Backfill | None = None
     history: History | None = None
-    """What was asked of the registry, where it is kept."""
+    """Requests to the registry, if they are kept."""
     common_faults = site_faults.KINDS
-    """What goes wrong in any of these worlds, with weights."""
+    """Faults in any of these worlds, with weights."""
 
     def __init__(
         self, seed: int, variant: Variant | None = None, *, story: bool = False, races: bool = False
@@ -148,10 +148,10 @@ class World:
         self.apart = not races and seed % 5 == 4
         """Whole regions' clocks are wrong by a day or more, and leap; replicas compare theirs, and memory ends."""
         self.leapt_ahead: list[float] = []
-        """When clocks of a datacentre were set ahead."""
+        """Times at which clocks of a datacentre were set ahead."""
         self.rest_most_s = settings.REST_OF_SETS_APART_S if self.apart and self.variant.sets else settings.REST_S
         self.tells = seed % 2 == 1
-        """True if event stores tell what arrives. Their news may be lost."""
+        """True if event stores announce arrivals. Their news may be lost."""
         self.random = random = Random(seed)
         self.seed = seed
         self.story: list[str] | None = [] if story else None
@@ -173,23 +173,23 @@ class World:
         self.lost: list[LostSlot] = []
         self.lose_slot: site_faults.Fault = lose_slot
         self.faults_here: list[tuple[site_faults.Fault, int]] = []
-        """What goes wrong here beyond ``common_faults``: (fault, weight)."""
+        """Faults here in addition to ``common_faults``: (fault, weight)."""
         self.unrests: list[Callable[[Any], str]] = [check.unrest]
-        """Each says what is not done yet; empty at rest."""
+        """Each returns the unfinished work; empty at rest."""
         self.checks: list[Callable[[Any], Iterable[str]]] = [check.findings]
-        """Each finds broken promises at rest; the first is the one to tell."""
+        """Each finds broken promises at rest; the first is the one to report."""
         self.moved: dict[str, str] = {}
-        """Name that an address had -> of the process that is there now."""
+        """Name that an address had -> name of the process there now."""
         self.away: set[str] = set()
         """Processes that were taken out of the deployment."""
         self.crash_in: tuple[str, ...] = ("joiner", "dispatcher")
-        """Kinds whose disks go wrong."""
+        """Process kinds whose disks fail."""
         self.speed = Speed()
         self.owners: tuple[list[tuple[Any, int]], dict[bytes, check.Owner | None]] | None = None
-        """As ``check.owners`` found them last: (leaders' machines, entries applied), its answer."""
+        """Last result of ``check.owners``: (leaders' machines, entries applied), its answer."""
         self.counts = dict.fromkeys(("ended", "cuts", "pauses"), 0)
         self.answers_take_s = 0.0
-        """Those of event stores to look-ups are on their way for so long at most; 0: only as long as any."""
+        """Maximum delay of event stores' answers to look-ups; 0: no longer than any other."""
         self._draw()
         self._place()
         self.watermarks = WorldWatermarks(self, self.variant.sampler or self.sampler)
@@ -198,7 +198,7 @@ class World:
         """A joiner starts."""
 
     def _draw(self) -> None:
-        """What kind of seed this is."""
+        """Draws the kind of seed."""
         random = self.random
         self.shards = random.choice((1, 2, 3))
         self.unavailable = random.choice((0.0, 0.0, 0.1))
@@ -225,10 +225,10 @@ class World:
             spill_bytes=random.choice((1500, 1 << 19)),
             parse_records=random.choice((1, 1000)),
         )
-        if self.quiet:  # with room for a few events only, reading waits: patience would begin long after a line came
+        if self.quiet:  # with room for only a few events, reading waits: patience would begin long after a line came
             self.dispatcher_limits = replace(self.dispatcher_limits, left_events=1000, window_bytes=1 << 20)
         self.shared = random.random() < 0.85
-        """Dispatchers leave events to their home; else each joins what it reads."""
+        """Dispatchers leave events to their home; otherwise each joins what it reads."""
         self.head_start_s = random.choice((None, None, 0.0, 0.4))
         self.identical_copies = random.random() < 0.5
         self.dispatcher_options = Options(
@@ -258,7 +258,7 @@ class World:
         )
 
     def _place(self) -> None:
-        """Which processes there are, and where."""
+        """Places the processes."""
         random = self.random
         self.places = {region: Place(region, region) for region in REGIONS}
         self.kinds: dict[str, tuple[type[Process], Place]] = {}
@@ -277,7 +277,7 @@ class World:
             self.unrests.append(clocks.objecting)
 
     def _place_more(self) -> None:
-        """What stands in the regions beside a replica each."""
+        """Services in the regions in addition to a replica each."""
         for name in DATACENTRES:
             place = self.places[name]
             place.mapped = [0] * len(self.truth.primary)
@@ -290,8 +290,8 @@ class World:
             self._add("north-operator", Operator, self.places["north"])
 
     def _part_clocks(self) -> None:
-        """One region's clocks may be ahead and another one's behind: the median of all is right. What copies the logs
-        there may stamp events by them."""
+        """One region's clocks may be ahead and another's behind: the median of all is right. Copying processes there
+        may stamp events with them."""
         random = self.random
         ahead, behind, _ = random.sample(REGIONS, 3)
         for region, way in random.choice((((ahead, 1),), ((behind, -1),), ((ahead, 1), (behind, -1)))):
@@ -306,7 +306,7 @@ class World:
             self.dispatcher_options = replace(self.dispatcher_options, identical_copies=False)
 
     def set_clocks(self, place: Place, skew: float) -> None:
-        """Of a region."""
+        """Sets the clocks of a region."""
         if skew > place.skew + settings.UNCERTAINTY_S and place.joiners:
             self.leapt_ahead.append(self.loop.now)
         place.skew = skew
@@ -327,7 +327,7 @@ class World:
 
     @property
     def retention_ns(self) -> int | None:
-        """For so long the registry remembers; None: for ever."""
+        """Time for which the registry remembers; ``None`` means forever."""
         return settings.RETENTION_S * NS_PER_S if self.apart else None
 
     @property
@@ -362,7 +362,7 @@ class World:
         self.loop.spawn(process, main(process))
 
     def ended(self, process: Process, why: str) -> None:
-        """A process is no more; the supervisor starts another one after a while."""
+        """A process is gone; the supervisor starts another one after a while."""
         if not process.alive:
             return
         process.alive = False
@@ -390,7 +390,7 @@ class World:
             self.violated(f"{type(error).__name__}: {error}", error)
 
     def logged(self, _: object, level: str, event: dict[str, Any]) -> str:
-        """structlog's processor: production code's words go into the story, errors are alarms."""
+        """structlog's processor: production log lines go into the story, errors are alarms."""
         if level in ("error", "critical", "exception"):
             text = " ".join(f"{name}={value!r}" for name, value in event.items() if name != "exc_info")
             if event.get("event") not in self.expected_alarms:
@@ -431,7 +431,7 @@ class World:
         self.loop.later(0.6, self._pulse)
 
     def shard_machines(self) -> list[Any]:
-        """Those of the replicas that lead."""
+        """The leading replicas' machines."""
         leaders = [(group, group.leader) for number, group in self.groups.items() if number]
         return [group.members[leader].machine for group, leader in leaders if leader is not None]
 
@@ -498,7 +498,7 @@ def run_seed(
     races: bool = False,
     kind: type[W] = World,  # type: ignore[assignment]
 ) -> W:
-    """Runs one schedule; raises Violation, with the seed in it, and with the story where it was asked for."""
+    """Runs one schedule; raises Violation, with the seed in it, and with the story if requested."""
     world = kind(seed, variant, story=story, races=races)
     with of_seed(seed, world.story):
         world.run()
