@@ -1,4 +1,4 @@
-"""Three streams and three joins, each upon the one before, as real processes; and what should come out of them.
+"""Three streams and three joins, each on top of the one before, as real processes, and their expected output.
 
 ``clicks`` attaches to a click its query; ``purchases`` to a purchase the joined click, which is its primary;
 ``receipts`` to a joined purchase, which is its foreign event, the shop.
@@ -64,8 +64,8 @@ class ChainSite:
         purchases: str = "",
         apart: bool = False,
     ) -> None:
-        """``purchases``: more of that join's table; ``apart``: each datacentre is a machine with directories of its
-        own, where copies of the other's output are kept."""
+        """``purchases``: more of that join's table; ``apart``: each datacentre is a machine with its own directories,
+        where copies of the other's output are kept."""
         self.base, self.datacentres, self.stages = base, tuple(datacentres), tuple(stages)
         self.homes = {name: base / f"machine-{name}" if apart else base for name in datacentres}
         copies = "copies = 2" if apart else ""
@@ -80,7 +80,7 @@ class ChainSite:
         self.file = self.homes[datacentres[0]] / "photon.toml"
         self.deployment = self._deployment(self.file.parent)
         self.pairs: dict[str, str] = {}
-        """Click -> its query, where there is one."""
+        """Click -> its query, if there is one."""
         self.bought: dict[str, str] = {}
         """Purchase -> its click."""
 
@@ -90,7 +90,7 @@ class ChainSite:
         return Deployment(file, load(file, environment={}), home / "run")
 
     def services_apart(self) -> list[Service]:
-        """Each on the machine of its datacentre; the registry's replicas on the first one."""
+        """Each service on the machine of its datacentre; the registry's replicas on the first one."""
         first, found = self.datacentres[0], []
         for dc, home in self.homes.items():
             own = {self.pipeline(dc, stage) for stage in self.stages} | ({""} if dc == first else set())
@@ -124,7 +124,7 @@ class ChainSite:
 
     # -- the streams -------------------------------------------------------------------------------------------------
     async def feed(self, draw: random.Random, events: int, seconds: float, *, ago_s: float = 0.0) -> None:
-        """All streams to all datacentres, with event times so long ago. A tenth of the clicks have no query; a
+        """Writes all streams to all datacentres, with event times in the past. A tenth of the clicks have no query; a
         purchase may come before its click, and a click before its query."""
         now_us = time.time_ns() // 1000 - int(ago_s * 1e6)
         lines: list[tuple[float, str, dict[str, Any]]] = []
@@ -156,7 +156,7 @@ class ChainSite:
 
     # -- what comes out ----------------------------------------------------------------------------------------------
     def records(self, stage: str, kind: str = "joined") -> list[dict[str, Any]]:
-        """Of all datacentres, by whole lines."""
+        """Whole lines of all datacentres."""
         directories = [self.homes[dc] / dc / f"{stage}.output" / kind for dc in self.datacentres]
         return [record for directory in directories for record in output_records(directory)]
 
@@ -164,7 +164,7 @@ class ChainSite:
         return [record["event_id"] for record in self.records(stage, kind)]
 
     def expected(self) -> dict[str, set[tuple[str, ...]]]:
-        """Of each stage the ids of all that is in a record."""
+        """Ids in any record, per stage."""
         triples = {(p, c, self.pairs[c]) for p, c in self.bought.items() if c in self.pairs}
         return {
             "clicks": set(self.pairs.items()),
@@ -176,23 +176,23 @@ class ChainSite:
         return {stage: [_ids(stage, record) for record in self.records(stage)] for stage in self.stages}
 
     async def settled(self, supervisor: Supervisor) -> None:
-        """All that is expected is there."""
+        """All expected records are there."""
         deadline = time.monotonic() + SETTLE_S
         wanted = {stage: len(ids) for stage, ids in self.expected().items() if stage in self.stages}
         while (got := {stage: len(set(ids)) for stage, ids in self.found().items()}) != wanted:
             assert time.monotonic() < deadline, (got, wanted, supervisor.states())
             await asyncio.sleep(0.5)
-        await asyncio.sleep(2.0)  # whatever comes too often comes now
+        await asyncio.sleep(2.0)  # anything that comes too often comes now
 
     def verify(self) -> None:
-        """Each triple once over all datacentres, and nothing else."""
+        """Each triple is there once over all datacentres, and nothing else."""
         for stage, ids in self.found().items():
             twice = [each for each, count in Counter(ids).items() if count > 1]
             assert not twice, (stage, twice[:5])
             assert set(ids) == self.expected()[stage], stage
 
     def verify_views(self) -> None:
-        """Neither the verifiers nor the ledgers object, stage by stage."""
+        """Neither the verifiers nor the ledgers object, at any stage."""
         assert not (found := alarms_in(self.deployment.settings, self.base)), found
         for account in accounts(self.deployment.settings, self.base):
             assert account.whole is not None

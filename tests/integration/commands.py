@@ -60,7 +60,7 @@ def running(*arguments: str | Path, log: Path, env: dict[str, str] | None = None
 
 
 class Detached:
-    """What ``photon up --detach`` runs of a deployment file, and every process that was ever seen of it."""
+    """The processes that ``photon up --detach`` runs of a deployment file, including all earlier ones."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -92,7 +92,7 @@ def interrupt(process: Process, timeout: float = 30.0) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Processes below a process, all levels."""
+    """All descendants of a process."""
     found: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -106,15 +106,15 @@ def children(pid: int) -> list[int]:
 
 
 def alive(pid: int | None) -> bool:
-    """Whether a process runs; one that has ended and is not waited for yet does not, nor does None."""
+    """True if a process runs; a zombie does not, nor does ``None``."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:  # gone, or going while we read
+    except OSError:  # gone, or disappearing while we read
         return False
 
 
 def until(condition: Callable[[], object], timeout: float, what: str) -> None:
-    """Polls until it is true, one that takes long the less often. Raises AssertionError."""
+    """Polls until the condition is true, slow ones less often. Raises AssertionError."""
     deadline = time.monotonic() + timeout
     began = time.monotonic()
     while not condition():
@@ -125,7 +125,7 @@ def until(condition: Callable[[], object], timeout: float, what: str) -> None:
 
 
 async def soon(condition: Callable[[], object], timeout: float, what: str) -> None:
-    """``until``, on an event loop; what has to be awaited is."""
+    """Like ``until``, on an event loop; awaits awaitable results."""
     deadline = time.monotonic() + timeout
     while not (await holds if inspect.isawaitable(holds := condition()) else holds):
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"

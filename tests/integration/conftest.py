@@ -1,7 +1,7 @@
-"""How these tests are spread over test processes, with ``-n``.
+"""Distributes these tests over test processes, with ``-n``.
 
-Those of a file with a deployment for all of it stay together, all others go wherever there is room; the longest begin
-first, so that none of them is left for the end.
+Tests of a file with one shared deployment stay together, all others go wherever there is room; the longest begin
+first, so that none is left for the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Spread(LoadScopeScheduling):
 
 @cache
 def shares(file: str) -> bool:
-    """Whether a test file has fixtures for more than one test."""
+    """True if a test file has fixtures for more than one test."""
     return 'scope="module"' in (ROOT / file).read_text()
 
 
@@ -40,6 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _library_starts_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a program starts that is a process of its own is no copy."""
+    """In a program, separate processes that it starts are not copies."""
     for module in ("library.join", "supervision.detached"):
         monkeypatch.setattr(f"photon.{module}.subprocess", SUBPROCESS)

@@ -1,4 +1,4 @@
-"""The real data sets: their files, their expected pairs, and how the pairs that Photon wrote are compared."""
+"""The real data sets: their files, their expected pairs, and a comparison with the pairs that Photon wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pair = tuple[str, str, str]
 
 
 def root() -> Path:
-    """Where the data sets lie; skips the test where they are not."""
+    """Directory of the data sets; skips the test if they are missing."""
     place = os.environ.get("PHOTON_TEST_DATA")
     if not place:
         pytest.skip("PHOTON_TEST_DATA does not name the folder with the real data sets")
@@ -56,7 +56,7 @@ class Dataset:
         return cls(name, folder, files, expected)
 
     def beginning(self) -> Dataset:
-        """Of the largest set the first two files of each side, whose pairs need no other."""
+        """The first two files of each side of the largest set, whose pairs need no others."""
         if self.name != NAMES[-1]:
             return self
         files = {side: dict(itertools.islice(each.items(), 2)) for side, each in self.files.items()}
@@ -74,7 +74,7 @@ class Dataset:
     def replay(self) -> Iterator[tuple[str, str, bytes]]:
         """(side, file, line with its end) in the recorded order of arrival.
 
-        That is not the files' own order everywhere: the lines are renumbered as they come, for ``pairs``.
+        This is not always the files' own order: the lines are renumbered as they come, for ``pairs``.
         """
         text = gzip.decompress((self.folder / "expected" / "replay.tsv.gz").read_bytes()).decode()
         places = [(row.split("\t")[2].replace(".gz:", ":")) for row in text.splitlines()]
@@ -111,7 +111,7 @@ class Dataset:
         return f"{place}:{self.numbers[place][offset]}"
 
     def pairs(self, outputs: Iterable[Path]) -> Counter[Pair]:
-        """What Photon wrote, in the form of the expected pairs."""
+        """Photon's pairs, in the form of the expected pairs."""
         found: Counter[Pair] = Counter()
         for output in outputs:
             for log in ("joined", "unmatched"):
@@ -125,7 +125,7 @@ class Dataset:
         return found
 
     def check(self, *outputs: Path) -> None:
-        """Exactly the expected pairs, each once."""
+        """Checks for exactly the expected pairs, each once."""
         found = self.pairs(outputs)
         missing, extra = self.expected - found, found - self.expected
         assert not missing, f"{missing.total()} pairs missing, for instance {sorted(missing)[:3]}"

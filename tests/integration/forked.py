@@ -36,7 +36,7 @@ from photon.supervision.zygote_main import run
 MESSAGE_BYTES = 128 << 10
 DESCRIPTORS = 5
 FOURTH = 3
-"""The number by which a copy has a descriptor beside its inputs and outputs."""
+"""The number under which a copy has an additional descriptor."""
 BEGIN_S = 60.0
 MODULES = (
     *(f"photon.cli.{path.stem}" for path in sorted((Path(__file__).parents[2] / "src/photon/cli").glob("[a-z]*.py"))),
@@ -62,23 +62,23 @@ MODULES = (
     "photon.tables",
     "rich._emoji_codes",
 )
-"""On top of what services import: what commands and services import when it is first needed, if that takes long."""
+"""Imported in addition to the services' modules: slow imports that commands and services need at first use."""
 FRESH = ("LD_", "PYTHON")
-"""Variables that begin so act before anything is imported."""
+"""Variables with these prefixes act before anything is imported."""
 FIRST = "PHOTON_TEST_FIRST"
-"""A variable: the Python file that a copy runs before all else. Its own copies have what that changed."""
+"""A variable: the Python file that a copy runs first. Its own copies inherit the effects."""
 BEGUN = dict(os.environ)
-"""What the process that is copied was begun with."""
+"""Initial environment of the copied process."""
 
 Target = int | IO[Any] | None
 
 
 ended_cpu_s: list[float] = []
-"""Of the copies that have ended, and of what they waited for: they are no children of this process."""
+"""CPU time of ended copies and the processes they waited for, which are not children of this process."""
 
 
 class Copy:
-    """As subprocess.Popen, so far as tests use it."""
+    """Like subprocess.Popen, as far as tests use it."""
 
     def __init__(self, args: Sequence[str], pid: int, said: socket.socket, pipes: Sequence[IO[Any] | None]) -> None:
         self.args, self.pid, self._said = args, pid, said
@@ -120,8 +120,8 @@ class Copy:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
-        """What it wrote to its pipes, once it has ended. TimeoutExpired has what there is of standard output by then,
-        and the rest comes with the next call."""
+        """Its pipe output, once it has ended. TimeoutExpired carries the standard output so far, and the rest comes
+        with the next call."""
         if not hasattr(self, "_read"):
             self._read: list[list[Any]] = [[], []]
             self._readers = [
@@ -167,7 +167,7 @@ def begin(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> Process:
-    """``python -m MODULE ARGUMENTS``; the rest as of subprocess.Popen."""
+    """Runs ``python -m MODULE ARGUMENTS``; other parameters as in subprocess.Popen."""
     words = [str(each) for each in arguments]
     environment = dict(os.environ if env is None else env)
     if any(environment.get(name) != BEGUN.get(name) for name in environment | BEGUN if name.startswith(FRESH)):
@@ -192,12 +192,12 @@ def _popen(command: Sequence[str], **more: Any) -> Process:
 SUBPROCESS = SimpleNamespace(
     Popen=_popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
 )
-"""As the module, for one of Photon's that starts ``python -m photon``."""
+"""Replaces the module in Photon code that starts ``python -m photon``."""
 
 
 @contextlib.contextmanager
 def zygotes() -> Iterator[None]:
-    """While it lasts, a zygote that this process makes is a copy, too."""
+    """While it lasts, zygotes made by this process are copies, too."""
 
     def make(command: Sequence[str], *, pass_fds: Sequence[int], **_: object) -> Copy:
         request = {"cwd": os.getcwd(), "env": dict(os.environ), "session": True}
@@ -224,7 +224,7 @@ def _copy(request: dict[str, Any], theirs: Sequence[int], ours: Sequence[IO[Any]
 
 
 def _descriptors(targets: Sequence[Target], text: bool) -> tuple[list[int], list[IO[Any] | None]]:
-    """What a copy gets as 0, 1 and 2, to be closed here; and our ends of the pipes among them."""
+    """A copy's descriptors 0, 1 and 2, to be closed here, and our ends of the pipes among them."""
     theirs: list[int] = []
     ours: list[IO[Any] | None] = []
     for number, target in enumerate(targets):
@@ -247,7 +247,7 @@ def _descriptors(targets: Sequence[Target], text: bool) -> tuple[list[int], list
 
 
 def on_path(environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
-    """The environment of a shell whose ``photon`` is a copy, too; and a descriptor, which it is to be passed."""
+    """The environment of a shell whose ``photon`` is a copy, too, and a descriptor to pass to it."""
     server = _server().fileno()
     path = f"{Path(__file__).parent / 'copies'}:{environment['PATH']}"
     return {**environment, "PATH": path, "PHOTON_TEST_COPIES": str(server)}, server
@@ -255,7 +255,7 @@ def on_path(environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
 
 @functools.cache
 def _server() -> socket.socket:
-    """Of this test process; it ends with it."""
+    """This test process's server, which ends with it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-m", __name__, str(theirs.fileno())]
@@ -274,8 +274,8 @@ def _server() -> socket.socket:
 
 # -- the server ------------------------------------------------------------------------------------------------------
 def main() -> None:
-    """Makes copies until the test process is gone, and tells how each ends."""
-    setproctitle.setproctitle("photon copies for tests")  # it looks for its place once, before variables change
+    """Makes copies until the test process is gone, and reports how each ends."""
+    setproctitle.setproctitle("photon copies for tests")  # it looks up its place once, before variables change
     gc.disable()
     for module in (*zygote.ALL, *MODULES):
         importlib.import_module(module)
@@ -287,7 +287,7 @@ def main() -> None:
 
 
 def _serve(requests: socket.socket) -> Callable[[], None] | None:
-    """None once the requests end; in a copy: what it is to do."""
+    """Returns ``None`` once the requests end, and in a copy its task."""
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)
         while True:
@@ -314,7 +314,7 @@ def _serve(requests: socket.socket) -> Callable[[], None] | None:
 
 
 def _tell(tells: socket.socket, what: str) -> None:
-    with contextlib.suppress(OSError):  # nobody asks any more
+    with contextlib.suppress(OSError):  # no more requests
         tells.send(what.encode())
 
 
@@ -340,8 +340,8 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
 
 
 class _Child:
-    """``python -m MODULE ARGUMENTS`` of a copy's own, its zygote, what it leaves in the background, owners of keys,
-    as a copy, too: it need not import anything. As much of subprocess.Popen as they use."""
+    """A copy's own ``python -m MODULE ARGUMENTS`` (zygote, background processes, owners of keys), also made as a
+    copy: it need not import anything. Supports the parts of subprocess.Popen that they use."""
 
     stdin = None  # a pipe to it ends with this process
 

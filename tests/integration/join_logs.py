@@ -1,4 +1,5 @@
-"""A seeded stream of queries and clicks as log directories, joined by the real command, checked with its truth."""
+"""A seeded stream of queries and clicks as log directories, joined by the real command, and checked against the
+truth."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ CONFIG = join(key="query_id", event_id="click_id", time="time_us", unit="us")
 
 
 APART = {"reread", "wasted", "retimed", "ambiguous", "unpaired"}
-"""What is no part of the balance; the first two depend on the moment of a kill."""
+"""Counts outside the balance; the first two depend on the moment of a kill."""
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ class Following:
     err: Path
 
     def interrupt(self, timeout: float = 30.0) -> Result:
-        """Ctrl-C, and what it said until its end."""
+        """Ctrl-C; returns its output until its end."""
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout)
         return Result(code, self.out.read_text(), self.err.read_text())
@@ -112,7 +113,7 @@ class Logs:
         return result.json
 
     def exact(self, ledger: dict[str, int]) -> None:
-        """Each click exactly once with the right contents, and a ledger that says so."""
+        """Each click exactly once with the right contents, and a matching ledger."""
         assert check([self.output], self.truth).problems == []
         truth = self.truth
         assert balances(ledger)

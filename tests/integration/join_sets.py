@@ -1,4 +1,4 @@
-"""Generated log directories, and a plain reference of what `photon join` must make of them.
+"""Generated log directories, and a plain reference of the output `photon join` must produce.
 
 The reference reads the real files: one file, one line, one dictionary at a time, with the standard library only.
 """
@@ -68,7 +68,7 @@ class FileSpec:
     bom: bool
     ends: bool
     hollow: bool
-    members: int  # gz: so many gzip members
+    members: int  # gz: number of gzip members
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ sets = st.builds(
 
 # -- writing it ------------------------------------------------------------------------------------------------------
 class Writer:
-    """Writes one side. The first line of whatever is begun is unlike every other: it tells the logs apart."""
+    """Writes one side. The first line of anything it begins is unlike every other: it tells the logs apart."""
 
     def __init__(self, directory: Path, *, foreign: bool) -> None:
         self.directory = directory
@@ -186,7 +186,7 @@ class Writer:
     def _good(self, number: int, spec: LineSpec, size: int) -> bytes:
         key: str | int = KEYS[spec.key] if spec.key < len(KEYS) else f"nobody-{self._count}"
         if key == "17" and spec.style % 2:
-            key = 17  # a number names what its digits name
+            key = 17  # a number names the same as its digits
         ts = 1_700_000_000_000 + self._count
         fields: dict[str, Any] = {"n": self._count, "key": key, "ts": ts + 0.25 if spec.style == 5 else ts}
         if self._foreign:
@@ -208,7 +208,7 @@ class Writer:
 # -- the reference ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Record:
-    """A line of a log. ``fields`` is None for one that cannot be read."""
+    """A line of a log. ``fields`` is ``None`` for an unreadable one."""
 
     log: str
     identity: str
@@ -225,7 +225,7 @@ class Record:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Stays, however the file is renamed."""
+        """Does not change when the file is renamed."""
         return self.identity, self.offset
 
     def name(self, field_name: str) -> bytes | None:
@@ -278,7 +278,7 @@ def _fields(raw: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Event:
-    """A foreign record that can be read, and the primary record it names, if there is one."""
+    """A readable foreign record, and the primary record it names, if there is one."""
 
     record: Record
     event_id: bytes
@@ -289,7 +289,7 @@ class Event:
 
 @dataclass
 class Expected:
-    """``events``: by event id, all records that carry it; exactly one of them gets a verdict of its own."""
+    """``events``: by event id, all records that carry it; exactly one of them gets its own verdict."""
 
     read: int = 0
     events: dict[bytes, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -297,7 +297,7 @@ class Expected:
 
     @property
     def ambiguous(self) -> bool:
-        """The same line at the same place of two rolls of a log: the ledger cannot tell a second reading from it."""
+        """The same line at the same place in two rolls of a log: the ledger cannot tell a second reading from it."""
         return any(
             len({(e.record.log, e.record.offset, e.record.raw) for e in each}) < len(each)
             for each in self.events.values()
@@ -305,7 +305,7 @@ class Expected:
 
 
 def reference(primary: Path, foreign: Path, *, with_id: bool) -> Expected:
-    """What the directories as they lie must give."""
+    """Expected output for the current directories."""
     first: dict[bytes, Record] = {}
     for record in sorted(read_records(primary), key=lambda r: (r.log, r.identity, r.offset)):
         key = record.name("key")

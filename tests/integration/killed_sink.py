@@ -1,4 +1,4 @@
-"""A sink is killed again and again while records come, and now and then the server that it writes into."""
+"""A sink is killed again and again while records come, and now and then its target server."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def survive(
     kills: int,
     of_server: Container[int],
 ) -> int:
-    """Runs ``photon sink SINK OUTPUT INTO`` over ``line`` 0, 1, … until all are there, and returns how many they are.
-    ``there``: how many are by now. ``of_server``: at which kills of the sink its server is killed before."""
+    """Runs ``photon sink SINK OUTPUT INTO`` over ``line`` 0, 1, … until all are there, and returns their number.
+    ``there``: how many are there now. ``of_server``: kills of the sink before which its server is killed."""
     chance = random.Random(SEED)
     slot = written_output(base)
     command = ["sink", sink, slot.place.output, *into]

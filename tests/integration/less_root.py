@@ -1,4 +1,4 @@
-"""Run first in a copy (``forked.FIRST``): permissions hold for it though it is root's."""
+"""Runs first in a copy (``forked.FIRST``): permissions apply to it although it runs as root."""
 
 import ctypes
 

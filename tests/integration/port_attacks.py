@@ -1,4 +1,4 @@
-"""What a stranger may send to a port: noise, half handshakes, broken HTTP/2, giant lengths. Blocking sockets."""
+"""Things a stranger may send to a port: noise, half handshakes, broken HTTP/2, giant lengths. Blocking sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RESET, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 END_STREAM, END_HEADERS = 1, 4
 CLIENT_HELLO = b"\x16\x03\x01\xff\xff\x01\x00\xff\xfb\x03\x03"
-"""Of a TLS record that says it has 65,535 bytes."""
+"""Hello in a TLS record that claims to have 65,535 bytes."""
 
 
 def plain(address: str) -> socket.socket:
@@ -27,7 +27,7 @@ def plain(address: str) -> socket.socket:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"", length: int | None = None) -> bytes:
-    """An HTTP/2 frame; ``length``: what it says instead of the truth."""
+    """An HTTP/2 frame; ``length``: the length it claims."""
     size = len(payload) if length is None else length
     return size.to_bytes(3, "big") + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
@@ -57,7 +57,7 @@ def connected(connect: Connect) -> Iterator[socket.socket | None]:
 
 
 def attempt(connect: Connect, parts: Sequence[bytes], read: int = 4096) -> None:
-    """Connects, sends, reads what comes once, goes away."""
+    """Connects, sends, reads one reply, disconnects."""
     try:
         with contextlib.closing(connect()) as connection:
             for part in parts:
@@ -65,7 +65,7 @@ def attempt(connect: Connect, parts: Sequence[bytes], read: int = 4096) -> None:
             connection.settimeout(0.05)
             connection.recv(read)
     except (OSError, ssl.SSLError):
-        pass  # refused, reset, or nothing to say: all are right
+        pass  # refused, reset, or no reply: all are right
 
 
 def noise(connect: Connect, draw: random.Random, methods: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ def noise(connect: Connect, draw: random.Random, methods: Sequence[str]) -> None
 
 
 def frames(connect: Connect, draw: random.Random, methods: Sequence[str]) -> None:
-    """Frames of every kind with random contents and lengths that may be lies."""
+    """Frames of every kind with random contents and possibly false lengths."""
     for _ in range(12):
         parts = [PREFACE + frame(SETTINGS, 0, 0)]
         for _ in range(60):
@@ -96,7 +96,7 @@ def extreme_settings(connect: Connect, draw: random.Random, methods: Sequence[st
 
 
 def headers_without_end(connect: Connect, draw: random.Random, methods: Sequence[str]) -> None:
-    """CONTINUATION frames for ever, and a field that says it has 2 GiB."""
+    """Endless CONTINUATION frames, and a field that claims to have 2 GiB."""
     more = frame(CONTINUATION, 0, 1, b"".join(_literal(f"x-{n}", "y" * 100) for n in range(100)))
     attempt(connect, [PREFACE + frame(SETTINGS, 0, 0), frame(HEADERS, 0, 1), *[more] * 200])
     giant = b"\x00\x7f\x80\xff\xff\xff\x07" + draw.randbytes(1000)
@@ -119,7 +119,7 @@ def pings(connect: Connect, draw: random.Random, methods: Sequence[str]) -> None
 
 
 def giant_lengths(connect: Connect, draw: random.Random, methods: Sequence[str]) -> None:
-    """Messages that say they have up to 4 GiB, compressed ones too, with little behind."""
+    """Messages that claim up to 4 GiB, including compressed ones, with little content."""
     for length in (0xFFFFFFFF, 0x7FFFFFFF, 256 << 20, 65 << 20):
         for flag in (0, 1, 255):
             parts = [PREFACE + frame(SETTINGS, 0, 0)]
@@ -134,13 +134,13 @@ ATTACKS = (noise, frames, extreme_settings, headers_without_end, rapid_resets, p
 
 
 class HeldConnections:
-    """Connections that begin something and then say nothing, until closed."""
+    """Connections that begin something and then stay silent until closed."""
 
     def __init__(self) -> None:
         self._held: list[socket.socket] = []
 
     def hold(self, address: str, each: int) -> None:
-        """So many that say nothing, half a preface, half a TLS hello, a message's first bytes."""
+        """Opens silent connections: nothing, half a preface, half a TLS hello, a message's first bytes."""
         begun = PREFACE + frame(SETTINGS, 0, 0) + request_headers("/photon.v1.Registry/Insert", 1)
         begun += frame(DATA, 0, 1, b"\x00" + struct.pack(">I", 60_000) + bytes(100))
         for begin in (b"", PREFACE[:10], CLIENT_HELLO, begun):

@@ -1,6 +1,6 @@
-"""A PostgreSQL server of the tests, as Debian installs it: below a directory of its own, on a free port of 127.0.0.1.
+"""A PostgreSQL server for the tests, as Debian installs it: below its own directory, on a free port of 127.0.0.1.
 
-The server refuses to run as root: then it runs as the user nobody.
+The server refuses to run as root; then it runs as the user nobody.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ START_S = 60.0
 
 
 def programs() -> Path | None:
-    """The directory of the newest release's programs; None: PostgreSQL is not installed."""
+    """The directory of the newest release's programs; ``None`` means that PostgreSQL is not installed."""
     found = shutil.which("initdb")
     if found is not None:
         return Path(found).resolve().parent
@@ -34,7 +34,7 @@ def programs() -> Path | None:
 
 
 class Postgres:
-    """One server, which may be killed and started again."""
+    """One server, which may be killed and restarted."""
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs

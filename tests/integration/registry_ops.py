@@ -19,12 +19,12 @@ from tests.integration import commands
 from tests.integration.forked import Process, begin
 
 LOOK_S = 0.3
-"""Between two looks, each of which is a command."""
+"""Time between two looks, each of which is a command."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command said."""
+    """A command's output."""
 
     code: int
     out: str
@@ -90,19 +90,19 @@ class Deployment:
         return RegistryClient(addresses or self.addresses)
 
     async def command(self, *arguments: str) -> Outcome:
-        """``photon registry``; what only looks is a part of ``photon status`` or ``photon doctor``."""
+        """``photon registry``; read-only commands are part of ``photon status`` or ``photon doctor``."""
         looks = {"status": ("status", "registry"), "members": ("status", "members"), "doctor": ("doctor", "registry")}
         first = looks.get(arguments[0], ("registry", arguments[0]))
         return await photon(*first, *arguments[1:], "--config", str(self.file))
 
     async def good(self, *arguments: str) -> Outcome:
-        """As command; must succeed."""
+        """Like command; must succeed."""
         outcome = await self.command(*arguments)
         assert outcome.code == 0, (arguments, outcome)
         return outcome
 
     async def eventually(self, *arguments: str) -> Outcome:
-        """As good, tried again while it fails."""
+        """Like good, retried while it fails."""
         deadline = time.monotonic() + 40
         while (outcome := await self.command(*arguments)).code:
             assert time.monotonic() < deadline, (arguments, outcome)
@@ -110,7 +110,7 @@ class Deployment:
         return outcome
 
     async def settled(self) -> Any:
-        """Once every group is led and every replica answers and has everything: what status says."""
+        """Waits until status shows that every group is led and every replica answers and has everything."""
         deadline = time.monotonic() + 60
         while True:
             self.check()
@@ -133,7 +133,7 @@ async def photon(*arguments: str) -> Outcome:
 
 @contextmanager
 def deployment(directory: Path, **more: Any) -> Iterator[Deployment]:
-    """Started; ended in any case."""
+    """A started deployment; ended in any case."""
     made = Deployment(directory, **more)
     try:
         for name in made.addresses:

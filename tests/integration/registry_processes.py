@@ -1,4 +1,4 @@
-"""Registry replicas as real processes, with or without a distance between them, and who asks them."""
+"""Registry replicas as real processes, with or without a distance between them, and their clients."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Processes:
     running: dict[str, Process] = field(default_factory=dict)
     shards: int = SHARDS
     raft: dict[str, int] = field(default_factory=dict)
-    """Options of every group that are not Photon's own."""
+    """Options of every group that differ from Photon's defaults."""
 
     def seen_from(self, region: str) -> dict[str, str]:
-        """Every replica's address for who is in this region; each replica is in one of its own name."""
+        """Every replica's address as seen from this region; each replica is in a region of its own name."""
         return self.peers
 
     def start(self, name: str, **more: Any) -> None:
@@ -111,7 +111,7 @@ def rows(ids: list[int], tokens: list[int]) -> Ids:
 
 
 async def insert_known(client: RegistryClient, asked: Ids, *, timeout: float = 60.0) -> set[int]:
-    """The answers; asks again, under the same tokens, for what is unknown: a late shard holds up no other."""
+    """The answers; asks again, under the same tokens, for unknown ids: a late shard holds up no other."""
     deadline = time.monotonic() + timeout
     while True:
         found = await client.insert(asked, timeout=max(deadline - time.monotonic(), 0.1))
@@ -133,7 +133,7 @@ async def leader_of(client: RegistryClient, every: Processes, group: int) -> str
 
 @dataclass
 class RegionProcesses(Processes):
-    """Replicas in regions, each in one of its own name, with the project's proxy between any two."""
+    """Replicas in regions of their own names, with the project's proxy between any two."""
 
     round_trip_s: float = 0.0
     routes: list[Route] = field(default_factory=list)
@@ -172,7 +172,7 @@ class RegionProcesses(Processes):
 async def regions(
     directory: Path, round_trip_s: float, shards: int = SHARDS, **more: Any
 ) -> AsyncIterator[tuple[RegionProcesses, WanClient]]:
-    """Three replicas, ``round_trip_s`` apart, started with ``more``; and the control of what is between them."""
+    """Three replicas, ``round_trip_s`` apart, started with ``more``; and the control of the links between them."""
     every = RegionProcesses(directory, shards=shards, round_trip_s=round_trip_s)
     every.start_proxy()
     wan = WanClient(every.control)

@@ -21,7 +21,7 @@ from photon.tables.timestamps.server import guest
 
 
 class _Shifted(SystemClock):
-    """Ahead by as many seconds as stand in a file, which the test rewrites."""
+    """Ahead by the number of seconds in a file, which the test rewrites."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Who writes into a registry of real processes while something is done to them, and what must hold afterwards."""
+"""Writers to a registry of real processes during disturbances, and the invariants afterwards."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from tests.integration.registry_processes import Processes, rows
 
 BATCH = 200
-IDS = 40_000  # drawn from: the writers meet on the same ids
+IDS = 40_000  # drawn from this range: the writers meet on the same ids
 PAUSE_S = 0.15
-"""Between two batches: a load that never ends, and leaves the processors to what is tested."""
+"""Pause between two batches: a load that never ends, and leaves the processors to the code under test."""
 
 
 class Owner:
-    """A slot, and what it came to own."""
+    """A slot, and the ids it came to own."""
 
     def __init__(self, slot: Slot, client: RegistryClient) -> None:
         self.slot = slot
@@ -68,13 +68,13 @@ class Writer(Owner):
 
 
 def batches(rng: random.Random, pool: range) -> Iterator[list[int]]:
-    """Without end; the writers' batches overlap."""
+    """Endless; the writers' batches overlap."""
     while True:
         yield rng.sample(pool, BATCH)
 
 
 async def progress(writers: list[Writer], every: Processes, more: int) -> None:
-    """Until so many further ids are decided."""
+    """Waits until ``more`` further ids are decided."""
 
     def decided() -> int:
         return sum(writer.decided for writer in writers)
@@ -102,7 +102,7 @@ async def verify(client: RegistryClient, owners: dict[int, int]) -> None:
 
 
 async def check_writers(writers: Sequence[Writer]) -> int:
-    """They have ended: no id has two owners, and what each was told is so. The number of ids."""
+    """They have ended: no id has two owners, and each answer is true. Returns the number of ids."""
     owners: dict[int, int] = {}
     for writer in writers:
         assert not owners.keys() & writer.owned.keys()

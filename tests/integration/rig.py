@@ -24,14 +24,14 @@ from tests.integration.supervised import supervised
 
 CLICKS_A_SECOND = 20 if os.environ.get("PHOTON_FULL") else 8
 STEP_S = 0.5
-"""What comes in such bursts goes through in fewer batches, of which processes live mostly."""
+"""Events in such bursts go through in fewer batches, which dominate the processes' cost."""
 READY_S = 90.0
 SETTLE_S = 150.0
 REGIONS = tuple(REPLICAS.values())
 
 
 class Rig:
-    """Real processes, a feed, and what may happen to them. Make it on the event loop it is used on."""
+    """Real processes, a feed, and faults. Make it on the event loop on which it is used."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Rig:
         prompt: bool = False,
         copies: bool = True,
     ) -> None:
-        """``prompt``: event times are those of the arrival, not earlier by the time that the start took; ``copies``:
-        see ``supervised``."""
+        """``prompt``: event times are arrival times, not earlier by the duration of the start; ``copies``: see
+        ``supervised``."""
         self.random = random.Random(seed)
         self.seconds = seconds
         self._seed = seed
@@ -56,7 +56,7 @@ class Rig:
         self._draw()
 
     def _draw(self) -> None:
-        """The stream, its event times from now on."""
+        """Draws the stream, its event times from now on."""
         self._epoch_us = time.time_ns() // 1000
         self.generator = self._generator()
         self._lines = sorted(self.generator.lines(), key=lambda line: line.at_us)
@@ -72,14 +72,14 @@ class Rig:
         )  # fmt: skip
 
     def end_feed(self) -> None:
-        """Nothing begins any more; what has begun arrives."""
+        """Nothing new begins; lines already begun arrive."""
         now_us = self._lines[min(self.feed.written, len(self._lines) - 1)].at_us
         self.generator, lines = self._generator(), list[Line]()
         for begins, of_round in self.generator.rounds():
             lines += of_round
             if begins > now_us:
                 break
-        self._lines[:] = sorted(lines, key=lambda line: line.at_us)  # what is written is the beginning of both
+        self._lines[:] = sorted(lines, key=lambda line: line.at_us)  # the written part is the beginning of both
 
     async def run(self, drill: Callable[[Rig], Awaitable[None]]) -> None:
         """Starts all, feeds, runs the drill, heals, waits until all is settled, stops, and verifies."""
@@ -107,7 +107,7 @@ class Rig:
             yield
 
     async def _heal(self) -> None:
-        """The proxy may be one of those that were killed and are coming back."""
+        """The proxy may be among the killed processes that are coming back."""
         async with asyncio.timeout(READY_S):
             while True:
                 try:
@@ -116,8 +116,8 @@ class Rig:
                     await asyncio.sleep(0.1)
 
     def verify(self) -> None:
-        """Every click exactly once over both datacentres, contents right, ledgers in agreement with the truth, and
-        nothing that the verifiers object to."""
+        """Every click exactly once over both datacentres, contents right, ledgers in agreement with the truth, and no
+        verifier objects."""
         outputs = [place.output for place in self.demo.places.values()]
         problems = check(outputs, self.generator.truth, self._forgotten).problems
         problems += ledger_problems(self.observer.ledgers(), self.generator.truth)
@@ -143,7 +143,7 @@ class Rig:
         await asyncio.sleep(self.random.uniform(least, most))
 
     async def kill(self, name: str) -> None:
-        """kill -9; the supervisor starts it again. A second replica only once all are up: two may not be down."""
+        """kill -9; the supervisor restarts it. A second replica only once all are up: two may not be down."""
         if name.startswith("registry"):
             await self.supervisor.ready(READY_S)
         print(f"kill -9 {name} {self.supervisor.kill(name)}")
@@ -172,14 +172,15 @@ class Rig:
             self.supervisor.resume(name)
 
     async def cut(self, source: str, destination: str, seconds: float, fault: Fault, *, both: bool) -> None:
-        """Between two regions."""
+        """Cuts the link between two regions."""
         print(f"cut {source} -> {destination} ({fault.name}, both ways: {both}) for {seconds:.1f} s")
         await self.wan.cut(source, destination, fault=fault, both=both)
         await asyncio.sleep(seconds)
         await self.wan.heal()
 
     async def kill_each_kind(self, within_s: float | None = None) -> None:
-        """kill -9 of every process but two replicas, in random order at random moments; None: while events come."""
+        """kill -9 of every process except two replicas, in random order at random moments; ``None`` means while
+        events come."""
         names = [service.name for service in self.demo.deployment.services()]
         replicas = [name for name in names if name.startswith("registry")]
         victims = [self.random.choice(replicas), *(name for name in names if name not in replicas)]
@@ -189,7 +190,7 @@ class Rig:
             await self.kill(victim)
 
     async def forget(self, datacentre: str) -> None:
-        """Its dispatcher's and its event store's state is gone: both begin at the beginning. Slots stay."""
+        """Its dispatcher's and its event store's state is gone: both start from scratch. Slots stay."""
         names = [f"dispatcher {datacentre}", f"eventstore {datacentre}"]
         print(f"state of {names} deleted")
         for name in names:

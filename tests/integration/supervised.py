@@ -18,8 +18,8 @@ ENDED_S = 240.0
 async def supervised(
     deployment: Deployment, watching: Watching | None = None, *, copies: bool = True
 ) -> AsyncIterator[Supervisor]:
-    """Copies of a zygote, which is a fresh interpreter if ``copies`` is false, by variables that act before the first
-    import; at the end each stage ends before those that it needs."""
+    """Processes copied from a zygote; a fresh interpreter if ``copies`` is false, for variables that act before the
+    first import. At the end each stage ends before the ones that it needs."""
     with ExitStack() as ending:
         with zygotes() if copies else nullcontext():
             made = ending.enter_context(zygote(ALL))
@@ -31,7 +31,7 @@ async def supervised(
 
 
 async def only_registry(supervisor: Supervisor, deployment: Deployment) -> None:
-    """A verification needs none of the others, and they take more of the processors than it."""
+    """A verification needs none of the others, and they take more processor time than it does."""
     others = [each.name for each in deployment.services() if not each.name.startswith("registry")]
     for name in others:
         supervisor.hold(name)

@@ -1,4 +1,4 @@
-"""A whole pipeline of real processes whose dispatcher is killed -9 at drawn moments of what happens to its logs."""
+"""A whole pipeline of real processes whose dispatcher is killed -9 at drawn moments of its logs' history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
 
 HEADER = b"click_id,query_id,time_us,note_" + b"x" * 3000 + b"\n"
-"""Longer than what of a first record is compared."""
+"""Longer than the compared part of a first record."""
 T_US = 1_760_000_000_000_000
 QUERIES = 20_000
 RECORD_BYTES = 1 << 20
@@ -28,8 +28,8 @@ DEADLINE_S = 120.0
 
 
 class Site:
-    """One pipeline. Each test has a directory of its own among its logs, and moments (``beat``) at which the
-    dispatcher may be killed; it comes back some moments later."""
+    """One pipeline. Each test has its own directory among its logs, and moments (``beat``) at which the dispatcher
+    may be killed; it comes back some moments later."""
 
     def __init__(self, base: Path) -> None:
         self.base, self.logs, self.output = base, base / "clicks", base / "output"
@@ -39,11 +39,11 @@ class Site:
         (base / "queries" / "q.log").write_text("".join(f'{{"query_id":"q{n}"}}\n' for n in range(QUERIES)))
         self.expected: Counter[str] = Counter()
         self.optional: Counter[str] = Counter()
-        """Clicks that may be joined, and once at most."""
+        """Clicks that may be joined, at most once."""
         self.directory = self.logs
         self.processes: dict[str, Process] = {}
         self.settings: list[str] = []
-        """Overrides that the dispatcher is started with."""
+        """Overrides for the dispatcher's start."""
         self._ids, self._first = 0, 1
         self.stored_at_start = 0
         self._seen: set[str] = set()
@@ -73,7 +73,7 @@ class Site:
             self.start("dispatcher", *(word for each in self.settings for word in ("--set", each)), *more)
 
     def said(self, noun: str) -> str:
-        """What a process wrote to its log."""
+        """A process's log output."""
         return (self.base / f"{noun}.err").read_text()
 
     @contextlib.contextmanager
@@ -100,21 +100,21 @@ class Site:
         self.expected.clear()
         self.optional.clear()
         self._first = self._ids + 1
-        if "joiner" not in self.processes:  # a test before failed
+        if "joiner" not in self.processes:  # a previous test failed
             self.start("joiner")
         self.dispatch()
 
     def beat(self) -> None:
         """A moment at which the dispatcher may be killed."""
         if self._beats == self._kill_at and "dispatcher" in self.processes:
-            time.sleep(self._rng.choice((0.0, 0.01, 0.1, 0.5)))  # lets it get on with its work, more or less far
+            time.sleep(self._rng.choice((0.0, 0.01, 0.1, 0.5)))  # lets it proceed, more or less far
             self.kill("dispatcher")
         if self._beats >= self._back_at:
             self.dispatch()
         self._beats += 1
 
     def clicks(self, count: int, note: bytes = b"n", *, expected: bool = True) -> bytes:
-        """Lines of new clicks, which all have their queries."""
+        """Lines of new clicks, all of which have their queries."""
         lines = []
         for _ in range(count):
             n = self._ids = self._ids + 1
@@ -139,7 +139,7 @@ class Site:
         return Counter(each for each in ids if int(each[1:]) >= self._first)
 
     def _new_ids(self) -> set[str]:
-        """Ids in the output so far. Only what is new is read; a killed joiner may have written lines twice."""
+        """Ids in the output so far. Only new lines are read; a killed joiner may have written lines twice."""
         rolled = {path.name for path in (self.output / "joined").glob("*.gz")}
         if not rolled <= self._rolled:
             self._seen.update(record["event_id"] for record in records(self.output / "joined"))
@@ -154,7 +154,7 @@ class Site:
         return self._seen
 
     def dead_letters(self, count: int) -> list[tuple[str, int]]:
-        """File and offset of each rejected record of this test's logs, once there are so many."""
+        """File and offset of each rejected record of this test's logs, once there are ``count``."""
 
         def found() -> list[tuple[str, int]]:
             directory = self.output / "rejected"
@@ -172,7 +172,7 @@ class Site:
         assert self.joined() - self.optional == self.expected
 
     def finish(self) -> None:
-        """As ``settle``; and the dispatcher was killed."""
+        """Like ``settle``; and the dispatcher was killed."""
         while self._beats <= max(self._kill_at, self._back_at):
             self.beat()
         self.settle()
@@ -191,7 +191,7 @@ class Site:
         return Counter(json.loads(told)["total"] if told else {})
 
     def move_state_away(self) -> None:
-        """The dispatcher's, with its copies; what it exported is known to nobody then."""
+        """Moves the dispatcher's state and its copies away; its exported lines are known to nobody then."""
         for path in (self.base / "state").glob("dispatcher.db*"):
             path.unlink()
 

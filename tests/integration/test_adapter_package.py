@@ -17,7 +17,7 @@ ATTENTION, WRONG = 3, 2
 
 
 def installed(folder: Path, place: Path) -> Path:
-    """The Python of a fresh environment that has this package, and sees what this one sees."""
+    """The Python of a fresh environment that has this package and the packages of the current one."""
     venv.create(place, with_pip=False)
     python = place / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))

@@ -1,4 +1,4 @@
-"""An adapter whose new version gives other ids is refused before it asks for one: in two datacentres, on Spark, and
+"""An adapter whose new version gives other ids is refused before it asks for any: in two datacentres, on Spark, and
 in ``photon join``."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Site:
         refused(photon(*self.command(name, 2, kind)))
 
     def lose_position(self, name: str) -> None:
-        """All that is in the logs would be asked for again."""
+        """Everything in the logs would be asked for again."""
         for path in (self.base / name / "state").glob("dispatcher.db*"):
             path.unlink()
 

@@ -1,5 +1,5 @@
-"""Mutual TLS at every kind of service: whoever shows a wrong, expired, absent or foreign certificate gets no answer,
-and gives none that is believed."""
+"""Mutual TLS at every kind of service: a caller with a wrong, expired, absent or foreign certificate gets no answer,
+and no service with one is believed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CHECK = "/grpc.health.v1.Health/Check"
 
 @dataclass(frozen=True)
 class Hands:
-    """Certificates as different people have them."""
+    """Certificates as held by different people."""
 
     good: Path
     other: Path
     """Of another authority."""
     now: datetime
     then: datetime
-    """Ten days ago, when those that have expired since were issued for a day."""
+    """Ten days ago, when the now expired certificates were issued for a day."""
     expired: Path
     """Of the good authority."""
     early: Path
@@ -70,7 +70,7 @@ CLIENTS: dict[str, Callable[[Hands, str], Tls]] = {
     "expired": lambda hands, who: hands.of(hands.expired, who),
     "not valid yet": lambda hands, who: hands.of(hands.early, who),
 }
-"""Who calls, besides those without TLS and without a certificate."""
+"""Callers, in addition to those without TLS and without a certificate."""
 
 
 @pytest.mark.parametrize("role", SERVICES)
@@ -88,7 +88,7 @@ async def test_who_has_no_good_certificate_is_not_answered(tmp_path: Path, hands
 
 
 async def _answers_without_certificate(address: str, who: str, hands: Hands) -> bool:
-    """TLS, with the right authority trusted, and nothing shown."""
+    """TLS, with the right authority trusted, and no certificate shown."""
     credentials = grpc.ssl_channel_credentials(hands.of(hands.good, OPERATOR).authorities)
     options = (("grpc.ssl_target_name_override", dns_name(who)),)
     async with grpc.aio.secure_channel(address, credentials, options=options) as channel:

@@ -1,4 +1,4 @@
-"""Joins upon joins: each pair, triple and receipt exactly once over all datacentres, whatever is killed."""
+"""Joins upon joins: each pair, triple and receipt exactly once over all datacentres, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def _run(site: ChainSite, draw: random.Random, *, events: int = 200, secon
 
 
 def _seen_stage_by_stage(site: ChainSite) -> None:
-    """What an operator is told, while all of it runs."""
+    """What an operator is told while all of it runs."""
     record = site.records("receipts")[0]
     purchase, click = record["event_id"], record["foreign"]["primary"]["event_id"]
     told = photon("explain", purchase, "--config", site.file, "-o", "json")

@@ -1,6 +1,6 @@
-"""Two datacentres out of step: the one with the older file calls no event unmatched whose primary event is there.
+"""Two datacentres out of step: the one with the older file never calls an event unmatched whose primary event exists.
 
-Real processes, for the changes of docs/operations/change-a-join.md where the order of restarts would matter.
+Real processes, for the changes of docs/operations/change-a-join.md in which the order of restarts would matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLICKS, NEVER = 20, 5
 """Half of the clicks have their query where the old file does not look, and ``NEVER`` have none."""
 PATIENCE_S, UNCERTAINTY_S = 1.0, 0.5
 TRIED_S = 3.0
-"""After patience has ended a joiner is asked for a verdict well within this time."""
+"""A joiner is asked for a verdict well within this time after patience has ended."""
 WAIT_S = 120.0
 T = 1_760_000_000
 JOIN = """
@@ -69,7 +69,7 @@ STARTS_AGAIN = ("primary_files", "within")
 
 
 class Site:
-    """A registry and two datacentres, each a process with a file of its own."""
+    """A registry and two datacentres, each a process with its own file."""
 
     def __init__(self, base: Path, change: Change) -> None:
         self.base, self.change = base, change
@@ -90,7 +90,7 @@ class Site:
 
     @contextmanager
     def started(self, name: str, age: str) -> Iterator[Process]:
-        """A datacentre that serves, by the file of that age."""
+        """A serving datacentre with the file of that age."""
         place = self.base / name
         begun = self.said(name, "dispatcher serves")
         command = ("serve", "pipeline", "--config", self.base / f"{age}.toml", "--datacentre", name)
@@ -137,7 +137,7 @@ def stop(process: Process) -> None:
     ("name", "again"), [*((name, False) for name in CHANGES), *((name, True) for name in STARTS_AGAIN)]
 )
 def test_no_event_is_unmatched_whose_primary_is_there(tmp_path: Path, name: str, again: bool) -> None:
-    """``again``: the old datacentre is killed and starts again with its old file after the other has the new one."""
+    """``again``: the old datacentre is killed and restarts with its old file after the other has the new one."""
     site = Site(tmp_path, CHANGES[name])
     hidden = {"primary_files": "more.log", "follow_links": "link.log"}.get(name, "q.log")
     half = CLICKS // 2

@@ -1,4 +1,4 @@
-"""Computations as processes of a deployment, as a person uses them: one is right, and one is no Python at first."""
+"""Computations as processes of a deployment, as a person uses them: one is correct, and one is no Python at first."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_kill_9_leaves_no_record_out_and_doubles_none(tmp_path: Path) -> None:
 
 
 def _check_sums(tmp_path: Path) -> None:
-    """Each record once, in what was seen and in what was summed."""
+    """Each record once, in the records seen and in the sums."""
     assert sorted(each.foreign["n"] for each in photon.read(tmp_path / "published" / "seen")) == list(range(EVENTS))
     sums: Counter[int] = Counter()
     for each in photon.read(tmp_path / "out"):
@@ -136,7 +136,7 @@ def _said(status: Path) -> float:
 
 
 def test_kill_9_while_keys_move_and_the_topology_changes(tmp_path: Path) -> None:
-    """Splits, merges and reloads of running processes; any of them is killed meanwhile, and the command too."""
+    """Splits, merges and reloads of running processes; any of them is killed meanwhile, including the command."""
     rng = random.Random(drawn_seed())
     _joined(tmp_path)
     file = tmp_path / "sums.py"
@@ -191,7 +191,7 @@ LOST_AT_S, LOST_S = 11.0, 8.0
 
 
 def _lines(begin_s: int) -> tuple[list[Line], Counter[tuple[str, int]]]:
-    """Clicks with their queries from ``begin_s`` on, and how many of each query there are in each second."""
+    """Clicks with their queries from ``begin_s`` on, and the number of each query per second."""
     lines: list[Line] = []
     truth: Counter[tuple[str, int]] = Counter()
     for second in range(SECONDS):

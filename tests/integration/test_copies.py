@@ -1,4 +1,4 @@
-"""Copies of output over real processes: a datacentre is deleted for ever; a keeper is away and comes back."""
+"""Copies of output over real processes: a datacentre is deleted permanently; a keeper goes away and comes back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CopyRig(Rig):
         return OutputPlace(place.output, place.state, kept)
 
     def read(self) -> None:
-        """What is published now, from where each cursor stands."""
+        """Reads newly published records, from each cursor's position."""
         for name, cursor in self.cursors.items():
             at = cursor
             for block in Reader(RealDisk(), self.output(name), KINDS, cursor=cursor).read():
@@ -58,11 +58,11 @@ class CopyRig(Rig):
             self.cursors[name] = at
 
     def published(self, name: str) -> int:
-        """Bytes that readers of a datacentre are shown."""
+        """Bytes that readers of a datacentre can see."""
         return sum(file.length for slot in self.output(name).published(RealDisk(), KINDS) for file in slot.files)
 
     def written(self, name: str) -> int:
-        """Bytes that the output's files hold, of kinds that are copied."""
+        """Bytes in the output's files, of kinds that are copied."""
         return sum(_size(file) for kind in KINDS for file in (self.demo.places[name].output / kind).iterdir())
 
     def kept(self, name: str, keeper: str) -> int:
@@ -71,7 +71,7 @@ class CopyRig(Rig):
         return sum(file.length for file in read_slot(RealDisk(), state).files if file.kind in KINDS)
 
     async def everything_read(self) -> None:
-        """The reader has every event that has a verdict, and each of them once."""
+        """The reader has every event with a verdict, each of them once."""
         expected = self.generator.truth.joined.keys() | self.generator.truth.unmatched
         async with asyncio.timeout(SETTLE_S):
             while self.has.keys() != expected:
@@ -114,7 +114,7 @@ async def test_a_datacentre_is_deleted_for_ever(tmp_path: Path) -> None:
         assert sealed.files
         rig.feed.copies["east"].held = False
         await feeding
-        await rig.everything_read()  # west's own copy has no keeper any more: it goes on without
+        await rig.everything_read()  # west's own copy has no keeper any more: it continues without
         await rig.retire("east-1")  # done is done
 
 
@@ -137,7 +137,7 @@ def _more(rig: CopyRig, before: int) -> bool:
 
 
 async def test_a_stopped_joiner_hides_nothing(tmp_path: Path) -> None:
-    """Three orderly stops under traffic: each time readers see all that its output holds, and its copy has it."""
+    """Three orderly stops under traffic: each time readers see all of its output, and its copy has it."""
     rig = CopyRig(tmp_path, drawn_seed(), wait="600s", seconds=12 * SECONDS)  # on a busy machine a stop takes many
     async with rig.started():
         feeding = asyncio.create_task(rig.feed.run())

@@ -1,4 +1,4 @@
-"""Two datacentres through the loss of anything: each event has one verdict over both (Photon, section 3.2.2)."""
+"""Two datacentres survive the loss of anything: each event has one verdict over both (Photon, section 3.2.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.rig import REGIONS, Rig
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
 SECONDS = 6.0
-"""Of the stream, for each fault drilled."""
+"""Seconds of the stream for each fault drilled."""
 LONGER_THAN_EVERY_TIME_OUT_S = 50.0
 FAULTS_A_ROUND = 3
 
@@ -26,7 +26,7 @@ async def kills(rig: Rig) -> None:
 
 
 async def a_datacentre(rig: Rig) -> None:
-    """One whole datacentre dies and returns; then the other one."""
+    """One whole datacentre dies and returns; then the other."""
     first, second = rig.random.sample(DATACENTRES, 2)
     await rig.pause(0.5, 2.0)
     await rig.lose([first], rig.random.uniform(1.0, 3.0))
@@ -35,7 +35,7 @@ async def a_datacentre(rig: Rig) -> None:
 
 
 async def both_datacentres(rig: Rig) -> None:
-    """Nothing is left but the third replica, for a while."""
+    """Only the third replica is left for a while."""
     await rig.pause(1.0, 3.0)
     await rig.lose(list(DATACENTRES), rig.random.uniform(0.5, 3.0))
 
@@ -58,7 +58,7 @@ async def cuts(rig: Rig) -> None:
 
 
 async def lost_state(rig: Rig) -> None:
-    """A datacentre starts again from the beginning of its logs."""
+    """A datacentre restarts from the beginning of its logs."""
     await rig.pause(1.0, SECONDS)
     await rig.forget(rig.random.choice(DATACENTRES))
 
@@ -67,13 +67,13 @@ DRILLS = (kills, a_datacentre, both_datacentres, freezes, cuts, lost_state)
 
 
 async def anything(rig: Rig) -> None:
-    """One thing after the other."""
+    """One fault after the other."""
     for drill in rig.random.sample(DRILLS, 2):
         await drill(rig)
 
 
 PAIRS = ((kills, cuts), (a_datacentre, freezes), (both_datacentres, lost_state))
-"""Of drills that share a deployment: its start and its end cost as much as what is between."""
+"""Drills that share a deployment: its start and its end cost as much as the drills between."""
 ROUNDS = [(each,) for each in [*DRILLS, *[anything] * 14]] if FULL else PAIRS
 IDS = [f"{n}-{'-'.join(each.__name__ for each in drills)}" for n, drills in enumerate(ROUNDS)]
 

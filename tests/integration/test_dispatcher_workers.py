@@ -17,7 +17,7 @@ ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
 
 TWO = Shape(joiners=1, workers=2, round_trip_s=None)
 PATIENT = replace(TWO, head_start_s=5.0)
-"""No home is so late because it waits for a core: what comes twice all the same was nobody's or both's."""
+"""No home is this late merely because it waits for a core: an event that still comes twice was nobody's or both's."""
 
 
 async def workers_fail(rig: Rig) -> None:

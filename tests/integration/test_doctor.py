@@ -17,12 +17,12 @@ from tests.integration.verified_site import SLOT, Site
 TLS = '\n[tls]\ndirectory = "certs"\n'
 WAIT_S = 120.0
 DISKS = {"disks"}
-"""Whether these are well depends on the machine that the test runs on."""
+"""Whether these are healthy depends on the machine that runs the test."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """All is made, nothing was started."""
+    """Everything is created, nothing was started."""
     site = Site(tmp_path_factory.mktemp("doctor"), owned_alarm=300)
     site.file.write_text(site.file.read_text() + TLS)
     (site.base / "key").chmod(0o600)
@@ -45,7 +45,7 @@ def _said(file: Path, *, well: bool) -> dict[str, Any]:
 
 
 def _wrong(said: dict[str, Any]) -> list[tuple[str, str]]:
-    """(area, where) of what is not well, but for the disks of this machine."""
+    """(area, where) of each problem, except the disks of this machine."""
     findings = [each for each in said["findings"] if each["area"] not in DISKS and each["level"] != "ok"]
     assert all(each["where"] and each["what"] and each["do"] for each in findings)
     return [(each["area"], each["where"]) for each in findings]

@@ -1,4 +1,4 @@
-"""photon joiner drain, dispatcher pause and resume on a small running deployment, events arriving all the while."""
+"""photon joiner drain, dispatcher pause and resume on a small running deployment, while events arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILED = 1
 
 
 def second_joiner(base: Path) -> None:
-    """Into the file, before anything runs."""
+    """Adds it to the file, before anything runs."""
     [port] = free_ports(1)
     file = base / "photon.toml"
     file.write_text(file.read_text() + f'[datacentre.east.joiners.east-2]\naddress = "127.0.0.1:{port}"\n')
@@ -33,12 +33,12 @@ def joined(site: Site) -> list[str]:
 
 
 def settled(site: Site) -> bool:
-    """All that was written is joined, once."""
+    """All written events are joined, once."""
     return joined(site) == [f"c{n:06d}" for n in range(site.events)]
 
 
 def counted(site: Site) -> bool:
-    """All that was written has a verdict in the ledger."""
+    """All written events have verdicts in the ledger."""
     ledger = read_ledger(site.base / "state")
     return ledger["read"] >= site.events and ledger["pending"] == 0
 

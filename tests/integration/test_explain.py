@@ -1,5 +1,5 @@
-"""The story of one event from real processes over mutual TLS: by the command and by the status page; and of an output
-of photon join."""
+"""The story of one event from real processes over mutual TLS: by the command and by the status page; and of an event
+in an output of photon join."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_status_page_tells_the_same_over_mutual_tls(site: tuple[Site, str]) 
     assert _step(story, "registered")["slot"] == SLOT
     same = _explained(here.file, "c000003")
     for step in (*story["steps"], *same["steps"]):
-        step.pop("applied", None)  # of the shard's log: it goes on
+        step.pop("applied", None)  # in the shard's log: it continues
     assert story["steps"] == same["steps"]
     assert _get(f"{url}/explain.json?{urllib.parse.urlencode({'id': 'c999999'})}")[1]["verdict"] == "unknown"
     assert _get(f"{url}/explain.json?id=")[0] == 400

@@ -1,4 +1,4 @@
-"""`photon join` with the example packages that cut files by a framing of their own, killed in the middle."""
+"""`photon join` with the example packages that cut files by their own framing, killed in the middle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Package(NamedTuple):
     primary: Write
     foreign: Write
     number: Callable[[dict[str, Any]], tuple[int, int]]
-    """Of a joined record: the number of its foreign and of its primary record."""
+    """Numbers of a joined record's foreign and primary records."""
 
 
 def _text(lines: Callable[[int], str]) -> Write:
@@ -131,7 +131,7 @@ def test_each_record_once_with_its_own_primary_under_kill_9(tmp_path: Path, name
     package.primary(primary, range(PAIRS // 2, PAIRS))
     package.foreign(foreign, range(PAIRS // 2, PAIRS))
     for log in (primary, foreign):
-        os.utime(log, (1_790_000_000, 1_790_000_000))  # nobody goes on writing the last record
+        os.utime(log, (1_790_000_000, 1_790_000_000))  # nobody continues the last record
     result = site.once()
     assert result.code == 0, result.err
     found = [package.number(each) for each in records(site.output / "joined")]

@@ -37,7 +37,7 @@ QUERIES = 16
 
 
 class Site(Logs):
-    """Query q1 … q16, click c1 … c16, each of its own."""
+    """Queries q1 … q16 and clicks c1 … c16, each click with its own query."""
 
     def __init__(self, base: Path, source: str) -> None:
         super().__init__(base, clicks=1)
@@ -158,7 +158,7 @@ def test_while_no_key_is_known_there_is_no_verdict(tmp_path: Path) -> None:
     assert result.code == ATTENTION
     assert "the adapter's key is str; it must be bytes" in result.err
     assert site.clicks("unmatched") == set()
-    # Once the adapter is right, the same output goes on.
+    # Once the adapter is right, the same output continues.
     (site.base / "mine.py").write_text(BASE.rstrip() + "\n")
     after = site.once()
     assert after.code == 0, after.err
@@ -207,7 +207,7 @@ def test_what_hangs_is_broken_off_and_rejected_and_the_rest_goes_on(tmp_path: Pa
 
 
 def test_a_verdict_on_what_hung_is_the_same_after_a_restart(tmp_path: Path) -> None:
-    """It stands in the output under its id; nobody asks the adapter again, not even one that has been mended."""
+    """It is in the output under its id; nobody asks the adapter again, not even a fixed one."""
     source = """
     def join(self, foreign, foreign_file, primary, primary_file):
         while b'"c1"' in foreign:

@@ -1,4 +1,4 @@
-"""`photon join` with what cannot work: one clear line on stderr, the right exit code, nothing on stdout."""
+"""`photon join` with impossible input: one clear line on stderr, the right exit code, nothing on stdout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def logs(tmp_path: Path) -> Logs:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Logs:
-    """A run that is over; tests work on copies of its output."""
+    """A finished run; tests work on copies of its output."""
     logs = Logs(tmp_path_factory.mktemp("finished"), clicks=20)
     logs.finish()
     return logs
@@ -34,7 +34,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Logs:
 
 @pytest.fixture
 def again(finished: Logs, tmp_path: Path) -> Logs:
-    """The finished run with an output of its own."""
+    """The finished run with a separate output."""
     shutil.copytree(finished.base, tmp_path / "copy")
     copy = Logs.__new__(Logs)
     copy.__dict__.update(finished.__dict__)
@@ -45,7 +45,7 @@ def again(finished: Logs, tmp_path: Path) -> Logs:
 
 
 def one_line(result: Result, code: int, *said: str) -> None:
-    """Nothing but one line that says it all."""
+    """Exactly one line, which says everything."""
     assert result.out == ""
     assert result.err.startswith("photon: "), result.err
     assert result.err.count("\n") == 1, result.err
@@ -202,7 +202,7 @@ def test_logs_that_cannot_be_inferred(logs: Logs) -> None:
 
 # -- an output that was begun otherwise, or is damaged ---------------------------------------------------------------
 def test_other_rules_on_an_output(again: Logs) -> None:
-    """Whatever would join events a second time is refused."""
+    """Any rule that would join events a second time is refused."""
     again.config.write_text(CONFIG.replace('id = "click_id"\n', ""))
     said = "this output was begun with id = click_id; to use id = place start a new --output"
     one_line(again.once(), USAGE, f"{again.output}: {said}")
@@ -247,7 +247,7 @@ def test_ledger_of_what_is_none(tmp_path: Path) -> None:
 
 # -- files that cannot be read ---------------------------------------------------------------------------------------
 def refused(*command: str | Path) -> Result:
-    """Runs a command that permissions hold for: root without the right to pass over them."""
+    """Runs a command to which permissions apply: root without the right to bypass them."""
     return photon(*command, env={FIRST: str(Path(__file__).with_name("less_root.py"))})
 
 

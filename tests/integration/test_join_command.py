@@ -1,4 +1,4 @@
-"""`photon join` as a person meets it: inference, following, kills, replicas, output files, the ledger."""
+"""`photon join` from a user's view: inference, following, kills, replicas, output files, the ledger."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_without_a_configuration_the_logs_say_it_themselves(logs: Logs) -> None:
     assert all(line.startswith("photon: ") for line in first.err.splitlines())
     again = logs.once("--max-rejected", "1000", config=False)
     assert (again.code, again.json, again.err) == (0, first.json, "")
-    # What was kept is a configuration like any other.
+    # The kept configuration is like any other.
     checked = photon("doctor", "config", "--config", kept)
     assert checked.code == 0, checked.err
     assert logs.once("--max-rejected", "1000", "--config", kept, config=False).json == first.json
@@ -101,7 +101,7 @@ def test_standard_output_is_the_ledger_alone_and_photon_ledger_agrees(finished: 
 
 
 def test_what_a_run_makes_is_not_for_other_users(finished: Logs) -> None:
-    """Whatever the caller's umask allows; and the key is for its owner alone."""
+    """Regardless of the caller's umask; and the key is readable by its owner alone."""
     made = [finished.output, *finished.output.rglob("*")]
     assert len(made) > 10
     assert [path for path in made if path.lstat().st_mode & 0o027 and not path.is_symlink()] == []
@@ -160,7 +160,7 @@ def test_following_until_interrupted_ends_with_the_ledger(tmp_path: Path) -> Non
 
 
 def _waiting_duplicates(ledger: dict[str, int], logs: Logs) -> int:
-    """Of an event that waits, its duplicates wait as well."""
+    """Duplicates of a waiting event wait as well."""
     return logs.truth.duplicates - ledger["duplicate"]
 
 
@@ -194,7 +194,7 @@ def test_a_kill_of_the_parent_leaves_no_process_and_no_double(logs: Logs) -> Non
 
 
 def listed(logs: Logs) -> list[dict[str, Any]]:
-    """Final files, as the slot's manifest names them."""
+    """Final files named by the slot's manifest."""
     manifest = logs.output / ".photon" / "slots" / "local-1" / "manifest.jsonl"
     return [orjson.loads(line) for line in manifest.read_bytes().splitlines()] if manifest.exists() else []
 
@@ -225,7 +225,7 @@ def test_output_files_roll_and_are_listed_once_cleared(logs: Logs, form: str) ->
 
 
 def cat(logs: Logs) -> list[bytes]:
-    """Whole lines of ``cat out/joined/*.jsonl``, file by file, for each file those that it had when it was read."""
+    """Whole lines of ``cat out/joined/*.jsonl``, file by file, as each file was when it was read."""
     done = subprocess.run("cat joined/*.jsonl", shell=True, cwd=logs.output, capture_output=True, check=False)
     lines = done.stdout.split(b"\n")
     return lines[:-1]
@@ -238,7 +238,7 @@ def published(logs: Logs) -> list[bytes]:
 
 
 def test_cat_reads_all_joined_records_at_every_moment(logs: Logs) -> None:
-    """While files are written, roll and become final: never a line less than before, and none that was published is
+    """While files are written, rolled and become final: never a line less than before, and no published line is
     missing."""
     roll = ("--max-rejected", "1000", "--set", "output.roll_size=3000")
     seen: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A slot's directory, copied while a joiner works and put back later: refused; the newest one goes on exactly."""
+"""A slot's directory, copied while a joiner works and restored later: refused; the newest one continues exactly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def shown(logs: Logs) -> int:
 
 
 def copy(logs: Logs, to: Path) -> None:
-    """Slot and output, file by file, as a backup does it. The registry is elsewhere in a deployment: it stays."""
+    """Slot and output, file by file, as a backup copies them. The registry is elsewhere in a deployment: it stays."""
 
     def copied() -> bool:
         if to.exists():

@@ -27,7 +27,7 @@ Row = tuple[str, str, int, str]  # id, key, seconds, text
 
 
 def zeek(rows: Sequence[Row], part: int) -> bytes:
-    """Each part has its header; the columns of the second stand in another order."""
+    """Each part has its header; the second part has its columns in another order."""
     names = ["ts", "uid", "id", "text"] if part % 2 else ["text", "id", "uid", "ts"]
     head = f"#separator \\x09\n#set_separator\t,\n#open\t{part}\n#fields\t" + "\t".join(names) + "\n"
     lines = [
@@ -57,7 +57,7 @@ def messages(rows: Sequence[Row], part: int) -> bytes:
 
 
 def container(rows: Sequence[Row], part: int) -> bytes:
-    """Every other record is on stderr, and its parts stand between those of the one before."""
+    """Every other record is on stderr, and its parts are between those of the one before."""
     at = "2025-10-09T08:53:20.123456789Z"
     out = []
     for place in range(0, len(rows), 2):
@@ -149,7 +149,7 @@ def test_each_event_once_with_its_primary(tmp_path: Path, name: str) -> None:
             time.sleep(0.02)
         site.append(site.primary, rows_of("p", half, half + 20), 1)
         running.kill()
-    # Rolled and compressed while nobody looked; events of the first half come only now, so they are looked up there.
+    # Rolled and compressed unobserved; events of the first half come only now, so they are looked up there.
     for side in (site.primary, site.foreign):
         data = (side / "events.log").read_bytes()
         (side / "events.log.1.zst").write_bytes(zstandard.ZstdCompressor().compress(data))
@@ -195,5 +195,5 @@ def test_logs_of_zeek_and_logfmt_need_no_configuration(tmp_path: Path) -> None:
     result = photon(*site.arguments("--once", "-o", "json", "--id", "click_id", config=False))
     assert result.code == 0, (
         result.err
-    )  # its values are numbered without gaps, so it is not taken for an id by itself
+    )  # its values are numbered without gaps, so it is not taken for an id automatically
     assert site.ids() == Counter(f"f{n}" for n in range(50))

@@ -1,4 +1,4 @@
-"""`photon join` on files, globs and standard input, without a configuration, and with the one that it has shown."""
+"""`photon join` on files, globs and standard input, without a configuration, and with the one that it printed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pairs(output: Path) -> list[tuple[str, str]]:
 
 
 def shop(base: Path, seed: int) -> tuple[list[dict[str, object]], list[dict[str, object]], list[tuple[str, str]]]:
-    """Orders, payments, and what is joined of them."""
+    """Orders, payments, and their joined records."""
     rng = random.Random(seed)
     orders = [{"order": o, "customer": f"c{i}", "placed": ms(i)} for i, o in enumerate(hexes(rng, 60))]
     paid = [(rng.choice(orders), f"{i}") for i in range(90)]
@@ -63,12 +63,12 @@ def test_standard_input_is_joined_exactly_once_however_often_it_comes(tmp_path: 
     (tmp_path / "orders.log").write_bytes(jsonl(orders))
     sides = ("--primary", tmp_path / "orders.log", "--foreign", "-", "--output", tmp_path / "out")
     begun = jsonl(payments[:60])
-    assert join(*sides, stdin=begun.removesuffix(b"\n")).code == 0  # its last line is whole: the stream has ended
+    assert join(*sides, stdin=begun.removesuffix(b"\n")).code == 0  # its last line is complete: the stream has ended
     assert len(pairs(tmp_path / "out")) == 60
     assert join(*sides, stdin=begun.removesuffix(b"\n")).code == 0
     assert join(*sides, stdin=b"").code == 0
     assert len(pairs(tmp_path / "out")) == 60
-    assert join(*sides, stdin=jsonl(payments)).code == 0  # it begins with what came before
+    assert join(*sides, stdin=jsonl(payments)).code == 0  # it begins with the earlier lines
     assert pairs(tmp_path / "out") == expected
     assert join(*sides, stdin=gzip.compress(jsonl(payments))).code == 0
     assert pairs(tmp_path / "out") == expected
@@ -84,7 +84,7 @@ def test_primary_records_from_standard_input(tmp_path: Path) -> None:
 
 
 def test_the_configuration_that_is_shown_can_be_used_as_it_is(tmp_path: Path) -> None:
-    """Counters without names: the right key is shown, and not taken."""
+    """Counters without names: the right key is shown, but not chosen."""
     rng = random.Random(4)
     primary, foreign = LogSet("", *counters_without_names(rng), None).write(tmp_path)
     refused = join("--primary", primary, "--foreign", foreign, "--output", tmp_path / "out")

@@ -46,7 +46,7 @@ time = { field = "t", unit = "s" }
 
 
 class Shop(Logs):
-    """Payments that name shop, order and customer as they like; orders of the next shop have the same numbers."""
+    """Payments name shop, order and customer in varying ways; orders of the next shop have the same numbers."""
 
     def __init__(self, base: Path) -> None:
         super().__init__(base, clicks=1)
@@ -72,7 +72,8 @@ class Shop(Logs):
 
 @contextmanager
 def killed_halfway(site: Logs, joined: int) -> Iterator[None]:
-    """Follows until so much is joined, then writes what the caller writes, and is killed in the middle of it."""
+    """Follows until ``joined`` records are there, then runs the caller's writes, and is killed in the middle
+    of them."""
     with site.following() as running:
         deadline = time.monotonic() + 60
         while site.joined() < joined:
@@ -106,7 +107,7 @@ def test_payments_meet_the_order_of_their_shop_whatever_the_spelling(tmp_path: P
 
 
 class Views(Logs):
-    """Each view has an article of its key; every fifth was read too long after it, every seventh before it."""
+    """Each view has an article with its key; every fifth was read too long after it, every seventh before it."""
 
     def __init__(self, base: Path) -> None:
         super().__init__(base, clicks=1)

@@ -160,7 +160,7 @@ def test_the_page_s_example_is_what_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", ["primary", "foreign"])
 def test_the_next_join_reads_them_too(tmp_path: Path, side: str) -> None:
-    """A key below ``primary`` is missing in them; one of the foreign record is there."""
+    """They lack any key below ``primary``; one of the foreign record is there."""
     site = Payments(tmp_path, 'unmatched = "inline"\n', 6)
     site.pay(0, 6)
     assert site.once().code == 0

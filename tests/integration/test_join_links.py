@@ -1,4 +1,4 @@
-"""`photon join` with links among the logs: private files are not read, and what a user names is."""
+"""`photon join` with links among the logs: private files are not read, and files a user names are."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_nothing_of_a_private_file_that_a_link_leads_to_is_read(
     (directory / "evil.log").symlink_to(secret)
     result = logs.once(config=config)
     said = [each for each in result.err.splitlines() if each.startswith("photon: ") and "evil.log" in each]
-    assert len(said) == (1 if config else 2), result.err  # inference names what it did not look at
+    assert len(said) == (1 if config else 2), result.err  # inference names the files it did not look at
     for each in said:
         assert f"evil.log: leads to {secret}, outside the log directory; not read: add its directory to" in each
     assert result.code == (3 if side == "foreign" else 1), result.err  # without its primaries nothing is unmatched

@@ -36,7 +36,7 @@ time = { field = "at", unit = "s" }
 
 @dataclass
 class Payments(Logs):
-    """Some orders have no payment, most have a few, which come before and after them and in any order."""
+    """Some orders have no payment, most have a few, which come before and after them, in any order."""
 
     base: Path
     kind: str
@@ -74,7 +74,7 @@ class Payments(Logs):
         self.append(self.foreign, "orders.csv", rows)
 
     def found(self) -> dict[str, list[tuple[str, int | None, int | None]]]:
-        """Order -> its records: time and amount, and which pair of how many."""
+        """Order -> its records: time and amount, pair number and pair count."""
         out: dict[str, list[tuple[str, int | None, int | None]]] = {key: [] for key in self.pairs}
         for record in records(self.output / "joined"):
             paid, number = record["primary"], int(record["event_id"][1:])
@@ -86,7 +86,7 @@ class Payments(Logs):
         return sorted(record["event_id"] for record in records(self.output / "unmatched"))
 
     def all_pairs(self, expected: dict[str, list[str]]) -> None:
-        """Exactly these, each set as a whole, and the rest unmatched."""
+        """Exactly these, each set complete, and the rest unmatched."""
         found = self.found()
         for key, amounts in expected.items():
             n = len(amounts)
@@ -99,7 +99,7 @@ def test_an_order_has_all_its_payments_once_whenever_it_is_killed(tmp_path: Path
     site = Payments(tmp_path, 'match = "all"\nunmatched_after = "1s"\nprimary_max_delay = "0s"\n')
     flags = ("--set", "clock.uncertainty=0.2", "--set", "limits.batch_events=50")
     random = Random(11)
-    site.pay(0, len(site.payments))  # before their orders: what is final depends on the clock alone
+    site.pay(0, len(site.payments))  # before their orders: only the clock decides when they are final
     step = site.orders // 4
     for part in range(4):
         with site.following(*flags) as running:

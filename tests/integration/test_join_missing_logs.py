@@ -71,7 +71,7 @@ def test_clicks_of_a_deleted_log_wait_by_name_and_are_unmatched_once_it_is_given
 
 
 def waiting_join(base: Path, arguments: list[str | Path]) -> str:
-    """Follows the logs until its progress says that something is missing; what it said."""
+    """Follows the logs until its progress says that something is missing; returns its output."""
     said = base / "said"
     with running(*arguments, log=said) as process:
         until(lambda: "that cannot be read" in said.read_text(), 60.0, "the progress names what is missing")
@@ -81,8 +81,8 @@ def waiting_join(base: Path, arguments: list[str | Path]) -> str:
 
 
 def test_a_job_that_overwrites_its_directories_is_joined_as_before(tmp_path: Path) -> None:
-    """The same rows under new file names, and one more: the old files are not waited for. What stands in none of the
-    new ones is named at once."""
+    """The same rows under new file names, and one more: the old files are not waited for. A row in none of the new
+    files is named at once."""
     config, primary, foreign, out = (tmp_path / name for name in ("join.toml", "queries", "clicks", "out"))
     config.write_text(CONFIG.replace('unmatched_after = "1s"\n', ""))
     arguments: list[str | Path] = [

@@ -1,4 +1,4 @@
-"""`photon join` with redacted fields: they are in none of the outputs, whatever became of their event."""
+"""`photon join` with redacted fields: they are in none of the outputs, regardless of their event's verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would be final and wrong is refused before any event has a verdict."""
+"""Anything final and wrong is refused before any event has a verdict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_another_key_joins_nothing_again(logs: Logs, lost: bool) -> None:
     if lost:
         key.unlink()
     lines = (logs.foreign / "clicks.log").read_bytes().splitlines(keepends=True)
-    (logs.foreign / "again.log").write_bytes(b"".join(reversed(lines)))  # the same lines, and no copy of the log
+    (logs.foreign / "again.log").write_bytes(b"".join(reversed(lines)))  # the same lines, but not a copy of the log
     refused = logs.once("--max-rejected", "1000")
     assert refused.code in (1, 2)
     assert len(refused.err.splitlines()) == 1

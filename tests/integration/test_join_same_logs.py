@@ -1,4 +1,4 @@
-"""Lines without ids: which files are one log, by the command that users run."""
+"""Lines without ids: files that belong to one log, by the command that users run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_moved_copied_and_compressed_between_runs(base: Path) -> None:
     second = join(base)
     assert (second.code, joined(base)) == (0, once_each(20)), second.err
     assert "clicks.log.bak: holds the same bytes as clicks.log, as far as it goes" in second.err
-    write(clicks / "clicks.log.bak", 20)  # a log of its own from here on
+    write(clicks / "clicks.log.bak", 20)  # a separate log from here on
     write(clicks / "clicks.log", 21)
     third = join(base)
     assert joined(base) == once_each(22), third.err
@@ -88,7 +88,7 @@ def test_logs_that_begin_alike_are_named_once_with_exit_code_3(base: Path) -> No
 
 
 def test_two_datacentres_that_look_at_different_moments_give_a_line_one_id(base: Path) -> None:
-    """One reads a log before it is rotated by a name that explains nothing, the other one behind it."""
+    """One reads a log before a rotation with an unrelated name, the other afterwards."""
     clicks = base / "clicks"
     write(clicks / "clicks.log", *range(10))
     join(base)

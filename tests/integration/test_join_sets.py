@@ -1,4 +1,4 @@
-"""`photon join --once` on generated sets, in two stages: exactly what a plain reference says, byte for byte."""
+"""`photon join --once` on generated sets, in two stages: exactly the output of a plain reference, byte for byte."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ time = { field = "ts", unit = "ms" }
 
 @dataclass
 class Site:
-    """The set on disk, and what was said of it so far."""
+    """The set on disk, and its output so far."""
 
     base: Path
     spec: SetSpec
@@ -80,7 +80,7 @@ class Site:
         return found
 
     def step(self) -> None:
-        """Joins what lies there, and checks that exactly what is new was added."""
+        """Joins the current files, and checks that exactly the new records were added."""
         expected = reference(self.base / "primary", self.base / "foreign", with_id=self.spec.with_id)
         assume(not expected.ambiguous)
         ledger = self.join()
@@ -139,7 +139,7 @@ def text_of(line: dict[str, Any], name: str) -> bytes:
 
 
 def check_events(added: Counter[bytes], fresh: dict[bytes, list[Event]]) -> Counter[str]:
-    """Each new event id has one line, which is exactly what one of the records with this id must give."""
+    """Each new event id has one line, exactly the one that one of the records with this id must give."""
     verdicts: Counter[str] = Counter()
     seen: Counter[bytes] = Counter()
     for each in added.elements():

@@ -1,4 +1,4 @@
-"""photon join ended at odd moments: while it waits for its registry, and by kill -9; what it leaves behind."""
+"""photon join ended at odd moments: while it waits for its registry, and by kill -9; and its leftovers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_once_interrupted_does_not_say_that_all_is_done(tmp_path: Path) ->
     logs.write()
     stop = asyncio.Event()
     options = JoinOptions(logs.primary, logs.foreign, logs.output, logs.config, once=True)
-    # At the first look the event store has not even begun, without which no event gets a verdict.
+    # At the first look the event store, without which no event gets a verdict, has not even begun.
     result = await run(options, stop=stop, show=lambda _: stop.set(), say=lambda _: None)
     assert result.stopped
     assert _verdict(result, options, 0) == (FAILED, "interrupted before all had a verdict; run this again to go on")
@@ -60,7 +60,7 @@ def test_kill_9_leaves_nothing_outside_the_output(tmp_path: Path, monkeypatch: p
     elsewhere = tmp_path / "tmp"
     elsewhere.mkdir()
     monkeypatch.setenv("TMPDIR", str(elsewhere))
-    deep = tmp_path / ("d" * 100) / ("e" * 100)  # longer than a socket's path may be
+    deep = tmp_path / ("d" * 100) / ("e" * 100)  # longer than the limit for a socket's path
     deep.mkdir(parents=True)
     logs = Logs(deep)
     logs.write(0.5)

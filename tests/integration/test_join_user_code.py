@@ -71,7 +71,7 @@ CONFIG = '[join.j]\nadapter = "{code}:{name}"\nunmatched_after = "1h"\n'
 
 
 def logs(base: Path, foreign: Sequence[dict[str, str]] = (), primary: Sequence[dict[str, str]] = ()) -> None:
-    """The first records have these fields besides their own."""
+    """The first records have these additional fields."""
     for side, more in (("p", primary), ("f", foreign)):
         (base / side).mkdir()
         with (base / side / "a.log").open("w") as log:
@@ -83,7 +83,7 @@ def logs(base: Path, foreign: Sequence[dict[str, str]] = (), primary: Sequence[d
 def joined(
     base: Path, name: str = "Buggy", *more: str, code: str = "buggy.py"
 ) -> tuple[int, str, list[int], list[str]]:
-    """Exit code, standard error, which were joined (and with their own), and why others were rejected."""
+    """Exit code, standard error, joined records (with their own fields), and reasons of rejected ones."""
     (base / "buggy.py").write_text(ADAPTER)
     (base / "photon.toml").write_text(CONFIG.format(code=code, name=name))
     done = photon(
@@ -138,7 +138,7 @@ def test_while_a_primary_key_is_not_known_its_events_wait(tmp_path: Path, kind: 
 
 
 def test_what_is_to_be_tried_again_costs_nothing(tmp_path: Path) -> None:
-    late = [{}] * (RECORDS - 1)  # not among those that are looked at before anything is joined
+    late = [{}] * (RECORDS - 1)  # not among the records examined before anything is joined
     logs(tmp_path, foreign=[{"join": "retry"}, *late[1:], {"header": "retry"}], primary=[{"key": "retry"}])
     code, said, pairs, rejected = joined(tmp_path)
     assert (code, pairs, rejected) == (0, list(range(RECORDS)), []), said

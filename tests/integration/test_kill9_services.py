@@ -28,7 +28,7 @@ async def test_so_it_does_when_they_are_one_process(tmp_path: Path, round_: int)
 
 
 async def kill_the_pipeline(rig: Rig) -> None:
-    """Three times at random moments, and a replica."""
+    """Three times at random moments, plus a replica."""
     for victim in ("pipeline east", "registry r2", "pipeline east", "pipeline east"):
         await rig.pause(0.2, 2.0)
         await rig.kill(victim)

@@ -1,4 +1,4 @@
-"""Photon in another program: the example of the documents, and a join that is watched, stopped, killed."""
+"""Photon in another program: the documentation's example, and a join that is watched, stopped, killed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def booked(books: Path) -> int:
     connection = sqlite3.connect(books, timeout=10)
     try:
         return int(connection.execute("SELECT count(*) FROM booked").fetchone()[0])
-    except sqlite3.OperationalError:  # the table is still to be made
+    except sqlite3.OperationalError:  # the table does not exist yet
         return 0
     finally:
         connection.close()

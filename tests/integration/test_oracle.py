@@ -86,9 +86,9 @@ def test_timestamps_only_grow_while_leaders_are_killed(replicas: Processes) -> N
         oracle.close()
     found = sorted(each for thread in seen for each in thread)
     assert len({timestamp for _, _, timestamp in found}) == len(found)
-    assert min(found)[2] > before_us - 3600_000_000  # above what an oracle that was lost has handed out
-    assert max(found)[2] < 1.5 * before_us  # a new leader goes on, it does not begin again
-    # One that was asked for after another was received is higher.
+    assert min(found)[2] > before_us - 3600_000_000  # above all timestamps that a lost oracle has handed out
+    assert max(found)[2] < 1.5 * before_us  # a new leader continues instead of starting over
+    # A timestamp requested after another was received is higher.
     highest, received = 0, sorted(found, key=lambda each: each[1])
     at = 0
     for began, _, timestamp in found:

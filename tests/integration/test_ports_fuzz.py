@@ -32,8 +32,8 @@ from tests.integration.rig import Rig
 FULL = bool(os.environ.get("PHOTON_FULL"))
 ROUNDS = 10 if FULL else 1
 GROWTH_MAX = 96 << 20
-"""Of the greatest resident memory that a process ever had, over what it had before. One flood takes 48 MiB while it
-is decoded (30 are left afterwards, however many come), and two may come at once."""
+"""Growth of a process's greatest resident memory. One flood takes 48 MiB while it is decoded (30 are left afterwards,
+however many come), and two may come at once."""
 HEALTHY_S = 20.0
 HELD_EACH = 5
 FLOOD_BYTES = 8 << 20
@@ -75,8 +75,8 @@ os.register_at_fork(after_in_child=lambda: note("armed"))
 
 @pytest.fixture
 def pickle_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Processes started from now on, and their copies, write a line there when they start, and when they unpickle
-    anything, and fail."""
+    """Processes started from now on, and their copies, write a line there when they start and when they unpickle
+    anything, which then fails."""
     guard = tmp_path / "guard"
     guard.mkdir()
     (guard / "sitecustomize.py").write_text(GUARD)
@@ -106,7 +106,7 @@ def _lines(file: Path) -> list[str]:
 
 
 async def attacked(rig: Rig, draw: random.Random, certificates: Path | None) -> set[int]:
-    """Every attack on every port; the processes' ids, which must stay the same."""
+    """Runs every attack on every port; returns the processes' ids, which must stay the same."""
     services = rig.demo.deployment.services()
     pids = {service.name: rig.supervisor.pid(service.name) for service in services}
     before = {name: _memory(pid, "VmRSS") for name, pid in pids.items()}
@@ -120,7 +120,7 @@ async def attacked(rig: Rig, draw: random.Random, certificates: Path | None) -> 
                 partial(_raw_attacks, [partial(plain, route.listen)], random.Random(draw.random()))
                 for route in rig.demo.deployment.routes
             ]
-            await asyncio.gather(*map(asyncio.to_thread, attacks))  # one after the other all would run for long
+            await asyncio.gather(*map(asyncio.to_thread, attacks))  # all of them in sequence would take long
             await _all_well(rig, services, pids, before)
     finally:
         held.close()
@@ -145,7 +145,7 @@ async def _all_well(
 
 
 async def _serving(service: Service) -> None:
-    """Waits until it says that it serves, HEALTHY_S at most."""
+    """Waits until it reports that it serves, HEALTHY_S at most."""
     assert service.address is not None
     deadline = time.monotonic() + HEALTHY_S
     while await ask_health(service.address, service.health, 2.0, service.to) is not Health.SERVING:
@@ -162,7 +162,7 @@ def _memory(pid: int | None, row: str) -> int:
 
 
 def _attack(service: Service, draw: random.Random, certificates: Path | None) -> None:
-    """From outside, and, where there is TLS, from inside with a good certificate."""
+    """From outside, and with TLS also from inside with a good certificate."""
     address = service.address
     assert address is not None
     connects: list[Connect] = [partial(plain, address)]
@@ -188,7 +188,7 @@ def _context(certificates: Path) -> ssl.SSLContext:
 
 
 def _random_payloads(address: str, to: Towards | None, draw: random.Random) -> None:
-    """Good gRPC, with bodies that are not what the methods expect, or that are and make no sense."""
+    """Valid gRPC, with bodies that the methods do not expect, or expected ones that make no sense."""
     with open_blocking_channel(address, (("grpc.max_send_message_length", -1),), to) as channel:
         grpc.channel_ready_future(channel).result(timeout=10)
         for method in METHODS:

@@ -1,4 +1,5 @@
-"""photon read beside a photon join that is killed again and again; the reader is killed too, and its consumer."""
+"""photon read in parallel with a photon join that is killed again and again; the reader and its consumer are killed
+too."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ KINDS = ("joined", "unmatched", "rejected")
 
 
 def reading(*arguments: str | Path, stdout: int = PIPE) -> Process:
-    """``photon read``. Its output is not buffered here: what was not asked for stays in the pipe."""
+    """``photon read``. Its output is not buffered here: unread output stays in the pipe."""
     process = begin("read", *arguments, stdout=stdout, stderr=PIPE)
     if isinstance(process.stdout, io.BufferedReader):
         process.stdout = process.stdout.detach()
@@ -37,7 +38,7 @@ def reading(*arguments: str | Path, stdout: int = PIPE) -> Process:
 
 
 def ended(process: Process) -> tuple[int, str]:
-    """Its exit code, and what it said."""
+    """Its exit code and its output."""
     assert process.stderr is not None
     said = process.stderr.read().decode()
     for pipe in filter(None, (process.stdout, process.stderr)):
@@ -142,7 +143,7 @@ def test_lines_and_cursor_committed_together_are_exactly_once(tmp_path: Path) ->
     assert rest.code == DONE
     seen = lines.read_bytes().splitlines(keepends=True) + rest.out.encode().splitlines(keepends=True)
     joined = output_lines(logs.output, "joined")
-    assert list(dict.fromkeys(seen)) == joined  # what came again after a kill came in its order
+    assert list(dict.fromkeys(seen)) == joined  # output repeated after a kill came in its order
     cleared = photon("read", logs.output, "--cleared-only")
     assert (cleared.code, cleared.out.encode()) == (DONE, b"".join(joined))
 
@@ -159,14 +160,14 @@ def test_how_it_ends(tmp_path: Path) -> None:
     assert logs.once("--max-rejected", "1000").code == 0
     joined = b"".join(output_lines(logs.output, "joined"))
 
-    # Nobody reads on: a clean end, whether it writes or waits.
+    # Nobody reads any more: a clean end, whether it writes or waits.
     process = reading(logs.output, "--follow", "--with-cursor")
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
     assert ended(process) == (DONE, "")
 
-    # Told to end while the other side takes nothing: at once, and at the end of a line if it can be.
+    # Told to end while the other side reads nothing: at once, and at the end of a line if possible.
     process = reading(*[logs.output], *["--kind=joined"] * 3, "--follow")
     assert process.stdout is not None
     first = os.read(process.stdout.fileno(), 100)
@@ -193,7 +194,7 @@ def test_how_it_ends(tmp_path: Path) -> None:
     assert "another process reads with this cursor" in second.err
     assert photon("read", logs.output, "--cursor", tmp_path / "c").out == ""
 
-    # The end stays where it was when it was asked for.
+    # The end stays where it was when it was requested.
     assert photon("read", logs.output, "--from", "end", "--cursor", tmp_path / "end").out == ""
     assert photon("read", logs.output, "--cursor", tmp_path / "end").out == ""
     lost = photon("read", logs.output, "--from", '{"photon_cursor":1,"slots":{"local-1":{"joined":[77,1]}}}')

@@ -57,7 +57,7 @@ class Site:
         return result
 
     def finish(self) -> None:
-        """Whatever is still missing; then the pairs and the ledger are exact."""
+        """Writes everything still missing; then the pairs and the ledger are exact."""
         ledger = self.once().json
         self.dataset.check(self.output)
         expected = self.dataset.expected

@@ -65,7 +65,7 @@ class Site:
         return all(each["read"] == number and not each["pending"] for each in ledgers)
 
     def finals(self, kind: str) -> list[Path]:
-        """Of both datacentres: all in them is cleared."""
+        """Final files of both datacentres: all ids in them are cleared."""
         return [file for name in ("east", "west") for file in (self.directory / name / "output" / kind).glob("*.gz")]
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ async def test_what_was_lost_comes_back_once(tmp_path: Path) -> None:
 
 
 async def test_what_was_not_looked_at_is_refused(tmp_path: Path) -> None:
-    """A datacentre that the file names no more, an output that is not mounted, a file that no manifest names."""
+    """A datacentre that is no longer in the file, an output that is not mounted, a file that no manifest names."""
     here = Site(tmp_path)
     write(tmp_path, "queries/q.log", JOINED)
     write(tmp_path, "clicks/c.log", [*JOINED, *UNMATCHED])
@@ -184,7 +184,7 @@ async def test_what_was_not_looked_at_is_refused(tmp_path: Path) -> None:
         told: Any = done.json["not_looked_at"]
         assert (told[0]["do"], str(output) in told[0]["seen"]) == ("mount it", True)
 
-        # The operator's word: but a copy of one file lies where no manifest names it.
+        # The operator confirms, but a copy of one file is where no manifest names it.
         kept = next((tmp_path / "unmounted" / "joined").glob("*.gz"))
         held = gzip.decompress(kept.read_bytes()).count(b"\n")
         copy = elsewhere / "saved by hand.jsonl.gz"
@@ -217,7 +217,7 @@ def _written_report(here: Site, name: str, findings: list[ReportedProblem], sett
 
 
 def _finals_hold(here: Site) -> bool:
-    """All that was written stands in final files: its ids are cleared."""
+    """All written events are in final files: their ids are cleared."""
     held = Counter[str]()
     for kind in ("joined", "unmatched"):
         for file in here.finals(kind):
@@ -226,7 +226,7 @@ def _finals_hold(here: Site) -> bool:
 
 
 async def _skipped_by_mistake(here: Site, supervisor: Supervisor) -> None:
-    """Both datacentres leave out the same part of their logs: nobody registers it."""
+    """Both datacentres skip the same part of their logs: nobody registers it."""
     for name in DISPATCHERS:
         supervisor.kill(name, hold=True)
     await supervisor.gone(DISPATCHERS)
@@ -241,7 +241,7 @@ async def _skipped_by_mistake(here: Site, supervisor: Supervisor) -> None:
 
 
 def _places(here: Site, kind: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Name and offset of each record in the final files, as a verification tells them."""
+    """Name and offset of each record in the final files, as reported by a verification."""
     for file in here.finals(kind):
         offset = 0
         for line in gzip.decompress(file.read_bytes()).splitlines(keepends=True):
@@ -250,7 +250,7 @@ def _places(here: Site, kind: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
 
 
 def _report(here: Site, lost: list[dict[str, Any]]) -> None:
-    """What a verification finds."""
+    """A verification's findings."""
     findings = [here.finding(Class.LOST_CLEARED, int(r["event_id"][1:]), "cleared", r["token"]) for r in lost]
     findings += [here.finding(Class.LOST_UNREGISTERED, number, None, None) for number in SKIPPED]
     findings += [

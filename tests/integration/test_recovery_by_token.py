@@ -1,7 +1,7 @@
-"""Recovery by token over real processes: a joiner dies, its disk loses what was not synced and a batch of its log.
+"""Recovery by token over real processes: a joiner dies, its disk loses unsynced data and a batch of its log.
 
-The ids of that batch are registered and stand nowhere. The start is refused until the operator accepts the damage;
-then the slot redoes the rest, says so, and the verifier gives the lost ids up: they are joined again, once each.
+The ids of that batch are registered and are in no output. The start is refused until the operator accepts the damage;
+then the slot redoes the rest and says so, and the verifier gives the lost ids up: they are joined again, once each.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Slot:
 
     @property
     def redone(self) -> int:
-        """Up to which incarnation it has been redone."""
+        """The last incarnation that has been redone."""
         with suppress(FileNotFoundError):
             return int(json.loads((self.state / "redone.json").read_bytes())["upto"])
         return 0
@@ -52,7 +52,7 @@ class Slot:
         return lengths
 
     def unsynced(self) -> list[Path]:
-        """Output files that hold more than what is durable."""
+        """Output files longer than their durable part."""
         with suppress(FileNotFoundError, ValueError):
             durable = self.durable()
             files = sorted(self.output.glob("joined/east-1-*.jsonl"))
@@ -60,7 +60,7 @@ class Slot:
         return []
 
     def weak_frame(self) -> Weak | None:
-        """A frame with lines that were written and not synced, and that a later frame knows as synced."""
+        """A frame whose lines were written without sync, and that a later frame knows as synced."""
         with suppress(FileNotFoundError):
             durable = self.durable()
             tails = {path: durable.get(f"joined/{path.name}", 0) for path in self.unsynced()}
@@ -76,17 +76,18 @@ class Slot:
 
 @dataclass(frozen=True)
 class Weak:
-    """What a power cut and rot would lose together."""
+    """Losses of a power cut together with rot."""
 
     segment: Path
     middle: int
     """Byte in the middle of the frame."""
     lines: set[bytes]
     tails: dict[Path, int]
-    """Output file -> how much of it is durable."""
+    """Output file -> its durable length."""
 
     def lose(self) -> set[str]:
-        """What was not synced is gone, as after a power cut, and the frame rots. The ids that stand nowhere now."""
+        """Unsynced data is gone, as after a power cut, and the frame rots. Returns the ids that are now in no
+        output."""
         for path, end in self.tails.items():
             with path.open("r+b") as file:
                 file.truncate(end)
@@ -110,7 +111,7 @@ def _frames(data: bytes) -> list[tuple[int, set[bytes]]]:
 
 
 def _synced(data: bytes, at: int) -> list[int]:
-    """What each frame from ``at`` on knew as synced."""
+    """Synced lengths known to each frame from ``at`` on."""
     found = []
     while at >= 0 and (decoded := decode_frame(data, at)) is not None:
         _, at, synced = decoded
@@ -119,7 +120,7 @@ def _synced(data: bytes, at: int) -> list[int]:
 
 
 class Feed:
-    """Writes events until it is told to stop."""
+    """Writes events until it is stopped."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -138,7 +139,7 @@ class Feed:
 
 
 async def _lose_a_batch(supervisor: Supervisor, slot: Slot) -> tuple[Path, set[str]]:
-    """kill -9 of the joiner while output is written and not synced; as often as it takes to meet that."""
+    """kill -9 of the joiner while output is written and not synced; repeated until that moment is hit."""
     for _ in range(ATTEMPTS):
         await soon(lambda: slot.weak_frame() is not None, 60, "east-1 writes")
         supervisor.kill(JOINER, hold=True)

@@ -1,4 +1,4 @@
-"""A replica that is behind the snapshot gets it from the leader while the group goes on."""
+"""A replica that is behind the snapshot gets it from the leader while the group continues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fresh(token: int) -> Ids:
 
 
 async def ids_of(every: Processes, name: str) -> int | None:
-    """How many ids a replica has in the shard; None: it does not answer yet."""
+    """Number of a replica's ids in the shard; ``None`` means that it does not answer yet."""
     client = RegistryClient({name: every.peers[name]})
     try:
         described = await client.describe(timeout=5)

@@ -28,11 +28,11 @@ DAYS_2 = 2 * 86_400
 SECOND = 10**9
 PATIENCE_S = 60.0
 LEADS_S = 3.0
-"""How long the wrong replica leads: several rounds of its caretaker, each of which would move the boundary."""
+"""Time for which the wrong replica leads: several rounds of its caretaker, each of which would move the boundary."""
 
 
 class Site:
-    """The replicas, the wrong one's clock, and who asks them."""
+    """The replicas, the wrong one's clock, and their client."""
 
     def __init__(self, every: Processes, client: RegistryClient, clock: Path) -> None:
         self.every, self.client, self.clock = every, client, clock
@@ -159,7 +159,7 @@ async def _play(site: Site) -> None:
 
     _write(site.clock, 0)
     await site.until_clocks(r1=agrees, r2=agrees, r3=agrees)
-    # It leads still, and moves the boundary on: ten seconds is its least step.
+    # It still leads and moves the boundary on: its smallest step is ten seconds.
     await site.until_boundary(began - int((RETENTION_S + S) * SECOND) + 9 * SECOND)
     assert await site.insert(range(20, 30), ago_s=RETENTION_S + 60) == {Answer.BELOW_BOUNDARY}
 
@@ -183,7 +183,7 @@ async def _the_wrong_one_leads(site: Site) -> None:
 
 
 def _write(clock: Path, seconds: int) -> None:
-    """Whole or not at all: the replica reads it at any moment."""
+    """Completely or not at all: the replica reads it at any moment."""
     new = clock.with_suffix(".new")
     new.write_text(str(seconds))
     os.replace(new, clock)

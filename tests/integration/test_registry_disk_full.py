@@ -1,4 +1,4 @@
-"""A replica whose disk is full takes no part, says so, and goes on by itself; the others serve meanwhile."""
+"""A replica whose disk is full takes no part, says so, and continues by itself; the others serve meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DISK = "12m"
 
 @pytest.fixture
 def small_disks(tmp_path: Path) -> Iterator[Path]:
-    """A directory in which r1 to r3 are file systems of their own."""
+    """A directory in which r1 to r3 are separate file systems."""
     with ExitStack() as stack:
         for name in ("r1", "r2", "r3"):
             directory = tmp_path / name
@@ -37,7 +37,7 @@ def small_disks(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(directory: Path) -> Path:
-    """Takes all the room that is left."""
+    """Uses up all remaining room."""
     filler = directory / "filler"
     fd = os.open(filler, os.O_WRONLY | os.O_CREAT)
     try:
@@ -50,7 +50,7 @@ def fill(directory: Path) -> Path:
 
 
 async def facts(every: Processes, name: str) -> GroupFacts:
-    """What one replica says of itself."""
+    """One replica's facts about itself."""
     client = RegistryClient({name: every.peers[name]})
     try:
         described = await client.describe(timeout=10)
@@ -70,7 +70,7 @@ async def test_a_full_disk_is_an_alarm_that_passes(small_disks: Path) -> None:
             number = 0
 
             async def insert() -> bool:
-                """Fresh ids, again and again under one token until it is known."""
+                """Fresh ids, again and again under one token until the answer is known."""
                 nonlocal number
                 number += 1
                 ids = list(range(100 * number, 100 * number + 100))

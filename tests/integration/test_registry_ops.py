@@ -30,7 +30,7 @@ from tests.integration.test_registry_kill9 import Writer, batches, verify
 SEED = int(os.environ.get("PHOTON_SEED", "61"))
 IDS = 40_000
 WAIT_MAX_S = 30.0
-"""So long may a batch wait at most while replicas are restarted one after the other, on a busy machine."""
+"""Longest wait of a batch while replicas are restarted one after the other, on a busy machine."""
 
 
 class Load:
@@ -52,7 +52,7 @@ class Load:
         self.tasks = [asyncio.create_task(writer.run()) for writer in self.writers]
 
     async def more(self, ids: int) -> None:
-        """Until so many further ids are decided."""
+        """Waits until ``ids`` further ids are decided."""
         goal = self.decided() + ids
         deadline = time.monotonic() + 40
         while self.decided() < goal:
@@ -107,7 +107,7 @@ async def loaded(made: Deployment) -> AsyncIterator[Load]:
 
 
 async def all_kept(load: Load) -> None:
-    """What was acknowledged is owned by the same tokens, and refused to others."""
+    """Acknowledged ids are owned by the same tokens, and refused to others."""
     for writer in load.writers:
         await verify(writer.client, writer.owned)
 
@@ -234,7 +234,7 @@ async def registers_what_was_restored(new: Deployment, before: dict[int, int], a
         assert found.owner_tokens.tolist() == list(before.values())
         since = [each for each in after if each not in before]
         found = await writer.client.insert(rows(since, [token] * len(since)), timeout=10.0)
-        # Those that the backup has, and those that nobody may have any more.
+        # Ids in the backup, and ids that nobody may own any more.
         assert set(found.outcomes.tolist()) <= {Answer.TAKEN, Answer.BELOW_BOUNDARY}
         assert Answer.BELOW_BOUNDARY in found.outcomes
     assert (await new.command("doctor")).code == 0

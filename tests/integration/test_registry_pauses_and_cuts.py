@@ -23,7 +23,7 @@ STOPPED_S = 3.0
 
 
 async def stop_for_long(every: RegionProcesses, victim: str, writers: list[Writer]) -> None:
-    """SIGSTOP, and SIGCONT: who led wakes up in the middle of what it was doing, and must not be believed."""
+    """SIGSTOP, and SIGCONT: a leader wakes up in the middle of its work, and must not be believed."""
     process = every.running[victim]
     process.send_signal(signal.SIGSTOP)
     try:
@@ -35,7 +35,7 @@ async def stop_for_long(every: RegionProcesses, victim: str, writers: list[Write
 async def cut_off(
     every: RegionProcesses, wan: WanClient, victim: str, rng: random.Random, writers: list[Writer]
 ) -> None:
-    """From both others, both ways or one, packets lost or refused; writers elsewhere go on."""
+    """Cut off from both others, both ways or one, packets lost or refused; writers elsewhere continue."""
     elsewhere = [writer for writer in writers if writer.slot.name != victim]
     both = rng.random() < 0.5
     await wan.isolate(victim, rng.choice((Fault.DROP, Fault.RESET, Fault.REFUSE)), both)
@@ -64,7 +64,7 @@ async def test_pauses_and_cuts(tmp_path: Path) -> None:
                 await stop_for_long(every, victim, writers)
             else:
                 await cut_off(every, wan, victim, rng, writers)
-            for writer in writers:  # each of them gets on again
+            for writer in writers:  # each of them makes progress again
                 await progress([writer], every, 400)
         for writer in writers:
             writer.stopped = True

@@ -25,7 +25,7 @@ SHARD = 1
 ROUND_TRIPS_S = [0.03, 0.1, 0.2] if os.environ.get("PHOTON_FULL") else [0.1]
 PATIENCE_S = 30.0
 FAIL_OVER_S = 10.0
-"""For an election and what a client does to find its winner, on a busy machine."""
+"""Time for an election and a client's search for the winner, on a busy machine."""
 _batches = count()
 
 
@@ -42,7 +42,8 @@ class Caller(Owner):
         self.ids = (number for number in count(start) if shard_of(number) == SHARD)
 
     async def one(self, timeout: float = PATIENCE_S) -> float:
-        """Registers the next id; seconds it took until that was known. The same token until then, as a joiner."""
+        """Registers the next id; returns the seconds until its answer was known. Same token until then, like a
+        joiner."""
         number, token = next(self.ids), token_of(self.incarnation, next(_batches))
         began = time.monotonic()
         while True:
@@ -108,7 +109,8 @@ async def test_a_leader_is_elected_replaced_and_reached_over_a_distance(tmp_path
 
 
 def lead_moves(every: RegionProcesses) -> list[int]:
-    """How often each replica has handed a lead over; an election, which a busy machine may hold, is none."""
+    """Number of times each replica has handed over leadership; elections, which a busy machine may cause, do not
+    count."""
     return [every.output(name).count("registry.lead_moves") for name in every.peers]
 
 
@@ -120,7 +122,7 @@ async def test_the_lead_moves_to_those_who_insert_and_stays_where_two_share_the_
         caller, other = (everyone[name] for name in every.peers if name != first)
 
         async def leads(*busy: Caller) -> str:
-            """Who leads after some more ids of each."""
+            """The leader after some more ids of each."""
             await asyncio.gather(*(each.one() for each in busy for _ in range(5)))
             return await leader_of(busy[0].client, every, SHARD)
 
@@ -132,7 +134,7 @@ async def test_the_lead_moves_to_those_who_insert_and_stays_where_two_share_the_
         while time.monotonic() - both < 4 * PERIOD_S:
             await leads(caller, other)
         assert lead_moves(every) == moves, every.output(caller.slot.name)
-        every.kill(caller.slot.name)  # nobody near is left: it stays with the one that is elected
+        every.kill(caller.slot.name)  # nobody near is left: it stays with the elected one
         elected = await leads(other)
         assert elected != caller.slot.name
         await check_owners(everyone, other.client)

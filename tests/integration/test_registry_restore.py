@@ -19,7 +19,7 @@ SHAPE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_aft
 
 
 class RestoreRig(Rig):
-    """Outputs are checked. A ledger takes what was read again after a restore for duplicates: as
+    """Outputs are checked. A ledger takes events reread after a restore for duplicates, as
     docs/operations/registry.md says."""
 
     def verify(self) -> None:

@@ -27,7 +27,7 @@ CLICKS, GIVEN_UP = 200, 30
 
 
 async def reopen(registry: RoutedRegistry, digester: Digester, ids: list[str], tokens: list[int]) -> int:
-    """As an operator may, of ids that are registered and cleared; how many were given up."""
+    """Reopens, as an operator may, registered and cleared ids; returns their number."""
     numbers = [int(each[1:]) for each in ids]
     answers = await registry.recovery.reopen(
         digester.digests([each.encode() for each in ids]),
@@ -65,7 +65,7 @@ async def test_they_come_again_once_each(tmp_path: Path) -> None:
         await soon(lambda: len(joined(tmp_path)) == CLICKS + GIVEN_UP, 60, "they are joined again")
         await soon(lambda: sum(read_ledger(s)["reread"] for s in states) >= GIVEN_UP, 60, "and counted as reread")
 
-        # One whose line no log holds any more: it waits, and is told.
+        # One whose line is in no log any more: it waits, and is reported.
         (tmp_path / "west" / "clicks" / "c.log").rename(tmp_path / "away")
         (tmp_path / "east" / "clicks" / "c.log").unlink()
         lost = sorted(tokens)[-1]

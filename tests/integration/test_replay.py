@@ -1,4 +1,4 @@
-"""photon dispatcher replay with real processes: what nobody read gets its verdict, whatever runs and is killed."""
+"""photon dispatcher replay with real processes: unread lines get their verdict, whatever runs and is killed."""
 
 from __future__ import annotations
 

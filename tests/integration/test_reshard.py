@@ -26,15 +26,15 @@ TWO = Shape(joiners=1, round_trip_s=0.01, unmatched_after_s=3.0, shards=2, tls=T
 COMMAND_S = 90.0
 LEAD_S = 4.0
 FEED_S = 40.0
-"""At most, which is long enough for all changes on a busy machine: one after the last event would show nothing."""
+"""At most; long enough for all changes on a busy machine: one after the last event would show nothing."""
 KILLS_S = 20.0
-"""At most, half of it as a rule: while three changes are made and come into force."""
+"""At most, usually half of it: while three changes are made and come into force."""
 
 LOOKS = {"status": ("status", "shards"), "verify": ("registry", "verify", "--shards")}
 
 
 def started(rig: Rig, *arguments: str) -> Process:
-    """``photon registry reshard``, or what looks at the shards, as a process."""
+    """``photon registry reshard``, or a read-only shards command, as a process."""
     words = LOOKS.get(arguments[0], ("registry", "reshard", *arguments))
     return begin(*words, "--config", rig.demo.deployment.file, "-o", "json", stdout=PIPE, stderr=PIPE, text=True)
 
@@ -56,7 +56,7 @@ async def reshard(rig: Rig, *arguments: str, codes: tuple[int, ...] = (0,)) -> A
 
 
 async def planned(rig: Rig, count: int) -> Any:
-    """A plan; replicas that have just started refuse until they have compared their clocks."""
+    """A plan; freshly started replicas refuse until they have compared their clocks."""
     deadline = time.monotonic() + COMMAND_S
     while True:
         process = started(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", "--dry-run")
@@ -68,7 +68,7 @@ async def planned(rig: Rig, count: int) -> Any:
 
 
 async def change_to(rig: Rig, count: int, *, lead_s: float = LEAD_S) -> Any:
-    """Applies a change, and waits until events go by it."""
+    """Applies a change, and waits until events follow it."""
     done = await reshard(rig, "--shards", str(count), "--lead", f"{lead_s}s")
     change = done["change"]
     assert (change["stage"], change["settled"], len(change["shards"])) == ("activated", True, count)
@@ -78,7 +78,7 @@ async def change_to(rig: Rig, count: int, *, lead_s: float = LEAD_S) -> Any:
 
 
 async def reached(rig: Rig, starts_ns: int) -> bool:
-    """Until events of half a second after the start of a change arrive; whether any such came."""
+    """Waits until events of half a second after the start of a change arrive; true if any came."""
     assert starts_ns < time.time_ns() + 60_000_000_000, "the change is far ahead"
     while time.time_ns() < starts_ns + 500_000_000:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
@@ -104,7 +104,7 @@ async def grow_and_shrink(rig: Rig) -> None:
 
 
 async def all_is_well(rig: Rig) -> set[int]:
-    """At the end each event that can be read is in one shard, the one that its time says. The shards with ids."""
+    """At the end each readable event is in one shard, the one for its time. Returns the shards with ids."""
     rig.end_feed()
     while not all(copy.done for copy in rig.feed.copies.values()):  # noqa: ASYNC110
         await asyncio.sleep(0.1)
@@ -124,7 +124,7 @@ async def all_is_well(rig: Rig) -> set[int]:
 
 
 async def kill_the_leader_within(rig: Rig) -> None:
-    """The leader of the config group is gone while shards prepare; whoever follows it brings the change to an end."""
+    """The leader of the config group is gone while shards prepare; its successor completes the change."""
     await rig.pause(0.5, 1.5)
     leader = (await planned(rig, 3))["replica"]
     apply = started(rig, "--shards", "3", "--lead", "6s", "--tries", "6")
@@ -144,7 +144,7 @@ async def kill_the_leader_within(rig: Rig) -> None:
 
 
 async def whoever_is_killed(rig: Rig) -> None:
-    """2 -> 3 -> 5 -> 2 while processes of every kind are killed; what is aborted is begun again."""
+    """2 -> 3 -> 5 -> 2 while processes of every kind are killed; aborted changes are begun again."""
     killing = asyncio.create_task(rig.kill_each_kind(KILLS_S))
     try:
         for count in (3, 5, 2):
@@ -157,7 +157,7 @@ async def whoever_is_killed(rig: Rig) -> None:
 
 
 async def until_there_are(rig: Rig, count: int) -> int:
-    """From which time on."""
+    """Returns the time from which they are."""
     deadline = time.monotonic() + COMMAND_S
     while True:
         await reshard(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))

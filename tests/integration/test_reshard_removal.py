@@ -1,4 +1,5 @@
-"""A shard that left and holds nothing is removed on every replica: its group, its files, and its number for ever."""
+"""A shard that left and holds nothing is removed on every replica, permanently: its group, its files and its
+number."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ async def insert(client: RegistryClient, incarnation: int, batch: int, time_ns: 
 
 
 async def status(client: RegistryClient, replica: str, condition: Callable[[Resharding], bool]) -> Resharding:
-    """Of one replica, once it is so."""
+    """Status of one replica, once the condition holds."""
     deadline = time.monotonic() + WAIT_S
     while True:
         found = await client.reshard(Ask(Action.STATUS), replica=replica, timeout=5.0)

@@ -1,4 +1,5 @@
-"""A joiner's disk is gone for ever: its slot is retired over real processes that are killed and stopped anywhere."""
+"""A joiner's disk is permanently gone: its slot is retired over real processes that are killed and stopped
+anywhere."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ class LosingRig(Rig):
         return any((self._place.output / "joined").glob(f"{LOST}-*"))
 
     def take_away(self) -> None:
-        """The disk is gone: what was on it is kept for the reckoning, out of everybody's reach."""
+        """The disk is gone: its contents are kept for the final check, out of everybody's reach."""
         self._take_output("")
         if self._state.exists():
             self._state.rename(self.lost / "state")
@@ -90,7 +91,7 @@ class LosingRig(Rig):
         shutil.rmtree(self.lost)
 
     async def holds_something(self) -> bool:
-        """Whether it has written what readers are not shown yet: then it has to ask the registry."""
+        """True if it has written something not yet shown to readers: then it has to ask the registry."""
         known = await self._known()
         lines = [(f"{kind}/{path.name}", path) for kind in DIRECTORIES for path in (self.lost / kind).iterdir()]
         return any(path.stat().st_size > known.get(name, 0) for name, path in lines)
@@ -105,7 +106,7 @@ class LosingRig(Rig):
         return {name_of(kind, LOST, log.number): log.length for kind, log in logs}
 
     async def retire(self) -> None:
-        """Killed at random moments and begun again, until it says that it is done."""
+        """Killed at random moments and begun again, until it reports that it is done."""
         for _ in range(RUNS_KILLED):
             code = await self._command(self.random.uniform(0.5, 8.0))
             print(f"retire: {'killed' if code is None else f'exit code {code}'}")
@@ -116,7 +117,7 @@ class LosingRig(Rig):
         assert again == 0
 
     async def _command(self, kill_after_s: float | None) -> int | None:
-        """Its exit code; None: it was killed."""
+        """Its exit code; ``None`` means that it was killed."""
         copy = ["--copy", str(self.copied)] if self.with_copy else []
         arguments = ["slot", "retire", LOST, "--config", str(self.file), "--ids", str(self.ids), "--yes", *copy]
         process = begin(*arguments)
@@ -139,7 +140,7 @@ class LosingRig(Rig):
             while left := await self._unrest(client):
                 print(left)
                 await asyncio.sleep(0.5)
-        self._take_output("woken-")  # what a process that slept may have written after it woke up
+        self._take_output("woken-")  # possible output of a process that slept, after it woke up
 
     @asynccontextmanager
     async def _registry(self) -> AsyncIterator[RegistryClient]:
@@ -178,8 +179,8 @@ class LosingRig(Rig):
         assert listed <= expected == live.keys() | lost.keys()
 
     def _check_ledgers(self) -> None:
-        """Each balances; together they tell each event once, but for those that were given up: a line that was not
-        counted yet when its id was, is counted as what it becomes (dispatcher/DESIGN.md)."""
+        """Each balances; together they count each event once, except for given-up ones: a line that was not counted
+        yet when its id was given up is counted by its final verdict (dispatcher/DESIGN.md)."""
         ledgers, truth, listed = self.observer.ledgers(), self.generator.truth, len(self._listed())
         for name, ledger in ledgers.items():
             assert balances(ledger), (name, ledger)
@@ -196,7 +197,7 @@ class LosingRig(Rig):
         return Counter(str(each["event_id"]) for at in outputs for kind in KINDS for each in records(at / kind))
 
     def _published(self) -> Counter[str]:
-        """What readers of both datacentres are shown, the sealed copy with it."""
+        """Records shown to readers of both datacentres, including the sealed copy."""
         counts: Counter[str] = Counter()
         for place in self.demo.places.values():
             for block in Reader(RealDisk(), OutputPlace(place.output, place.state), KINDS).read():
@@ -231,8 +232,8 @@ async def copied(rig: Rig) -> None:
 
 
 async def stopped(rig: Rig) -> None:
-    """SIGSTOP; retired meanwhile. It writes no record that stands elsewhere unlisted, and ends when it wakes up, but
-    where nothing is left to do: nobody asks it any more."""
+    """SIGSTOP; retired meanwhile. It writes no record that is elsewhere and unlisted, and ends when it wakes up,
+    unless nothing is left to do: nobody asks it any more."""
     assert isinstance(rig, LosingRig)
     await rig.pause(0.5, SECONDS - 1.0)
     name = f"joiner {LOST}"
@@ -250,7 +251,7 @@ async def stopped(rig: Rig) -> None:
 
 
 async def all_killed(rig: Rig) -> None:
-    """All that runs is killed while the slot is being retired."""
+    """All processes are killed while the slot is being retired."""
     assert isinstance(rig, LosingRig)
     await rig.pause(0.5, SECONDS - 1.0)
     rig.supervisor.kill(f"joiner {LOST}", hold=True)

@@ -1,5 +1,5 @@
 """Authorisation by role at real services over TLS: each call that a role may not make is refused and changes nothing,
-each that it needs passes."""
+and each call that it needs passes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OWNER = {
     Role.SINK: (),
     Role.WAN: ("photon.v1.Wan",),
 }
-"""Services of each, beside health and metrics."""
+"""Services of each, in addition to health and metrics."""
 EAST, WEST = Slot("s-east", "east", "here:1:1"), Slot("s-west", "west", "here:1:1")
 DIGEST, TIME, KIND = bytes(16), (5).to_bytes(8, "little"), b"\x01"
 
@@ -59,7 +59,7 @@ def of(certificates: Path, who: str) -> Tls:
 
 @asynccontextmanager
 async def channels(certificates: Path, address: str, server: str) -> AsyncIterator[Mapping[str, grpc.aio.Channel]]:
-    """To a service, one for everybody."""
+    """Channels to a service, one for everybody."""
     opened = {who: open_channel(address, to=of(certificates, who).to(server)) for who in (*WHO, *OTHERS)}
     try:
         yield opened
@@ -69,7 +69,7 @@ async def channels(certificates: Path, address: str, server: str) -> AsyncIterat
 
 
 async def answer(channel: grpc.aio.Channel, method: str, request: bytes = b"") -> tuple[grpc.StatusCode, str]:
-    """How a call ends; streams are sent one message and nothing is read."""
+    """The result of a call; streams are sent one message and nothing is read."""
     call: Any
     if method.endswith("/Exchange"):
         call = channel.stream_unary(method)(iter([request]), timeout=CALL_S)
@@ -92,7 +92,7 @@ async def _first(stream: Any) -> bool:
 
 @pytest.mark.parametrize("role", SERVICES)
 async def test_each_role_at_each_method(tmp_path: Path, certificates: Path, role: Role) -> None:
-    """As the table says, with empty requests."""
+    """As in the table, with empty requests."""
     server = identity(role)
     served = {"grpc.health.v1.Health", "photon.v1.Metrics", *OWNER[role]}
     asked = [method for method in RIGHTS if method.split("/")[1] in served]
@@ -159,7 +159,7 @@ def insert(incarnation: int, slot: Slot | None = None) -> pb.InsertRequest:
 
 
 def forbidden(east: int, west: int) -> list[tuple[str, str, Any]]:
-    """(who, method, request): each would change something if it were let through."""
+    """(who, method, request): each would change something if it were permitted."""
     token = (east << 40 | 1).to_bytes(8, "little")
     clear = pb.ClearRequest(shard=1, digests=DIGEST, times=TIME, tokens=token)
     reopen = {"shard": 1, "digests": DIGEST, "times": TIME, "tokens": token, "generations": bytes(4)}
@@ -194,7 +194,7 @@ def forbidden(east: int, west: int) -> list[tuple[str, str, Any]]:
 
 
 async def everything(stub: Any) -> tuple[Any, ...]:
-    """What could have been changed, as an operator sees it."""
+    """Everything that could have been changed, as an operator sees it."""
     slots = await of_leader(lambda: stub.ListSlots(pb.ListSlotsRequest(), timeout=CALL_S))
     owned = await of_leader(
         lambda: stub.ScanOwned(pb.ScanOwnedRequest(shard=1, slot=EAST.name, upto=99), timeout=CALL_S)
@@ -225,7 +225,7 @@ async def test_what_a_role_may_not_do_changes_nothing_and_what_it_needs_passes(
 
 
 async def _needed(stub: Callable[[str], Any], east: int) -> None:
-    """The same things by those who do them; the last ones end what the others need."""
+    """The same calls by roles that need them; the last ones end things that the others need."""
     token = (east << 40 | 1).to_bytes(8, "little")
     joiner, verifier, operator = stub("joiner-east"), stub("verifier-east"), stub("operator-alice")
     end = pb.WitnessLog(number=1, length=1, hash=bytes(16))

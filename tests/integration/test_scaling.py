@@ -30,7 +30,7 @@ ROUNDS = 10 if os.environ.get("PHOTON_FULL") else 1
 LOGS = 24
 QUERIES = 200
 WAIT_S = 120.0
-"""Much more than anything takes on a quiet machine."""
+"""Much more than needed on a quiet machine."""
 TOP = """\
 [clock]
 uncertainty = "1s"
@@ -72,7 +72,7 @@ class Site:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, noun: str) -> subprocess.Popen[bytes]:
-        """A joiner or a dispatcher that finds its place itself."""
+        """A joiner or a dispatcher that finds its place by itself."""
         (port,) = free_ports(1)
         number = len(self.processes)
         process = self.stack.enter_context(
@@ -106,7 +106,7 @@ class Site:
             await asyncio.sleep(0.2)
 
     def written(self, since: Counter[str] | None = None) -> Counter[str]:
-        """Bytes in the output of each slot, or by how much they grew."""
+        """Bytes in the output of each slot, or its growth."""
         found: Counter[str] = Counter()
         for path in (self.base / "output" / "joined").glob("*"):
             found[path.name.rpartition("-")[0]] += path.stat().st_size
@@ -123,7 +123,7 @@ class Site:
         return "\n".join(f"{path.name}: {path.read_text()[-1500:]}" for path in sorted(logs))
 
     def workers(self) -> int:
-        """That answer, as the command finds them: the file has no address of a dispatcher."""
+        """Answering workers, as the command finds them: the file has no address of a dispatcher."""
         shown = photon("status", "lag", "--config", self.file, "-o", "json")
         return len(orjson.loads(shown.out)["workers"]) if shown.code in (0, 3) else 0
 
@@ -152,7 +152,7 @@ class Site:
 
 
 async def scaled(site: Site) -> None:
-    """One of each first; then more, then fewer."""
+    """First one of each; then more, then fewer."""
     await site.supervisor.start(site.services)
     first, early = site.joiner(), site.dispatcher()
     await site.supervisor.ready(READY_S)
@@ -175,7 +175,7 @@ async def scaled(site: Site) -> None:
     before = site.written()
     await site.until("gone on without them", lambda: len(site.written(before)) >= 2)
 
-    again = site.joiner()  # at another port, in a slot that was left
+    again = site.joiner()  # at another port, in an abandoned slot
     before = site.written()
     await site.until("followed to a new address", lambda: len(site.written(before)) >= 3)
     early.kill()

@@ -1,4 +1,4 @@
-"""The service commands with what cannot work: one clear line, the right exit code."""
+"""The service commands with impossible input: one clear line, the right exit code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ address = "127.0.0.1:{ports["joiner"]}"
 
 @pytest.fixture
 def taken(deployment: Deployment) -> Iterator[Deployment]:
-    """Somebody else listens on all ports."""
+    """Another process listens on all ports."""
     with contextlib.ExitStack() as stack:
         for port in deployment.ports.values():
             stack.enter_context(socket.create_server(("127.0.0.1", port)))

@@ -1,4 +1,4 @@
-"""photon dispatcher skip with real processes: one datacentre reads everything, the other goes on in the middle."""
+"""photon dispatcher skip with real processes: one datacentre reads everything, the other continues in the middle."""
 
 from __future__ import annotations
 

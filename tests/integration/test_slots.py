@@ -1,4 +1,4 @@
-"""Slot directories of a deployment's joiners: left behind, put back from an older copy, copied and started twice."""
+"""Slot directories of a deployment's joiners: left behind, restored from an older copy, copied and started twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT_S = 60.0
 
 
 class Slots:
-    """What is done to one slot of a running deployment."""
+    """Operations on one slot of a running deployment."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -42,7 +42,8 @@ class Slots:
         await self.rig.supervisor.ready(WAIT_S)
 
     def copy(self, to: Path) -> bool:
-        """State and output, file by file, as a backup does it; False where a file was replaced meanwhile."""
+        """State and output, file by file, as a backup copies them; ``False`` means that a file was replaced
+        meanwhile."""
         shutil.rmtree(to, ignore_errors=True)
         try:
             shutil.copytree(self.state, to / "state" / "slots" / SLOT)
@@ -71,7 +72,7 @@ class Slots:
         return 0
 
     def serve(self, where: Path) -> str:
-        """The same slot from another directory; why it ended."""
+        """Serves the same slot from another directory; returns why it ended."""
         (port,) = free_ports(1)
         sets = [f'datacentre.east.state="{where}/state"', f'datacentre.east.output="{where}/output"']
         sets.append(f'datacentre.east.joiners.{SLOT}.address="127.0.0.1:{port}"')
@@ -133,7 +134,7 @@ async def test_copies_of_a_slot_are_refused_and_the_newest_goes_on(tmp_path: Pat
         twice = await asyncio.to_thread(slots.serve, older)  # while the original is at work
         assert "is it a copy" in twice or "older copy of slot east-1" in twice, twice
         await soon(lambda: slots.shown() > then, WAIT_S, "more is shown")
-        await slots.down(VERIFIER)  # it would object to a directory that is half put back
+        await slots.down(VERIFIER)  # it would object to a half-restored directory
         assert slots.copy(newest)
         slots.put_back(older)
         for _ in range(2):  # a refused start changes nothing

@@ -1,4 +1,4 @@
-"""Real processes say their metrics; their status page shows them, to people and to Prometheus."""
+"""Real processes report their metrics; their status page shows them, to people and to Prometheus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONLY_SOMETIMES = {
     "photon_joiner_copy_trouble", "photon_objects_requests_total", "photon_objects_retries_total",
     "photon_objects_read_bytes_total", "photon_objects_written_bytes_total",
 }  # fmt: skip
-"""Of several datacentres, of settings that this deployment does not have, or of trouble."""
+"""Metrics of several datacentres, of settings that this deployment does not have, or of trouble."""
 
 
 @pytest.fixture(scope="module")

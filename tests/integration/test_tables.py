@@ -1,4 +1,5 @@
-"""The example of docs/tables.md with real processes on SQLite, killed at any moment: it says what its batch says."""
+"""The example of docs/tables.md with real processes on SQLite, killed at any moment: its result equals its
+batch's."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class Site:
         [program] = re.findall(r"^cat > dedup\.py <<'END'\n(.*?)^END$", DOCUMENT.read_text(), re.M | re.S)
         short = 'tables = Tables.open("clicks.db")\n'
         assert short in program
-        # Every program that writes knows the observers here: nobody has to be waited for.
+        # Every writing program knows the observers here: nobody has to be waited for.
         self.program = directory / "dedup.py"
         self.program.write_text(program.replace(short, short + "tables.around.limits.grace_s = 0.1\n"))
         self.running: list[Process] = []
@@ -74,7 +75,7 @@ class Site:
         return self.running[-1]
 
     def end(self, process: Process) -> str:
-        """Once it has ended: what it said."""
+        """Waits for its end; returns its output."""
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err
         return str(out)
@@ -88,7 +89,7 @@ class Site:
             return self.size("clicks") > 0 and look(tables.around, tables.system).dirty == 0
 
     def wait_for_more(self, table: str, process: Process) -> None:
-        """Until it has more rows, or the process has ended, or all that was loaded is seen to."""
+        """Waits until it has more rows, or the process has ended, or everything loaded has been processed."""
         before, deadline = self.size(table), time.monotonic() + 120
         while self.size(table) <= before and process.poll() is None and not (table == "clusters" and self.at_rest()):
             assert time.monotonic() < deadline

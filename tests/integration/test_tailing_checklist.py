@@ -1,4 +1,5 @@
-"""What happens to logs in the field, each with kill -9 of the dispatcher in the middle: every click is joined once.
+"""Things that happen to logs in the field, each with kill -9 of the dispatcher in the middle: every click is joined
+once.
 
 The clicks of all tests go through one pipeline, and each test checks the output of all so far.
 """
@@ -141,7 +142,7 @@ def test_corrupt_checkpoint_falls_back_to_the_previous_one(site: Site) -> None:
     with state.open("r+b") as file:
         file.seek(100)
         file.write(b"\xff" * 8000)
-    state.with_name("dispatcher.db-wal").write_bytes(b"\xff" * 8000)  # else it may heal what was spoilt
+    state.with_name("dispatcher.db-wal").write_bytes(b"\xff" * 8000)  # otherwise it may heal the damage
     site.append("a.log", site.clicks(50))
     site.finish()
     assert len({*site.dead_letters(1)}) == 1  # the copy may be older than the line: then it is exported again
@@ -150,7 +151,7 @@ def test_corrupt_checkpoint_falls_back_to_the_previous_one(site: Site) -> None:
 
 @pytest.mark.parametrize("read_from", ["beginning", "end", "time"])
 def test_read_from(site: Site, read_from: str) -> None:
-    """Counts for logs that are there when no state is, and for no others."""
+    """Applies to logs that exist when there is no state, and to no others."""
     old = site.clicks(30, expected=read_from == "beginning")
     middle = site.clicks(20, expected=read_from != "end")
     if "dispatcher" in site.processes:  # before there is anything to read

@@ -1,4 +1,5 @@
-"""A small deployment wholly over mutual TLS: who has no certificate of its authority is refused, and told why."""
+"""A small deployment entirely over mutual TLS: a caller without a certificate of its authority is refused, and told
+why."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ NO_TLS = "it closes the connection at once; does it demand TLS, and [tls] is mis
 OTHER_PROCESS = "its certificate is of another process; is the address right?"
 ASK_S = 10.0
 REFUSED_S = 2.0
-"""That it is refused is known at once; a client goes on asking for its whole time-out."""
+"""A refusal is known at once; a client goes on asking for its whole time-out."""
 PATIENCE_S = 40.0
 
 
 def _rig(tmp_path: Path) -> Rig:
-    """One datacentre, one joiner, three replicas, a proxy; and the certificates of an authority of somebody else."""
+    """One datacentre, one joiner, three replicas, a proxy; and the certificates of a foreign authority."""
     shape = Shape(datacentres=("east",), joiners=1, round_trip_s=0.001, tls=True)
     rig = Rig(tmp_path, drawn_seed(), seconds=3.0, shape=shape)
     directory, now = tmp_path / STRANGER, datetime.now(UTC)
@@ -104,7 +105,7 @@ def _commands_say_why(rig: Rig, directory: Path) -> None:
 
 
 def _deployment_file(file: Path, name: str, old: str, new: str) -> Path:
-    """The same deployment with something else in its file; what runs from it keeps off the real ports and state."""
+    """The same deployment with a change in its file; processes run from it keep off the real ports and state."""
     text = file.read_text().replace('"east/state"', f'"{name}/state"')
     assert text.count(old) == 1
     text = text.replace(old, new)

@@ -1,4 +1,4 @@
-"""Pages that are run as they are written, in an empty directory."""
+"""Runs pages as written, in an empty directory."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ PATIENCE_S = 3.0
 UNCERTAINTY_S = 0.5
 CLICKS = 120
 NEVER = CLICKS // 6
-"""So many of them have no query at all."""
+"""Number of clicks without any query."""
 SPREAD_S = 0.8
-"""The queries come within so long before and after patience ends, in one datacentre alone."""
+"""The queries come within this time before and after the end of patience, in one datacentre alone."""
 ON_TIME_S = 30.0
-"""The last verdict comes within so long after patience, on a machine that has other things to do."""
+"""The last verdict comes within this time after patience, on a machine with other work."""
 
 
 async def test_one_verdict_each_and_on_time(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ async def test_one_verdict_each_and_on_time(tmp_path: Path) -> None:
 
 
 async def _write_queries(log: Path, begun: float, draw: Random) -> None:
-    """One after the other, each at a moment of its own about the end of patience."""
+    """One after the other, each at its own moment around the end of patience."""
     end = begun + PATIENCE_S + UNCERTAINTY_S
     moments = sorted(end + draw.uniform(-SPREAD_S, SPREAD_S) for _ in range(NEVER, CLICKS))
     with log.open("a") as queries:

@@ -36,7 +36,7 @@ class Site(Detached):
         return rows
 
     def own_pid(self) -> int:
-        """Of ``photon up`` itself."""
+        """Pid of ``photon up`` itself."""
         pid = ask(self.run, Request(do="ps")).pid
         self.pids.add(pid)
         return pid
@@ -85,7 +85,7 @@ def test_a_deployment_from_up_to_down(site: Site) -> None:
     down = photon("down", site.file)
     assert down.code == 0, down.err
     assert f"{PROCESSES} processes have ended" in down.out
-    assert {*site.left()} <= {own}  # it has given its lock up
+    assert {*site.left()} <= {own}  # it has released its lock
     until(lambda: site.left() == [], UP_S, "it ends itself")
     assert len(site.pids) >= PROCESSES + 8  # photon up itself, one killed, six lost
     again = photon("down", site.file)
@@ -120,7 +120,7 @@ def test_kill_9_of_up_ends_its_children_and_the_next_up_or_down_what_hangs(site:
 
 
 def test_in_the_foreground_until_ctrl_c(site: Site, tmp_path: Path) -> None:
-    """Shows what happens and what the processes write; a service that cannot start does not end the others."""
+    """Shows events and the processes' output; a service that cannot start does not end the others."""
     taken = int(load(site.file, environment={}).datacentre["east"].joiners["east-2"].address.rpartition(":")[2])
     said = tmp_path / "up.txt"
     with running("up", site.file, log=said) as process:

@@ -1,4 +1,5 @@
-"""The continuous verifier as a process: what is planted in output and logs is told, once, and nothing else is."""
+"""The continuous verifier as a process: defects planted in output and logs are reported, once, and nothing
+else is."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def lines_of(path: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def change(path: Path, at: int, old: bytes, new: bytes) -> None:
-    """In place: who has the file open sees it."""
+    """In place: processes that have the file open see it."""
     assert len(old) == len(new)
     with open(path, "r+b") as file:
         file.seek(at)
@@ -128,7 +129,7 @@ def test_ids_of_a_dead_joiner_are_told_with_its_slot_s_state(tmp_path: Path) -> 
             before = len(site.ids())
             site.write(200)
             until(lambda: len(site.ids()) > before, WAIT_S, "something is written")  # noqa: B023
-            site.kill_joiner()  # before its output is published, as a rule
+            site.kill_joiner()  # usually before its output is published
             if not site.published():
                 break
             site.release(f"joiner {SLOT}")

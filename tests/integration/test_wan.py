@@ -54,7 +54,7 @@ class Site:
     from_east: int
     from_west: int
     target: int
-    """Where whoever is the target in both regions has to listen."""
+    """Port on which the target in both regions has to listen."""
     process: Process
 
     def wan(self, *arguments: str) -> Result:
@@ -110,7 +110,7 @@ def _serving(address: str) -> bool:
 
 @contextlib.contextmanager
 def echo(port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """An echo server in a process of its own."""
+    """An echo server in a separate process."""
     process = subprocess.Popen([sys.executable, "-c", ECHO, str(port)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -136,7 +136,7 @@ def refused(port: int) -> None:
 
 
 def ask(connection: socket.socket, data: bytes = b"hello") -> float:
-    """Seconds until an echo has said all of it."""
+    """Seconds until an echo has returned everything."""
     since = time.monotonic()
     connection.sendall(data)
     hear(connection, data)
@@ -233,7 +233,7 @@ async def grpc_target(port: int) -> AsyncIterator[HealthyServer]:
 
 
 async def check(channel: grpc.aio.Channel, timeout: float) -> float:
-    """Seconds that a call took. Raises grpc.aio.AioRpcError."""
+    """Duration of a call in seconds. Raises grpc.aio.AioRpcError."""
     since = time.monotonic()
     request = health_pb2.HealthCheckRequest(service="photon.test")
     await health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)

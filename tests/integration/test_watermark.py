@@ -1,4 +1,5 @@
-"""Watermarks of a live pipeline whose processes are killed: never back, always true, and waited for by a command."""
+"""Watermarks of a live pipeline whose processes are killed: never decreasing, always true, and awaited by a
+command."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ STEP_S, A_STEP = 0.25, 5
 
 
 class Feed(threading.Thread):
-    """Clicks of this moment, every tenth without its query; some queries come late."""
+    """Clicks of the current time, every tenth without its query; some queries come late."""
 
     def __init__(self, site: Site) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The wheel works where there is no repository: commands, templates, a join, a demonstration."""
+"""The wheel works without a repository: commands, templates, a join, a demonstration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 240
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel; the packages that it needs are seen from this one, Photon is not."""
+    """A fresh environment with the wheel; it sees the required packages of this one, but not Photon."""
     base = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", base]  # the wheel from the sdist
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT_S)

@@ -42,7 +42,7 @@ ANY_PORT = "127.0.0.1:0"
 
 
 def _explain(server: grpc.aio.Server) -> None:
-    """By a process that knows of no event."""
+    """Explained by a process that knows of no event."""
 
     async def nothing(question: Question, scope: Scope) -> Evidence:
         return Evidence()
@@ -131,7 +131,7 @@ async def _copies(directory: Path, tls: Tls) -> AsyncIterator[str]:
 
 
 def _healthy(kind: str) -> Start:
-    """One that has its health and metrics only."""
+    """A service with only health and metrics."""
 
     @asynccontextmanager
     async def start(directory: Path, tls: Tls) -> AsyncIterator[str]:
@@ -180,9 +180,9 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.SINK: (KINDS["sink"].health, _healthy("sink")),
     Role.WAN: (CONTROL.name, _wan),
 }
-"""What its health is reported under, and how it starts: (an empty directory, certificate) -> address."""
+"""Name in its health report, and its start: (an empty directory, certificate) -> address."""
 
 
 def identity(role: Role) -> str:
-    """Of the service of a role in these tests."""
+    """Identity of the service of a role in these tests."""
     return {Role.REGISTRY: "registry-r1", Role.WAN: "wan"}.get(role, f"{role}-east")

@@ -1,4 +1,5 @@
-"""One pipeline of real processes under ``photon up``, its verifier among them; and what it says of its slots."""
+"""One pipeline of real processes under ``photon up``, including its verifier, and the verifier's reports on its
+slots."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tests.integration.commands import Detached, until
 T_S = 1_760_000_000
 SLOT = "east-1"
 WAIT_S = 120.0
-"""Much more than it takes on a quiet machine."""
+"""Much more than needed on a quiet machine."""
 
 
 class Site(Detached):
@@ -63,7 +64,7 @@ class Site(Detached):
         self._ask(Request(do="release", names=(name,)))
 
     def kill_verifier(self) -> None:
-        """kill -9 of the one that runs by now; another one is started in its place."""
+        """kill -9 of the running verifier; another one is started in its place."""
         until(lambda: self.verifier_pid() is not None, WAIT_S, "the verifier runs")
         pid = self.verifier_pid()
         assert pid is not None
@@ -76,14 +77,14 @@ class Site(Detached):
         until(lambda: self.slot()["state"] == "down", WAIT_S, "nobody holds the slot")
 
     def verifier_pid(self) -> int | None:
-        """Of the one that holds the pipeline's lock."""
+        """Pid of the verifier that holds the pipeline's lock."""
         said = self.status()["verifier"]
         number = (said or "").removeprefix("pid ")
-        return int(number) if number.isdigit() else None  # it has just made the file
+        return int(number) if number.isdigit() else None  # it has just created the file
 
     # -- what is verified ------------------------------------------------------------------------------------------
     def status(self) -> dict[str, Any]:
-        """As the command shows it; called here in this process, as it is asked again and again."""
+        """As the command shows it; called in this process, as it is asked again and again."""
         result = CliRunner().invoke(main, ["status", "verifier", "--config", str(self.file), "-o", "json"])
         found: dict[str, Any] = json.loads(result.output)
         wanting = found["verifier"] is None or any(each["alarms"] or each["problem"] for each in found["slots"])
@@ -95,23 +96,23 @@ class Site(Detached):
         return dict(only)
 
     def alarms(self) -> list[tuple[str, str]]:
-        """(finding, event id) of those that stand."""
+        """(finding, event id) of the current alarms."""
         return sorted((alarm["finding"], alarm["event_id"]) for alarm in self.slot()["alarms"])
 
     def settled(self) -> bool:
-        """All clicks stand in the output, which is published, cleared and checked to its end."""
+        """All clicks are in the output, which is published, cleared and completely checked."""
         if len(self.ids()) < self.events or not self.published():
             return False
         slot = self.slot()
         return bool(slot["published"] == slot["cleared"] == slot["checked"] > 0 and not slot["owned"])
 
     def cleared(self) -> bool:
-        """What is published is cleared, or counted as trouble."""
+        """Published records are cleared, or counted as trouble."""
         slot = self.slot()
         return bool(slot["published"] == slot["cleared"])
 
     def published(self) -> bool:
-        """All that stands in the growing files is published."""
+        """All lines of the growing files are published."""
         said = orjson.loads((self.state / "durable.json").read_bytes())["files"]
         return all(path.stat().st_size == said.get(f"{path.parent.name}/{path.name}", 0) for path in self.files())
 
@@ -121,7 +122,7 @@ class Site(Detached):
         return path
 
     def ids(self) -> list[str]:
-        """Of all whole lines of the output: the joiner may be at its last one."""
+        """Ids of all whole lines of the output: the joiner may be at its last one."""
         whole = (path.read_bytes().rpartition(b"\n")[0] for path in self.files())
         return [orjson.loads(line)["event_id"] for lines in whole for line in lines.splitlines()]
 
@@ -129,7 +130,7 @@ class Site(Detached):
         return sorted((self.base / "output").glob("*/*.jsonl"))
 
     def publish(self, path: Path) -> None:
-        """A joiner that is down would have published the whole file."""
+        """A stopped joiner would have published the whole file."""
         durable = self.state / "durable.json"
         said = orjson.loads(durable.read_bytes())
         said["files"][f"{path.parent.name}/{path.name}"] = path.stat().st_size
@@ -144,7 +145,7 @@ def site_in(
     prepare: Callable[[Path], None] = lambda base: None,
     replicas: int = 1,
 ) -> Iterator[Site]:
-    """A site whose processes run; they are ended with it. ``prepare``: called before they are started."""
+    """A site with running processes, which end with it. ``prepare``: called before they are started."""
     site = Site(base, owned_alarm, replicas)
     prepare(base)
     try:

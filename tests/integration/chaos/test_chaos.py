@@ -1,7 +1,7 @@
 """photon chaos with real processes: mixed random faults, and every event has exactly one verdict afterwards.
 
-A fault in each nine of 36 seconds, or in each 15 of three minutes with PHOTON_FULL, or as long as
-PHOTON_CHAOS_SECONDS says; the scenarios one by one with PHOTON_FULL, which is what `make chaos` runs.
+One fault in each nine of 36 seconds, or in each 15 of three minutes with PHOTON_FULL, or for PHOTON_CHAOS_SECONDS;
+the scenarios one by one with PHOTON_FULL, as in `make chaos`.
 """
 
 from __future__ import annotations

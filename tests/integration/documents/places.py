@@ -1,4 +1,4 @@
-"""What a document's examples are in the deployment at hand: files, addresses, events, days."""
+"""Maps a document's examples to the deployment at hand: files, addresses, events, days."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tests.integration.forked import Process, begin
 from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site, on_free_ports
 
 ENDLESS = {"--follow", "--watch", "--web", "serve"}
-"""A command with one of these words goes on until it is interrupted."""
+"""A command with one of these words runs until it is interrupted."""
 SILENT_S = 6.0
-"""One that says nothing for so long is at work all the same."""
+"""A command that is silent for this time is running all the same."""
 MOMENT_S = 0.4
 COMMAND_S = 300.0
 GONE_LOG = "queries.log.7"
-"""A primary log of which the documents say that it was lost."""
+"""A primary log that the documents describe as lost."""
 
 
 def write_logs(directory: Path) -> Generator:
-    """``queries/`` and ``clicks/`` as somebody has them who begins."""
+    """Writes ``queries/`` and ``clicks/`` as a beginner has them."""
     generator = Generator(7, clicks=200, seconds=20, queries_per_click=2, disorder=Disorder(unmatched=0.05))
     for side in ("queries", "clicks"):
         (directory / side).mkdir(parents=True)
@@ -41,7 +41,7 @@ def write_logs(directory: Path) -> Generator:
 
 
 class Documents:
-    """A deployment in which the documents' commands are run, with traffic. ``start`` it, ``close`` it."""
+    """A deployment with traffic, in which the documents' commands are run. ``start`` it, ``close`` it."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.site = Site(directory, seed, WITH_WAN)
@@ -51,13 +51,13 @@ class Documents:
         self.words: dict[str, str] = {}
         self._held: tuple[str, ...] = ()
         self.own_logs, self.joined = write_logs(directory / "own"), directory / "own" / "out"
-        """The logs of somebody who begins, and what ``photon join`` made of them."""
+        """A beginner's logs, and the output that ``photon join`` made of them."""
         self.certified = directory / "certified"
         """A deployment file with TLS and no certificates yet; nothing runs there."""
         self._certified_file()
 
     def _extend(self) -> None:
-        """Status pages, a cache node and a second joiner in east, beside what the runbooks' deployment has."""
+        """Status pages, a cache node and a second joiner in east, in addition to the runbooks' deployment."""
         text = self.site.file.read_text()
         text = text.replace("[datacentre.west]\n", '[datacentre.west]\nstatus = "127.0.0.1:1"\n')
         text += '\n[datacentre.east.caches.east-cache]\naddress = "127.0.0.1:2"\nsize = "16MiB"\n'
@@ -72,7 +72,7 @@ class Documents:
 
     # -- its life --------------------------------------------------------------------------------------------------
     def prepare(self) -> None:
-        """Once ``photon up`` runs: all is there that the commands name."""
+        """Once ``photon up`` runs: everything that the commands name exists."""
         (self.base / "east/queries" / GONE_LOG).write_text('{"query_id": "10.9.9.9:1:1", "text": "x"}\n')
         self.site.traffic.start()
         own = [f"{self.joined.parent / name}" for name in ("queries", "clicks", "out")]
@@ -84,7 +84,7 @@ class Documents:
         self._name_words()
 
     def up(self, names: Sequence[str] = ()) -> bool:
-        """No names: all."""
+        """Starts services; without names, all of them."""
         try:
             services = self.site.ask(Request(do="ps"))
         except NobodyListens:
@@ -92,7 +92,7 @@ class Documents:
         return all(services[name].state == "up" for name in names or services)
 
     def _name_words(self) -> None:
-        """Each word of the documents that means something of this deployment."""
+        """Names each word of the documents that has a meaning in this deployment."""
         settings = self.site.settings
         joined = sorted(self.site.traffic.joined())
         log, offset = self._place_of(joined[2])
@@ -128,12 +128,12 @@ class Documents:
         raise AssertionError(f"{event_id} stands in no log")
 
     def lose_primary_log(self) -> None:
-        """A primary log is deleted before its events came."""
+        """A primary log is deleted before its events come."""
         (self.base / "east/queries" / GONE_LOG).unlink()
         time.sleep(2 * MOMENT_S)
 
     def lose_slot(self) -> None:
-        """Joiner east-1 is down for ever, with the disk that its slot and its output lay on."""
+        """Joiner east-1 is down permanently, with the disk of its slot and output."""
         self.site.lose("joiner east-1")
         east = self.site.settings.datacentre["east"]
         slot = self.base / east.state / "slots" / "east-1"
@@ -143,7 +143,7 @@ class Documents:
             path.unlink()
 
     def stop_dispatcher(self) -> None:
-        """Where its workers are to be named by themselves, it is not the one that photon up runs."""
+        """If its workers name themselves, it is not the one that photon up runs."""
         self._hold("dispatcher east")
 
     def stop_pipeline(self) -> None:
@@ -155,7 +155,7 @@ class Documents:
         self.site.lose(*names)
 
     def go_on(self) -> None:
-        """After a document: all that it had stopped for a while runs again."""
+        """After a document: everything it stopped for a while runs again."""
         if self._held:
             self.site.ask(Request(do="release", names=self._held))
             until(lambda: self.up(self._held), WAIT_S, f"{self._held} run again")
@@ -166,7 +166,7 @@ class Documents:
 
     # -- commands --------------------------------------------------------------------------------------------------
     def run(self, words: Sequence[str], *, codes: Sequence[int] = (0,), cwd: Path | None = None) -> str:
-        """Runs a command as it is written, but for what is named otherwise here; what it said."""
+        """Runs a command as written, except for names that differ here; returns its output."""
         arguments = [self.words.get(word, word) for word in words] if cwd is None else list(words)
         endless = bool(ENDLESS & set(words))
         code, said = _run(arguments, cwd or ROOT, {"PHOTON_CONFIG": str(self.site.file)}, endless=endless)
@@ -194,7 +194,7 @@ def _run(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], *,
 
 
 def _until_it_speaks(process: Process) -> None:
-    """And for a moment more: it does its work then."""
+    """Waits until it speaks and a moment longer, in which it does its work."""
     deadline, spoke = time.monotonic() + SILENT_S, False
     while True:
         try:

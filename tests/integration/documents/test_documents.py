@@ -1,7 +1,7 @@
-"""Each ``photon …`` command of the README and the pages is run, in a deployment of real processes with traffic.
+"""Runs each ``photon …`` command of the README and the pages, in a deployment of real processes with traffic.
 
-A command that is added to a page is run too, without a word here. What a command needs to have happened stands in
-``BEFORE``; documents whose commands other tests run, in ``ELSEWHERE``.
+A command added to a page is run too, without any change here. A command's preconditions are in ``BEFORE``; documents
+whose commands other tests run, in ``ELSEWHERE``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ELSEWHERE = {
     "docs/operations/": "tests/integration/operations/test_runbooks.py",
 }
 SPARK = ("spark", "verify"), ("spark", "recover"), ("spark", "backfill")
-"""Run by tests/spark/test_documents.py wherever they stand."""
+"""Run by tests/spark/test_documents.py wherever they appear."""
 CHAOS_RUN = ("chaos", "run")
 ATTENTION = 3
 ORDER = (
@@ -43,7 +43,7 @@ ORDER = (
     "docs/dispatcher.md", "docs/eventstore.md", "docs/security.md", "docs/resharding.md", "docs/datacentres.md",
     "docs/chaos.md",
 )  # fmt: skip
-"""Those that leave less than there was come last."""
+"""Documents that destroy something come last."""
 TIMEOUT_S = 900
 
 
@@ -63,7 +63,7 @@ def name_of(document: Path) -> str:
 
 
 def commands(name: str) -> list[list[str]]:
-    """Those of a document that are run here."""
+    """The commands of a document that are run here."""
     found = [words for _, words in commands_of((ROOT / name).read_text())]
     return [words for words in found if tuple(words[:2]) not in (*SPARK, CHAOS_RUN)]
 
@@ -78,7 +78,7 @@ def test_every_document_is_run_somewhere() -> None:
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documents]:
-    """``photon up FILE`` of docs/datacentres.md is what starts it."""
+    """``photon up FILE`` of docs/datacentres.md starts the deployment."""
     directory = tmp_path_factory.mktemp("documents")
     documents = Documents(directory, drawn_seed())
     with running("up", documents.site.file, log=directory / "up.log") as up:
@@ -108,7 +108,7 @@ def test_the_commands_do_what_they_say(documents: Documents, name: str) -> None:
 
 
 def _is(words: list[str], key: tuple[str, ...]) -> bool:
-    """``key``: what it begins with, and options that it has."""
+    """``key``: the command's beginning, and options that it has."""
     plain = [each for each in key if not each.startswith("-")]
     return words[: len(plain)] == plain and {each for each in key if each.startswith("-")} <= set(words)
 
@@ -116,7 +116,7 @@ def _is(words: list[str], key: tuple[str, ...]) -> bool:
 @pytest.mark.full
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_chaos_runs(tmp_path: Path) -> None:
-    """As they stand, but for shorter times: make chaos runs each scenario in its own."""
+    """As written, but shorter: make chaos runs each scenario for its own time."""
     for number, words in enumerate(words for _, words in commands_of((ROOT / "docs/chaos.md").read_text())):
         if tuple(words[:2]) == CHAOS_RUN:
             before = ["", *words[:-1]]

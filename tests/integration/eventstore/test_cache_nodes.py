@@ -34,7 +34,7 @@ PATIENCE_S = 60.0
 
 
 async def counts(rig: Rig, name: str) -> NodeCounts | None:
-    """What a node says of itself; None while it does not answer."""
+    """A node's own counts; ``None`` means that it does not answer."""
     deployment = rig.demo.deployment
     address = load(deployment.file, environment={}).datacentre[EAST].caches[name].address
     async with open_channel(address, to=towards(deployment.tls, identity(Role.CACHE, EAST))) as channel:
@@ -55,7 +55,7 @@ def nodes_of(rig: Rig) -> list[str]:
 
 
 async def answered_by_nodes(rig: Rig) -> bool:
-    """Asks the event store for what was clicked so far; whether nodes were asked, and had something."""
+    """Asks the event store for the clicks so far; true if nodes were asked and had something."""
     before = [await counts(rig, name) for name in nodes_of(rig)]
     deployment = rig.demo.deployment
     tls = deployment.tls and load_certificates(

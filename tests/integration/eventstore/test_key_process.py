@@ -1,4 +1,5 @@
-"""Keys found by a real process beside the reader: the same keys, and whatever happens to it nothing is lost."""
+"""A real process finds keys in parallel with the reader: the same keys, and nothing is lost whatever happens
+to it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ GONE_S = 20.0
 
 
 def blocks(count: int, seed: int = 1) -> list[Block]:
-    """Records of all lengths, bad ones and none at all among them."""
+    """Records of all lengths, including bad ones and none at all."""
     draw = random.Random(seed)
     out = []
     for number in range(count):
@@ -50,12 +51,12 @@ def blocks(count: int, seed: int = 1) -> list[Block]:
 
 
 def beside(report: Callable[[str], object]) -> ProcessKeyFinder:
-    """With patience: a process's start may take long here."""
+    """With patience: a process may take long to start here."""
     return ProcessKeyFinder(ADAPTER, lambda: True, report, patience_s=60.0)
 
 
 def through(finder: ProcessKeyFinder, given: list[Block], each: Callable[[int], None] = lambda number: None) -> None:
-    """Every block comes back once, in order, with the keys that are found here; three are given at a time."""
+    """Every block comes back once, in order, with the keys found here; three are in flight at a time."""
     back: list[tuple[Block, BlockKeys]] = []
     for number in range(0, len(given), 3):
         each(number)
@@ -147,7 +148,7 @@ def test_it_ends_with_the_process_that_began_it() -> None:
 
 @pytest.mark.parametrize("cache_bytes", [1 << 20, 64 << 20])
 def test_an_event_store_answers_alike(tmp_path: Path, cache_bytes: int) -> None:
-    """Two maps of the same logs, one from keys that a process found; with a small cache little of it is fed."""
+    """Two maps of the same logs, one from keys found by a process; with a small cache little of it is fed."""
     logs = tmp_path / "logs"
     logs.mkdir()
     for number in range(5):

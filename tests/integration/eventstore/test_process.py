@@ -99,7 +99,7 @@ def test_start_errors_are_one_line(tmp_path: Path) -> None:
 async def found_all(port: int, keys: list[bytes]) -> bool:
     client = EventStoreClient(f"127.0.0.1:{port}", "clicks")
     found = await client.look_up(keys, [NEVER_NS] * len(keys))
-    # A key that is in a log may be not yet read, or in a file not seen yet: it is never absent.
+    # A key in a log may be unread, or in a file not seen yet: it is never absent.
     assert LookUpCode.ABSENT not in found.answers
     await client.close()
     return set(found.answers) == {LookUpCode.FOUND}
@@ -115,7 +115,7 @@ class Writer:
         self.rolled = 0
 
     def write(self, events: int) -> None:
-        """So many more events, in several logs."""
+        """Writes more events, in several logs."""
         for name in ("a.log", "b.log"):
             new = [b"%s-%d" % (name[:1].encode(), len(self.keys) + i) for i in range(events // 2)]
             with (self.logs / name).open("ab") as file:

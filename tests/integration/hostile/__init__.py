@@ -1,1 +1,1 @@
-"""The outside world breaks its word."""
+"""Tests in which the outside world breaks its promises."""

@@ -1,6 +1,6 @@
-"""What a joined output must say of logs: a plain reading of both, which shares no code with Photon.
+"""Expected joined output of logs: a plain reading of both, which shares no code with Photon.
 
-It is shown the logs as they stand at each run, and afterwards what the run has left. Pure: files come as bytes.
+It is shown the logs at each run, and afterwards the run's output. Pure: files come as bytes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 SUMMED = "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending"
-"""What becomes of what was read, by the ledger."""
+"""Outcomes of read lines in the ledger."""
 TAKEN = "joined", "unmatched"
 """Kinds that take an id."""
 
 
 class Shape(NamedTuple):
-    """How both logs of a world are written. A foreign line ends in its id: torn, it may name another event."""
+    """Format of both logs of a world. A foreign line ends in its id: torn, it may name another event."""
 
     name: str
     primary: str
     foreign: str
     """Tables of the configuration."""
     header: dict[str, bytes]
-    """By side; the first line of each file."""
+    """First line of each file, by side."""
 
 
 def _csv(*columns: str) -> str:
@@ -69,7 +69,7 @@ def written(shape: Shape, side: str, record: Mapping[str, str]) -> bytes:
 
 
 def read(shape: Shape, side: str, line: bytes) -> dict[str, Any] | None:
-    """The payload that a line stands for; None: it is no record."""
+    """The payload of a line; ``None`` means that it is no record."""
     try:
         text = line.decode()
         if shape.name == "jsonl":
@@ -89,7 +89,7 @@ def read(shape: Shape, side: str, line: bytes) -> dict[str, Any] | None:
 
 
 class File(NamedTuple):
-    """A log file at a run. ``resting``: nobody writes to it any more, so a last line without end is whole."""
+    """A log file at a run. ``resting``: nobody writes to it any more, so a last line without end is complete."""
 
     data: bytes
     resting: bool
@@ -105,12 +105,12 @@ class Said(NamedTuple):
 
 
 def log_name(path: str) -> str:
-    """Without what a rotation puts behind it."""
+    """The name without the suffix added by a rotation."""
     return re.sub(r"(\.\d+)?(\.gz)?$", "", path)
 
 
 def lines(shape: Shape, side: str, files: Mapping[str, File]) -> tuple[dict[Said, bytes], bool]:
-    """The whole lines of all files, and whether some last line still waits for its end."""
+    """The complete lines of all files, and whether some last line still waits for its end."""
     found: dict[Said, bytes] = {}
     torn = False
     for path, file in files.items():
@@ -129,45 +129,45 @@ def lines(shape: Shape, side: str, files: Mapping[str, File]) -> tuple[dict[Said
 
 
 class Broken(AssertionError):
-    """The output says what it must not."""
+    """The output contains something it must not."""
 
 
 @dataclass
 class Oracle:
-    """What all runs so far have seen, and what must follow of it."""
+    """All that the runs so far have seen, and its consequences."""
 
     shape: Shape
     seen: set[Said] = field(default_factory=set)
-    """Foreign lines that stood in the logs at a run, be it one that was killed."""
+    """Foreign lines in the logs at any run, even one that was killed."""
     owed: set[Said] = field(default_factory=set)
-    """Those at a run that came to its end."""
+    """Foreign lines at a run that completed."""
     now: set[Said] = field(default_factory=set)
-    """Those at the last run."""
+    """Foreign lines at the last run."""
     primaries: set[bytes] = field(default_factory=set)
-    """Lines, ever."""
+    """All primary lines ever seen."""
     timed: bool = True
     """True if the configuration names an event time."""
     doubled: bool = False
-    """The dispatcher lost its state: its ledger begins with what the logs have now; its own records come again."""
+    """The dispatcher lost its state: its ledger begins with the current logs; its own records come again."""
     alike: set[tuple[str, bytes]] = field(default_factory=set)
-    """Since then, name and first record of logs of which there were several: what these have not in common may count
-    as read again, for it had a verdict."""
+    """Name and first record of logs of which there were several since then: lines that these do not share may count
+    as read again, for they had verdicts."""
     verdicts: dict[str, str] = field(default_factory=dict)
-    """Id -> kind, as the output said it last."""
+    """Id -> kind, as last in the output."""
     keys_here: set[str] = field(default_factory=set)
     """Keys that a primary log had at the last run."""
     logged: set[str] = field(default_factory=set)
-    """Ids that a run without --keep-pending may have called unmatched since the last run that came to its end: what
-    it has registered is carried out from its redo log by the next one, whatever that finds or is told to keep."""
+    """Ids that a run without --keep-pending may have called unmatched since the last completed run: the next run
+    carries out registered ids from its redo log, regardless of what it finds or is told to keep."""
     redone: set[str] = field(default_factory=set)
-    """Those of them that are unmatched. A run with --keep-pending counts one as pending that it looked up before the
-    redo log was carried out: nobody asks for its verdict."""
+    """Unmatched ids among them. A run with --keep-pending counts as pending an id that it looked up before the redo
+    log was carried out: nobody asks for its verdict."""
     torn_primary: bool = False
     torn: bool = False
     """A foreign log ends in a line that waits."""
 
     def show(self, primary: Mapping[str, File], foreign: Mapping[str, File]) -> None:
-        """The logs at a run, before it."""
+        """Takes in the logs before a run."""
         said, torn = lines(self.shape, "primary", primary)
         here = {str(record["key"]) for line in said.values() if (record := read(self.shape, "primary", line))}
         self.primaries |= set(said.values())
@@ -181,15 +181,15 @@ class Oracle:
         self.now = set(now)
 
     def dispatcher_lost(self) -> None:
-        """With its ledger, and with the events that waited: what no log has any more is gone."""
+        """The ledger is lost, and so are waiting events: those that are in no log any more are gone."""
         self.doubled = True
         self.owed.clear()
 
     def judge(
         self, output: Mapping[str, list[bytes]], *, keep: bool, ledger: Mapping[str, int] | None, back: bool
     ) -> None:
-        """``output``: kind -> the lines of its files. ``ledger``: of a run that came to its end; None: it did not.
-        ``back``: its clock stood before an earlier run's, so events may wait.
+        """``output``: kind -> the lines of its files. ``ledger``: of a completed run; ``None`` means it did not
+        complete. ``back``: its clock was behind an earlier run's, so events may wait.
 
         Raises Broken.
         """
@@ -278,8 +278,8 @@ class Oracle:
         """Every line of this and earlier runs has its verdict, and the ledger has all of them."""
         self.owed |= self.now
         waiting: dict[str, set[str]] = defaultdict(set)
-        alone = 0  # lines without a primary now; nobody may have looked whether their ids have a verdict
-        for said in self.seen:  # a run that was killed may have left one to wait of a log that is gone
+        alone = 0  # lines without a primary now; their ids' verdicts may not have been asked for
+        for said in self.seen:  # a killed run may have left an event waiting whose log is gone
             record = read(self.shape, "foreign", said.line)
             if record is not None:
                 alone += str(record["key"]) not in self.keys_here
@@ -316,13 +316,13 @@ class Oracle:
 
 
 def _raw(record: Mapping[str, Any]) -> bytes:
-    """The line that a record of rejected/ or unmatched/ keeps."""
+    """The line in a record of rejected/ or unmatched/."""
     encoded = record.get("record_raw_base64")
     return base64.b64decode(encoded) if encoded is not None else str(record["record"]).encode()
 
 
 def published(durable: Iterable[bytes], manifests: Iterable[bytes]) -> Counter[str]:
-    """Output file (without ``.gz``) -> how much of it readers were shown."""
+    """Output file (without ``.gz``) -> length that readers were shown."""
     shown: Counter[str] = Counter()
     for each in durable:
         shown.update(json.loads(each)["files"])

@@ -1,4 +1,4 @@
-"""A file system that can be filled, for root."""
+"""A small file system that can be filled, for root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def mounted(directory: Path, size: str) -> Iterator[Path]:
-    """``size``: as tmpfs takes it."""
+    """``size``: in tmpfs syntax."""
     directory.mkdir()
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", directory], capture_output=True

@@ -1,4 +1,4 @@
-"""State and output that are not of one age: refused before anything is changed, or exactly once."""
+"""State and output of different ages: refused before anything is changed, or exactly once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def remove(output: Path, *names: str) -> None:
 
 
 def put_back(output: Path, copy: Path, *names: str) -> None:
-    """As they were when the copy was made, and nothing besides."""
+    """Restores the copy exactly, without any other files."""
     remove(output, *names)
     for name in names:
         source = copy / name
@@ -54,12 +54,12 @@ def put_back(output: Path, copy: Path, *names: str) -> None:
 
 
 def size(logs: Logs) -> int:
-    """Bytes of the slot's records that stand in the output."""
+    """Bytes of the slot's records in the output."""
     return sum(len(data) for name, data in records(logs.output).items() if "/local-1-" in name)
 
 
 def durable(logs: Logs) -> int:
-    """Of those, bytes that the slot knows to be durable."""
+    """Bytes of these that the slot knows to be durable."""
     path = logs.output / SLOT / "durable.json"
     found = json.loads(path.read_bytes()) if path.exists() else {"files": {}}
     return sum((found.get("durable") or found["files"]).values())
@@ -88,7 +88,7 @@ class Ages:
         return sum(json.loads(path.read_bytes())["files"].values()) if path.exists() else 0
 
     def mix(self, *older: str, lost: tuple[str, ...] = ()) -> None:
-        """The newest one, with these parts from the older copy, or gone."""
+        """The newest one, with some parts from the older copy, or missing."""
         remove(self.logs.output, STATE, *OUTPUT)
         put_back(self.logs.output, self.newest, STATE, *OUTPUT)
         for part in older:
@@ -97,7 +97,7 @@ class Ages:
             remove(self.logs.output, *PARTS[part])
 
     def refused(self) -> Result:
-        """One line, exit code 2, and not a byte of the output is another."""
+        """One line, exit code 2, and not a byte of the output changes."""
         before = records(self.logs.output)
         found = self.logs.once(*MAX)
         assert found.code == 2, (found.code, found.err)
@@ -138,7 +138,7 @@ def test_of_two_ages(ages: Ages, older: tuple[str, ...], lost: tuple[str, ...], 
 
 @pytest.mark.parametrize("older", [(), ("dispatcher",), ("state", "output")], ids="+".join)
 def test_of_ages_that_fit(ages: Ages, older: tuple[str, ...]) -> None:
-    """The newest; a dispatcher that reads again; a backup of all of one moment."""
+    """The newest; a dispatcher that reads again; a complete backup of one moment."""
     ages.mix(*older)
     logs = ages.logs
     logs.write()
@@ -148,14 +148,15 @@ def test_of_ages_that_fit(ages: Ages, older: tuple[str, ...]) -> None:
 
 
 def test_of_a_registry_from_before_the_last_batch(tmp_path: Path) -> None:
-    """No age shows it while the batch is in the redo log still: its records are registered again, or come twice."""
+    """Ages do not reveal it while the batch is still in the redo log: its records are registered again, or come
+    twice."""
     for attempt in range(5):
         (base := tmp_path / str(attempt)).mkdir()
         logs, older = Logs(base, clicks=60), base / "older"
         logs.write(0.4)
         with logs.following(*MAX) as process:
             until(lambda logs=logs: 0 < size(logs) == durable(logs), 30, "all is durable")
-            before = durable(logs)  # of before the copy: its children go on meanwhile
+            before = durable(logs)  # from before the copy: its children continue meanwhile
             process.process.send_signal(signal.SIGSTOP)
             copied(logs.output, older)
             process.process.send_signal(signal.SIGCONT)
@@ -188,7 +189,8 @@ def test_what_the_refusal_says_works(ages: Ages) -> None:
 
 
 def test_finished_files_are_moved_away(tmp_path: Path) -> None:
-    """Nothing is refused, nothing doubled; a reader that had not read them says which it lacks and how to go on."""
+    """Nothing is refused, nothing doubled; a reader that had not read the files says which it lacks and how to
+    continue."""
     logs, archive, cursor = Logs(tmp_path, clicks=60), tmp_path / "archive", tmp_path / "cursor"
     small = ("--set", "output.roll_size=500")
 
@@ -214,9 +216,9 @@ def test_finished_files_are_moved_away(tmp_path: Path) -> None:
     assert result.code == 0, result.err
     for kind in OUTPUT[:-1]:
         shutil.copytree(logs.output / kind, archive / kind, dirs_exist_ok=True)
-    assert check([archive], logs.truth).problems == []  # what was moved away, and what is there
+    assert check([archive], logs.truth).problems == []  # moved files and remaining ones
     assert result.json["joined"] == len(logs.truth.joined)
-    more = photon("read", logs.output, "--cursor", cursor)  # it had read what was moved away
+    more = photon("read", logs.output, "--cursor", cursor)  # it had read the moved files
     assert more.code == 0, more.err
     assert len((read.out + more.out).splitlines()) == len(logs.truth.joined)
     refused = photon("read", logs.output)  # this one had not

@@ -1,4 +1,5 @@
-"""The disk of a deployment is full while it joins: each process says so in one line, and all goes on with room."""
+"""A deployment's disk is full while it joins: each process says so in one line, and all continue once there
+is room."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ ATTENTION = 3
 MEET = ("dispatcher", "joiner", "eventstore")
 """Kinds that end on a full disk."""
 MAY_MEET = (*MEET, "verifier")
-"""The verifier, held until the disk is full, finds no room if it gets as far as to write."""
+"""The verifier, held until the disk is full, finds no room if it gets as far as writing."""
 ENDED = re.compile(r"(?m)^\S+ (\w+) .*\| ended (.*), again in [\d.]+ s: (.*)$")
-"""Of the log of photon up: kind, how, and why."""
+"""In the log of photon up: kind, manner and reason."""
 NO_ROOM = re.compile("No space left on device|database or disk is full|disk I/O error")
 
 
@@ -33,7 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def _ids(site: Site) -> list[str]:
-    """Of all whole lines of the output."""
+    """Ids of all whole lines of the output."""
     lines = [line for path in site.files() for line in path.read_bytes().split(b"\n")[:-1]]
     return [json.loads(line)["event_id"] for line in lines]
 
@@ -48,7 +49,7 @@ def _log(site: Site, kind: str) -> str:
 
 
 def _rooms(site: Site) -> set[str]:
-    """Of which directories photon doctor says that they have no room."""
+    """The directories that photon doctor reports as full."""
     found = photon("doctor", "--config", site.file, "-o", "json")
     assert found.code == ATTENTION
     disks = [each for each in json.loads(found.out)["findings"] if each["area"] == "disks"]
@@ -70,7 +71,7 @@ def test_a_disk_that_is_full_while_joining(tmp_path: Path, small_disk: Path) -> 
     with site_in(tmp_path, prepare=prepare) as site:
         site.write(300)
         until(lambda: len(_ids(site)) >= 300, WAIT_S, "it joins")
-        site.hold("verifier east")  # what is still to be cleared is cleared on the full disk
+        site.hold("verifier east")  # remaining ids are cleared on the full disk
         site.write(300)
         until(lambda: len(_ids(site)) >= 600 and site.published(), WAIT_S, "it joins on")
         fill(small_disk)
@@ -104,7 +105,7 @@ def test_a_disk_that_is_full_while_joining(tmp_path: Path, small_disk: Path) -> 
 
 
 def _each_told_in_one_line(site: Site) -> None:
-    """Why it ended, with the file; and nobody else ended."""
+    """Each ended process names the reason and the file; no other process ended."""
     ended = _ended(site)
     assert {*MEET} <= {kind for kind, *_ in ended} <= {*MAY_MEET}
     for kind, how, why in ended:

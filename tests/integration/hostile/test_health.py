@@ -1,4 +1,5 @@
-"""Processes that cannot run, clocks that go back, full disks: nobody healthy is ended, nothing waits unseen."""
+"""Processes that cannot run, clocks that go back, full disks: no healthy process is ended, and nothing waits
+unseen."""
 
 from __future__ import annotations
 
@@ -65,12 +66,12 @@ def work(*_):
         pass
 signal.signal(signal.SIGUSR1, work)
 """
-"""What every process does when it hears SIGUSR1: its loop has much to do at once."""
+"""Every process reacts to SIGUSR1 with much work on its loop at once."""
 
 
 @contextlib.contextmanager
 def _starved(pid: int) -> Iterator[None]:
-    """Several others want the one processor that it may run on, all the time."""
+    """Several others want its only processor all the time."""
     [processor, *_] = sorted(os.sched_getaffinity(0))
     spins = f"import os\nos.sched_setaffinity(0, {{{processor}}})\nwhile True: pass"
     busy = [subprocess.Popen([sys.executable, "-c", spins]) for _ in range(BUSY)]
@@ -119,7 +120,8 @@ def grpc():
 time.time = lambda: now() + (0 if grpc() else ahead_s)
 time.time_ns = lambda: now_ns() + int(ahead_s * 1e9)
 """
-"""The wall clock of every process of a run; but for gRPC, half of which is not written in Python and has another."""
+"""The wall clock of every process of a run, except that of gRPC, half of which is not written in Python and has
+another."""
 STEPPED = """
 import mmap, os, struct, sys, time
 now, now_ns = time.time, time.time_ns
@@ -131,7 +133,7 @@ def ahead_s():
 time.time = lambda: now() + ahead_s()
 time.time_ns = lambda: now_ns() + ahead_s() * 10**9
 """
-"""The same clock, as it stands in a file: it steps for all processes at once."""
+"""The same clock, but read from a file: it steps for all processes at once."""
 STEP_S = 30.0
 BOUNDARY_S = 3.0
 """A registry that believed the clock would move its boundary within this time."""
@@ -154,7 +156,7 @@ time = { field = "time_us", unit = "us" }
 
 
 class Site:
-    """Logs, an output, and runs of ``photon join`` over them by a clock that is off."""
+    """Logs, an output, and runs of ``photon join`` over them with a wrong clock."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -166,7 +168,7 @@ class Site:
         (directory / "dies.py").write_text(CLOCK + DIES)
 
     def write(self, name: str, clicks: int, ago_s: float) -> None:
-        """Clicks of which every tenth has no query; their times begin that long ago by the true clock."""
+        """Clicks, a tenth of them without a query; their times begin that long ago by the true clock."""
         first_us = int((time.time() - ago_s) * 1e6)
         with open(self.directory / "q" / "q.log", "a") as queries, open(self.directory / "c" / "c.log", "a") as log:
             for n in range(clicks):
@@ -228,7 +230,8 @@ def test_a_clock_that_stands_before_what_is_remembered_is_told_and_holds_up_no_j
 
 @pytest.mark.parametrize("flags", [(), ("--set", "registry.retention=30d")], ids=["for ever", "30 days"])
 def test_a_follower_whose_clock_steps_joins_on(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """Two hours ahead, a day back, 400 days ahead, right again: what is there is joined within seconds each time."""
+    """Two hours ahead, a day back, 400 days ahead, right again: existing events are joined within seconds
+    each time."""
     site, count = Site(tmp_path), 0
     (tmp_path / "clock.py").write_text(STEPPED)
     shown = tmp_path / "ahead"
@@ -252,7 +255,7 @@ def _all_joined(site: Site, count: int) -> bool:
 
 
 def test_events_read_by_a_clock_that_was_ahead_are_given_up_by_the_right_one(tmp_path: Path) -> None:
-    """And not when it has come where the other was, a day later."""
+    """And not only when it reaches the other clock's time, a day later."""
     site = Site(tmp_path)
     site.write("a", 100, ago_s=3600)
     assert _ledger(site.run(DAY_S, "--keep-pending"))["pending"] == 10
@@ -274,7 +277,7 @@ def _resize(directory: Path, kib: int) -> None:
 
 
 def test_a_dispatchers_state_says_of_a_full_disk_what_to_do_at_every_size(small_disk: Path) -> None:
-    """Opening, writing and counting come to need more than there is, at another statement each time."""
+    """Opening, writing and counting run out of space, at another statement each time."""
     path, committed = small_disk / STATE_NAME, 0
     told = set()
     changes = Changes(cells={cell(0, Verdict.READ): 1}, exports=[Export(REJECTED, b"x" * 1000)])
@@ -293,8 +296,8 @@ def test_a_dispatchers_state_says_of_a_full_disk_what_to_do_at_every_size(small_
 
 
 def test_a_full_disk_ends_a_join_in_one_line_wherever_it_is_met(tmp_path: Path, small_disk: Path) -> None:
-    """The registry's journal, the file map, the dispatcher's database, the redo log and the output come to need more
-    than there is, each at another size; every run goes on with what the one before has left."""
+    """The registry's journal, the file map, the dispatcher's database, the redo log and the output run out of space,
+    each at another size; every run continues from the state left by the one before."""
     site = Site(tmp_path)
     site.write("a", 1000, ago_s=3600)
     site.output = small_disk / "out"

@@ -1,5 +1,5 @@
-"""One id comes with several event times: a phone sends again with a new stamp, a shipper stamps on arrival, the clock
-of a datacentre is a day wrong. It stays one event, and is joined once."""
+"""One id comes with several event times: a phone resends with a new stamp, a shipper stamps on arrival, a
+datacentre's clock is a day wrong. It stays one event, and is joined once."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ WAIT_S = 120.0
 
 
 class Deployment(Detached):
-    """Two datacentres with a log of their own each, over one registry."""
+    """Two datacentres, each with its own log, over one registry."""
 
     def __init__(self, base: Path, config: str = CONFIG) -> None:
         super().__init__(base / "photon.toml")
@@ -134,7 +134,7 @@ class Deployment(Detached):
         ]
 
     def settled(self, read: int) -> bool:
-        """Each datacentre has read so many, and each of them has a verdict."""
+        """Each datacentre has read ``read`` lines, and each line has a verdict."""
         return all(each["read"] == read and not each["pending"] for each in self.ledgers())
 
 
@@ -167,7 +167,7 @@ def test_over_two_datacentres_a_day_apart_and_across_a_change_of_the_shards(depl
 
 
 def test_over_two_datacentres_without_event_times_and_across_a_change_of_the_shards(tmp_path: Path) -> None:
-    """Both datacentres use the same constant as time, now and later, so an id stays with one shard."""
+    """Both datacentres use the same constant as time, now and later, so an id stays in one shard."""
     config = join(key="query_id", event_id="click_id", time="")
     deployment, number = Deployment(tmp_path, config), 100
     try:

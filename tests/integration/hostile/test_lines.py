@@ -20,7 +20,7 @@ EPOCH = 1_760_000_000
 
 
 class Site:
-    """A join of two directories, with files that are written as they are given."""
+    """A join of two directories, with files written exactly as given."""
 
     def __init__(self, base: Path, foreign: str = 'format = "jsonl"', more: str = "") -> None:
         self.primary, self.foreign, self.output = base / "primary", base / "foreign", base / "out"
@@ -43,7 +43,7 @@ class Site:
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_last_line_that_is_being_written_waits_for_its_end(tmp_path: Path, name: str) -> None:
-    """Of ``c31`` the file ends in ``c3``, which would read as another event; of ``q22`` in ``q2``."""
+    """After ``c31`` the file ends in ``c3``, which would read as another event; after ``q22`` in ``q2``."""
     format_, line = FOREIGN[name]
     site = Site(tmp_path, format_)
     (site.primary / "q.log").write_text("one,q1\ntwo,q2")

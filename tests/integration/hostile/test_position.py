@@ -1,4 +1,4 @@
-"""Logs replaced while nobody reads them, by longer ones that begin with the same record: nothing is left out."""
+"""Logs replaced while nobody reads them, by longer ones with the same first record: nothing is left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIME_US = 1_760_000_000_000_000
 
 
 def queries(names: Sequence[str]) -> bytes:
-    """Lines of one length: where one log has a line's begin, the other has, too."""
+    """Lines of equal length: line starts are at the same offsets in every log."""
     return b"".join(b'{"query_id":"%s","text":"%040d"}\n' % (name.encode(), at) for at, name in enumerate(names))
 
 
@@ -30,29 +30,29 @@ def clicks(names: Sequence[str]) -> bytes:
 
 
 def named(letter: str, count: int) -> list[str]:
-    """The first is the same whatever the letter."""
+    """The first is the same for every letter."""
     return ["s-0000", *(f"{letter}-{at:04}" for at in range(1, count))]
 
 
 class Replaced(Logs):
-    """The two directories, with logs of our own making."""
+    """The two directories, with logs made by the test."""
 
     def __init__(self, base: Path) -> None:
         super().__init__(base, clicks=1)
         self.output.mkdir()
 
     def put(self, directory: Path, data: bytes) -> None:
-        """A new file in the place of the old one."""
+        """Puts a new file in the place of the old one."""
         log = next(directory.iterdir(), directory / f"{directory.name}.log")
         log.unlink(missing_ok=True)
         log.write_bytes(data)
 
     def ids(self) -> list[str]:
-        """What was joined, sorted."""
+        """Joined ids, sorted."""
         return sorted(str(record["event_id"]) for record in records(self.output / "joined"))
 
     def ran(self, result: Result, *expected: str) -> dict[str, int]:
-        """A run went well, and the output has a click on each of these queries, once."""
+        """A run succeeded, and the output has a click on each of these queries, once."""
         assert result.code == 0, result.err
         assert self.ids() == sorted(f"c-{name}" for name in {*expected})
         ledger: dict[str, int] = result.json
@@ -173,7 +173,7 @@ def test_a_log_replaced_while_a_follower_was_killed(logs: Replaced) -> None:
 
 
 def counted(result: Result) -> tuple[int, ...]:
-    """Of a run's ledger: read, joined, duplicate, rejected, pending, reread."""
+    """Counts in a run's ledger: read, joined, duplicate, rejected, pending, reread."""
     return tuple(result.json[name] for name in ("read", "joined", "duplicate", "rejected", "pending", "reread"))
 
 
@@ -185,7 +185,7 @@ def test_what_a_killed_run_joined_of_a_replaced_log_is_counted_once(logs: Replac
     logs.put(logs.foreign, clicks(new))
     with logs.following() as following:
         _joined(logs, following, 120)
-        following.kill()  # mostly before the counts of what it has written are durable
+        following.kill()  # mostly before the counts of its output are durable
     result = logs.once()
     logs.ran(result, *old, *new)
     assert counted(result) == (159, 159, 0, 0, 0, 1)
@@ -217,7 +217,8 @@ def test_lines_that_a_replaced_log_shares_with_the_old_one_are_rejected_and_coun
 
 @pytest.mark.parametrize("known", [False, True])
 def test_lines_that_two_logs_share_which_nobody_had_read_are_counted_once(logs: Replaced, known: bool) -> None:
-    """Both begin like a log that is gone, and go on together before they part. ``known``: so did two before them."""
+    """Both begin like a log that is gone, and share more lines before they part. ``known``: so did two
+    before them."""
     old, short, one = named("a", 50), named("s", 2), named("n", 40)
     two = [*one[:20], *named("t", 30)[1:]]
     logs.put(logs.primary, queries([*old, *short[1:], *one[1:], *two[20:]]))
@@ -233,7 +234,7 @@ def test_lines_that_two_logs_share_which_nobody_had_read_are_counted_once(logs: 
     log.write_bytes(clicks(two))
     ledger = logs.ran(logs.once(), *joined, *one, *two)
     assert ledger["read"] == ledger["joined"]
-    assert ledger["reread"] == known + 21  # the first record, and what the second one shares with the first
+    assert ledger["reread"] == known + 21  # the first record, and the part the second shares with the first
 
 
 def test_what_a_killed_run_joined_is_counted_once_though_another_log_begins_like_its_log_now(logs: Replaced) -> None:
@@ -266,7 +267,7 @@ def test_twenty_logs_that_begin_alike(logs: Replaced) -> None:
 def test_after_its_state_was_lost_the_ledger_leaves_out_what_logs_that_begin_alike_had_a_verdict_on(
     logs: Replaced,
 ) -> None:
-    """As the documentation says. The output is what it was."""
+    """As documented. The output is unchanged."""
     one, two = named("a", 30), named("b", 20)
     logs.put(logs.primary, queries([*one, *two[1:]]))
     logs.put(logs.foreign, clicks(one))

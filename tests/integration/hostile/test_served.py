@@ -1,4 +1,4 @@
-"""Served slots whose state is older than their output, or lost: refused, mended as is said, each click once."""
+"""Served slots whose state is older than their output, or lost: refused, repaired as documented, each click once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACCEPT = "--accept-damaged-log"
 
 
 class Slot:
-    """The only slot of a site, and what becomes of its directory."""
+    """The only slot of a site, and operations on its directory."""
 
     def __init__(self, site: Site) -> None:
         self.site, self.base, self.state = site, site.base, site.state
@@ -33,12 +33,12 @@ class Slot:
         return self.site._ask(Request(do="ps"))[JOINER]
 
     def join(self, clicks: int) -> None:
-        """So many more, to their last record."""
+        """Joins more clicks, to their last record."""
         self.site.write(clicks)
         until(lambda: len(self.site.ids()) >= self.site.events, WAIT_S, "all is joined")
 
     def copy(self, to: Path) -> None:
-        """As of one moment, while its joiner is at work."""
+        """A copy of one moment, while its joiner is at work."""
         pid = self._joiner().pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
@@ -46,7 +46,7 @@ class Slot:
         os.kill(pid, signal.SIGCONT)
 
     def down(self) -> None:
-        """kill -9 of its joiner in the middle of its work, with the verifier, which would object to half a copy."""
+        """kill -9 of its joiner in the middle of its work, and of the verifier, which would object to half a copy."""
         seen = len(self.site.ids())
         self.site.write(200)
         until(lambda: len(self.site.ids()) > seen, WAIT_S, "it is at work")
@@ -59,10 +59,10 @@ class Slot:
         shutil.copytree(copy, self.state, ignore=NO_SOCKETS)
 
     def refused(self, why: str, mended: str) -> None:
-        """One line that says so, under photon up and by the command, and nothing is changed."""
+        """One line says so, under photon up and by the command, and nothing is changed."""
         before = self._contents()
         self.site.release(JOINER)
-        looks: list[ServiceState] = []  # at the next one it may be tried again, and has said nothing yet
+        looks: list[ServiceState] = []  # it may be retried at the next one, and has said nothing yet
 
         def ended() -> bool:
             looks.append(self._joiner())
@@ -129,7 +129,8 @@ def slot(tmp_path: Path) -> Iterator[Slot]:
 
 
 def test_a_slot_that_is_older_than_its_output(slot: Slot) -> None:
-    """Of the same incarnation the word of an operator is enough; of an earlier one only the newest copy goes on."""
+    """Within one incarnation an operator's confirmation suffices; with an earlier one only the newest copy
+    continues."""
     older, newest = slot.base / "older", slot.base / "newest"
     slot.join(200)
     slot.copy(older)

@@ -1,4 +1,4 @@
-"""Output that people compress again while it is read; an HBase that is away when Photon is started."""
+"""Output that people recompress while it is read; an HBase that is away when Photon starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.outputs.helpers import WrittenSlot
 
 
 def test_a_final_file_is_compressed_again_while_it_is_read(tmp_path: Path) -> None:
-    """``photon read`` stands within it: what was written in several members, and shorter, is the same output."""
+    """``photon read`` is within it: the same output, written in several members and shorter."""
     slot = WrittenSlot(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".photon").symlink_to(tmp_path / "state")
@@ -31,7 +31,7 @@ def test_a_final_file_is_compressed_again_while_it_is_read(tmp_path: Path) -> No
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
         assert reading.stdout is not None
         assert reading.stderr is not None
-        begun = reading.stdout.read(100)  # more than the pipe takes is yet to come
+        begun = reading.stdout.read(100)  # more than fits into the pipe is yet to come
         final.with_suffix(".new").write_bytes(gzip.compress(data[:9]) + gzip.compress(data[9:], 1))
         final.with_suffix(".new").rename(final)
         rest = reading.stdout.read()
@@ -41,7 +41,7 @@ def test_a_final_file_is_compressed_again_while_it_is_read(tmp_path: Path) -> No
 
 
 def test_photon_up_waits_for_an_hbase_that_is_away(tmp_path: Path) -> None:
-    """``tests/hbase/test_up.py`` has one that comes, goes and comes back."""
+    """``tests/hbase/test_up.py`` has one that comes, goes and returns."""
     DemoDeployment(tmp_path, Shape(("east",), joiners=1, round_trip_s=None, shards=1, replicas={"r1": "east"}))
     file = tmp_path / "photon.toml"
     file.write_text(file.read_text() + '[datacentre.east.hbase]\nthrift = "127.0.0.1:1"\n')

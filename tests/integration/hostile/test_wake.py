@@ -1,6 +1,6 @@
 """Primaries that come late, among events that never find theirs: each is joined as soon as its primary is there.
 
-Back-off is so long here that only news of a primary's arrival can have an event tried again within the test.
+Back-off is long enough here that only news of a primary's arrival can cause a retry within the test.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ import photon.dispatcher.retry as retry
 retry.NOT_YET_BACKOFF = retry.EARLY_BACKOFF = retry.Backoff(first=3000.0, most=3000.0, floor=3000.0)
 retry.RETRY_BACKOFF = retry.Backoff(first=0.1, most=3000.0)
 """
-"""Nothing is put off for longer than LONGEST_S, above which a start tries a row in any case. What fails is put off by
-so much only after many times."""
+"""Nothing is put off for longer than LONGEST_S, above which a start tries a row in any case. Failing rows reach this
+only after many tries."""
 WAIT_S = 90.0
 HOPELESS = 300
 SERVICES = ("eventstore", "joiners.east-1", "caches.c1", "caches.c2", "dispatchers.w1", "dispatchers.w2")
 
 
 class Site:
-    """Logs of both sides, and what becomes of them. Click n names query n."""
+    """Logs of both sides, and the fate of their events. Click n names query n."""
 
     def __init__(self, base: Path) -> None:
         self.base, self.output, self.state = base, base / "out", base / "out" / ".photon"
@@ -67,7 +67,7 @@ class Site:
         return Counter(record["event_id"] for record in records(self.output / "joined"))
 
     def waiting(self) -> int:
-        """Events in the retry store for which nothing but their back-off would come."""
+        """Events in the retry store that only their back-off would bring back."""
         state = self.state / "dispatcher.db"
         if not state.exists():
             return 0
@@ -79,7 +79,7 @@ class Site:
                 return 0
 
     def has_waited_long(self) -> None:
-        """As if they had been tried for hours, one more often than another."""
+        """As if they had been tried for hours, some more often than others."""
         with closing(sqlite3.connect(self.state / "dispatcher.db")) as db, db:
             db.execute("UPDATE retries SET attempts = 15 + id % 20")
 
@@ -133,7 +133,7 @@ async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store
         await supervisor.ready(READY_S)
         site.query(lost)
         await soon(lambda: site.has_joined(range(200)), WAIT_S, "so are those of which a new store was to tell")
-        supervisor.kill("dispatcher east w1")  # the other one may have taken over what it had
+        supervisor.kill("dispatcher east w1")  # the other may have taken over its rows
         site.click(range(200, 250))
         site.query(hopeless)
         site.query(range(200, 250))

@@ -1,4 +1,5 @@
-"""Drawn worlds that break their word: whatever is done to logs, state and output, nothing is joined twice or lost.
+"""Random worlds that break their promises: whatever is done to logs, state and output, nothing is joined twice or
+lost.
 
 ``PHOTON_WORLDS=1-200`` runs those seeds, ``PHOTON_ACTS="rotate again"`` draws from these acts only, and
 ``PHOTON_STEPS`` runs the steps that a story names, or some of them.
@@ -20,11 +21,11 @@ PINNED = (508, 1450)
 ROUNDS = 3
 FULL = 50
 LONG = 8
-"""Rounds of each of so many worlds, where there is time."""
+"""Rounds per world in long runs."""
 
 
 def seeds() -> list[int | None]:
-    """None: a fresh one. They are drawn in the test: all workers of a run must list the same tests."""
+    """``None`` means a fresh one. They are drawn in the test: all workers of a run must list the same tests."""
     if named := os.environ.get("PHOTON_WORLDS"):
         first, _, last = named.partition("-")
         return list(range(int(first), int(last or first) + 1))
@@ -34,7 +35,7 @@ def seeds() -> list[int | None]:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("pinned", [PINNED[0], None])
 def test_world_without_event_times(tmp_path: Path, pinned: int | None) -> None:
-    """Every event has the same time in each run, also if it is read again by an older state."""
+    """Every event has the same time in each run, even when reread from an older state."""
     run(tmp_path, pinned, timed=False)
 
 

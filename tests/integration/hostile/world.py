@@ -1,7 +1,7 @@
 """A hostile world: a short history of runs of ``photon join`` over one pair of logs, with drawn acts between them.
 
-A world is a list of steps, each with a number of its own that draws what it does: a step that is left out changes
-nothing that the others draw, so a history that fails can be cut to what it needs.
+A world is a list of steps, each with its own number that draws its action: leaving out a step does not change the
+draws of the others, so a failing history can be reduced to the necessary steps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
 SIDES = {"primary": "q.log", "foreign": "c.log"}
 RESTING_S = 3600
 PATIENCE_S = float(os.environ.get("PHOTON_PATIENCE", 120))
-"""For a run, and half of it for one that was told to end; more where the machine is busy."""
+"""For a run, and half of it for one told to end; more where the machine is busy."""
 SHIFTED = """
 import sys, time
 now, now_ns = time.time, time.time_ns
@@ -42,7 +42,8 @@ def grpc():
 time.time = lambda: now() + (0 if grpc() else {0})
 time.time_ns = lambda: now_ns() + {0} * 10**9
 """
-"""What a process does first whose clock is ``{0}`` seconds ahead; but for gRPC, of which half is not Python."""
+"""Runs first in a process whose clock is ``{0}`` seconds ahead; gRPC, half of which is not Python, keeps
+its clock."""
 REFUSED = (1, 2)
 
 
@@ -58,16 +59,16 @@ ACTS = {
     "again": 5,  # an id once more: near, a day apart, equal bytes
     "rotate": 4,  # to .1, the older ones perhaps to gz
     "truncate": 2,  # copied away, or not, and cut to nothing
-    "torn": 3,  # a last line of which the rest comes later, or never
+    "torn": 3,  # a last line whose rest comes later, or never
     "alike": 3,  # a log is replaced by one with the same first record
     "state": 3,  # lost, or of another age than the output
     "output": 2,  # the same, the other way round
     "restore": 1,  # both together from one older copy
     "part": 3,  # one directory of the state, lost or older
     "archive": 1,  # final output files are moved away
-    "clock": 2,  # the runs that follow have another time
+    "clock": 2,  # the following runs have another time
 }
-"""What may happen between two runs, with its weight."""
+"""Possible acts between two runs, with their weights."""
 RUNS = {"run": 6, "killed": 3, "followed": 1}
 
 
@@ -91,7 +92,7 @@ def parsed(text: str) -> list[Step]:
 
 @dataclass
 class Kept:
-    """A copy of the output with its state, and what the oracle knew then."""
+    """A copy of the output with its state, and the oracle's knowledge then."""
 
     path: Path
     oracle: Oracle
@@ -100,12 +101,12 @@ class Kept:
 
 
 def sockets(directory: str, names: Sequence[str]) -> list[str]:
-    """What a run that was killed has left, and nothing can copy."""
+    """Sockets left by a killed run, which cannot be copied."""
     return [name for name in names if (Path(directory) / name).is_socket()]
 
 
 def copied(source: Path, target: Path) -> None:
-    """A directory that a process which was just killed, or one of its children, may still change."""
+    """A directory that a just-killed process, or one of its children, may still change."""
     for _ in range(20):
         try:
             shutil.copytree(source, target, ignore=sockets)
@@ -117,7 +118,7 @@ def copied(source: Path, target: Path) -> None:
 
 
 class World:
-    """Directories below ``base``, and what was done to them."""
+    """Directories below ``base``, and the acts done to them."""
 
     def __init__(self, base: Path, seed: int, *, timed: bool = True) -> None:
         """``timed`` false: the configuration names no event time."""
@@ -140,9 +141,9 @@ class World:
         self.oracle = Oracle(self.shape, timed=timed)
         self.clicks: list[dict[str, str]] = []
         self.keys, self.late = 0, [0]
-        """Keys drawn so far, and those of which the primary has not come."""
+        """Keys drawn so far, and those whose primary has not come."""
         self.rest = {"primary": b"", "foreign": b""}
-        """What a torn last line lacks."""
+        """Missing part of a torn last line."""
         self.kept: list[Kept] = []
         self.published: dict[str, int] = {}
         self.content: dict[str, bytes] = {}
@@ -150,7 +151,7 @@ class World:
         self.odd = False
         """A run may say that something waits or was not read."""
         self.shift_s = self.ahead_s = 0
-        """The clock of runs now, and the furthest of those before."""
+        """Current clock of runs, and the furthest of those before."""
         self.story = [f"{self.shape.name}, roll_size {roll}"]
 
     # -- logs ------------------------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class World:
         return self.logs[side] / SIDES[side]
 
     def write(self, side: str, data: bytes) -> None:
-        """Appends, after what a torn last line still lacks, or the header of a new file."""
+        """Appends, after completing a torn last line or writing the header of a new file."""
         path = self.path(side)
         if not path.exists() or path.stat().st_size == 0:
             data = self.shape.header[side] + data
@@ -214,7 +215,7 @@ class World:
         self.tell("append: more of both logs")
 
     def act_again(self, random: Random) -> None:
-        """Ids that were there, some in one batch with each other."""
+        """Existing ids, some in one batch together."""
         if not self.clicks:
             return
         self.write("foreign", self.click(random, max(self.keys - 1, 1)))
@@ -287,7 +288,7 @@ class World:
         self.write(side, line[:cut])
         how = random.choice(("fresh", "fresh", "aged", "rolled"))
         self.rest[side] = line[cut:]
-        if how == "aged":  # its writer died; the next one goes on behind it, or on a new line
+        if how == "aged":  # its writer died; the next one continues after it, or on a new line
             then = time.time() - RESTING_S
             os.utime(self.path(side), (then, then))
             self.rest[side] = random.choice((line[cut:], b"\n", b""))
@@ -297,7 +298,7 @@ class World:
         self.tell(f"torn: {side} ends in {line[:cut]!r}, {how}")
 
     def act_alike(self, random: Random) -> None:
-        """Another log under the old one's name, with its first record; the old one is gone or rolled."""
+        """Another log under the old one's name, with the same first record; the old one is gone or rolled."""
         side = random.choice(list(SIDES))
         path = self.path(side)
         if not path.exists() or path.stat().st_size == 0:
@@ -306,7 +307,7 @@ class World:
         header = self.shape.header[side]
         first = old[len(header) :].partition(b"\n")[0] + b"\n"
         primary, foreign = self.lines(random, random.choice((1, 5, 60)))
-        same = random.random() < 0.3  # goes apart from the old one late
+        same = random.random() < 0.3  # diverges late from the old one
         rolled = random.random() < 0.4
         if rolled:
             self.shift(side, random)
@@ -356,7 +357,7 @@ class World:
         right.rename(self.state)
 
     def act_output(self, random: Random) -> None:
-        """Nor is anything written behind an older output."""
+        """Nor is anything written after an older output."""
         older = self.older(random)
         lost = random.random() < 0.3
         if not self.oracle.verdicts or self.archive.exists() or (older is None and not lost):
@@ -382,7 +383,7 @@ class World:
         state.rename(self.state)
 
     def act_restore(self, random: Random) -> None:
-        """State and output together are an older world: it goes on from there."""
+        """State and output together are an older world: it continues from there."""
         older = self.older(random)
         if older is None or self.archive.exists():
             return
@@ -394,7 +395,7 @@ class World:
         self.tell(f"restore: {older.path.name}")
 
     def act_part(self, random: Random) -> None:
-        """One part of the state is lost or older: it is refused, or what comes out is right all the same."""
+        """One part of the state is lost or older: it is refused, or the output is right all the same."""
         older = self.older(random)
         part = random.choice(("dispatcher.db", "eventstore", "exports", "registry", "slots", "key"))
         lost = older is None or random.random() < 0.5
@@ -442,7 +443,7 @@ class World:
 
     # -- runs ------------------------------------------------------------------------------------------------------
     def view(self, side: str) -> dict[str, File]:
-        """What stands in the logs now; of a file that is being compressed, the plain one."""
+        """Current contents of the logs; for a file being compressed, the plain one."""
         found = {}
         for path in sorted(self.logs[side].iterdir()):
             packed = path.suffix == ".gz"
@@ -491,7 +492,7 @@ class World:
         return result
 
     def renamed(self, said: str) -> bool:
-        """Whether a run asked for other names for logs that are alike as far as both go; they have them now."""
+        """True if a run asked for other names for logs that are identical as far as both go; they have them now."""
         asked = re.findall(r"([cq][0-9]*\.log\S*): has the same log name and, as far", said)
         for name in set(asked):
             path = self.logs["primary" if name[0] == "q" else "foreign"] / name
@@ -505,7 +506,7 @@ class World:
         self.keep()
 
     def check(self, result: Result, *, keep: bool) -> None:
-        """A run that came to its end."""
+        """Checks a completed run."""
         waits = self.oracle.torn or self.oracle.torn_primary
         if result.code not in ((0, 3) if self.odd or self.back or waits or result.json["pending"] else (0,)):
             raise Broken(f"exit code {result.code}: {result.err}")
@@ -514,7 +515,7 @@ class World:
         self.look(keep=keep, ledger=result.json, back=self.back)
 
     def look(self, *, keep: bool, ledger: dict[str, int] | None, back: bool = False) -> None:
-        """The output against the oracle, and against what was published before."""
+        """Compares the output with the oracle, and with earlier published output."""
         content = self.read_output()
         whole: dict[str, list[bytes]] = {kind: [] for kind in KINDS}
         for name, data in content.items():
@@ -532,7 +533,7 @@ class World:
         self.oracle.judge(whole, keep=keep, ledger=ledger, back=back)
 
     def read_output(self) -> dict[str, bytes]:
-        """Name of an output file -> what is in it, be it compressed or archived."""
+        """Name of an output file -> its contents, even if compressed or archived."""
         found: dict[str, bytes] = {}
         for root in (self.archive, self.output):
             for packed in (True, False):  # of both forms the plain one counts
@@ -550,7 +551,7 @@ class World:
 
     @contextlib.contextmanager
     def running(self, *more: str) -> Iterator[Process]:
-        """A run that is ended by a signal within: the logs were read, and no verdict is owed."""
+        """A run ended by a signal within the block: the logs were read, and no verdict is owed."""
         with (self.base / "stderr").open("wb") as err:
             process = begin(
                 *self.arguments(*more),
@@ -574,7 +575,7 @@ class World:
             raise Broken(f"a traceback: {said}")
 
     def act_killed(self, random: Random) -> None:
-        """In its middle; mostly with -9, with or without its children."""
+        """Killed in the middle of a run; mostly with -9, with or without its children."""
         self.keeping = random.random() < 0.5
         after = random.uniform(0.3, 1.1) * self.took_s
         how = random.choice(("main", "group", "group", "int", "term"))
@@ -601,7 +602,7 @@ class World:
         self.look(keep=True, ledger=None)
 
     def act_end(self, random: Random) -> None:
-        """What readers are given is what stands in the files."""
+        """Readers are given the files' contents."""
         if self.archive.exists():
             return
         result = photon("read", self.output)
@@ -614,7 +615,7 @@ class World:
             )
 
     def tree(self) -> str:
-        """Of all bytes of the output."""
+        """All bytes of the output."""
         digest = hashlib.sha256()
         for kind in KINDS:
             for path in sorted((self.output / kind).rglob("*")):
@@ -622,7 +623,7 @@ class World:
         return digest.hexdigest()
 
     def refused(self, why: str, random: Random) -> None:
-        """The next run must be."""
+        """The next run must be refused."""
         before = self.tree()
         self.is_refusal(why, self.command(random), before)
 

@@ -1,4 +1,4 @@
-"""What happens to a deployment in the course of a runbook, by the words that the runbook has for it."""
+"""Events that happen to a deployment during a runbook, by the runbook's words for them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def _runs_the_new_release(site: Site) -> None:
 
 
 def _some_seconds(site: Site) -> None:
-    """In which more is joined, on purpose."""
+    """Some seconds in which more is joined, on purpose."""
     time.sleep(SOME_SECONDS)
     site.comes_out()
 
 
 def _outage(site: Site) -> None:
-    """What the lost datacentre had registered and not published stays away meanwhile."""
+    """The lost datacentre's registered and unpublished events stay away meanwhile."""
     time.sleep(SOME_SECONDS)
 
 
 def _replica_lost(site: Site) -> None:
     site.lose("registry r3")
     shutil.rmtree(site.directory / site.settings.registry.replicas["r3"].directory)
-    site.ask(Request(do="release", names=("registry r3",)))  # its supervisor knows nothing of it
+    site.ask(Request(do="release", names=("registry r3",)))  # its supervisor knows nothing about it
 
 
 def _registry_lost(site: Site) -> None:
@@ -62,8 +62,8 @@ def _west_returns(site: Site) -> None:
 
 
 def _west_gone(site: Site) -> None:
-    """With all that lay there. Without copies its readers had read what was published; with copies they were
-    anywhere."""
+    """West is gone with everything there. Without copies its readers had read all published records; with copies they
+    were anywhere."""
     site.lose(datacentre="west")
     if site.kind == WITHOUT_COPIES:
         site.readers.follow()
@@ -81,7 +81,7 @@ def _west_gone(site: Site) -> None:
 
 
 def _given_up(site: Site) -> None:
-    """Their records stood in what the readers of west had read."""
+    """Their records were in the part that west's readers had read."""
     for path in site.directory.rglob("*given-up.jsonl"):  # in the slot's state, where a reload has made its directory
         listed = [json.loads(line) for line in path.read_text().splitlines()[1:]]
         site.readers.may_be_twice |= {each["event_id"] for each in listed}

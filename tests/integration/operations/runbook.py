@@ -1,15 +1,15 @@
 """Runbooks (``docs/operations/*.md``) as steps that a test carries out. Pure.
 
-What a test makes of a runbook, in its order:
+A test interprets a runbook in order:
 
-- A block ``sh``: run as it is written, by ``bash -eu -o pipefail``, in the directory of ``photon.toml``. Variables
-  and functions that a block makes are there in the blocks after it.
-- A block ``sh show``: not run: another form of the step (docker-compose), or one that is not this machine's.
-- A block ``text``: each of its lines stands in what the block before it wrote, on either output; ``…`` is anything,
-  and how many blanks there are does not matter.
+- A block ``sh``: run as written, by ``bash -eu -o pipefail``, in the directory of ``photon.toml``. Variables
+  and functions of a block are available in the blocks after it.
+- A block ``sh show``: not run: another form of the step (docker-compose), or one for another machine.
+- A block ``text``: each of its lines is in the output of the block before it, on either stream; ``…`` matches
+  anything, and the number of blanks does not matter.
 - ``<!-- test: exit 3 -->``: the exit code of the next block; 0 without it.
 - ``<!-- test: only with copies -->``: the next block is for deployments of that kind (``site.KINDS``).
-- ``<!-- test: WORDS -->``, anything else: something that happens now. The test knows it by these words (events.py).
+- ``<!-- test: WORDS -->``, anything else: an event that happens now. The test finds it by these words (events.py).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A block to be run."""
+    """A block to run."""
 
     line: int
-    """Of the document, where it begins."""
+    """Line of the document where it begins."""
     script: str
     code: int = 0
     expected: str = ""
-    """What it says; empty: whatever it says."""
+    """Its expected output; empty: any."""
     only: str = ""
     """The kind of deployment that it is for; empty: all."""
 
@@ -53,7 +53,7 @@ class Happens:
 
 
 def steps(name: str, text: str) -> list[Run | Happens]:
-    """Of a document. Raises Malformed."""
+    """Steps of a document. Raises Malformed."""
     found: list[Run | Happens] = []
     code: int | None = None
     only = ""
@@ -104,7 +104,7 @@ def _expecting(name: str, line: int, before: Run | Happens | None, text: str) ->
 
 
 def missing(expected: str, said: str) -> list[str]:
-    """Lines of ``expected`` that stand nowhere in ``said``."""
+    """Lines of ``expected`` that are missing in ``said``."""
     lines = [" ".join(line.split()) for line in said.splitlines()]
     return [line for line in expected.splitlines() if line.strip() and not any(_is(line, each) for each in lines)]
 

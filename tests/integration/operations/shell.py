@@ -13,18 +13,18 @@ from tests.integration.forked import on_path
 from tests.integration.operations.runbook import Run, missing
 
 BLOCK_S = 900.0
-"""Much more than it takes on a quiet machine."""
+"""Much more than needed on a quiet machine."""
 
 
 class StepFailed(AssertionError):
-    """A step did not do as the runbook says: its place, what it said."""
+    """A step did not do what the runbook says: its place and its output."""
 
 
 class Shell:
     """``directory`` is the operator's; variables that a block sets last for the next ones."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        """Commands are copies (forked.py), but those of another release."""
+        """Commands are copies (forked.py), except those of another release."""
         self._directory = directory
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {**os.environ, **environment, "PATH": path, "COLUMNS": "220"}
@@ -35,7 +35,7 @@ class Shell:
         self._variables = directory.parent / "variables.sh"
 
     def run(self, name: str, step: Run) -> str:
-        """What it wrote, on both outputs. Raises StepFailed."""
+        """Its output on both streams. Raises StepFailed."""
         kept = shlex.quote(str(self._variables))
         script = f"set -a\n{self._known()}\n{step.script}\n{{ export -p; declare -f; }} > {kept}\n"
         process = subprocess.Popen(
@@ -52,7 +52,7 @@ class Shell:
         try:
             said, _ = process.communicate(timeout=BLOCK_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # a group of our own
+            os.killpg(process.pid, signal.SIGKILL)  # its own process group
             said, _ = process.communicate()
             raise StepFailed(f"{name}:{step.line}: not within {BLOCK_S:g} s\n{step.script}\n{said}") from None
         print(f"--- {name}:{step.line}: exit code {process.returncode}\n{step.script}{said}")

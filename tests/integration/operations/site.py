@@ -1,4 +1,4 @@
-"""The deployment that the runbooks are carried out on, and whether each event still comes out exactly once."""
+"""The deployment on which the runbooks are carried out, and checks that each event still comes out exactly once."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.t
 DATACENTRES = ("east", "west")
 KINDS = ("joined", "unmatched")
 WAIT_S = 200.0
-"""Much more than it takes on a quiet machine."""
+"""Much more than needed on a quiet machine."""
 FULL = bool(os.environ.get("PHOTON_FULL"))
 WITH_COPIES, WITHOUT_COPIES = "with copies", "without copies"
 WITH_WAN = "with wan"
-"""As the example is, with its proxy between regions and without TLS."""
+"""The plain example, with its proxy between regions and without TLS."""
 COPIES = """
 [output]
 copies = 2
@@ -43,8 +43,8 @@ copies_wait = "2s"
 
 
 class Site(Detached):
-    """The example of two datacentres over TLS on free ports; not started. ``kind``: whether the output of each
-    datacentre is kept in the other one as well."""
+    """The example of two datacentres over TLS on free ports; not started. ``kind``: whether each datacentre's output
+    is also kept in the other one."""
 
     def __init__(self, directory: Path, seed: int, kind: str = WITHOUT_COPIES) -> None:
         self.kind = kind
@@ -68,7 +68,7 @@ class Site(Detached):
 
     # -- runbooks --------------------------------------------------------------------------------------------------
     def carry_out(self, name: str, steps: list[Run | Happens], events: Mapping[str, Callable[[Site], None]]) -> None:
-        """All steps in order; afterwards what was written meanwhile has come out, each event once."""
+        """All steps in order; afterwards everything written meanwhile has come out, each event once."""
         self.broken = True
         for step in steps:
             if isinstance(step, Happens):
@@ -82,7 +82,7 @@ class Site(Detached):
         self.broken = False
 
     def comes_out(self) -> None:
-        """All that was written by now with its query is joined and published, once."""
+        """All events written by now with their query are joined and published, once."""
         wanted = self.traffic.joined()
 
         def all_there() -> bool:
@@ -113,11 +113,11 @@ class Site(Detached):
 
     # -- processes -------------------------------------------------------------------------------------------------
     def ask(self, request: Request) -> dict[str, ServiceState]:
-        """What photon up is told or asked; its processes."""
+        """Sends a request to photon up; returns its processes."""
         return {each.name: each for each in ask(self.directory / ".photon-run", request).services}
 
     def note_pids(self) -> None:
-        """To be sure at the end that all have ended."""
+        """Used at the end to check that all have ended."""
         with contextlib.suppress(NobodyListens):
             reply = ask(self.directory / ".photon-run", Request(do="ps"))
             self.pids |= {reply.pid, *(each.pid for each in reply.services if each.pid)}
@@ -138,7 +138,7 @@ class Site(Detached):
 
 
 class Releases:
-    """``current`` leads to the release that is installed: what processes import when they start."""
+    """``current`` points to the installed release, which processes import when they start."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -160,7 +160,7 @@ class Releases:
 
 
 class Readers:
-    """One reader of each datacentre's output, which goes on from where it was whatever happens."""
+    """One reader of each datacentre's output, which always continues from its last place."""
 
     def __init__(self, base: Path, settings: Settings) -> None:
         self._readers = {
@@ -169,15 +169,15 @@ class Readers:
         self.joined: Counter[str] = Counter()
         self.unmatched: Counter[str] = Counter()
         self.may_be_twice: set[str] = set()
-        """Given up with a slot of which nothing was left."""
+        """Events given up with a slot of which nothing was left."""
         self._joined_with: dict[str, tuple[bytes, str]] = {}
 
     def leave(self, datacentre: str) -> None:
-        """Its output is gone for ever."""
+        """Its output is permanently gone."""
         del self._readers[datacentre]
 
     def follow(self) -> None:
-        """Reads what has been published since."""
+        """Reads newly published records."""
         for reader in self._readers.values():
             for block in reader.read():
                 for line in block.data.splitlines():
@@ -213,15 +213,15 @@ class Readers:
 
 
 def _output(base: Path, settings: Settings, datacentre: str) -> OutputPlace:
-    """As ``photon read`` finds it, the copies in other datacentres included."""
+    """As ``photon read`` finds it, including the copies in other datacentres."""
     pipeline = settings.datacentre[datacentre]
     kept = tuple(base / each.state / COPIES_NAME / datacentre for each in settings.datacentre.values())
     return OutputPlace(base / pipeline.output, base / pipeline.state, kept)
 
 
 def _deployment_file(kind: str) -> str:
-    """The example, with TLS in place of the proxy between regions, one joiner in each and a status page in one, on
-    free ports."""
+    """The example with TLS instead of the proxy between regions, one joiner in each and a status page in one, on free
+    ports."""
     text = EXAMPLE.read_text()
     if kind != WITH_WAN:
         text = re.sub(r"^\[wan\].*?\n\n", '[tls]\ndirectory = "certs"\n\n', text, flags=re.M | re.S)
@@ -236,7 +236,7 @@ def _deployment_file(kind: str) -> str:
 
 
 def on_free_ports(text: str) -> str:
-    """Drawn all at once, so that none of them is drawn twice."""
+    """Draws all at once, so that none is drawn twice."""
     address = re.compile(r'"127\.0\.0\.1:(\d+)"')
     ports = sorted(set(address.findall(text)))
     free = dict(zip(ports, free_ports(len(ports)), strict=True))

@@ -1,7 +1,7 @@
-"""Each runbook of docs/operations is carried out as it is written, under traffic, by a deployment of real processes.
+"""Carries out each runbook of docs/operations as written, under traffic, on a deployment of real processes.
 
-In the end each event has come out exactly once, for readers who have read on through all of it. A deployment that a
-runbook has failed on is not used for the next one: that one begins with a new deployment.
+In the end each event has come out exactly once, for readers who have read all of it. A deployment on which a runbook
+failed is not reused: the next one begins with a new deployment.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ORDER = (
     "lose-a-datacentre",
     COPIED,
 )
-"""Begun with ``start``; lose-a-datacentre leaves less than there was, so the last one begins anew."""
+"""Begins with ``start``; lose-a-datacentre leaves less than before, so the last one starts from scratch."""
 ALWAYS = ("start", "reshard", "restore-a-backup")
-"""The others restart most of what there is, some of it several times: they are in the long rounds."""
+"""The others restart most of the deployment, some of it several times: they are in the long rounds."""
 RUNBOOKS = ("start", *ORDER)
 LONG = pytest.mark.full
 TIMEOUT_S = 1800
@@ -43,7 +43,7 @@ class Sites:
         self._site: Site | None = None
 
     def get(self, kind: str | None = None) -> Site:
-        """One of this kind; None: the one that there is."""
+        """A deployment of this kind; ``None`` means the existing one."""
         if self._site is not None and (self._site.broken or kind not in (None, self._site.kind)):
             if not self._site.broken:
                 self._site.ends()
@@ -81,7 +81,7 @@ def test_every_runbook_is_here() -> None:
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ALWAYS else LONG) for name in RUNBOOKS])
 def test_runbook(sites: Sites, name: str) -> None:
     site = sites.get(WITH_COPIES if name == COPIED else WITHOUT_COPIES)
-    if name != "start":  # with which a deployment begins
+    if name != "start":  # the start of every deployment
         carry_out(site, name.partition(",")[0])
 
 

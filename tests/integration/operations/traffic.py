@@ -1,4 +1,4 @@
-"""Live logs of two datacentres for as long as it takes, and what must come out of what is written so far."""
+"""Live logs of two datacentres for as long as needed, and the expected output for all lines so far."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from photon.lab.demo.feed import Copy, Logs
 from photon.lab.demo.generator import Disorder, Generator, Line
 
 STEP_S = 1.0
-"""What comes in such bursts goes through in fewer batches, of which processes live mostly."""
+"""Events in such bursts go through in fewer batches, which dominate the processes' cost."""
 PIECE_S = 5.0
 CLICKS_A_SECOND = 3
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)
@@ -22,7 +22,7 @@ DISORDER = Disorder(late_by=1.0, query_delay=0.4)
 
 @dataclass(slots=True)
 class _Piece:
-    """Some seconds of the stream, in log files of its own."""
+    """Some seconds of the stream, in separate log files."""
 
     generator: Generator
     lines: list[Line]
@@ -56,19 +56,19 @@ class Traffic:
         self._thread.start()
 
     def stop(self) -> None:
-        """Once the pieces that are begun are written."""
+        """Stops once the begun pieces are written."""
         self._ending.set()
         self._thread.join(60)
         self.check()
         assert not self._thread.is_alive(), "the traffic does not end"
 
     def check(self) -> None:
-        """Raises what the thread failed with."""
+        """Raises the thread's failure."""
         if self._failed is not None:
             raise self._failed
 
     def hold(self, datacentre: str) -> None:
-        """Nothing arrives there, until it is let go on."""
+        """Nothing arrives there until it is released."""
         with self._lock:
             self._held.add(datacentre)
 
@@ -77,14 +77,14 @@ class Traffic:
             self._held.discard(datacentre)
 
     def leave(self, datacentre: str) -> None:
-        """It is lost for ever: nothing arrives there any more."""
+        """It is permanently lost: nothing arrives there any more."""
         with self._lock:
             self._datacentres = tuple(each for each in self._datacentres if each != datacentre)
             for piece in self._pieces:
                 piece.copies = {name: copy for name, copy in piece.copies.items() if name != datacentre}
 
     def joined(self) -> dict[str, str]:
-        """click id -> query id, of those whose lines both are written somewhere."""
+        """click id -> query id, if both lines are written somewhere."""
         with self._lock:
             found: dict[str, str] = {}
             for piece in self._pieces:
@@ -97,7 +97,7 @@ class Traffic:
             return {click for piece in self._pieces for click in piece.generator.truth.unmatched}
 
     def truth(self) -> dict[str, tuple[bytes, str]]:
-        """click id -> its record without line end, and the query that it names; of all that can be joined."""
+        """click id -> its record without line end, and the query it names; for all joinable clicks."""
         with self._lock:
             return {
                 click: (piece.generator.truth.clicks[click], query)

@@ -244,8 +244,8 @@ def _rotten_snapshot(world: Cluster) -> Iterator[Callable[[], bool]]:
 
 
 def _rotten_tail(world: Cluster) -> Iterator[Callable[[], bool]]:
-    """a and b have acknowledged entries that c lacks. A bit of b's last entries flips, then b and another node
-    restart; c is back."""
+    """a and b have acknowledged entries that c lacks. A bit of b's last entry flips; b, then a restart, and c is
+    back."""
     a = _begins(world)
     if a is None or any(node.harmed for node in world.nodes.values()):
         return
