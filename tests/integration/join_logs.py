@@ -98,7 +98,7 @@ class Logs:
         return sum(1 for _ in records(self.output / "joined"))
 
     def joinable(self) -> int:
-        """Clicks among the lines written whose query is among them too."""
+        """Clicks among the written lines whose query is also written."""
         written = self.lines[: self._written]
         queries = {line.data.split(b'"', 4)[3] for line in written if line.primary}
         clicks = {line.data for line in written if not line.primary and line.data.count(b'"') > 8}

@@ -1,4 +1,4 @@
-"""What is refused is one line: of a function its error, of a command its output, with the exit code."""
+"""Every refusal is one line: a function's error, or a command's output with the exit code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""All that Photon encodes for the network and for its disk: it comes back as it was, or not at all.
+"""Everything that Photon encodes for the network and for its disk: it comes back as it was, or not at all.
 
-One list of codecs, one property. Where there is a checksum, no flipped byte and no cut goes unnoticed; elsewhere what
-is read all the same is a value that could have been written. Whole files, with their torn ends and sealed parts, have
-tests of their own (``raft/test_journal``, ``raft/test_snapshot``, ``joiner/test_redo_log``).
+One list of codecs, one property. With a checksum, every flipped byte and every cut is noticed; without, a damaged
+value that is read all the same could have been written. Whole files, with their torn ends and sealed parts, have
+their own tests (``raft/test_journal``, ``raft/test_snapshot``, ``joiner/test_redo_log``).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from tests.unit.joiner.told import TakenBy, answers_of, by_row
 
 
 class Damaged(Exception):
-    """What a codec says with None."""
+    """A codec's result of ``None``."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,8 @@ CODECS: Mapping[str, Codec] = {
 
 # -- the property ----------------------------------------------------------------------------------------------------
 def plain(value: Any) -> Any:
-    """The same for what means the same: columns, parts of a body and floats that are no numbers among them."""
+    """The same for values with the same meaning: columns, parts of a body and floats that are no numbers
+    among them."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, RedoFrame):
@@ -360,7 +361,7 @@ def test_garbage_is_refused_or_means_something(name: str, garbage: bytes, begins
 
 @pytest.mark.parametrize("identity", ["id", "ünicode"])
 def test_what_cache_nodes_are_fed(identity: str) -> None:
-    """Encoded by hand, and for another reader than the one who wrote it."""
+    """Encoded by hand, and for a reader other than the writer."""
     encoded = feed_of(identity)
     segments = cache_wire.fed(eventstore_pb2.CacheFeed.FromString(encoded))
     found = [(segment.identity, segment.file, hashes.tolist()) for segment, hashes, _ in segments]

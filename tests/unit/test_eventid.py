@@ -29,7 +29,7 @@ from photon.eventid import (
 
 
 class SteppedClock:
-    """Says what it is told."""
+    """Returns the times it was told."""
 
     def __init__(self, us: int) -> None:
         self.us = us

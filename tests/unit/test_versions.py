@@ -1,4 +1,5 @@
-"""Every format that is a struct refuses another version, or none, in one line; nothing decodes it past that check."""
+"""Every format that is a struct refuses a different or missing version in one line; nothing decodes it without that
+check."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ Kind = type[msgspec.Struct]
 
 @pytest.fixture(scope="module")
 def modules() -> list[ModuleType]:
-    """All of the product."""
+    """All modules of the product."""
     names = [each.name for each in pkgutil.walk_packages(photon.__path__, "photon.")]
     return [importlib.import_module(each) for each in names if not each.endswith("__main__")]
 
 
 def versioned(module: ModuleType) -> Iterator[tuple[str, Kind]]:
-    """Names in the module of structs whose tag is a version. Tags of Raft's messages tell them apart."""
+    """Names in the module of structs whose tag is a version. Raft's messages use tags to tell them apart."""
     for name, value in vars(module).items():
         struct = isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ != codec.__name__
         if struct and isinstance(value.__struct_config__.tag, int):
@@ -56,7 +57,7 @@ def test_another_version_and_none_are_refused_in_one_line(modules: list[ModuleTy
 
 
 def why(kind: Kind, content: Any, path: Path) -> str:
-    """Why the reader of this format refuses the content; the path is named with it."""
+    """The reader's reason for refusing the content; the path is named with it."""
     if kind.__struct_config__.array_like:  # a message or a cell
         with pytest.raises(msgspec.ValidationError) as refused:
             decoded(msgspec.msgpack.encode(content), kind, msgspec.msgpack.decode)
@@ -69,7 +70,7 @@ def why(kind: Kind, content: Any, path: Path) -> str:
 
 
 def test_versions_are_checked_wherever_a_format_is_decoded(modules: list[ModuleType]) -> None:
-    """``msgspec``'s own decoders would say "invalid value" and neither version."""
+    """``msgspec``'s own decoders would say "invalid value" without either version."""
     past = [
         f"{module.__name__}: {ast.unparse(call)}"
         for module in modules

@@ -1,4 +1,5 @@
-"""A framing as a user would write one: each record behind its length, one byte. ``state`` counts records modulo 7."""
+"""A framing as a user would write one: each record preceded by its length, one byte. ``state`` counts records modulo
+7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mark for absent values: no key, id or time, and left out of the payload; blocks agree with single records."""
+"""A marker for absent values: no key, id or time, and left out of the payload; blocks agree with single records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds on the event times of a pair: what is a pair, what is none, one by one and in columns."""
+"""Bounds on the event times of a pair: valid and invalid pairs, one by one and in columns."""
 
 from __future__ import annotations
 

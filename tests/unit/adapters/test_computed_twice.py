@@ -1,4 +1,4 @@
-"""Answers that are no function of a record's bytes stop their reader, before an id of theirs is sent."""
+"""Answers that are no function of a record's bytes stop their reader, before any of its ids is sent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Counting(Plain):
 
 
 class Columns(Plain):
-    """Its columns have another time for one record."""
+    """Its columns have a different time for one record."""
 
     wrong = 0
 

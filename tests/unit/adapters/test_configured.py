@@ -1,4 +1,4 @@
-"""Configuration becomes an adapter, and what is wrong with it is said in one line."""
+"""Configuration becomes an adapter, and errors in it are reported in one line."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_subclasses_keep_one_and_many_alike() -> None:
     assert isinstance(header, ForeignHeader)
     assert header.key == b"K"
     assert it.join(b'{"spam":1}', FILE, b"{}", FILE) == Filtered("spam")
-    assert it.rule() == adapter().rule()  # code is held to what it made of records before
+    assert it.rule() == adapter().rule()  # code is held to its earlier results for records
     assert isinstance(it, Adapter)
 
 

@@ -1,4 +1,4 @@
-"""What an adapter raises, and what does not come back: that record's fault, with the file and line; no other's."""
+"""An adapter's exceptions and endless calls count against that record alone, with the file and line."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def swallowing(_: int) -> None:
 
 
 def answered(guard: Guard, hang: Callable[[int], object]) -> list[object]:
-    """Of seven records of which two hang and one raises."""
+    """Answers for seven records, of which two hang and one raises."""
 
     def ask(item: int) -> int:
         if item in (2, 6):
@@ -290,7 +290,7 @@ def test_new_records_in_a_row_that_run_out_of_time_end_their_reader(adapter: Ada
             busy(0)
 
     few = ["slow"] * (LATE_MAX - 1)
-    for items in (few, ["quick", *few], [*few, "quick"], few):  # a quick one stands between them
+    for items in (few, ["quick", *few], [*few, "quick"], few):  # a quick one is between them
         assert len(Guard(adapter).each(items, ask, ends=True)) == len(items)
         Guard(adapter).each(["quick"], ask, ends=True)
         assert len(Guard(adapter).each(few, ask)) == len(few)  # asked again: they are not new

@@ -1,4 +1,4 @@
-"""A record that kills the process does so twice; then user code is not called for it any more."""
+"""A record that kills the process does so twice; then user code is no longer called for it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ for ended in ends:
 
 @dataclass
 class Start:
-    """One start of the process: its answers, if it lived to give them, and if it died in user code."""
+    """One start of the process: its answers, if it lived to give them, and whether it died in user code."""
 
     output: str
     died: bool
@@ -105,8 +105,8 @@ class Start:
 
 
 def starts(directory: Path, how: str, *ended: str) -> list[Start]:
-    """Starts one process after the other, each a copy of one that has imported the modules. ``ended`` has a word for
-    each start: how its predecessor ended."""
+    """Starts one process after the other, each a copy of one that has imported the modules. ``ended`` has a word per
+    start: how its predecessor ended."""
     command = [sys.executable, "-c", RUN, str(directory), how, *ended]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
     *parts, rest = re.split(r"^died (True|False)\n", said, flags=re.MULTILINE)
@@ -172,7 +172,7 @@ def test_suspicion_passes_and_lasts_longer_the_next_time(tmp_path: Path) -> None
         first = Crumbs(tmp_path, RealDisk(), "")
         first.enter()
         second = Crumbs(tmp_path, RealDisk(), "signal 11")
-        assert second.poison == {}  # a batch says nothing of a record
+        assert second.poison == {}  # a batch does not identify a record
         slot = second.enter()
         for number in range(budget):
             assert second.suspicious

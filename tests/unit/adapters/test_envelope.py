@@ -1,4 +1,4 @@
-"""Output lines: what stands in them, and that the reader finds it again."""
+"""Output lines: their contents, and that the reader finds them again."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_what_is_no_output_line() -> None:
     for bad in (b"\n", b"{}\n", b'{"event_id":"a"}\n', b"x" + line, line + b"\n", *odd):
         with pytest.raises(EnvelopeError):
             read_line(bad)
-    torn = line[: line.index(b'"primary"') + 12] + line  # written over: found by parsing
+    torn = line[: line.index(b'"primary"') + 12] + line  # overwritten: found by parsing
     for block, parse in ((line + line[:-1], False), (line + torn, True)):
         with pytest.raises(EnvelopeError):
             read_block(block, parse=parse)

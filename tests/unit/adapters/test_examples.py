@@ -1,4 +1,4 @@
-"""The worked examples keep the contract on their logs, and say of them what their READMEs say."""
+"""The worked examples keep the contract on their logs, and report what their READMEs say."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_requests_meet_their_connections() -> None:
 
 
 def test_the_zeek_example_over_real_logs() -> None:
-    """Eighteen protocol logs of a real network, as JSON: the pairs that are expected, in the example's shape."""
+    """Eighteen protocol logs of a real network, as JSON: the expected pairs, in the example's shape."""
     root = os.environ.get("PHOTON_TEST_DATA")
     if not root:
         pytest.skip("PHOTON_TEST_DATA is not set")

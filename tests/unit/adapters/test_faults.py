@@ -1,4 +1,4 @@
-"""What is said of an adapter that raises."""
+"""Messages about an adapter that raises."""
 
 from __future__ import annotations
 

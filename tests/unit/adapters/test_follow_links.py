@@ -1,4 +1,4 @@
-"""``follow_links``: where it may be written, what it may name, and that it reaches the adapter."""
+"""``follow_links``: where it may appear, what it may name, and that it reaches the adapter."""
 
 from __future__ import annotations
 

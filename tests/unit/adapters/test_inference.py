@@ -42,7 +42,7 @@ CLICKS: Sample = {
 def inferred(primary: Sample, foreign: Sample) -> Inferred:
     found = infer(primary, foreign)
     assert isinstance(found, Inferred), found
-    # What is guessed is a configuration: it can be used, and written down.
+    # A guess is a configuration: it can be used, and written down.
     adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
     ((_, tables),) = tomllib.loads(found.toml)["join"].items()
     assert ConfiguredAdapter(tables).rule() == adapter.rule()
@@ -568,7 +568,7 @@ def test_records_without_a_time_are_joined() -> None:
     adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
     assert not adapter.has_foreign_time
     assert adapter.foreign_header(rows[0], LogFile("f")).event_time_ns == 0
-    # A field that may be a time is told first.
+    # A field that may be a time is listed first.
     risen = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i * i) for i in range(30)]
     assert "n rises as times do, and is not named as one" in unclear(PRIMARY, {"f.log": risen})
     by_one = [b'{"ref":"%032x","n":%d}' % (7**i << 40, 1588206048 + i) for i in range(30)]

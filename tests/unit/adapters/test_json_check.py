@@ -1,4 +1,4 @@
-"""The check of syntax says what parsing would say, but for numbers that no double holds."""
+"""The syntax check agrees with parsing, except for numbers that no double holds."""
 
 from __future__ import annotations
 

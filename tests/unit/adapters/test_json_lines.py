@@ -1,4 +1,4 @@
-"""JSON Lines: what a key is, what a time is, and what is spliced into the output."""
+"""JSON Lines: keys, times, and the text spliced into the output."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_times_are_read_from_the_records_text(value: bytes, ns: int) -> None:
     record = b'{"k":"a","id":"i","ts":%b}' % value
     assert SIDE.header(record, FILE) == ForeignHeader(b"a", ns, b"i")
     assert SIDE.header(record.replace(b":", b" : "), FILE).event_time_ns == ns
-    # The same when the field's name stands in the record twice, escaped, or beside bytes that are not UTF-8.
+    # The same when the field's name is in the record twice, escaped, or next to bytes that are not UTF-8.
     others = (b'{"o":{"ts":1.25},', b'{"ts":1.25,', b'{"o":"ts",', b'{"o":"\xff",', b'{"o":"\\u0074\\u0073",')
     for other in others:
         assert SIDE.header(other + record[1:], FILE).event_time_ns == ns

@@ -31,7 +31,7 @@ def members(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[str,
 
 
 class Members(list[Any]):
-    """An object as pairs, so that a name may stand in it twice."""
+    """An object as pairs, so that a name may occur in it twice."""
 
 
 VALUES = st.recursive(
@@ -103,7 +103,7 @@ def agree(rows: list[bytes], keys: list[bytes | None], side: JsonLinesSide) -> N
         expected = exact(side, row)
         if expected is not None or is_json_object(row):
             assert key == expected, row
-        elif key is not None:  # a candidate: at least it stands there as this field's value
+        elif key is not None:  # a candidate: at least it is there as this field's value
             assert b'"uid"' in row
             assert key in row
 
@@ -263,7 +263,8 @@ def test_lines_of_one_make_are_proven_all_at_once(monkeypatch: pytest.MonkeyPatc
 def test_what_stands_behind_the_begin_of_a_block_counts(
     later: bytes, key: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pairs of bytes of the name, the name itself, and braces, where the block's begin has no more than one each."""
+    """Pairs of bytes of the name, the name itself, and braces, where the block's beginning has no more than
+    one each."""
     monkeypatch.setattr(json_scan, "PROBE_BYTES", 40)
     rows = [b'{"uid":"k","n":%s}' % (later if number == 30 else b"1") for number in range(50)]
     keys = JsonLinesSide("uid").keys(b"\n".join(rows) + b"\n", FILE)

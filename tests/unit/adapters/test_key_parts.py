@@ -1,4 +1,4 @@
-"""Keys of several fields and normalised ones: one key for what is the same, never for what differs."""
+"""Keys of several fields and normalised ones: equal values give one key, different ones never do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign records without an event time: all have the same one, and what compares times is refused."""
+"""Foreign records without an event time: all have the same one, and options that compare times are refused."""
 
 from __future__ import annotations
 

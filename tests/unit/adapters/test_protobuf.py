@@ -167,7 +167,7 @@ EVENTS = st.fixed_dictionaries(
 @given(st.lists(st.one_of(EVENTS.map(lambda fields: record(Event(**fields))), st.binary(max_size=12)), max_size=8))
 @settings(deadline=None, max_examples=200)
 def test_any_records(base: Path, lines: list[bytes]) -> None:
-    """Pure, keys of a block as one by one, payloads JSON on one line, and never anything but BadRecord."""
+    """Pure, keys of a block equal single ones, payloads are JSON on one line, and BadRecord is the only exception."""
     adapter = adapter_of(base)
     lines = [line.replace(b"\n", b"") for line in lines]
     block = b"".join(line + b"\n" for line in lines)

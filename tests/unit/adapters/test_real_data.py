@@ -128,7 +128,7 @@ def test_access_log_lines() -> None:
 def as_zeek_tsv(lines: list[bytes]) -> bytes:
     """The real JSON lines as Zeek's ASCII writer has them; a second header with other columns in the middle."""
     rows = [orjson.loads(line) for line in lines]
-    raw = [dict(re.findall(rb'"(ts)":([0-9.]+)', line)) for line in lines]  # the digits as they stand there
+    raw = [dict(re.findall(rb'"(ts)":([0-9.]+)', line)) for line in lines]  # the digits as they are there
     out = []
     for at, (row, digits) in enumerate(zip(rows, raw, strict=True)):
         if at in (0, len(rows) // 2):

@@ -1,4 +1,4 @@
-"""The package of ``photon adapter init``: names that are refused, and what is in it."""
+"""The package of ``photon adapter init``: refused names, and its contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes: what is filtered, skipped, derived, hidden and chosen; and that nothing else changes a byte."""
+"""Shapes: records filtered and skipped, fields derived, hidden and chosen; and that no other byte changes."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ JSON = st.recursive(
 )
 
 
-NAMES = st.text(max_size=5).filter(lambda name: not name.endswith("!"))  # those are the test's own
+NAMES = st.text(max_size=5).filter(lambda name: not name.endswith("!"))  # those belong to the test
 
 
 @given(st.dictionaries(NAMES, JSON, max_size=5))
@@ -229,7 +229,7 @@ def test_a_key_that_is_not_there(tmp_path: Path) -> None:
 
 
 class Own(ConfiguredAdapter):
-    """A written adapter that joins many at once, in a shape of its own."""
+    """A written adapter that joins many at once, with its own shape."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

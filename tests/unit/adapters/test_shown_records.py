@@ -1,4 +1,4 @@
-"""What is redacted stays out of the logs of events that were not joined, of reasons too."""
+"""Redacted fields stay out of the logs of events that were not joined, including the reasons."""
 
 from __future__ import annotations
 

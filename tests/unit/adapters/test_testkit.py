@@ -55,7 +55,7 @@ class Good(Adapter):
 
 
 class Counting(Good):
-    """Remembers how often it was asked."""
+    """Remembers how often it was called."""
 
     asked = 0
 
@@ -66,7 +66,7 @@ class Counting(Good):
 
 
 class InOrder(Good):
-    """Remembers the last record that it saw, and so depends on the order."""
+    """Remembers the last record it saw, and so depends on the order."""
 
     def primary_key(self, record: bytes, file: LogFile) -> bytes:
         key = super().primary_key(record, file)
@@ -75,7 +75,7 @@ class InOrder(Good):
 
 
 class Hashing(Good):
-    """Uses what differs from process to process."""
+    """Uses something that differs between processes."""
 
     def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
         return b"%d" % hash(record)
@@ -90,7 +90,7 @@ class LocalTime(Good):
 
 
 class Writing(Good):
-    """Changes what it was given."""
+    """Changes its input."""
 
     def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
         self.options["seen"] = len(records)
@@ -101,14 +101,14 @@ class Writing(Good):
 
 
 class OtherBatches(Good):
-    """Its keys of many records are not those of each."""
+    """Its keys of many records differ from those of each."""
 
     def primary_keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         return [line[:1] for line in block.split(b"\n")[:-1]]
 
 
 class OtherColumns(Good):
-    """Its headers in columns are not those of each record."""
+    """Its headers in columns differ from those of each record."""
 
     def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
         return super().header_columns(records, file)._replace(keys=[b"k"] * len(records))
@@ -123,7 +123,7 @@ class Short(Good):
 
 
 class Raising(Good):
-    """Lets whatever is raised out."""
+    """Lets every exception out."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         event_id, key, seconds = record.split(b"|")
@@ -141,21 +141,21 @@ class Inventing(Good):
 
 
 class Rubbish(Good):
-    """Joins to what cannot be written."""
+    """Joins to something that cannot be written."""
 
     def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
         return Joined(b"no json", b"{}")
 
 
 class OtherPairs(Good):
-    """Joins many otherwise than each."""
+    """Joins many differently from each."""
 
     def join_columns(self, pairs: Pairs) -> Payloads:
         return Payloads([b"1"] * len(pairs.foreign), [b"2"] * len(pairs.foreign), {})
 
 
 class Endless(Good):
-    """Does not come back from an empty record."""
+    """Never returns from an empty record."""
 
     time_limit_s = 0.1
 
@@ -289,7 +289,7 @@ class TestRaising(TestMine):
 
 
 def test_what_a_users_failing_tests_print(tmp_path: Path) -> None:
-    """Each finding, and no more of ours than the line that asked."""
+    """Each finding, and no more of our frames than the line that asked."""
     (tmp_path / "test_mine.py").write_text(USERS_TESTS)
     (tmp_path / "primary").mkdir()
     (tmp_path / "primary" / "a.log").write_bytes(b"\n".join(PRIMARY) + b"\n")
@@ -308,7 +308,7 @@ def test_what_a_users_failing_tests_print(tmp_path: Path) -> None:
 
 
 class TestGood(AdapterTests):
-    """The tests that users derive."""
+    """The tests from which users derive theirs."""
 
     adapter_class = Good
 

@@ -1,4 +1,4 @@
-"""Event times: exact, range-checked, and the same whatever the machine's own zone is."""
+"""Event times: exact, range-checked, and independent of the machine's own zone."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_naive_times_are_in_the_configured_zone() -> None:
     assert reader.from_text(b"2012-06-21") == MIDNIGHT
     assert reader.from_text(b"2012-01-21T00:00:00") == 1_327_122_000 * 10**9  # winter
     assert reader.from_text(b"2012-06-21T00:00:00Z") == MIDNIGHT - 4 * 3600 * 10**9
-    # 01:30 occurs twice on the day clocks are set back: the first is meant.
+    # 01:30 occurs twice on the day clocks are set back: the first one counts.
     assert reader.from_text(b"2012-11-04T01:30:00") == 1_352_007_000 * 10**9
 
 

@@ -1,4 +1,4 @@
-"""docs/operations/change-a-join.md row by row, with two datacentres of which one has the changed file."""
+"""docs/operations/change-a-join.md row by row, with two datacentres, one of which has the changed file."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Case:
     then: Mapping[str, str] = field(default_factory=dict)
     first: Mapping[str, str] = field(default_factory=dict)
     code: tuple[tuple[str, str, str], tuple[str, str, str]] | None = None
-    """(option, event id, payload) of before and after."""
+    """(option, event id, payload) before and after."""
 
 
 def text(row: str) -> dict[str, str]:
@@ -140,7 +140,7 @@ CASES = {
 
 
 def rows() -> dict[str, str]:
-    """Change -> what Photon does, as the page says."""
+    """Change -> Photon's reaction, as the page says."""
     found = re.findall(r"^\| (.+?) \| (refused|safe|waits|not seen) \|", PAGE.read_text(), re.MULTILINE)
     return dict(found)
 
@@ -155,7 +155,7 @@ def test_each_row_is_tested() -> None:
 
 @dataclass(frozen=True)
 class Site:
-    """A datacentre's file, and what it makes of it."""
+    """A datacentre's file and its results."""
 
     settings: Settings
     base: Path
@@ -197,7 +197,7 @@ def pair(tmp_path: Path, change: str) -> tuple[Site, Site]:
 
 
 class Described:
-    """A registry that was set up by another file."""
+    """A registry that was set up with another file."""
 
     problem = ""
 
@@ -209,7 +209,7 @@ class Described:
 
 
 async def takes(old: Site, new: Site) -> bool:
-    """Whether a registry that was filled under the old file has a service with the new one start."""
+    """True if a registry filled under the old file lets a service with the new one start."""
     try:
         return await agree(Described(old.join, old.rule()), new.join, new.rule(), asyncio.Event())  # type: ignore[arg-type]
     except UsageError:
@@ -217,7 +217,7 @@ async def takes(old: Site, new: Site) -> bool:
 
 
 async def compares(first: Site, second: Site) -> bool:
-    """Whether a service with the second's adapter begins where the first's has begun to read a log."""
+    """True if a service with the second's adapter begins where the first's has begun to read a log."""
     kept: tuple[c.Sample, ...] = ()
 
     async def keep(samples: Sequence[c.Sample]) -> tuple[c.Sample, ...]:
@@ -251,7 +251,7 @@ async def test_the_datacentre_with_the_changed_file_does_not_start(tmp_path: Pat
     with pytest.raises(RuleError, match="was written under another key file or other rules"):
         State(tmp_path / "state.db", rule=west.state_rule())
     if change == "the join's name":
-        return  # to the registry it is another join, which its replicas do not know before they have the file
+        return  # to the registry it is another join, unknown to its replicas before they have the file
     assert not await takes(east, west)
     assert not await takes(west, east), "and the other way round"
     machine = ConfigMachine()
@@ -350,7 +350,7 @@ async def test_an_old_file_calls_no_event_unmatched(tmp_path: Path, change: str,
     assert not withheld["w"]
     registries = FakeRegistry(), FakeRegistry()
     registries[1].model = registries[0].model
-    narrow = change == "`within`"  # by the file itself; else by what the old event store reads, or for how long
+    narrow = change == "`within`"  # by the file itself; otherwise by what the old event store reads, or for how long
     late_us = 500 if narrow else 0
     first = queries(range(EVENTS) if narrow else range(0, EVENTS, 2), late_us)
     old = await written(east, registries[0], "east", first, withheld["e"])
@@ -366,7 +366,7 @@ async def test_an_old_file_calls_no_event_unmatched(tmp_path: Path, change: str,
 
 @pytest.mark.parametrize("change", those("not seen"))
 async def test_another_encoding_is_not_seen(tmp_path: Path, change: str) -> None:
-    """Ids and keys are bytes: those that are ASCII stay as they are, others become new ones."""
+    """Ids and keys are bytes: ASCII ones stay the same, others become new ones."""
     east, west = await agreed(tmp_path, change)
     log = LogFile("clicks.log")
 

@@ -1,4 +1,4 @@
-"""Computations as a process of a deployment: kept running, whatever their file does, and what is said of them."""
+"""Computations as a process of a deployment: kept running, whatever their file does, and their reported state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Clock(SystemClock):
 
 
 class Site:
-    """Two owners, and who watches them."""
+    """Two owners and their watcher."""
 
     def __init__(self, state: Path) -> None:
         self.clock, self.state = Clock(), state

@@ -1,4 +1,4 @@
-"""``photon serve observe``: a program's observers run, say how they are, and end when they are to."""
+"""``photon serve observe``: a program's observers run, report their state, and end when told to."""
 
 from __future__ import annotations
 

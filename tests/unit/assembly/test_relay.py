@@ -1,4 +1,4 @@
-"""Where the output of an upstream join is read, and who keeps its copies."""
+"""The place from which the output of an upstream join is read, and the keepers of its copies."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_output_is_read_where_it_is_written_else_in_the_copy_that_is_kept_her
 
 
 class Hurried(SystemClock):
-    """For which every wait is over."""
+    """Treats every wait as over."""
 
     def monotonic(self) -> float:
         return super().monotonic() * 1e6

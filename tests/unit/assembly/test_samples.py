@@ -1,4 +1,4 @@
-"""Which records are kept of logs, and what is said when an adapter makes something else of one of them."""
+"""The kept records of logs, and the message when an adapter treats one of them differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the deployment file says of a join's event store reaches it."""
+"""The deployment file's settings of a join's event store reach it."""
 
 from __future__ import annotations
 

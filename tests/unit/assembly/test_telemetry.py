@@ -1,4 +1,4 @@
-"""What a process sends of its metrics goes on, whatever one reading comes to."""
+"""A process keeps sending its metrics, even if one reading fails."""
 
 from __future__ import annotations
 

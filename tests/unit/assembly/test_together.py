@@ -11,7 +11,7 @@ from photon.assembly.room import Serve, Up
 
 
 class Story:
-    """What the services did."""
+    """Record of the services' actions."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

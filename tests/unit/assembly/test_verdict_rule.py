@@ -1,4 +1,4 @@
-"""When a joiner calls no event unmatched: a process of its datacentre has an older file, or nobody says so."""
+"""Joiners that call no event unmatched: a process of their datacentre has an older file, or nobody knows."""
 
 from __future__ import annotations
 

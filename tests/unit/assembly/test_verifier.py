@@ -1,4 +1,4 @@
-"""What wakes the keeper of watermarks."""
+"""Events that wake the keeper of watermarks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_who_reads_the_state_wakes_nobody(tmp_path: Path, monkeypatch: pyt
     wal.parent.mkdir()
     wal.touch()
     end = _wakes(VerifiedPipeline(tmp_path / "state", tmp_path / "output", ()), Watch.AUTO, woken)
-    wal.chmod(0o600)  # as SQLite gives it its owner when it is opened as root
+    wal.chmod(0o600)  # as SQLite assigns its owner when it is opened as root
     await asyncio.sleep(0.1)
     assert not woken.is_set()
     wal.write_bytes(b"a commit")

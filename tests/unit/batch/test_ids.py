@@ -1,4 +1,4 @@
-"""Ids and what is said of them: what travels is what was there, and nothing else gets in."""
+"""Ids and their answers on the wire: they arrive unchanged, and nothing else gets in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the check of an output sees, whoever wrote it."""
+"""Findings of the check of an output, whoever wrote it."""
 
 from __future__ import annotations
 

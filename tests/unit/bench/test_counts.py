@@ -1,4 +1,4 @@
-"""The hot path makes no more calls for an event than were accepted."""
+"""The hot path makes no more calls per event than accepted."""
 
 from __future__ import annotations
 

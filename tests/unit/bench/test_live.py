@@ -1,4 +1,4 @@
-"""What is made of the notes of feeder and watcher."""
+"""Results computed from the notes of feeder and watcher."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_early_clicks_come_seconds_before_their_query() -> None:
     feed = Feed(100.0, 60.0, "", "", "", early=0.2)
     drawn = plan(feed)
     ahead = drawn.query / (feed.rate * feed.per_click) - drawn.at_s
-    assert 0.15 < drawn.before.mean() < 0.21  # of the last clicks the query would come when all is written
+    assert 0.15 < drawn.before.mean() < 0.21  # the last clicks' query would come when everything is written
     assert ahead[drawn.before].min() > 0.9
     assert 8.0 < ahead[drawn.before].max() < 10.1
     assert ahead[~drawn.before].max() <= 0.01

@@ -1,4 +1,4 @@
-"""A day's shape, its faults, what is counted, and the page."""
+"""A day's shape, its faults, its counts, and the page."""
 
 from __future__ import annotations
 

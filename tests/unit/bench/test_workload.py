@@ -1,4 +1,4 @@
-"""Generated sets are the same bytes for the same seed, and their truth is that of their lines."""
+"""Generated sets are the same bytes for the same seed, and their truth matches their lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``photon adapter test`` and ``list``: what is shown, why lines are rejected, and the exit codes."""
+"""``photon adapter test`` and ``list``: output, reasons for rejected lines, and exit codes."""
 
 from __future__ import annotations
 

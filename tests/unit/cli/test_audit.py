@@ -1,4 +1,4 @@
-"""The audit of commands: who did what, also what failed or was killed; nothing of a dry run, no secret."""
+"""The audit of commands: who did what, including failed and killed ones; nothing about a dry run, no secret."""
 
 from __future__ import annotations
 

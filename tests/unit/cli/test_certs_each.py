@@ -1,4 +1,4 @@
-"""Certificates for volumes: each identity in a directory of its own."""
+"""Certificates for volumes: each identity in a separate directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``photon status ledger``: where it looks, what it says when there is none, and how its table looks in a pipe."""
+"""``photon status ledger``: where it looks, its message when there is none, and its table in a pipe."""
 
 from __future__ import annotations
 

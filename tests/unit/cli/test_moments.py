@@ -1,4 +1,4 @@
-"""Every option that takes a time takes it in the same forms, and says which."""
+"""Every option that takes a time accepts the same forms, and says which."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_is_none_says_what_would_be(value: str) -> None:
 
 
 def test_commands_with_times_use_it() -> None:
-    """Whoever says TIME in its help reads it here, or, for --read-from, with what this is made of."""
+    """Any option with TIME in its help is parsed here, or, for --read-from, with the parts of this parser."""
     modules = set()
     for path, command in walk(main):
         for parameter in command.params:

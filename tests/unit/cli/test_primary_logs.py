@@ -38,7 +38,7 @@ joiners.east-1.address = "127.0.0.1:1"
 
 
 class Lost:
-    """A store with a.log and b.log, of which b.log is gone; it runs in a loop of its own."""
+    """A store with a.log and b.log, of which b.log is gone; it runs in its own loop."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -107,7 +107,7 @@ def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
         assert time.monotonic() < deadline
     assert "1 log would be given up" in shown.output
     lost.until(b"k3", LookUpCode.UNAVAILABLE, LookUpCode.GONE)
-    with capture_logs() as told:  # the store runs in this process: what it logs is not the command's output
+    with capture_logs() as told:  # the store runs in this process: its log is not the command's output
         refused = lost.photon("forget", "a.log", "x.log", "--yes", "-o", "json")
         done = lost.photon("forget", "--all", "--yes", "-o", "json")
     assert [line["method"] for line in told if line["event"] == "audit"] == ["photon.v1.EventStore/Forget"] * 2

@@ -1,4 +1,4 @@
-"""photon read: what it reads and from where; its sink; its table."""
+"""photon read: its sources, its sink, its table."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def handlers() -> Iterator[None]:
 
 @pytest.fixture
 def pipe() -> Pipe:
-    """Its ends, and who writes into it."""
+    """Both ends of a pipe and its writer."""
     read, write = os.pipe()
     signals = Signals(write)
     return read, write, signals, OutputSink(write, signals)
@@ -103,7 +103,7 @@ def pipe() -> Pipe:
 
 @pytest.mark.usefixtures("handlers")
 def test_a_stop_is_heard_while_the_pipe_is_full(pipe: Pipe) -> None:
-    """It ends within the line that the other side takes no more of, and says how far it came."""
+    """It ends within the line that the other side no longer reads, and says how far it came."""
     read, write, signals, sink = pipe
     data = (b"x" * 99 + b"\n") * 5000
     stopper = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))

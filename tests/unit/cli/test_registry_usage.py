@@ -1,4 +1,4 @@
-"""What operators may get wrong on the command line is said in one line, before anything is asked or touched."""
+"""Operators' mistakes on the command line are reported in one line, before anything is asked or touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``photon registry reshard``: what it asks, prints, and ends with, against a registry that is a script."""
+"""``photon registry reshard``: its requests, output and exit codes, against a scripted registry."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def deployment(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def script(monkeypatch: pytest.MonkeyPatch) -> list[ReshardOutcome]:
-    """Answers in turn, the last one for ever; what was asked stands in ``asked``."""
+    """Answers in turn, the last one repeatedly; ``asked`` has the requests."""
     answers: list[ReshardOutcome] = []
     asked.clear()
 

@@ -1,4 +1,4 @@
-"""photon restart, hold, release and reload against a photon up whose processes are the lightest there are."""
+"""photon restart, hold, release and reload against a photon up with the lightest possible processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAILED, USAGE, ATTENTION = 1, 2, 3
 
 @dataclass(frozen=True)
 class Small(Deployment):
-    """Proxies without routes stand for processes of other kinds; the file had a line for each."""
+    """Proxies without routes stand in for processes of other kinds; the file had a line for each."""
 
     lines: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""photon sink parquet: options that are not given are the directory's."""
+"""photon sink parquet: options not given are taken from the directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``photon slot``: what is asked, shown and answered with which exit code; the steps are tested elsewhere."""
+"""``photon slot``: its questions, output and exit codes; the steps are tested elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class Deployment:
-    """Stands in for the registry: what the commands are answered."""
+    """Stands in for the registry: the answers to the commands."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.report = Report("east-1", (1, 2), [ShardCount(1, 1, LISTED.event_time_ns), ShardCount(2)])

@@ -1,4 +1,4 @@
-"""What all commands of the tree have in common where they change a running deployment: dry run, question, refusal."""
+"""Common behaviour of all commands that change a running deployment: dry run, question, refusal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOR_GOOD: dict[str, list[str]] = {
     "verifier acknowledge": [],
     "spark recover": ["--report", "nowhere"],
 }
-"""Cannot be taken back -> the least that must be said beside --config. ``slot retire`` looks first whether it was
+"""Irreversible commands -> their shortest arguments besides --config. ``slot retire`` first checks whether it was
 begun: tests/unit/cli/test_slot.py."""
 ASK = {*FOR_GOOD, "slot retire"}
 BACK = {
@@ -37,7 +37,7 @@ BACK = {
     "reload",
     "down",
 }
-"""Change a running deployment, and can be taken back."""
+"""Commands that change a running deployment reversibly."""
 
 
 def leaves(command: click.Command = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -81,7 +81,7 @@ NOT_CONFIG = {
     "join": "its --config says how logs are read, and it makes a deployment of its own",
     "chaos run": "without --config it makes a deployment of its own: nobody breaks his by a variable",
 }
-"""Their --config is not what PHOTON_CONFIG names."""
+"""Commands whose --config is not the file that PHOTON_CONFIG names."""
 
 
 def test_one_grammar_for_all() -> None:

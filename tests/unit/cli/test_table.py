@@ -1,4 +1,4 @@
-"""``photon table``: what it says of a SQLite file, of a deployment, and of what is wrong."""
+"""``photon table``: its output for a SQLite file, for a deployment, and for errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``photon status verifier`` shows of files alone, while nothing runs."""
+"""Output of ``photon status verifier`` from files alone, while nothing runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``photon watermark``: what it says of several datacentres, and waiting."""
+"""``photon watermark``: its output for several datacentres, and waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Thrift 2 server of HBase in memory: what is used of it, with HBase's meaning of timestamps."""
+"""A Thrift 2 server of HBase in memory: the used calls, with HBase's meaning of timestamps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Work = Callable[[], Any]
 
 
 class FakeHBase:
-    """``fault`` meets each call with its name and what it would do, and may do it, leave it out, or do it later."""
+    """``fault`` meets each call with its name and action, and may do it, leave it out, or do it later."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, dict[bytes, tuple[bytes, int]]] = {}

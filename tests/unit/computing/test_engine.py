@@ -81,7 +81,7 @@ def commit(engine: Engine, values: list[Any], watermark: int | None = None, time
 
 
 def values(engine: Engine, *, answered: bool = True) -> list[Any]:
-    """What is published now."""
+    """Currently published values."""
     out = []
     for message in engine.outgoing():
         assert decode_message(message.encode()) == message
@@ -127,7 +127,7 @@ def test_a_repetition_is_dropped() -> None:
 
 
 class Changes(Computation):
-    """Changes what it is given, and fails where it was given something that was changed."""
+    """Changes its input, and fails on changed input."""
 
     def __init__(self, name: str, bad: int = -1) -> None:
         self.name, self.bad = name, bad
@@ -153,7 +153,8 @@ def changing_key(known: set[str]) -> Callable[[Record], str]:
 
 
 def test_what_user_code_changes_in_a_record_is_its_own() -> None:
-    """Neither another consumer sees it, nor a second try, nor a later start; of sources and of what is produced."""
+    """Neither another consumer sees it, nor a second try, nor a later start; applies to sources and to produced
+    records."""
     made, parts = Topology("t"), [Changes("one", 2), Changes("two"), Changes("three", 2)]
     known = {"a"}
     stream = made.source("in")
@@ -508,7 +509,7 @@ def test_messages_of_others_are_not_taken() -> None:
 
 
 class Breaks(Computation):
-    """Does something that nobody can make good, in the record ``bad``; ``how`` does it."""
+    """Does something irreparable, in the record ``bad``; ``how`` does it."""
 
     def __init__(self, how: Callable[[Context], object], *, timer: bool) -> None:
         self._how, self._timer = how, timer
@@ -553,7 +554,7 @@ def raising(error: BaseException) -> Callable[[Context], object]:
     ],
 )
 def test_what_user_code_does_costs_its_key_only(how: Callable[[Context], object], timer: bool) -> None:
-    before = signal.signal(signal.SIGINT, lambda number, frame: None)  # as photon compute does
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)  # like photon compute
     try:
         engine = new_engine(Breaks(how, timer=timer))
         commit(engine, ["a", "bad", "b"])

@@ -1,4 +1,4 @@
-"""Commits in HBase that break off, come late or are not answered; what one row holds; several machines."""
+"""Commits in HBase that break off, come late or are not answered; limits of one row; several machines."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_an_interval_is_taken_over(command: Callable[..., Result], tmp_path: Pat
 def test_an_interval_is_taken_over_at_the_end_of_a_run(
     command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
 ) -> None:
-    """The machine that it was taken from had said that nothing more comes, and is no more."""
+    """The machine from which it was taken had said that nothing more comes, and is gone."""
     _feed(tmp_path, range(70))
     command("init", "a", *INIT)
     with monkeypatch.context() as patched:
@@ -412,7 +412,7 @@ def test_owners_that_send_one_another_stay_on_one_machine(command: Callable[...,
 def test_servers_of_another_hbase_are_refused(
     command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There it would begin from nothing, and its intervals would not be those of the machines that come to it."""
+    """It would start there from scratch, with different intervals from the machines that join it."""
     assert command("init", "a", *INIT, "--processes", "2").exit_code == 0
     assert command("init", "a", *INIT).exit_code == 0
     place = (tmp_path / "a" / HBASE_NAME).read_bytes()

@@ -1,4 +1,4 @@
-"""The input of computations: all that is expected, in one stream, with the least watermark."""
+"""The input of computations: all expected records, in one stream, with the least watermark."""
 
 from __future__ import annotations
 

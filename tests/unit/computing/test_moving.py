@@ -191,7 +191,7 @@ def test_weak_productions_that_are_not_acknowledged_are_stored_and_come_once(sto
 
 
 def _taken(engine: Engine, message: Message) -> int:
-    """How many records it has run, after this one."""
+    """Number of records it has run, after this one."""
     assert engine.receive(message, 0)
     engine.commit()
     return engine.counts().records
@@ -233,7 +233,7 @@ def test_who_is_sent_nothing_hears_of_a_split_and_takes_what_a_changed_topology_
 
 
 class Windows(Computation):
-    """What comes for a window that has ended is late, and ends it no second time."""
+    """A record for an ended window is late, and does not end it a second time."""
 
     def process_record(self, ctx: Context, record: Record) -> None:
         if ctx.is_late(record.time_ns):
@@ -247,7 +247,7 @@ class Windows(Computation):
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_no_key_s_watermark_goes_back_by_a_merge(ended: bool) -> None:
-    """One owner was ahead, or at the end of time already; what it called a window's end stays it."""
+    """One owner was ahead, or already at the end of time; a window's end stays as it was called."""
     made = Topology("t")
     made.add(Windows(), {made.source("in"): lambda record: record.value}, [])
     low, high = TWO.all
@@ -277,7 +277,7 @@ def test_no_key_s_watermark_goes_back_by_a_merge(ended: bool) -> None:
     one = merge((new(low), new(high)), "c", new, made)
     assert states(one)[ahead] == {"ended": 1}
     assert states(one)[behind] == {}
-    halves = split(new(one), HASHES // 3, ("d", "e"), new)  # and so it is in what is made of it
+    halves = split(new(one), HASHES // 3, ("d", "e"), new)  # and so it is in its results
     whole = merge((new(halves[0]), new(halves[1])), "f", new, made)
     engine = Engine(made, new(whole), Intervals([whole]))
     take(engine, 3, [7], 6)

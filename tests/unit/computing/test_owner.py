@@ -35,7 +35,7 @@ class Clock(SystemClock):
 
 
 class Ticking(Clock):
-    """Goes on whenever it is looked at."""
+    """Continues whenever it is looked at."""
 
     def monotonic(self) -> float:
         self.at_s += 0.01
@@ -43,7 +43,7 @@ class Ticking(Clock):
 
 
 class LossyLinks(Links):
-    """Messages to others go nowhere; they are remembered."""
+    """Messages to others are lost and remembered."""
 
     def __init__(self, directory: Path, name: str = "i0") -> None:
         super().__init__(directory, [name], [name])
@@ -236,7 +236,7 @@ def test_watermarks_are_one_stage_further_with_each_round_of_messages(tmp_path: 
 
 
 class Endless:
-    """Input that never comes to its end."""
+    """Endless input."""
 
     stream = "in"
 

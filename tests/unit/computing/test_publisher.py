@@ -1,4 +1,4 @@
-"""What is published of a stream is what a sender has committed, once, whoever is killed where."""
+"""The published part of a stream equals a sender's commits, once each, whichever process is killed where."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_what_comes_after_the_watermark_is_counted_once(tmp_path: Path) -> None:
 
 
 def test_who_is_at_the_end_of_time_has_read_no_further_than_it_said(tmp_path: Path) -> None:
-    """A run with --once ends for each owner where it finds the end; what comes then is a later run's."""
+    """A run with --once ends for each owner where it finds the end; later records belong to a later run."""
     Publisher(DISK, tmp_path, "i0").close()
     watermark, end = PublishedWatermark(DISK, tmp_path), Watermark(ENDED_NS, ENDED_NS, 0)
     for n, marks in enumerate([(Watermark(20, 25), Watermark(30, 35)), (end, Watermark(60, 65)), (end, end)]):

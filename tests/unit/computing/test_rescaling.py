@@ -1,4 +1,4 @@
-"""Splits, merges and changed topologies, at rest and while it runs, broken off and done again."""
+"""Splits, merges and changed topologies, at rest and while it runs, interrupted and redone."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_what_cannot_be_made_is_said_and_changes_nothing(tmp_path: Path, monkeyp
 
 
 def test_a_move_of_intervals_that_are_others_by_now_is_refused(tmp_path: Path) -> None:
-    """Two commands at once: what the second one has seen is no more, and its names were given."""
+    """Two commands at once: the state that the second has seen is gone, and its names are taken."""
     site = _site(tmp_path)
     site.intervals(2)
     stale = [_move(site, split="i0"), _move(site, split="i1"), _move(site, merge=("i0", "i1"))]

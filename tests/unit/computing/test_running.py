@@ -1,4 +1,5 @@
-"""A topology over files: each record once in what is published, through restarts, several owners and faulty code."""
+"""A topology over files: each record once in the published output, through restarts, several owners and
+faulty code."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ DISK = RealDisk()
 
 
 class Sum(Computation):
-    """Keyed by name: what there is until the watermark."""
+    """Keyed by name: the sum up to the watermark."""
 
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.state["sum"] = ctx.state.get("sum", 0) + record.value["foreign"]["n"]
@@ -51,7 +52,7 @@ class Sum(Computation):
 
 
 class Total(Computation):
-    """Of all names: another key, maybe of another owner."""
+    """Total over all names: another key, maybe of another owner."""
 
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.state["sum"] = ctx.state.get("sum", 0) + record.value["sum"]
@@ -100,7 +101,7 @@ def test_a_program_computes_what_is_there(tmp_path: Path) -> None:
 def test_a_later_run_counts_what_has_come_since_and_nothing_of_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, intervals: int, kill: bool
 ) -> None:
-    """Also where the run before was killed near its end."""
+    """Even if the run before was killed near its end."""
     site = Site(_topology(), tmp_path, tmp_path / "state")
     site.intervals(intervals)
     for n in range(4):
@@ -130,7 +131,7 @@ class Seen(Computation):
 
 
 def test_all_owners_of_a_run_read_up_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More comes with a later watermark while one has read all, and another nothing."""
+    """More records come with a later watermark when one owner has read everything, and another nothing."""
     monkeypatch.setattr(computing, "SAY_S", 0.05)
     made = Topology("passes")
     made.add(Pass(), {made.joined("in"): lambda record: record.value["foreign"]["name"]}, ["passed"])
@@ -248,7 +249,7 @@ topology.publish("out", "out")
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_what_would_be_lost_or_left_out_ends_with_3_and_changes_nothing(tmp_path: Path, processes: str) -> None:
-    """Published files that lack what the state has published, and a source that is another output."""
+    """Published files lack something that the state has published, and a source that is another output."""
     file = tmp_path / "counts.py"
     file.write_text(FAULTY.replace("n == ", "n == 1000 + "))
     run = ["compute", "run", str(file), "--once", "--quiet", "--processes", processes]

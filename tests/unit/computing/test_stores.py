@@ -20,7 +20,7 @@ INTERVAL = even(2).all[1]
 
 @pytest.fixture(params=["memory", "sqlite", "hbase"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """The same store each time."""
+    """Opens the same store each time."""
     if request.param == "memory":
         memory = MemoryStore(INTERVAL)
         return lambda: memory

@@ -1,4 +1,4 @@
-"""User code, as its own tests would run it: what it may do, and what becomes of it when it is wrong."""
+"""User code, as its own tests would run it: what it may do, and the results of its errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_late_is_known_to_be_so_and_what_waits_is_counted() -> None:
 
 
 class Does(Computation):
-    """Whatever the record says."""
+    """Does what the record says."""
 
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
@@ -104,7 +104,7 @@ ACTIONS: dict[str, Any] = {
 
 
 def does(*steps: str | int) -> Ran:
-    """Records for the key k, among them others; numbers are watermarks."""
+    """Records for the key k, with others among them; numbers are watermarks."""
     all_steps: list[Record | int] = []
     for step in steps:
         if isinstance(step, str):

@@ -1,4 +1,4 @@
-"""What a topology refuses, and its order."""
+"""Topologies that are refused, and their order."""
 
 from __future__ import annotations
 

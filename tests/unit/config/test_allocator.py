@@ -11,7 +11,7 @@ import pytest
 from photon.config import allocator
 
 PIECES, PIECE_BYTES = 400, 100_000
-"""Of the heap: glibc maps what is larger by itself."""
+"""Pieces of the heap: glibc maps larger ones by itself."""
 
 glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="another C library")
 

@@ -1,4 +1,4 @@
-"""Which calls are audited, and what their line says."""
+"""Audited calls, and their lines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_an_operator_may_call_either_looks_or_is_audited() -> None:
         ("/photon.v1.Registry/Reshard", "operator-ann", True),
         ("/photon.v1.Registry/Clear", "operator-ann", True),
         ("/photon.v1.Registry/Clear", "verifier-east", False),  # its daily work
-        ("/photon.v1.Registry/Clear", "", False),  # nobody knows who it was
+        ("/photon.v1.Registry/Clear", "", False),  # nobody knows the caller
         ("/photon.v1.Registry/Reshard", "", True),  # only operators do that
         ("/photon.v1.Registry/LookUp", "operator-ann", False),
     ],
@@ -113,8 +113,8 @@ async def test_what_failed_or_was_broken_off_is_told_too(monkeypatch: pytest.Mon
 
 
 async def test_a_call_that_is_gone_is_not_asked_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who leaves a stream has its generator closed some time later, when gRPC has freed the call: to ask it for its
-    peer then ended the process (SIGSEGV)."""
+    """A caller that leaves a stream has its generator closed some time later, when gRPC has freed the call: asking
+    the call for its peer then ended the process (SIGSEGV)."""
     gone = False
 
     def peer() -> str:

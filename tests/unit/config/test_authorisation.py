@@ -1,4 +1,4 @@
-"""The check before every handler: all four kinds of calls, what is logged, and that nobody makes servers past it."""
+"""The check before every handler: all four kinds of calls, the log, and that no code makes servers without it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVICES = {"photon.v1.RaftPeer": "Exchange", "photon.v1.Nobody": "Ask"}
 
 
 class Handlers:
-    """Of every kind; notes what reached it."""
+    """Handlers of every kind; notes the calls that reached it."""
 
     def __init__(self) -> None:
         self.reached = 0
@@ -65,7 +65,7 @@ async def silent() -> AsyncIterator[bytes]:
 
 
 async def called(channel: grpc.aio.Channel, kind: str, method: str, *, sends: bool = True) -> bytes:
-    """What the call gives, joined. Without ``sends`` a stream of requests has none: grpc calls it INTERNAL if one is
+    """Result of the call, joined. Without ``sends`` a stream of requests has none: grpc calls it INTERNAL if one is
     sent while the refusal comes in."""
     call = getattr(channel, kind)(method)
     asked: Any = (iter([b"a", b"b"]) if sends else silent()) if kind.startswith("stream") else b"ab"
@@ -138,11 +138,11 @@ def test_many_callers_cost_a_bounded_memory_and_log() -> None:
 
 
 MAKERS = {"server", "insecure_channel", "secure_channel"}
-"""Of grpc and grpc.aio. Files that may use them: config/serving.py, config/tls.py."""
+"""Makers of grpc and grpc.aio. Files that may use them: config/serving.py, config/tls.py."""
 
 
 def test_servers_and_channels_are_made_in_one_place() -> None:
-    """Else there would be ports without the check, and messages without a limit."""
+    """Otherwise there would be ports without the check, and messages without a limit."""
     made: dict[str, set[str]] = {}
     for path in sorted((ROOT / "src").glob("photon/**/*.py")):
         made |= {str(path.relative_to(ROOT / "src/photon")): names} if (names := _made(path)) else {}

@@ -1,4 +1,4 @@
-"""Certificates: what is issued can be used, and nothing else can."""
+"""Certificates: issued ones can be used, and nothing else can."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_missing_ones_are_issued_and_others_kept(certs: Path) -> None:
 
 
 def test_what_another_authority_issued_is_issued_anew(certs: Path, tmp_path: Path) -> None:
-    """Its ca.crt is replaced in a directory that is one process's alone, and not where others rest on it."""
+    """Its ca.crt is replaced in a directory used by one process alone, and not where others depend on it."""
     new, alone = tmp_path / "new", tmp_path / "alone"
     files.issue_into(certs, alone, R1, NOW, days=365)
     files.begin(new, "new", NOW, days=3650)

@@ -1,4 +1,4 @@
-"""The machine's file system, where it fails."""
+"""The machine's file system when it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings need and is not installed is one line."""
+"""A package that settings need and that is not installed is reported in one line."""
 
 from __future__ import annotations
 

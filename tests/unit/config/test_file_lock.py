@@ -1,4 +1,4 @@
-"""One process at a time has a file; what hinders a lock otherwise is not told as somebody who has it."""
+"""One process at a time has a file; other locking failures are not reported as another holder."""
 
 from __future__ import annotations
 

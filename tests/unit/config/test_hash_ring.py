@@ -63,7 +63,7 @@ def test_the_ring_depends_on_names_alone() -> None:
 
 
 def test_owners_are_pinned() -> None:
-    """Another answer would make every cache cold at an upgrade."""
+    """A different answer would make every cache cold at an upgrade."""
     ring = HashRing(["c1", "c2", "c3"])
     assert ring.owners(np.array([0, 1 << 62, 1 << 63, 3 << 62, (1 << 64) - 1], dtype=np.uint64)).tolist() == PINNED
 

@@ -1,4 +1,4 @@
-"""Time as an interval, and what the kernel says of it."""
+"""Time as an interval, and the kernel's statements about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KERNELS = st.none() | st.builds(KernelTime, st.booleans(), st.integers(0, 16 * 1
 
 
 class Stopped:
-    """A clock that is set by hand."""
+    """A manually set clock."""
 
     def __init__(self) -> None:
         self.wall_ns, self.seconds = 1_000 * S, 10.0
@@ -72,7 +72,7 @@ def test_this_kernel_answers_and_its_answer_makes_sense() -> None:
 
 
 class _Kernel:
-    """adjtimex as it may answer."""
+    """adjtimex with chosen answers."""
 
     def __init__(self, state: int, status: int, maxerror: int) -> None:
         self._state, self._status, self._maxerror = state, status, maxerror

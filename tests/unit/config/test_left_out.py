@@ -1,4 +1,4 @@
-"""What a process of ours does not import at its start, however much is installed beside it."""
+"""Modules that a process of ours does not import at its start, even if they are installed."""
 
 from __future__ import annotations
 

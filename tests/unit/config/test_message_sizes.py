@@ -1,4 +1,5 @@
-"""Every server and every channel bounds what it takes and sends, also what only becomes large when decompressed."""
+"""Every server and channel bounds incoming and outgoing messages, including those that become large only when
+decompressed."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner
 BOUNDS = ("receive_message_length", "send_message_length")
 ASK = "/test.Sizes/Ask"
 FREE = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
-"""A caller that keeps to no limit."""
+"""A caller without limits."""
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[HealthyServer]:
-    """Answers with as many bytes as the request says."""
+    """Answers with the number of bytes in the request."""
 
     async def ask(request: bytes, context: Any) -> bytes:
         return bytes(int(request.strip(b"\0") or b"0"))

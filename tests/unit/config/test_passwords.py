@@ -1,4 +1,4 @@
-"""Which addresses hold a password."""
+"""Addresses that hold a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's file is loaded in one way, whatever stands in it: what it raises is one line with its place."""
+"""A user's file is always loaded in the same way: its exceptions are one line with their place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from photon.tables.program import tables_of
 
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a file puts on it is nobody else's."""
+    """A file's additions to it affect nobody else."""
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 

@@ -1,4 +1,4 @@
-"""The table of rights: whole, as narrow as it says, and the same for every method that there is."""
+"""The table of rights: complete, as narrow as it says, and the same for every existing method."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def methods() -> dict[str, Any]:
 
 
 def asked(method: str, who: str, server: str = "registry-r1", request: Any = None, **owner: str) -> str | None:
-    """``owner``: datacentre of the slot that the request means."""
+    """``owner``: datacentre of the slot in the request."""
     return refusal(method, who, server, request or Request(), lambda kind, _: owner.get(kind, ""))
 
 

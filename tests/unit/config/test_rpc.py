@@ -1,5 +1,5 @@
-"""Handlers and stubs from descriptors: all four kinds of calls, on the wire as ever, bounded and audited; and that
-nothing is served past them."""
+"""Handlers and stubs from descriptors: all four kinds of calls, unchanged on the wire, bounded and audited; and that
+nothing is served without them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SERVICE = Service(FILE, "Kinds", bytes_max=BYTES_MAX, fields_max=3)
 
 
 class Servicer:
-    """Gives back what it gets."""
+    """Returns its input."""
 
     async def Ask(self, request: Any, context: Any) -> Any:  # noqa: N802
         if request.parts == [b"unreadable"]:
@@ -146,7 +146,7 @@ async def test_requests_are_bounded_in_fields_and_bytes(served: HealthyServer) -
 
 async def test_an_operators_change_leaves_a_line() -> None:
     class Registry:
-        """Answers every method with nothing."""
+        """Answers every method with an empty reply."""
 
         def __getattr__(self, name: str) -> Any:
             method = registry_pb2.DESCRIPTOR.services_by_name["Registry"].methods_by_name[name]

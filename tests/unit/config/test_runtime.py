@@ -1,4 +1,4 @@
-"""How long-running commands run."""
+"""The runtime of long-running commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _as_before() -> Iterator[None]:
 
 
 async def _given_up() -> None:
-    """As a connection that is given up while its name is looked up."""
+    """Like a connection that is given up while its name is looked up."""
     loop = asyncio.get_running_loop()
     for error in (socket.gaierror("Name or service not known"), ValueError("a mistake of ours")):
         loop.create_future().set_exception(error)

@@ -1,4 +1,4 @@
-"""What waits until a process is told to end."""
+"""Waits until a process is told to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafka://…: what is taken for a topic, and the settings of its clients."""
+"""kafka://…: what counts as a topic, and the settings of its clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A format's version is its struct's tag: another one, or none, is refused in one line."""
+"""A format's version is its struct's tag: a different or missing one is refused in one line."""
 
 from __future__ import annotations
 

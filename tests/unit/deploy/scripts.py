@@ -1,4 +1,4 @@
-"""Deployment files that the files of deploy/ cannot be made of."""
+"""Deployment files from which the files of deploy/ cannot be made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.unit.refusals import photon, refused
 
 
 def refusal(base: Path, option: str, text: str, old: str, new: str) -> str:
-    """What ``photon up`` says of a deployment file in which ``old`` is ``new``; nothing is written."""
+    """Message of ``photon up`` for a deployment file in which ``old`` is ``new``; nothing is written."""
     assert old in text
     (base / "photon.toml").write_text(text.replace(old, new, 1))
     said = refused(photon("up", base / "photon.toml", option, base / "made.yml"))

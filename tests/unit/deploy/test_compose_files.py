@@ -1,4 +1,5 @@
-"""docker-compose.yml is made of deploy/compose/photon.toml: services, certificates, routes, rights; the packages."""
+"""docker-compose.yml is generated from deploy/compose/photon.toml: services, certificates, routes, rights; the
+packages."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_a_sink_is_a_service_of_its_datacentre_with_what_it_takes_of_the_environ
     assert {"state-east:/state", "output-east:/output", "certs-sink-lake:/certs:ro"} <= {*lake["volumes"]}
     assert [*lake["networks"], *shop["networks"]] == ["east", "west"]
     assert lake["healthcheck"]["test"] == ["CMD", "photon", "health", "sink-lake:7600"]
-    assert lake["environment"]["AWS_ACCESS_KEY_ID"] is None  # Compose's own, where it is set
+    assert lake["environment"]["AWS_ACCESS_KEY_ID"] is None  # Compose's own, if it is set
     assert shop["environment"]["PGPASSWORD"] is None
     assert "AWS_REGION" not in shop["environment"]
     assert "certs-sink-lake:/certs/sink-lake" in made["certs"]["volumes"]
@@ -186,12 +187,12 @@ def test_each_service_is_in_one_region_but_for_the_gateway_and_what_has_no_netwo
 
 
 def test_who_reaches_hbase_needs_it_and_nobody_is_reached_from_there() -> None:
-    """Its Thrift servers know no login."""
+    """Its Thrift servers have no login."""
     for each in settings().datacentre:
         on = {name for name in SERVICES if f"{each}-hbase" in networks(name)}
         assert on == {f"hbase-{each}", f"hbase-init-{each}", f"eventstore-{each}"}
         assert document()["networks"][f"{each}-hbase"] == {"internal": True}
-        # by the name of its own region alone: its other name is that of its address on HBase's network too
+        # by the name of its own region alone: its other name has its address on HBase's network too
         assert settings().datacentre[each].eventstore == f"eventstore.{each}:7020"
         assert SERVICES[f"eventstore-{each}"]["networks"][each] == {"aliases": [f"eventstore.{each}"]}
 
@@ -211,7 +212,7 @@ def test_each_datacentre_keeps_the_copies_of_the_other_and_operators_tell_their_
 
 
 def test_joiners_and_dispatchers_can_be_scaled() -> None:
-    """No name, address or published port of theirs is one container's alone."""
+    """None of their names, addresses or published ports belongs to one container alone."""
     for each, pipeline in settings().datacentre.items():
         assert pipeline.discover
         for kind, port in (("joiner", 7040), ("dispatcher", 7050)):
@@ -276,7 +277,7 @@ def test_what_every_container_is_denied_and_how_much_it_gets() -> None:
             assert each[limit], (name, limit)
         assert (each["cap_drop"], each["security_opt"]) == (["ALL"], ["no-new-privileges:true"]), name
         assert not each.keys() & {"privileged", "cap_add", "user"}, name
-    # The registry and what leads to it go first: without them nobody joins.
+    # The registry and the routes to it go first: without them nothing is joined.
     most = max(each["cpu_shares"] for each in SERVICES.values())
     assert {n for n, each in SERVICES.items() if each["cpu_shares"] == most} == {
         "wan", *(f"registry-{name}" for name in settings().registry.replicas)
@@ -309,7 +310,7 @@ BUILT = re.compile(r"\$\{[A-Z_]+_IMAGE:-photon-join(?:-hbase|-prometheus)?:(.+)\
 
 
 def test_no_image_that_is_built_here_can_be_pulled_or_has_a_name_of_others() -> None:
-    """``photon`` is another project's at Docker Hub, and a pull would overwrite what was built."""
+    """``photon`` is another project's at Docker Hub, and a pull would overwrite the built image."""
     for name, service in SERVICES.items():
         if name == "grafana":  # a public image
             continue

@@ -1,4 +1,4 @@
-"""upgrade.sh goes on to the next datacentre only when it has seen that the last one is up."""
+"""upgrade.sh continues with the next datacentre only when it has seen that the last one is up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ deployment:
 
 
 def upgrade(at: Path, kubectl: str, *flags: str) -> tuple[int, str, list[str]]:
-    """Exit code, what was said, calls of both programs. ``kubectl``: what it does when asked what is there."""
+    """Exit code, output, calls of both programs. ``kubectl``: its reaction when asked what exists."""
     (at / "values.yaml").write_text(VALUES)
     for name, does in (("helm", ":"), ("kubectl", f'case "$*" in *"get statefulset"*) {kubectl};; esac')):
         (at / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {at}/calls\n{does}\n')

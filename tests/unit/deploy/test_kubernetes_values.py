@@ -1,4 +1,5 @@
-"""The values of the chart are made of a deployment file; what the chart cannot run is one line before that."""
+"""The chart's values are generated from a deployment file; settings that the chart cannot run are reported in one
+line before that."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ address = "compute-spend:7500"
 
 
 def one_datacentre() -> str:
-    """Of three-zones the first datacentre alone."""
+    """The first datacentre of three-zones alone."""
     text = (HELM / "three-zones.toml").read_text()
     first, _, _ = text.partition("[datacentre.b]")
     return first.replace('datacentre = "b"', 'region = "b"').replace("copies = 2", "copies = 1") + ONE
@@ -122,7 +123,7 @@ def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(
 
 
 def test_the_chart_has_no_image_of_its_own() -> None:
-    """Who installs it says where nodes pull from; the tag is the chart's version, which is Photon's."""
+    """The installing user says where nodes pull from; the tag is the chart's version, which is Photon's."""
     chart = HELM / "photon"
     image = yaml.safe_load((chart / "values.yaml").read_text())["image"]
     assert (image["repository"], image["tag"]) == ("", "")

@@ -1,4 +1,4 @@
-"""Alert rules by promtool; Grafana's files against the fields that its documentation names: there is none here."""
+"""Alert rules by promtool; Grafana's files against the fields in its documentation: there is no Grafana here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _promtool(*arguments: str | Path) -> None:
         if os.environ.get("CI"):
             pytest.fail("no promtool is there: apt-get install prometheus")
         pytest.skip("no promtool is there: apt-get install prometheus")
-    seldom = {**os.environ, "GOGC": "800"}  # collecting garbage would be a third of what it does
+    seldom = {**os.environ, "GOGC": "800"}  # collecting garbage would be a third of its work
     done = subprocess.run(
         [tool, *arguments], cwd=RULES.parent, env=seldom, capture_output=True, text=True, timeout=TOOL_S
     )

@@ -1,4 +1,4 @@
-"""What `make up` and `make reload` decide, without Docker."""
+"""Decisions of `make up` and `make reload`, without Docker."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def kept() -> Iterator[Callable[[Any], Any]]:
 
 @pytest.fixture
 def reopened(path: Path, kept: Callable[[State], State]) -> Callable[[], State]:
-    """Opens the state of ``path``, again and again: the one before is closed."""
+    """Opens the state of ``path`` repeatedly: the previous one is closed."""
     held: list[State] = []
 
     def opened() -> State:

@@ -38,7 +38,7 @@ BLOCK = 1000  # lines
 
 @dataclass
 class Counts:
-    """What became of events in a span of time."""
+    """Outcomes of events in a span of time."""
 
     joined: dict[str, int]
     wasted: dict[str, int]
@@ -59,8 +59,8 @@ class Counts:
 class World:
     """``round_trip_s``, ``commit_s``: to the registry's leader, and from there to a majority.
 
-    ``jitter_s``: what a joiner takes longer now and then, on average. ``measured_s``: from a datacentre's start until
-    it knows the commit time. Of ``late_share`` of the events the primary comes ``late_s`` later.
+    ``jitter_s``: extra time of a joiner now and then, on average. ``measured_s``: from a datacentre's start until it
+    knows the commit time. ``late_share`` of the events have a primary that comes ``late_s`` later.
     """
 
     seed: int
@@ -93,7 +93,7 @@ class World:
         heapq.heappush(self._queue, (self.now + delay, self._number, what))
 
     def run(self, seconds: float) -> Counts:
-        """Goes on for so long; what was joined and wasted in that time."""
+        """Runs for ``seconds``; returns the events joined and wasted in that time."""
         before = {name: (site.joined, site.wasted) for name, site in self.sites.items()}
         end = self.now + seconds
         while self._queue and self._queue[0][0] <= end:
@@ -130,7 +130,7 @@ class World:
 
 
 class Site:
-    """One datacentre. ``speed``: events a second of its joiners. ``lag_s``: its copy of the log is so late."""
+    """One datacentre. ``speed``: events a second of its joiners. ``lag_s``: delay of its copy of the log."""
 
     def __init__(self, world: World, name: str, names: list[str], speed: float, lag_s: float) -> None:
         self.world, self.name, self.names, self.speed, self.lag_s = world, name, names, speed, lag_s
@@ -171,12 +171,12 @@ class Site:
         self._alone(COMMIT_S, self._commit)
 
     def stop(self) -> None:
-        """As kill -9 of all of it; what has reached the registry stays."""
+        """Like kill -9 of the whole datacentre; entries that have reached the registry stay."""
         self.alive = False
         self.life += 1
 
     def pause(self, seconds: float) -> None:
-        """Its dispatcher does nothing for so long."""
+        """Stops its dispatcher for ``seconds``."""
         self.paused_until = self.world.now + seconds
 
     def _measured(self, delay: float) -> None:

@@ -1,4 +1,4 @@
-"""Events are tried at once when their primary event comes, wherever they wait; a lost wake costs only time."""
+"""Events are tried at once when their primary event comes, wherever they wait; a lost wake-up costs only time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.joiner.helpers import event
 
 READ_PAST_NS = 10**12
 FAR_S = 10_000.0
-"""No back-off is so long."""
+"""Longer than any back-off."""
 
 
 def waiting_core(lines: bytes) -> Core:
@@ -68,7 +68,7 @@ def test_what_waits_in_memory_is_tried_when_its_primary_comes() -> None:
 def test_a_primary_that_comes_while_the_attempt_is_on_its_way_is_not_missed() -> None:
     c = waiting_core(b"a k1 1\nb k2 1\n")
     c.arrived([b"k1", b"k2"])
-    batch = sent(c)  # it was told of them before
+    batch = sent(c)  # it was told about them before
     reply(c, batch)
     assert c.next_batch(0.0, flush=True) is None
     c.arrived([b"k1", b"k2"])
@@ -88,7 +88,7 @@ def test_who_was_woken_in_vain_waits_on_and_becomes_a_row() -> None:
 
 
 def test_an_event_that_was_woken_is_held_no_longer_than_others(tmp_path: Path) -> None:
-    """It is on its way when its stretch falls behind the offset: a row for the next process, not tried here twice."""
+    """It is in flight when its stretch falls behind the offset: a row for the next process, not tried here twice."""
     c = waiting_core(b"a k1 1\nb k2 1\n")
     c.arrived([b"k1"])
     changes = c.changes(READ_PAST_NS, 100.0)
@@ -114,7 +114,7 @@ def test_what_came_since_is_what_came_since() -> None:
 
 
 def test_an_attempt_on_its_way_as_the_store_forgot_all_is_made_again() -> None:
-    """It may have asked the store of before: that one remembered what it missed, and is no more."""
+    """It may have asked the previous store: that one remembered its misses, and is gone."""
     c = waiting_core(b"a k1 1\nb k2 1\n")
     c.arrived([b"k1"])
     batch = sent(c)
@@ -156,7 +156,7 @@ class Stored:
         self.core.committed()
 
     def arrived(self, *keys: bytes) -> None:
-        """As ``Arrivals`` says it."""
+        """In the form that ``Arrivals`` uses."""
         self.core.arrived(keys)
         self.loader.arrived(keys)
 
@@ -209,7 +209,7 @@ def test_a_row_is_woken_between_an_answer_and_its_commit(tmp_path: Path) -> None
 
 
 def test_a_row_that_was_woken_and_failed_is_tried_again_soon_however_long_it_has_waited(tmp_path: Path) -> None:
-    """Not in the order of what is due: news of it came once."""
+    """Not in due order: news of it came only once."""
     waits = [row(n, b"k%d" % n)._replace(attempts=15, next_try_ns=READ_PAST_NS) for n in range(3000)]
     stored = Stored(tmp_path / "s", waits)
     stored.loader._next_look = FAR_S
@@ -220,7 +220,7 @@ def test_a_row_that_was_woken_and_failed_is_tried_again_soon_however_long_it_has
         now += RETRY_BACKOFF.first * 2**failures
     assert stored.core.open == 1
     assert stored.tried(Outcome.RETRY, now) == [b"id2999"]
-    assert stored.core.open == 0  # a row again: what fails for long does not stay in memory
+    assert stored.core.open == 0  # a row again: rows that fail for long do not stay in memory
     assert stored.tried(Outcome.RETRY, now + FAR_S / 2) == []
     stored.arrived(b"k2999")
     assert stored.tried(now=now) == [b"id2999"]
@@ -228,7 +228,7 @@ def test_a_row_that_was_woken_and_failed_is_tried_again_soon_however_long_it_has
 
 
 def test_a_row_that_fails_by_itself_is_put_off_by_all_its_tries(tmp_path: Path) -> None:
-    """How many of them failed is not stored. But when its primary event comes it begins anew, wherever it is."""
+    """The number of failed tries is not stored. When its primary event comes, it starts over, wherever it is."""
     item = row(1, b"k")._replace(attempts=15, next_try_ns=READ_PAST_NS)
     stored = Stored(tmp_path / "s", [item])
     stored.tried()
@@ -264,7 +264,7 @@ def test_rows_are_found_by_their_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_row", [True, False])
 def test_what_comes_is_left_to_its_home_first(is_row: bool) -> None:
-    """It comes there about now as well: to try it at once would be a race for each."""
+    """It arrives there about now as well: trying it at once would be a race for each."""
     homes = Homes("here", ["there"], HeadStart(1.0))
     table, rows = opened([row(n, b"k")._replace(row_id=(n + 1) * is_row) for n in range(64)])
     queues = Queues(table, Limits(batch_wait_s=0.0), homes, Shares(1.0, 0))
@@ -280,7 +280,7 @@ def test_what_comes_is_left_to_its_home_first(is_row: bool) -> None:
 
 # -- following the event store ---------------------------------------------------------------------------------------
 class Store:
-    """Tells what a test says; ``there``: keys that it has."""
+    """Announces arrivals chosen by a test; ``there``: keys that it has."""
 
     def __init__(self) -> None:
         self.told: asyncio.Queue[KeyArrivals | None] = asyncio.Queue()

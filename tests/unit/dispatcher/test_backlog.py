@@ -1,4 +1,4 @@
-"""Catch-up from columns: the same counts and the same events left as one by one, whatever comes between."""
+"""Catch-up from columns: the same counts and the same remaining events as one by one, whatever comes between."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def blocks_of(records: list[bytes], ending: bytes, oversized: bool) -> list[Bloc
 def found_for(
     entries: list[tuple[bytes, int]], drawn: list[tuple[Answer, int, int, bool]], begin: int = 0
 ) -> Verdicts:
-    """One answer for each (record, offset), in their order; the drawn ones again and again, from ``begin``."""
+    """One answer for each (record, offset), in their order; the drawn ones repeat, from ``begin``."""
     rows = [drawn[at % len(drawn)] for at in range(begin, begin + len(entries))]
     tags = [
         line_tag(record, offset, "a.log") ^ (not row[3]) for (record, offset), row in zip(entries, rows, strict=True)
@@ -158,7 +158,7 @@ def test_the_same_as_one_by_one(
 
 # -- with crashes and answers in any order ------------------------------------------------------------------------
 class Run(test_crashes.Run):
-    """As without a backlog; but blocks are read either way, and what the registry says comes when it comes."""
+    """Like a run without a backlog; but blocks are read either way, and the registry's answers come at any time."""
 
     def start(self) -> None:
         super().start()

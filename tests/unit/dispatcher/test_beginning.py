@@ -1,4 +1,4 @@
-"""Where a dispatcher begins in logs that it knows nothing of, and how it is set back there."""
+"""The starting place of a dispatcher in unknown logs, and how it is set back to it."""
 
 from __future__ import annotations
 

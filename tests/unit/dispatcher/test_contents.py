@@ -1,4 +1,4 @@
-"""Lines that have an event id in common and nothing else are found, once, with both places."""
+"""Lines that share only an event id are found, once, with both places."""
 
 from __future__ import annotations
 

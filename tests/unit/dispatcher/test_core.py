@@ -288,7 +288,7 @@ def test_an_event_on_its_way_may_become_a_row_and_is_answered_as_one() -> None:
     c = having("a", "b", "c", limits=Limits(hold_s=1.0, batch_events=2), patience=LIVE)
     batch = batch_of(c)
     reply(c, batch_of(c), Outcome.NOT_YET)
-    assert not c.changes(0, HELD_LONG - 0.1)  # what is on its way is worth waiting for
+    assert not c.changes(0, HELD_LONG - 0.1)  # an event in flight is worth waiting for
     changes = c.changes(0, HELD_LONG)
     changes.stored.row_ids[:] = range(1, 4)
     c.committed()

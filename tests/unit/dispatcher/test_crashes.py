@@ -1,6 +1,6 @@
 """Core and database under random outcomes and crashes: every record is counted exactly once, at every commit.
 
-The log is a list of lines; a crash forgets everything but the database, and the log is read on from its offset.
+The log is a list of lines; a crash loses everything except the database, and reading resumes at its offset.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ LIMITS = Limits(batch_events=50)
 
 
 class World:
-    """A directory tree, a registry, and how far the primary logs have been read."""
+    """A directory tree, a registry, and the position up to which the primary logs have been read."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -325,7 +325,7 @@ async def test_batches_in_flight_are_bounded_and_reading_stops(world: World) -> 
 
 
 async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    back_off = Backoff(first=0.1, most=0.3)  # how much time is luck
+    back_off = Backoff(first=0.1, most=0.3)  # the amount of time is luck
     monkeypatch.setattr("photon.dispatcher.retry.RETRY_BACKOFF", back_off)
     broken = FakeJoiner(world)
 
@@ -385,7 +385,7 @@ async def test_overloaded_joiners_are_asked_again(world: World) -> None:
 
 
 class FakeLookUps:
-    """A registry that is only looked up."""
+    """A registry for look-ups only."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Blocks to events: offsets, ids, digests, and what cannot be read."""
+"""Blocks to events: offsets, ids, digests, and unreadable records."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_unreadable_records_do_not_touch_their_neighbours() -> None:
 
 
 class Nonsense(Words):
-    """header_columns gives what it should not."""
+    """header_columns returns something invalid."""
 
     def header_columns(self, records: Sequence[bytes], file: LogFile) -> Headers:
         return self.options["answer"]  # type: ignore[no-any-return]
@@ -71,7 +71,7 @@ def test_an_adapter_that_returns_nonsense_is_asked_one_by_one() -> None:
 
 
 class Odd(Words):
-    """foreign_header gives what the options say."""
+    """foreign_header returns the values in the options."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         answer = self.options["answer"]

@@ -23,7 +23,7 @@ def content(output: Path, log: str) -> bytes:
 
 
 def published(directory: Path) -> dict[tuple[str, str], bytes]:
-    """What readers were shown of each log: in one piece, over all its files."""
+    """Data of each log that readers were shown: in one piece, over all its files."""
     found: dict[tuple[str, str], bytes] = {}
     for slot in OutputPlace(directory, directory / "p").published(RealDisk()):
         for file in slot.files:
@@ -66,7 +66,7 @@ def test_killed_at_any_moment(tmp_path: Path, roll_bytes: int) -> None:
             exports.close()
         told = published(directory)
         for (log, _), data in told.items():
-            assert content(directory, log).startswith(data)  # it never speaks of more than there is
+            assert content(directory, log).startswith(data)  # it never claims more than there is
         state.close()
         state = State(directory / "s")
         again = opened(directory, state, roll_bytes=roll_bytes)
@@ -137,7 +137,8 @@ class Lost:
         state.close()
 
     def lose(self, what: str) -> None:
-        """The database goes, with what readers were told of, or comes back as it was after the first line."""
+        """The database is lost, with the record of published data, or is restored to its state after the
+        first line."""
         if "database" in what:
             self.path.unlink()
         if "older" in what:
@@ -148,7 +149,7 @@ class Lost:
 
 @pytest.mark.parametrize(("what", "file"), [("database", 1), ("older", 1), ("database, published", 2)])
 def test_a_lost_database_goes_on_behind_what_was_shown(tmp_path: Path, what: str, file: int) -> None:
-    """Whenever the process dies that comes after, what readers were shown stays, in its place."""
+    """Whenever the next process dies, data that readers were shown stays in its place."""
     for at in range(200):
         directory = tmp_path / str(at)
         lost = Lost(directory)

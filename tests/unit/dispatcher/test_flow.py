@@ -1,4 +1,4 @@
-"""Which joiner gets the next batch; back-off and patience; asking the registry first."""
+"""The joiner that gets the next batch; back-off and patience; asking the registry first."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def sharing(batch_events: int = 1000) -> Flow:
 
 
 def keep_busy(f: Flow, speed: float, seconds: float) -> float:
-    """A joiner that does ``speed`` events a second; how long the last answers took."""
+    """A joiner that processes ``speed`` events a second; returns the durations of the last answers."""
     now = free = took = 0.0
     waiting: list[tuple[float, float, int]] = []  # (answered, sent, events)
     while now < seconds:

@@ -1,4 +1,4 @@
-"""Skipping and replay enter logs that are more than lines at the same records as the follower hands out."""
+"""Skipping and replay enter logs that are more than lines at the same records as the follower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose an event is, and who is trusted with what is his."""
+"""The home of an event, and trust in other datacentres with their events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def homes(own: str, names: list[str] | None = None) -> Homes:
 
 
 def lose(h: Homes, name: str, now: float = 0.0) -> float:
-    """Leaves nothing of the trust in a datacentre; when that was."""
+    """Removes all trust in a datacentre; returns the time."""
     number = h.number[name]
     while {s.datacentre: s.trusted for s in h.status()}[name]:
         h.observe(Evidence(missed=Counter({number: 8})), now)
@@ -72,7 +72,7 @@ def test_every_event_has_one_home_and_all_agree() -> None:
 
 
 def test_all_releases_agree_on_the_homes_of_events() -> None:
-    """Else two of them would take the same events at once while a deployment is upgraded."""
+    """Otherwise two of them would take the same events at once while a deployment is upgraded."""
     assert homes("east", THREE).place(digests(8)).ranks.tolist() == [0, 1, 2, 0, 0, 1, 1, 2]
 
 
@@ -101,7 +101,7 @@ def test_the_others_share_the_events_of_one_that_they_do_not_trust() -> None:
     for each in (east, west):
         lose(each, "north")
     at_once = np.stack([east.place(some).ranks == 0, west.place(some).ranks == 0])
-    assert 0.9 < at_once.any(axis=0).mean() < 1.0  # all but the probes, which stay north's
+    assert 0.9 < at_once.any(axis=0).mean() < 1.0  # all except the probes, which remain north's
     assert not at_once.all(axis=0).any()
     assert all(0.44 < share < 0.5 for share in at_once.mean(axis=1))
 
@@ -155,7 +155,7 @@ def test_own_events_that_others_take_are_looked_up_first_then_yielded() -> None:
     assert h.yielding
     assert (place.ranks[yielded] == 1).all()
     assert (yielded <= mine).all()
-    assert 0.9 < yielded.sum() / mine.sum() < 0.98  # all but the probes
+    assert 0.9 < yielded.sum() / mine.sum() < 0.98  # all except the probes
     assert (h.own_ones(some) == mine).all()
     h.observe(Evidence(own=100), 1.0)  # they came back: nobody took them
     assert not h.yielding
@@ -241,7 +241,7 @@ def test_what_is_yielded_waits_for_what_own_events_usually_take_not_for_the_slow
 def test_each_event_is_taken_by_somebody_soon(
     seen: list[tuple[int, int, int, int, int, float, bool]], seed: int
 ) -> None:
-    """Bounded waits and sane places are all that the rest relies on."""
+    """The rest relies only on bounded waits and sane places."""
     h = Homes("east", THREE, HeadStart())
     now = 0.0
     for in_time, missed, ahead, own, contested, wait, backlog in seen:

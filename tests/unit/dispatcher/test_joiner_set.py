@@ -1,4 +1,4 @@
-"""Which joiners a dispatcher uses: the core, by lists, answers and the time; and the shell around it."""
+"""The joiners a dispatcher uses: the core, by lists, answers and the time; and the shell around it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_one_that_is_silent_is_forgotten_after_a_while_and_found_again() -> None
 
 
 def test_one_that_answers_batches_is_not_forgotten() -> None:
-    """It is too busy to say how it is."""
+    """It is too busy to report its state."""
     joiners = used(slot("a", "a:1"), slot("z", "z:1"))
     late = 2 * FORGET_S
     joiners.due(late)
@@ -171,7 +171,7 @@ def test_the_newest_are_kept_when_there_are_too_many() -> None:
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 30))
 def test_whoever_comes_and_goes_in_the_end_those_that_serve_are_used(seed: int) -> None:
-    """Joiners start, end, die, hang and move; changes are always consistent with what was used before."""
+    """Joiners start, end, die, hang and move; changes are always consistent with the joiners used before."""
     draw = random.Random(seed)
     joiners, mine = JoinerSet("east"), set[str]()
     alive: dict[str, bool] = {}  # address -> serves
@@ -205,7 +205,7 @@ def test_whoever_comes_and_goes_in_the_end_those_that_serve_are_used(seed: int) 
 
 
 class FakeJoiner:
-    """At an address; ``site`` says how it is."""
+    """A joiner at an address; ``site`` has its reported state."""
 
     def __init__(self, address: str, site: dict[str, bool | None]) -> None:
         self.address = address
@@ -225,7 +225,7 @@ class FakeJoiner:
 
 
 class Shell:
-    """A discovery with joiners that are made up."""
+    """A discovery with invented joiners."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("LIST_S", "LOOK_S", "LEFT_POLL_S"):

@@ -1,4 +1,4 @@
-"""Who should read what: even shares, nobody blamed wrongly, at rest nothing moves. Pure."""
+"""Distribution of logs: even shares, nobody blamed wrongly, at rest nothing moves. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Table:
         return View(list(self.rows.values()), dict(self.owners))
 
     def apply(self, me: int, decision: Decision) -> None:
-        """As SharedState does; a lease that is given back ends at once."""
+        """Like SharedState; a returned lease ends at once."""
         row = self.rows[me]
         self.rows[me] = WorkerRow(me, row.name, row.beat + 1)
         for other, beat in decision.fence:
@@ -43,14 +43,14 @@ class Table:
 
 
 def two() -> tuple[Table, int, int, Leases]:
-    """A table, its workers, and what the first one decides by."""
+    """A table, its workers, and the first one's decision inputs."""
     table = Table()
     one, other = table.join(), table.join()
     return table, one, other, Leases(one, LEASE_S)
 
 
 def rounds(table: Table, workers: dict[int, Leases], units: list[str], now: float, count: int) -> float:
-    """Everybody decides so often, two seconds apart."""
+    """Everybody decides ``count`` times, two seconds apart."""
     for _ in range(count):
         for me, leases in workers.items():
             table.apply(me, leases.decide(table.view(), units, now))
@@ -142,7 +142,7 @@ def test_who_was_fenced_learns_so() -> None:
     for _ in range(2):
         with pytest.raises(WorkerFenced):
             Leases(me, LEASE_S).decide(table.view(), [], 0.0)
-        table.rows.pop(me, None)  # and all that it had is others' by now
+        table.rows.pop(me, None)  # and all of its leases are others' by now
 
 
 def test_what_is_out_of_sight_is_given_back_and_nobody_takes_it() -> None:

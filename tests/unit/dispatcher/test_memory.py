@@ -1,4 +1,4 @@
-"""What events cost in memory: as much as is counted, and nothing any more once they are dealt with."""
+"""Memory cost of events: equal to the count, and nothing once they are dealt with."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import block, core, take
 
 EVENTS = 2100
-"""A few more than the table had rows for: it has just doubled, and takes most for each."""
+"""A few more than the table had rows for: it has just doubled, and takes most per event."""
 
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """A run has it come so rarely that it may as well never do (``config.runtime``)."""
+    """In a run it is so rare that it may as well never happen (``config.runtime``)."""
     gc.collect()
     gc.disable()
     yield
@@ -32,7 +32,7 @@ def no_collector() -> Iterator[None]:
 
 
 def in_memory(c: Core | None = None) -> tuple[int, int]:
-    """What may hold events: objects, and rows of a core's table."""
+    """Objects that may hold events, and rows of a core's table."""
     objects = sum(type(each) in (Stretch, Batch, Events, ForeignEvent) for each in gc.get_objects())
     return objects, 0 if c is None else sum(isinstance(record, bytes) for record in c._table.records)
 

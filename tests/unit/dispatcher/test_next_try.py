@@ -1,4 +1,4 @@
-"""When an event whose primary has not come is tried again: soon while it is young, at its home."""
+"""Retry times of an event whose primary has not come: soon while it is young, at its home."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READ_PAST_NS = NOW_NS - NS_PER_S // 20
 
 
 def item(name: bytes, age_s: float, attempts: int = 12, ahead_s: float | None = None) -> StoredRow:
-    """``ahead_s``: of its event time; None: it is long ago."""
+    """``ahead_s``: distance to its event time; ``None`` means that it is long ago."""
     made = event(name, b"k")
     if ahead_s is not None:
         made = made._replace(event_time_ns=NOW_NS + int(ahead_s * NS_PER_S))
@@ -57,7 +57,7 @@ def tries(*, once: bool = False, home: bytes | None = None) -> NextTries:
 
 
 def plans(by: NextTries, of: Attempt, *items: StoredRow, failed: int = 0) -> list[tuple[list[bytes], NextTry]]:
-    """What follows, with the names of those it follows for."""
+    """Resulting plans, with the names of their events."""
     table, rows = opened(items)
     table.failed[rows] = failed
     return [(table.ids[some].tolist(), plan) for some, plan in by.plans(of, table, rows, NOW_NS)]
@@ -144,7 +144,7 @@ def test_one_old_event_does_not_make_its_batch_wait() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.TOO_NEW])
 def test_who_waited_long_for_its_primary_event_is_not_put_off_for_long_when_it_is_there(outcome: Outcome) -> None:
-    """A joiner that has not started, say: only tries that failed count."""
+    """For example with a joiner that has not started: only failed tries count."""
     made, longest = item(b"a", 3000.0, attempts=20), NextTries(Patience(), 60.0, lambda: 0.999)
     for failed, most in ((0, 0.1), (1, 0.2), (3, 0.8), (15, RETRY_BACKOFF.most)):
         assert 0.9 * most < plan_of(longest, attempt(outcome), made, failed=failed).delay_s <= most

@@ -1,4 +1,4 @@
-"""The oldest events without a verdict: which, and why they wait."""
+"""The oldest events without a verdict, and why they wait."""
 
 from __future__ import annotations
 

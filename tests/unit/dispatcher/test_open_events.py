@@ -1,4 +1,4 @@
-"""The table of events in memory: a row is used again, and nothing of whoever had it before is left in it."""
+"""The table of events in memory: a row is reused, and nothing of its previous event remains in it."""
 
 from __future__ import annotations
 

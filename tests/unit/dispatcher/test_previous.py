@@ -1,4 +1,4 @@
-"""The previous copy of a state: taken beside its user, gone on with when the state is damaged."""
+"""The previous copy of a state: taken while the state is in use, and continued when the state is damaged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_was_there_at_the_copy_is_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "s"
     state = open_or_restore(path, rule=RULE)
     moved(state, 10)
-    assert copy_state(path)  # while it is in use, and much of it stands in its log
+    assert copy_state(path)  # while it is in use, and much of it is in its log
     moved(state, 20)
     state.close()
     spoilt = spoil(path)

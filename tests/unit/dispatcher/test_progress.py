@@ -1,4 +1,4 @@
-"""How often the event store is asked how far it is."""
+"""The interval at which the event store is asked for its progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACE = Pace(busy_s=0.002, idle_s=3600.0)
 
 
 class Rig:
-    """A watch over things that a test sets."""
+    """A watch over values set by a test."""
 
     def __init__(self, pace: Pace = PACE) -> None:
         self.asked = 0
@@ -53,7 +53,7 @@ class Rig:
         )
 
     def run(self) -> None:
-        """Until the test's loop ends."""
+        """Runs until the test's loop ends."""
         self._task = asyncio.create_task(self.watch.run())
 
     async def _progress(self) -> Progress:
@@ -177,7 +177,7 @@ async def test_a_store_that_does_not_answer_is_asked_again() -> None:
     ],
 )
 async def test_clocks_that_differ_too_much_are_told(ahead_s: int, took_s: int, past_s: int, said: str) -> None:
-    """``ahead_s``: as it looks from when the store was asked."""
+    """``ahead_s``: as it appears from when the store was asked."""
     rig = Rig()
     rig.took = took_s
     met: list[str] = []
@@ -195,7 +195,7 @@ async def test_clocks_that_differ_too_much_are_told(ahead_s: int, took_s: int, p
         (0, 0, None, 10.0),  # idle
         (1, 0, None, 0.05),
         (0, 3, None, 10.0),  # rows that wait for their back-off only
-        (0, 3, 999 * S, 0.05),  # a row waits for what may be read any moment
+        (0, 3, 999 * S, 0.05),  # a row waits for logs that may be read at any moment
         (0, 3, 1004 * S, 4.0),  # it cannot be passed before that time
         (0, 3, NEVER_NS - 2, 10.0),
     ],
@@ -211,7 +211,7 @@ def test_the_pause(open_: int, rows: int, trigger_ns: int | None, pause_s: float
     ("held_ns", "rows", "stored_ns", "pause_s"),
     [
         (None, 0, None, 0.25),  # all are on their way for the first time
-        (999 * S, 0, None, 0.05),  # one missed, and waits for what may be read any moment
+        (999 * S, 0, None, 0.05),  # one missed, and waits for logs that may be read at any moment
         (1000 * S + S // 10, 0, None, 0.1),
         (1030 * S, 0, None, 0.25),
         (1030 * S, 3, 999 * S, 0.05),

@@ -1,4 +1,4 @@
-"""The retry store at work: which rows are taken up when, and how much disk it takes."""
+"""The retry store at work: the order in which rows are taken up, and its disk usage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def item(
 
 
 class Store:
-    """A state, and a core and a loader over it; the clock is set by hand."""
+    """A state, and a core and a loader over it; the clock is set manually."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,7 +82,7 @@ class Store:
         return self.core.next_batch(self.now, flush=True)
 
     def tried(self, *, commit: bool = True) -> list[bytes]:
-        """Ids of all that goes to a joiner now; it says that it is not yet there."""
+        """Ids of all events that go to a joiner now; it answers that their primaries are not there yet."""
         ids: list[bytes] = []
         while (batch := self.batch()) is not None:
             ids += batch.events.ids
@@ -102,7 +102,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_rows_are_woken_at_once_when_the_primary_logs_were_read_past_their_points(store: Store) -> None:
-    """Whatever the point, and though their back-offs are far from over."""
+    """Whatever their points, and even if their back-offs are far from over."""
     middle = NOW_NS - 100 * S
     points = [middle - 1, middle - 500 * S, middle + 1]
     store.put(*(item(n, next_try_ns=NOW_NS + 300 * S, trigger_ns=at, read_ns=at) for n, at in enumerate(points)))
@@ -132,7 +132,7 @@ def test_a_point_passed_while_the_attempt_was_on_its_way_wakes_the_row(store: St
 
 
 def test_new_rows_are_woken_before_old_ones_and_not_by_a_share(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each primary comes a little late, all events go this way: they are what is fresh."""
+    """If each primary comes a little late, all events go this way: they are the fresh ones."""
     monkeypatch.setattr(retry_loader, "LOOK_ROWS", 1000)
     old_ns, new_ns = NOW_NS - int(2 * BEHIND_S * S), NOW_NS - 10 * S
     store.put(*(item(n, trigger_ns=old_ns, read_ns=old_ns) for n in range(3000)))
@@ -144,7 +144,7 @@ def test_new_rows_are_woken_before_old_ones_and_not_by_a_share(store: Store, mon
     for _ in range(3):
         store.look()
     behind = len(store.core.loaded) - 900
-    assert STOCK_EVENTS <= behind <= STOCK_EVENTS + 100  # no more than beside fresh traffic
+    assert STOCK_EVENTS <= behind <= STOCK_EVENTS + 100  # no more than next to fresh traffic
     store.now += CALM_S
     for _ in range(10):
         store.look()
@@ -220,7 +220,7 @@ def test_when_the_clock_has_gone_back_what_is_in_memory_does_not_become_a_row_th
 
 
 def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed_once(store: Store) -> None:
-    """However often it comes into memory and leaves it, and not before."""
+    """However often it enters and leaves memory, and not earlier."""
     store.put(item(1, next_try_ns=NOW_NS, read_ns=NOW_NS + 86_400 * S))
     store.state.close()
     store.open(once=False, patience=Patience(unmatched_after_ns=60 * S, slack_ns=5 * S))
@@ -240,7 +240,8 @@ def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed
 
 
 def test_rows_of_another_process_that_no_back_off_can_have_put_off_are_tried_when_claimed(tmp_path: Path) -> None:
-    """Its clock was ahead, or it had settled them. So are a worker's own when the clock goes back."""
+    """Its clock was ahead, or it had settled them. The same applies to a worker's own rows when the clock
+    goes back."""
     store = Store(tmp_path / "s")
     far = NOW_NS + int((LONGEST_S + 100) * S)
     store.put(item(0), item(1, next_try_ns=far), item(2, next_try_ns=NOW_NS + 3000 * S))
@@ -258,8 +259,8 @@ def test_rows_of_another_process_that_no_back_off_can_have_put_off_are_tried_whe
 
 
 def _left_after_steps(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int, *, noticed: bool) -> set[bytes]:
-    """Rows of back-offs up to 300 s, put and tried while the clock is set to and fro by days; those that were not
-    tried within ten minutes after the clock was set for the last time. Some commits come later."""
+    """Rows with back-offs up to 300 s, put and tried while the clock is set back and forth by days; returns those not
+    tried within ten minutes after the clock was last set. Some commits come later."""
     draw = random.Random(seed)
     off_s, before_ns, left = 0.0, 0, set[bytes]()
     monkeypatch.setattr(store, "now_ns", lambda: NOW_NS + int((store.now + off_s) * S))
@@ -309,7 +310,7 @@ def test_with_once_a_start_tries_every_row_once_in_bounded_steps(store: Store) -
 
 
 def test_disk_is_bounded_and_freed_pages_are_used_again(store: Store) -> None:
-    """However rows come and go, the file is no bigger than what was counted at its fullest."""
+    """However rows come and go, the file is no bigger than was counted at its fullest."""
     draw = random.Random(3)
     held: dict[int, StoredRow] = {}
     fullest, number = 0, 0

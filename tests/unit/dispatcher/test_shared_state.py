@@ -1,4 +1,4 @@
-"""Several connections to one state: who may commit what, and whom it passes to."""
+"""Several connections to one state: who may commit what, and who takes over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fresh events and those behind share the joiners."""
+"""How fresh events and the backlog share the joiners."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_while_fresh_events_wait_they_get_their_share_of_the_work(share: float) 
 
 
 def test_where_little_is_sent_a_few_of_them_go_now_and_then() -> None:
-    """Their share of what little is sent would make a batch after minutes only."""
+    """Their share of the little that is sent would make a batch only after minutes."""
     s = shares()
     went = []
     for turn in range(100):
@@ -66,7 +66,7 @@ def test_where_little_is_sent_a_few_of_them_go_now_and_then() -> None:
 @pytest.mark.parametrize(("row_id", "batches"), [(0, 4), (1, 2)])
 def test_a_row_of_the_retry_store_costs_three_fresh_events_of_their_share(row_id: int, batches: int) -> None:
     s = shares(0.5)
-    s.sent_fresh(BATCH, 0.0)  # so much may go of those behind
+    s.sent_fresh(BATCH, 0.0)  # this much of the backlog may go
     table, rows = opened([StoredRow(event(b"id%d" % n, b"k"), 0, row_id=row_id and n + 1) for n in range(2 * BATCH)])
     table.behind[rows] = True
     queues = Queues(table, Limits(batch_wait_s=0.0), None, s)
@@ -77,7 +77,7 @@ def test_a_row_of_the_retry_store_costs_three_fresh_events_of_their_share(row_id
 
 @pytest.mark.parametrize(("hour", "behind"), [(1, True), (0, False), (10**5, False)])
 def test_events_without_a_time_are_not_behind(hour: int, behind: bool) -> None:
-    """Each would be, for good: nothing says how old they are."""
+    """Each would be, permanently: nothing says how old they are."""
     dispatcher = core(shares=shares())
     now_ns = (10**5 + 1) * HOUR
     for _ in dispatcher.take(block(b"i k %d\n" % hour), now_ns - HOUR, 0.0):

@@ -1,4 +1,4 @@
-"""Datacentres that share the work, in simulated time: who does how much, and what is wasted."""
+"""Datacentres that share the work, in simulated time: each one's share, and the waste."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_first_seconds_waste_little_though_the_commit_time_is_not_known_yet(
 
 
 def test_an_event_whose_primary_comes_late_is_joined_once(seed: int) -> None:
-    """Both try it from time to time, and the first one to try after the primary has come joins it."""
+    """Both try it from time to time, and the first to try after the primary has come joins it."""
     world = two(seed, rate=500, jitter_s=0.01, late_share=0.07, late_s=0.6)
     world.run(2)
     assert even(world.run(5), wasted=0.025)
@@ -143,7 +143,7 @@ def test_a_slower_one_does_its_half_while_it_can(seed: int) -> None:
 
 
 def test_one_that_cannot_do_its_half_slows_nobody_down(seed: int) -> None:
-    """What it tries is wasted in part, its own capacity mostly: less and less often it is asked to."""
+    """Its tries are partly wasted, mostly its own capacity: it is asked less and less often."""
     world = World(seed, rate=1000)
     world.add("east", BOTH, speed=1500)
     west = world.add("west", BOTH, speed=300)

@@ -1,4 +1,4 @@
-"""Where skipping leads to in one log, against reading all of it; and the positions, committed."""
+"""The place to which skipping leads in one log, compared with reading all of it; and the positions, committed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 class Line:
     data: bytes
     hour: int | None
-    """None: cannot be read."""
+    """``None`` means that it is unreadable."""
 
 
 def line(number: int, hour: int, width: int = 0) -> Line:

@@ -1,4 +1,4 @@
-"""The database: all or nothing, read back as written, refused when it is not what it should be."""
+"""The database: all or nothing, read back as written, refused when it is not as it should be."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_places_and_what_waits(state: State, path: Path) -> None:
 def test_what_has_waited_since_before_a_moment(
     state: State, path: Path, times: tuple[int, int, int], count: int
 ) -> None:
-    """Of event time 5, first read at 7."""
+    """Event time 5, first read at 7."""
     event = ForeignEvent(b"i", b"d" * 16, 5, b"k", b"r", LogFile("a.log"), 3, 7)
     state.commit(Changes(stored=stored([StoredRow(event, 7)])))
     assert count_waiting(path, *times) == count

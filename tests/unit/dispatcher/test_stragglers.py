@@ -1,4 +1,4 @@
-"""An event that is answered slowly holds back neither what is read behind it nor the others' offsets."""
+"""An event with a slow answer holds back neither the events read after it nor the others' offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def joined(c: Core, batch: Batch, now: float) -> None:
 
 
 def read(c: Core, blocks: int) -> list[Batch]:
-    """So many blocks of a hundred events; the batches that go out."""
+    """Reads ``blocks`` blocks of a hundred events; returns the batches that go out."""
     size = len(text(0, 100))
     for n in range(blocks):
         take(c, block(text(100 * n, 100 * n + 100), n * size), now=0.0)
@@ -73,7 +73,7 @@ def test_else_they_are_waited_for(case: str) -> None:
 
 
 class SlowForOne:
-    """Answers at once, but for batches with one certain event, which take as long as ``gate`` is shut."""
+    """Answers at once, except for batches with one certain event, which take as long as ``gate`` is shut."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""No single wrong clock ends the patience with an event early, and what is wrong for a while is right afterwards."""
+"""No single wrong clock ends the patience with an event early, and a temporarily wrong clock recovers afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ = 1000 * S
 
 
 def told(store_now_ns: int, lag_ns: int) -> Progress:
-    """What a store says that began its last scan so long ago."""
+    """Answer of a store whose last scan began ``lag_ns`` before."""
     return Progress(read_past_ns=store_now_ns - lag_ns, read_past_age_ns=lag_ns)
 
 

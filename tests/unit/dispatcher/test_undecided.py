@@ -1,4 +1,4 @@
-"""What a dispatcher says of the events that have no verdict, and how that is read."""
+"""A dispatcher's report on events without a verdict, and how it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of workers: free ones are taken by their locks, and those who live say where they are reached."""
+"""Names of workers: free ones are taken by their locks, and live workers publish their addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dispatcher's tests share: a tiny format, and a joiner with a registry that forgets nothing."""
+"""Shared helpers of the dispatcher's tests: a tiny format, and a joiner with a registry that forgets nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def looked_up(
     names: tuple[str, ...] = (),
     times: npt.ArrayLike = 0,
 ) -> Verdicts:
-    """What a registry says; one value for all rows, or one each."""
+    """A registry's answers; one value for all rows, or one each."""
     codes = np.asarray(outcomes, np.uint8)
     columns = ((kinds, np.uint8), (tags, np.uint32), (owners, np.uint8), (times, np.int64))
     kind, tag, owner, time = (np.full(len(codes), value, dtype) for value, dtype in columns)
@@ -130,7 +130,7 @@ def opened(rows: Sequence[StoredRow]) -> tuple[OpenEvents, RowIndexes]:
 
 
 class Held:
-    """An event without a verdict in a core's memory, as it is when it is looked at."""
+    """A snapshot of an event without a verdict in a core's memory."""
 
     def __init__(self, core: Core, row: int) -> None:
         self._table, self._row = core._table, row
@@ -150,7 +150,7 @@ def exports(output: Path, state: State) -> Exports:
 
 @dataclass
 class FakeRegistry:
-    """First token wins; with moods for everything that may go wrong on the way."""
+    """First token wins; with moods for everything that may go wrong in between."""
 
     seed: int
     owners: dict[bytes, tuple[str, Kind, int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What every FileMap backend must do; a backend's tests subclass this and say how it is opened."""
+"""The contract of every FileMap backend; a backend's tests subclass this and say how it is opened."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class FileMapContract(ABC):
         assert before[1] == [("a", 30, 0, -1)]
         assert places(file_map, event(5000), b"lost", b"x") == [[], [], []]
         assert file_map.totals().events == 2
-        # what was lost is read again, and is there once
+        # lost entries are read again, and are there once
         file_map.add(block([event(5000), b"lost"], [60, 90], begin=60, end=120))
         file_map.commit()
         assert places(file_map, b"lost") == [[("a", 90, 0, -1)]]

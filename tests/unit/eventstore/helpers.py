@@ -1,4 +1,4 @@
-"""What the event store's tests share: a small adapter, a clock set by hand, blocks from text."""
+"""Shared helpers of the event store's tests: a small adapter, a manually set clock, blocks from text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOTHING = PrimaryRecord(b"", LOG, 0)
 
 
 def told(reads: ReadResults) -> list[tuple[str, PrimaryRecord]]:
-    """What became of each place: found, not there, unavailable."""
+    """Outcome of each place: found, not there, unavailable."""
     found, not_there = reads.told()
     out = [("unavailable", NOTHING)] * len(reads)
     for place in not_there.tolist():
@@ -115,7 +115,7 @@ def put_lines(cache: CacheEventStore, adapter: Adapter, identity: str, path: str
 
 
 def same_keys(found: BlockKeys, wanted: BlockKeys) -> bool:
-    """Whether both found the same, the keys themselves left aside."""
+    """True if both found the same, apart from the keys themselves."""
     columns = ("starts", "hashes", "order")
     equal = all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in columns)
     return equal and found.bad == wanted.bad

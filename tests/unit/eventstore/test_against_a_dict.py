@@ -1,4 +1,4 @@
-"""Random primary logs, rotated, compressed, truncated, deleted and restarted, against a dictionary of what they hold.
+"""Random primary logs, rotated, compressed, truncated, deleted and restarted, against a dictionary of their records.
 
 PHOTON_SEED replays one run.
 """
@@ -38,7 +38,7 @@ class Log:
 
 
 class Model:
-    """The logs, what was done to them, and what a look-up has to say."""
+    """The logs, their changes, and the expected answer of a look-up."""
 
     def __init__(self, base: Path, kind: MapKind, rng: random.Random) -> None:
         self.base = base
@@ -122,7 +122,7 @@ class Model:
             path.write_bytes(b"")
 
     def truncate(self) -> None:
-        """In place, without a copy: what was there is gone, and another log begins in the same file."""
+        """In place, without a copy: the old contents are gone, and another log begins in the same file."""
         if live := [log for log in self.logs if not log.closed and log.data]:
             log = self.rng.choice(live)
             log.closed = log.gone = True
@@ -136,7 +136,7 @@ class Model:
             log.gone = True
 
     def restart(self) -> None:
-        """Without a commit: what was not committed is read again."""
+        """Without a commit: uncommitted entries are read again."""
         if self.rng.random() < 0.5:
             self.store.reader.commit()
         self.store.close()
@@ -173,7 +173,7 @@ class Model:
                 assert answer is LookUpCode.ABSENT, key
                 continue
             assert answer is LookUpCode.FOUND, (key, first[key])
-            # What is cached names the file that it was read from, which may have been renamed since.
+            # A cached entry names the file that it was read from, which may have been renamed since.
             assert (log_name(record.file.path), record.offset, record.record) == first[key]
 
 

@@ -1,4 +1,4 @@
-"""Keys that were asked for in vain, and what is told of them when they come."""
+"""Keys that were asked for in vain, and the news when they come."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_comes_between_a_look_up_and_its_miss_is_told() -> None:
     rig.read(b"a", b"b")
     assert rig.missed(b"a", b"c", mark=mark)
     assert rig.told() == [b"a"]
-    assert not rig.missed(b"b")  # a look-up that began later has seen what there was
+    assert not rig.missed(b"b")  # a later look-up has seen everything
 
 
 def test_what_was_read_since_a_look_up_began_and_is_not_kept_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_what_nobody_asks_for_any_more_is_forgotten_in_time() -> None:
     )
 )
 def test_it_tells_what_a_set_would(steps: list[tuple[str, list[int]]]) -> None:
-    """``late``: what is missed was looked for before the last block came."""
+    """``late``: missed keys were looked up before the last block came."""
     rig, waited, expected, last = Rig(), set[bytes](), list[bytes](), set[bytes]()
     mark = 0
     for what, numbers in steps:

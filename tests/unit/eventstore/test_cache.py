@@ -1,4 +1,4 @@
-"""The CacheEventStore: verified hits, LRU over segments, and a bound in bytes that holds whatever is read."""
+"""The CacheEventStore: verified hits, LRU over segments, and a bound in bytes that holds for any reads."""
 
 from __future__ import annotations
 

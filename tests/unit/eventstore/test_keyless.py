@@ -1,4 +1,4 @@
-"""While the key of a primary record is not known no missing key is absent, also after a restart."""
+"""While the key of a primary record is unknown, no missing key is absent, also after a restart."""
 
 from __future__ import annotations
 

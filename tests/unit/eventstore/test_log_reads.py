@@ -1,4 +1,4 @@
-"""Several logs read at the same time: a slow one holds back nobody else; what waits for it is read together."""
+"""Several logs read at the same time: a slow one holds back no other; its waiting requests are read together."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_slow_log_holds_back_neither_other_logs_nor_other_batches() -> N
     logs.gate.set()
     assert found(await slow) == [b"k1", b"k2"]
     assert [found(await each) for each in waiting] == [[b"k%d" % (50 - i)] for i in range(2 * READ_THREADS)]
-    # What waited for the slow log was read in one pass, in the order of offsets.
+    # Requests for the slow log were read in one pass, in the order of offsets.
     assert [offsets for log, offsets in logs.passes if log == 0] == [[1], list(range(43, 51))]
     reads.close()
 

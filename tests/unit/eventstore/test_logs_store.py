@@ -70,7 +70,7 @@ def test_records_in_any_order(logs: Logs, name: str) -> None:
 
 
 class Together(LineAdapter):
-    """Has a form of its own for the keys of many records; it raises, or answers for too few."""
+    """Has its own form for the keys of many records; it raises, or answers for too few."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""What operators ask: messages go there and back."""
+"""Operators' requests: messages survive the round trip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOGS = (
 
 
 class Store(OperatedStore):
-    """Notes what it is asked to give up."""
+    """Notes the logs it is asked to give up."""
 
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error
@@ -48,7 +48,7 @@ class Aborted(Exception):
 
 
 class Call:
-    """A call that ends with what it is aborted with."""
+    """A call that ends with the status it is aborted with."""
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         raise Aborted(code, details)

@@ -1,4 +1,4 @@
-"""How far the primary logs have been read is said by the wall clock, and how long ago by one that nothing sets."""
+"""The primary logs' read position is stated by the wall clock, and its age by a clock that nothing sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ S = 10**9
 
 
 class Jumping(ManualClock):
-    """Its wall clock is wrong by so much."""
+    """Its wall clock is wrong by an offset."""
 
     wrong_ns = 0
 

@@ -54,7 +54,7 @@ async def serving(store: EventStoreEngine, **options: Any) -> AsyncIterator[tupl
 
 
 async def test_an_answer_that_was_seen_late_is_no_wrong_clock(tmp_path: Path) -> None:
-    """The caller was starved meanwhile: what is carried on from then is never behind the store's clock."""
+    """The caller was starved meanwhile: a time extrapolated from then is never behind the store's clock."""
     moments = iter([0.0, 10.0, 30.0, 31.0])  # made; asked, and seen just before it asks again, in vain
     async with serving(engine(tmp_path), monotonic=lambda: next(moments)) as (client, server):
         first = await client.progress()
@@ -171,7 +171,7 @@ async def test_a_failed_reader_makes_everything_unavailable(tmp_path: Path) -> N
 
 
 async def test_how_far_it_is_it_says_while_all_look_ups_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they do while an HBase is away."""
+    """Look-ups wait like this while an HBase is away."""
     store, back = engine(tmp_path, once=False), threading.Event()
 
     def wait(*_: object) -> None:

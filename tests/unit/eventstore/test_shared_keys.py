@@ -1,4 +1,4 @@
-"""Keys that several primary records share: which one wins, whether they differ, and what finding it out costs."""
+"""Keys that several primary records share: the winning record, whether they differ, and the cost of finding out."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_record_that_was_sent_again_is_the_same_event(filled: Filled, cache_by
     [("first", LookUpCode.FOUND), ("reject", LookUpCode.UNAVAILABLE), ("last", LookUpCode.UNAVAILABLE)],
 )
 def test_while_a_record_cannot_be_compared(filled: Filled, rule: str, answer: LookUpCode) -> None:
-    """The first one wins whatever the others are; the other rules wait for the log."""
+    """The first one wins regardless of the others; the other rules wait for the log."""
     store = filled({"a.log": b"k,1\n", "b.log": b"j,1\nk,2\n"}, cache_bytes=1, duplicates=rule)
     kept = (store.logs / "b.log").read_bytes()
     (store.logs / "b.log").unlink()

@@ -1,4 +1,4 @@
-"""Guesses within a span: they save reading, and never change which record is found."""
+"""Guesses within a span: they save reading, and never change the record found."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_log_whose_speed_changes_is_found_by_the_second_guess_or_the_search(tm
 def test_a_guess_does_not_prefer_a_second_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    """The clock of a third process is ahead: its id stands early, and again where its time belongs."""
+    """The clock of a third process is ahead: its id appears early, and again where its time belongs."""
     if not guarded:  # without the rule it goes wrong
         monkeypatch.setattr(TieredEventStore, "_exact_places", staticmethod(lambda places: set()))
     lines = [line(event(n)) for n in range(RECORDS)]

@@ -1,4 +1,4 @@
-"""First in (file, offset) order wins whatever is cached; what a miss is called; a restart forgets no key."""
+"""First in (file, offset) order wins regardless of the cache; the meaning of a miss; a restart forgets no key."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_log_that_is_gone_is_unavailable(filled: Filled) -> None:
 def test_a_key_of_a_log_that_is_gone_is_found_where_it_stands_as_well(
     filled: Filled, cache_bytes: int, duplicates: str
 ) -> None:
-    """A job wrote its rows again under another name: nothing waits for the file that it removed."""
+    """A job rewrote its rows under another name: nothing waits for the file that it removed."""
     gone, kept = ("a.log", "b.log") if duplicates == "first" else ("b.log", "a.log")
     store = filled({gone: b"k,1\nj,1\n", kept: b"k,2\n"}, cache_bytes=1, duplicates=duplicates)
     identity = next(log.identity for log in store.map.logs() if log.file.path == gone)

@@ -1,4 +1,4 @@
-"""Primary logs that are gone are named and counted, wait for their operator, and are taken back when they return."""
+"""Lost primary logs are named and counted, wait for their operator, and are taken back when they return."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ A0, A1, B = LOGS
 
 
 class Watched:
-    """UnavailableLogs with a clock set by hand, and what it has reported."""
+    """UnavailableLogs with a manually set clock, and its reports."""
 
     def __init__(self, state: Path, *, forget_missing: bool = False, once: bool = False) -> None:
         self.clock = ManualClock()
@@ -34,7 +34,7 @@ class Watched:
         )
 
     def scanned(self, *present: MappedLog, later: float = 0.0) -> list[str]:
-        """What a scan reports that finds these."""
+        """Reports of a scan that finds these."""
         self.clock.ns += int(later * 1e9)
         self.told.clear()
         self.logs.scanned({log.identity: log.file.path for log in present})
@@ -115,7 +115,7 @@ def test_only_logs_without_a_file_are_given_up_and_only_when_told_to(tmp_path: P
     assert "ask again" in w.logs.forget(["b.log"], LOGS, apply=True).refused[0]
     w.scanned(A0)
     said = w.logs.forget(["a.log", "b.log", "c.log", B.identity[:8]], LOGS, apply=False)
-    # a.log is the last name of two logs: the one that is there is not meant.
+    # a.log is the last name of two logs: the existing one is not meant.
     assert [(each.path, each.identity) for each in said.logs] == [("a.log", A1.identity), ("b.log", B.identity)]
     assert said.refused == ("c.log: no primary log of this name was ever read",)
     assert w.logs.given_up == frozenset()
@@ -164,7 +164,7 @@ def test_with_the_setting_a_gone_log_is_given_up_by_itself_and_named(tmp_path: P
     assert w.logs.given_up == frozenset()
     lines = w.scanned(A0, A1, later=1)
     assert any(line.startswith("b.log (22222222): its file is gone; 1 key ") and "absent" in line for line in lines)
-    assert w.logs.given_up == {B.identity}  # what is there and unreadable is never given up
+    assert w.logs.given_up == {B.identity}  # existing unreadable logs are never given up
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -200,7 +200,7 @@ async def test_a_deleted_log_in_a_running_store(tmp_path: Path, monkeypatch: pyt
     gone = [LookUpCode.FOUND, LookUpCode.UNAVAILABLE, LookUpCode.UNAVAILABLE]
     await reached(gone)
     await until(lambda: any("b.log" in line and "2 keys" in line for line in told))
-    await reached([LookUpCode.FOUND, LookUpCode.GONE, LookUpCode.FOUND])  # "both" stands in c.log as well
+    await reached([LookUpCode.FOUND, LookUpCode.GONE, LookUpCode.FOUND])  # "both" is in c.log as well
     progress = await store.progress()
     assert (progress.missing_logs, progress.missing_keys) == (1, 1)
     assert [each.path for each in (await store.details()).unavailable] == ["b.log"]

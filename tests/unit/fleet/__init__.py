@@ -1,1 +1,1 @@
-"""Every process of a deployment, and what it says."""
+"""Every process of a deployment, and its reports."""

@@ -1,4 +1,4 @@
-"""What processes would have said."""
+"""Simulated reports of processes."""
 
 from __future__ import annotations
 

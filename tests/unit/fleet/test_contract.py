@@ -1,5 +1,5 @@
-"""What the commands that look say of a deployment: their ``-o json`` is a contract, and their views are what people
-see. The facts are said by servers of this test, over gRPC as in a deployment."""
+"""Output of the read-only commands for a deployment: their ``-o json`` is a contract, and their views are what people
+see. Servers of this test supply the facts, over gRPC as in a deployment."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ COMMANDS = {
     "cache": ("status", "cache", "--datacentre", "east"),
 }
 IN_WORDS = ("status", "lag", "lag of west", "ledger", "cache")
-"""Those that show nothing of this machine."""
+"""Views that show nothing of this machine."""
 SINCE = re.compile(r"[12],?\d\d\d\.\d|3\d min \d+ s")
-"""Of what happened 1990 s ago."""
+"""Durations since something 1990 s ago."""
 VOLATILE = {
     "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",
     "day", "cpu", "memory_bytes", "open_files", "version", "waiting_seconds", "file", "age_s",
 }  # fmt: skip
 PATIENT_S = 60.0
-"""For an answer: a machine with much to do may leave this process alone for longer than people want to wait."""
+"""Wait for an answer: a busy machine may leave this process alone for longer than people want to wait."""
 PORTS = ("r1", "wan", "east", "w1", "w2", "east-1", "c1", "store-east", "verifier", "west-1", "store-west", "status")
 FILE = """
 key_file = "key"
@@ -86,7 +86,7 @@ dispatchers.w2.address = "@w2"
 
 
 class Engine:
-    """Of a dispatcher, as far as it says how it is."""
+    """Engine of a dispatcher, as far as its reports go."""
 
     def __init__(self, **more: Any) -> None:
         since_ns = SystemClock().now_ns() - 1990 * 10**9
@@ -198,7 +198,7 @@ def deployment(base: Path) -> Iterator[dict[str, str]]:
 
 
 def _steady(value: Any, at: dict[str, str]) -> Any:
-    """Without what differs from run to run; addresses by their names."""
+    """Without parts that differ between runs; addresses by their names."""
     if isinstance(value, dict):
         return {key: "…" if key in VOLATILE else _steady(each, at) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Which processes are shown that the deployment file does not name."""
+"""Processes that are shown although the deployment file does not name them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the deployment file may say about HBase."""
+"""HBase settings of the deployment file."""
 
 from __future__ import annotations
 

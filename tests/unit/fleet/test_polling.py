@@ -1,4 +1,4 @@
-"""Who asks a deployment finds the processes that its file does not name, and asks those of the registry once."""
+"""Polling a deployment finds the processes that its file does not name, and asks those of the registry once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One list of all processes: who is started, asked, and listens."""
+"""One list of all processes: which are started, asked, and listening."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which slots are asked for what they have not shown, and what silence means."""
+"""Slots that are asked for unpublished output, and the meaning of silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a state's watermarks besides the last pair."""
+"""The report on a state's watermarks, apart from the last pair."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.t
 
 
 class Verifier:
-    """East's, on another machine, which says its newest pair."""
+    """East's verifier, on another machine, which reports its newest pair."""
 
     def __init__(self, base: Path) -> None:
         text = EXAMPLE.read_text()

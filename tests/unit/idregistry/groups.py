@@ -1,4 +1,4 @@
-"""Raft groups of one process for tests: same contract, no disk, leadership and outcomes as the test says."""
+"""Raft groups of one process for tests: same contract, no disk, leadership and outcomes set by the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Log:
     members: dict[str, LocalGroup] = field(default_factory=dict)
     commands: list[bytes] = field(default_factory=list)
     lose_replies: bool = False
-    """Commits, but the proposer is told Unknown."""
+    """Commits, but the proposer gets Unknown."""
     hold: bool = False
     """Proposals neither commit nor answer until ``release``."""
     held: list[Callable[[], None]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class LocalGroup:
         self.healthy = True
         self.cut = False
         self.current = True
-        """Hears of no leader; what is committed is not applied here."""
+        """``False``: hears of no leader; committed entries are not applied here."""
         log.members[name] = self
 
     def propose(self, command: bytes, *, timeout: float, done: Callable[[ProposalOutcome], None]) -> None:

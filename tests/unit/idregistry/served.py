@@ -126,7 +126,7 @@ def routed(replica: RegistryReplica) -> RoutedRegistry:
 
 @asynccontextmanager
 async def local(cluster: Cluster | None = None) -> AsyncIterator[tuple[RoutedRegistry, int, RegistryReplica]]:
-    """A registry within the process, and an incarnation that it has heard of."""
+    """A registry within the process, and an incarnation that it knows."""
     async with running(cluster or Cluster()) as replica:
         registry = routed(replica)
         yield registry, await opened(registry), replica

@@ -43,7 +43,7 @@ class Shard:
         return self.machine.apply(self.index, self.log[-1])
 
     def forget_after(self, index: int) -> None:
-        """Later entries never were."""
+        """Drops all later entries."""
         self.index = index
         del self.log[index:]
 

@@ -55,7 +55,7 @@ class AnswerTable(RuleBasedStateMachine):
 
     @rule(rows=ROWS)
     def redo(self, rows: list[Row]) -> None:
-        """By each slot's newest process, under whatever token its log holds."""
+        """By each slot's newest process, under any token in its log."""
         newest = [self.model.newest.get(self.model.slot_of.get(row.incarnation, ""), 1) for row in rows]
         self.run(rows, newest)
 
@@ -88,7 +88,7 @@ class AnswerTable(RuleBasedStateMachine):
 
     @rule()
     def follow(self) -> None:
-        """Another replica applies what it has not yet together, and has the same state, row by row."""
+        """Another replica applies the missing entries together, and has the same state, row by row."""
         self.follower.apply_run(self.follower.applied + 1, self.shard.log[self.follower.applied :])
         assert list(self.follower.snapshot()) == list(self.shard.machine.snapshot())
 
@@ -113,7 +113,7 @@ class AnswerTable(RuleBasedStateMachine):
     @precondition(lambda self: self.kept is not None)
     @rule()
     def go_back_to_snapshot(self) -> None:
-        """Its chunks are read only now: they are of the moment when it was begun."""
+        """Its chunks are read only now: they are from the moment when it was begun."""
         assert self.kept is not None
         chunks, self.model = self.kept
         self.kept = None

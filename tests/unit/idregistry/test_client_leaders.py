@@ -1,4 +1,4 @@
-"""Whom the client takes for a leader after silence and after hints."""
+"""The client's choice of leader after silence and after hints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SILENCE = Refusal(Status.UNKNOWN, "unavailable")
 
 
 class Asked:
-    """A backend whose replicas answer as the test says, and whom it asked."""
+    """A backend whose replicas answer as the test says, and a list of those it asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Callable[[], Any]]) -> None:
         self.clock = ManualClock(0)

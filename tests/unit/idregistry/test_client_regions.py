@@ -26,7 +26,7 @@ PATIENCE_S = 30.0
 
 @dataclass
 class Regions:
-    """Each replica in a region of its own, named like it, and a client elsewhere."""
+    """Each replica in a region of the same name, and a client elsewhere."""
 
     every: Served
     client: RegistryClient
@@ -44,7 +44,7 @@ class Regions:
         assert self.proxy.set(changes) == ""
 
     async def asked(self) -> str:
-        """Who answers a look-up now."""
+        """The replicas that answer a look-up now."""
         before = self.every.look_ups.copy()
         seen = await self.client.look_up(digests_of([1]), np.array([1000]), timeout=5)
         assert seen.outcomes[0] != Answer.UNKNOWN, self.client.problem

@@ -1,4 +1,4 @@
-"""The registry within one process: on a disk that fails, and of a slot that is opened anew."""
+"""The registry within one process: on a failing disk, and with a reopened slot."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_inserts_of_earlier_incarnations_are_stale_in_every_shard(tmp_path
         second = await registry.open_slot(SLOT, first.incarnation, b"2" * 16)
         registry.announce(SLOT, [first.incarnation, second.incarnation])
         assert await registry.introduce(timeout=20)
-        # Under its original token the batch is still what it was: the newest incarnation may do it again.
+        # Under its original token the batch is unchanged: the newest incarnation may redo it.
         assert ((await registry.insert(inserts(0, old), timeout=20)).outcomes == Answer.COMMITTED).all()
         registry.announce(SLOT, [first.incarnation])  # one that lives on
         answers = await registry.insert(inserts(100, old), timeout=20)

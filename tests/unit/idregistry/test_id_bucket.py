@@ -25,7 +25,7 @@ def digests_of(first: int, count: int) -> bytes:
 
 
 def add(table: IdTable, first: int, count: int, token: int = 1, time: int = 5) -> int:
-    """How many were added."""
+    """Adds ids; returns their number."""
     lo, hi = digest_columns(digests_of(first, count))
     met = table.add(
         lo,
@@ -120,7 +120,7 @@ def test_an_array_moves_with_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (array.array[:before] == np.arange(before)).all()
         array.array[:] = np.arange(len(array.array))
         if rows == 5_000:
-            kept.append(array.array)  # somebody who looks at it: its numbers stay
+            kept.append(array.array)  # a reader that looks at it: its numbers stay
     assert (kept[0] == np.arange(len(kept[0]))).all()
 
 
@@ -184,7 +184,7 @@ def test_sums_are_the_same_in_any_order_and_differ_for_any_difference() -> None:
 
 
 def test_a_sum_changes_only_with_the_version_of_snapshots() -> None:
-    """By which replicas of two releases know whether theirs can be compared."""
+    """It tells replicas of two releases whether their sums can be compared."""
     table = IdTable(BITS)
     add(table, 0, 3, token=77)
     table.put(digests_of(9, 1), 1 << BITS, Entry(REOPENED, 3, 1, 9, 4))

@@ -1,4 +1,4 @@
-"""Where a shard's leader should be."""
+"""The best region for a shard's leader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEAR: Near = {"east": ("r1", "r2"), "west": ("r3",), "islands": ()}
 
 
 def asked(name: str, *periods: dict[str, int], near: Near = NEAR) -> list[tuple[str, ...]]:
-    """What is better after each period, in which so many ids came from each datacentre."""
+    """The better choice after each period, with the given number of ids from each datacentre."""
     lead = LeadPlacement(name, near)
     assert lead.better(100.0) == ()  # its time begins
     said = []

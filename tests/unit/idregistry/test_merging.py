@@ -1,4 +1,4 @@
-"""Consecutive batches as one: which may be, and that the state is the same."""
+"""Consecutive batches as one: those that may be merged, and that the state is the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which replica is asked for look-ups."""
+"""The replica asked for look-ups."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ async def test_sizes_are_checked_before_anything_is_proposed() -> None:
 
 
 async def test_the_shards_are_asked_for_each_time() -> None:
-    """A dispatcher that sends nothing would not hear of new ones, and never of what is reopened there."""
+    """A dispatcher that sends nothing would not hear of new ones, and never of ids reopened there."""
     asked: list[bool] = []
 
     async def described(deadline: float, *, fresh: bool = False) -> None:

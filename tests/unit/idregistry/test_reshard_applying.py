@@ -1,4 +1,4 @@
-"""A change from the operator's side: what is asked, how often, and how it ends; the registry is a script."""
+"""A change from the operator's side: its requests, their number, and how it ends; the registry is a script."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Time(ManualClock):
 
 
 class Script:
-    """Answers in turn, the last one for ever."""
+    """Answers in turn, the last one repeatedly."""
 
     def __init__(self, *answers: ReshardOutcome) -> None:
         self.answers = list(answers)

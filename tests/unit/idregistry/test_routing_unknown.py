@@ -1,6 +1,6 @@
-"""What callers are told when nobody knows.
+"""Answers to callers when nobody knows.
 
-An attempt that may have committed is never followed by a certain TOO_NEW: another leader's clock may run late.
+An attempt that may have committed is never followed by a certain TOO_NEW: another leader's clock may be slow.
 """
 
 from __future__ import annotations

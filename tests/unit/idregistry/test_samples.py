@@ -1,4 +1,4 @@
-"""Which samples of a join are kept, and that replicas keep them."""
+"""The samples of a join that are kept, and that replicas keep them."""
 
 from __future__ import annotations
 

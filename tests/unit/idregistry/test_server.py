@@ -80,7 +80,7 @@ async def test_too_new_is_not_inserted() -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 async def test_an_id_that_is_known_has_its_answer_though_it_comes_with_a_time_of_the_future(shards: int) -> None:
-    """A copy that is stamped by a clock a day ahead would wait for a day, in the dispatcher or in a redo log."""
+    """A copy stamped by a clock that is a day ahead would wait for a day, in the dispatcher or in a redo log."""
     async with local(Cluster(shards=shards)) as (registry, incarnation, _):
         now = time.time_ns()
         tomorrow = now + 24 * 3600 * 10**9

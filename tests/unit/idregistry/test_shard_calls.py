@@ -1,4 +1,4 @@
-"""A shard that does not answer holds back its own ids only."""
+"""A shard that does not answer holds back only its own ids."""
 
 from __future__ import annotations
 

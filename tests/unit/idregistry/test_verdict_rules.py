@@ -1,4 +1,4 @@
-"""Which rule for the verdict unmatched is the newest, over orders of announcements; and that replicas keep it."""
+"""The newest rule for the verdict unmatched, over orders of announcements; and that replicas keep it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica watches in itself: memory, rows, and its state beside the leader's."""
+"""A replica's checks of itself: memory, rows, and its state compared with the leader's."""
 
 from __future__ import annotations
 

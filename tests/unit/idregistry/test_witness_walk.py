@@ -1,4 +1,4 @@
-"""Random openings and extensions, late and repeated ones among them, against a model of the witness cell."""
+"""Random openings and extensions, including late and repeated ones, against a model of the witness cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-memory twins of what a joiner talks to, and columns made easily."""
+"""In-memory twins of a joiner's peers, and helpers to make columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SLOT = Slot("s0", "dc0", "here:1")
 
 
 class Died(Exception):
-    """What the injected ``die`` raises in place of ending the tests."""
+    """Raised by the injected ``die`` instead of ending the tests."""
 
 
 def rows_for(ids: Sequence[bytes], token: int, *, kind: int = 1, text: bytes = b"") -> Rows:
@@ -54,7 +54,7 @@ def rows_for(ids: Sequence[bytes], token: int, *, kind: int = 1, text: bytes = b
 
 
 def answers_of(codes: Sequence[int], *, datacentre: str = "dc0", tags: Sequence[int] | None = None) -> Verdicts:
-    """Answers, with an owner for whoever is taken."""
+    """Answers, with an owner for each taken id."""
     n = len(codes)
     return Verdicts(
         outcomes=np.array(codes, dtype=np.uint8),
@@ -68,8 +68,8 @@ def answers_of(codes: Sequence[int], *, datacentre: str = "dc0", tags: Sequence[
 
 
 class FakeRegistry:
-    """The simulations' model behind the real interface, without a network. ``down`` shards answer UNKNOWN; all
-    answer TOO_NEW when their clock is ``behind``."""
+    """The simulations' model behind the real interface, without a network. ``down`` shards answer UNKNOWN; all answer
+    TOO_NEW when their clock is ``behind``."""
 
     def __init__(self, shards: int = 2) -> None:
         self.model = ModelRegistry(shards, checks_stale=True)
@@ -151,7 +151,7 @@ class FakeRegistry:
 
 
 class FakeStore:
-    """key -> record, in memory; ``answers`` overrides what a miss is."""
+    """key -> record, in memory; ``answers`` overrides the meaning of a miss."""
 
     def __init__(
         self, records: dict[bytes, bytes], *, miss: LookUpCode = LookUpCode.ABSENT, read_past_ns: int = 0
@@ -202,7 +202,7 @@ class TextAdapter(Adapter):
 
 
 def event(event_id: bytes, key: bytes, *, record: bytes = b"click", offset: int = 0, as_of: int = 0) -> ForeignEvent:
-    """A foreign event; ``as_of`` 0: a missing primary makes it unmatched at once."""
+    """A foreign event; with ``as_of`` 0 a missing primary makes it unmatched at once."""
     return ForeignEvent(event_id, DIGESTER.digest(event_id), 1, key, record, LOG, offset, as_of)
 
 
@@ -215,7 +215,7 @@ def die(reason: str) -> NoReturn:
 
 
 class Engine(JoinerEngine):
-    """Takes events one by one, too."""
+    """Also takes events one by one."""
 
     async def join(self, events: Events | Sequence[ForeignEvent], *, timeout: float) -> JoinAnswers:
         batch = events if isinstance(events, Events) else Events.of(events)

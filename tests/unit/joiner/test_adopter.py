@@ -1,4 +1,4 @@
-"""A slot that nobody is at any more, on a real disk: redone by another joiner, made final, let go."""
+"""An abandoned slot on a real disk: redone by another joiner, made final, released."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STORE = FakeStore({b"k1": b"k1 one"})
 
 
 class Claiming:
-    """The one registry, seen through a client of its own: what it announces is its own slot."""
+    """The one registry, seen through a separate client: it announces its own slot."""
 
     def __init__(self, registry: FakeRegistry) -> None:
         self._own = FakeRegistry()
@@ -69,7 +69,7 @@ def adopter_of(
 
 
 async def left_by_a_crash(path: Path, registry: FakeRegistry, slot: str = "s0") -> None:
-    """Logged and registered by nobody knows whom; the process is gone before it heard of it."""
+    """Logged, registered by an unknown process; that process was gone before it heard of it."""
     engine = engine_of(path, slot, Claiming(registry))
     await engine.start()
     registry.down.update((0, 1))
@@ -81,7 +81,7 @@ async def left_by_a_crash(path: Path, registry: FakeRegistry, slot: str = "s0") 
 
 @pytest.fixture
 async def registry(tmp_path: Path) -> FakeRegistry:
-    """It has what somebody registered who is gone."""
+    """It has entries of a vanished process."""
     registry = FakeRegistry()
     await left_by_a_crash(tmp_path, registry)
     return registry
@@ -137,7 +137,7 @@ async def test_two_adopters_at_once_write_nothing_twice(tmp_path: Path, registry
 async def test_while_the_registry_is_no_help_it_is_held_for_a_bounded_time_and_tried_again(
     tmp_path: Path, registry: FakeRegistry, trouble: str
 ) -> None:
-    """Where all that is left waits for a clock, too: others go on, and the owner may have it."""
+    """Also if all the rest waits for a clock: others continue, and the owner may have it."""
     away = trouble == "away"
     registry.down, registry.behind = {0, 1} if away else set(), not away
     assert await adopter_of(tmp_path, registry, hold_s=0.3).look() == []
@@ -171,7 +171,7 @@ async def test_a_disk_that_fails_ends_the_slot_and_not_the_process(tmp_path: Pat
 
 
 class FailingOutput(RealDisk):
-    """Syncs of output fail once, and would succeed if anybody tried again."""
+    """Syncs of output fail once, and would succeed if retried."""
 
     def append(self, path: Path) -> Any:
         file = super().append(path)

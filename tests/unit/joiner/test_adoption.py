@@ -1,4 +1,4 @@
-"""When a slot is an orphan: the decision, told what lies on the disk and the time."""
+"""When a slot is an orphan: the decision from the disk's contents and the time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_waits_longest_comes_first() -> None:
 def test_tries_become_rarer_and_begin_anew_with_another_owner() -> None:
     orphans = Orphans(0.0)
     assert orphans.look([free("a", 1)], 0.0) == ["a"]
-    assert orphans.tried("a", 2, 0.0) == PAUSE_FIRST_S  # our own try took the lock: that is no other owner
+    assert orphans.tried("a", 2, 0.0) == PAUSE_FIRST_S  # our own try took the lock: that is not another owner
     assert orphans.look([free("a", 2)], PAUSE_FIRST_S - 1) == []
     assert orphans.look([free("a", 2)], PAUSE_FIRST_S) == ["a"]
     pauses = [orphans.tried("a", 2, 100.0) for _ in range(10)]

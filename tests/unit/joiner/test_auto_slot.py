@@ -1,4 +1,4 @@
-"""Which slot a joiner takes that was told none: the choice, and the taking on a real disk."""
+"""The slot taken by a joiner that was told none: the choice, and the taking on a real disk."""
 
 from __future__ import annotations
 

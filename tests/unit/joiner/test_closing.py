@@ -1,4 +1,4 @@
-"""An orderly stop publishes what the joiner took, waits for the copy, and says what it leaves."""
+"""An orderly stop publishes the joiner's events, waits for the copy, and reports the rest."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SlowKeeper:
 
 
 async def joined(path: Path, registry: FakeRegistry, limits: JoinerLimits, copying: Copying | None) -> JoinerEngine:
-    """An engine that has joined an event, of which nothing is published yet."""
+    """An engine that has joined an event and published nothing yet."""
     engine = engine_at(path, registry, FakeStore({b"k": b"k one"}), limits=limits, copying=copying)
     await engine.start()
     await engine.join([event(b"a", b"k")], timeout=5.0)

@@ -34,7 +34,7 @@ def inserted(core: SlotCore, ids: list[bytes] = IDS, *, deadline: float = 10.0) 
 
 
 def without_answers(core: SlotCore, ids: list[bytes]) -> None:
-    """Adds a frame that the registry was asked about and did not answer for."""
+    """Adds a frame about which the registry was asked without answering."""
     core.answered(inserted(core, ids), answers_of([U] * len(ids)), 0.0)
 
 

@@ -264,7 +264,7 @@ async def test_a_slot_serves_one_engine_at_a_time(tmp_path: Path) -> None:
 
 
 async def end_of(engine: JoinerEngine) -> str:
-    """Why the process ends as somebody joins an event."""
+    """Reason why the process ends as somebody joins an event."""
     deaths: list[str] = []
     died = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Headers in columns: what an adapter gives so counts like what it gives record by record."""
+"""Headers in columns: an adapter's columns count like its headers record by record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR = 3_600_000_000_000
 
 
 def read(adapter: Words, data: bytes = LINES) -> tuple[list[tuple[bytes, bytes, int]], list[str]]:
-    """(id, key, hour) of what can be read, and why the others cannot."""
+    """(id, key, hour) of readable records, and why the others are unreadable."""
     what = block(data)
     columns, unreadable, _ = events_of(what, *records_of(what), adapter, DIGESTER)
     hours = [time_ns // HOUR for time_ns in columns.times.tolist()]
@@ -27,7 +27,7 @@ def read(adapter: Words, data: bytes = LINES) -> tuple[list[tuple[bytes, bytes, 
 
 
 class InColumns(Words):
-    """Answers in columns, with ``change`` made to them; an exception is raised."""
+    """Answers in columns, modified by ``change``; an exception is raised."""
 
     asked = 0
 
@@ -41,7 +41,7 @@ class InColumns(Words):
 
 
 class Overridden(InColumns):
-    """Means something else by its headers than what it inherits says."""
+    """Gives its headers another meaning than its base class does."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         return ForeignHeader(b"own", 0, b"id")
@@ -98,7 +98,7 @@ def test_a_row_that_breaks_the_contract_is_rejected_alone(change: dict[str, Any]
 
 def test_what_is_skipped_is_neither_read_nor_rejected() -> None:
     adapter = InColumns({"change": {"others": {0: Skipped("no event"), 2: BadRecord("why")}}})
-    rows_due(adapter, "foreign", 1)  # the record that is not compared with what it is alone
+    rows_due(adapter, "foreign", 1)  # the record that is not compared with its single result
     assert read(adapter) == (GOOD[0][1:], ["why"])
 
 

@@ -1,4 +1,4 @@
-"""``unmatched = "inline"``: what stands among the joined records of an event that has no primary one."""
+"""``unmatched = "inline"``: the joined record of an event without a primary one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ABSENT, FOUND = LookUpCode.ABSENT, LookUpCode.FOUND
 
 
 class Clicks(Adapter):
-    """The word says what becomes of a record."""
+    """The word decides the fate of a record."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         return ForeignHeader(b"k", 0)
@@ -159,7 +159,7 @@ def shaped(table: Mapping[str, Any]) -> Adapter:
 
 
 def test_what_shapes_joined_records_shapes_these() -> None:
-    """Filters are about pairs; what is derived of the primary record takes its default."""
+    """Filters are about pairs; fields derived from the primary record take their defaults."""
     adapter = shaped(
         {
             "filter": [{"field": "foreign.mail", "missing": False}],

@@ -1,4 +1,4 @@
-"""What the judge makes of an adapter that joins many at once, raises, or does not come back."""
+"""The judge with an adapter that joins many at once, raises, or does not return."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILE = LogFile("a.log")
 
 
 class Alone(Adapter):
-    """Joins by what the foreign record says: ok, filter, bad, raise, odd, newline, hang."""
+    """Joins as the foreign record says: ok, filter, bad, raise, odd, newline, hang."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         return ForeignHeader(b"k", 0)
@@ -88,7 +88,7 @@ class Shifted(Together):
 
 
 class Counting(Alone):
-    """Gives another answer each time."""
+    """Gives a different answer each time."""
 
     calls = 0
 
@@ -98,7 +98,7 @@ class Counting(Alone):
 
 
 class Overridden(Together):
-    """Knows more than what it inherits for many."""
+    """Knows more than its base class's batch method."""
 
     def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
         return Filtered("all")
@@ -127,7 +127,7 @@ def undone(found: Decided) -> dict[int, Kind]:
 
 
 def verdicts(found: Decided) -> list[tuple[int, object]]:
-    """By row: what is written, or the kind and reason."""
+    """By row: the written line, or the kind and reason."""
     rows: list[tuple[int, object]] = list(
         zip(found.joined().tolist(), zip(found.foreign, found.primary, strict=True), strict=True)
     )
@@ -212,7 +212,7 @@ def test_beside_one_that_is_being_registered_the_others_are_joined_with_their_ow
 
 @pytest.mark.parametrize("rule", ["first", "last", "reject"])
 def test_of_a_key_that_several_primaries_share_the_event_is_joined_or_rejected(rule: str) -> None:
-    """The bad record is rejected for what it is; the third event's key is its own."""
+    """The bad record is rejected on its own account; the third event's key is its own."""
     adapter = Alone({})
     adapter.primary_duplicates = rule
     found = found_of([b"ok", b"bad", b"ok"])
@@ -230,7 +230,7 @@ def test_of_a_key_that_several_primaries_share_the_event_is_joined_or_rejected(r
 
 
 class Bounded(Alone):
-    """Its primary records say their time."""
+    """Its primary records carry their time."""
 
     def primary_time(self, record: bytes, file: LogFile) -> int:
         if record == b"bad":

@@ -1,4 +1,4 @@
-"""Which primaries an event is joined with where its key has several, and what one of them can spoil."""
+"""The primaries with which an event is joined if its key has several, and the effect of a bad one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ORDER_AT = 100
 
 
 class Payments(Adapter):
-    """Primaries are ``key time word``; the word says what becomes of the pair."""
+    """Primaries are ``key time word``; the word decides the fate of the pair."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         return ForeignHeader(b"k", ORDER_AT)

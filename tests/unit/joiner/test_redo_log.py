@@ -1,4 +1,4 @@
-"""The redo log's format: what survives, what is a torn tail, what is damage."""
+"""The redo log's format: surviving frames, a torn tail, damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a joiner publishes for recovery by token (rule 13), and what a damaged log leaves of it."""
+"""Data a joiner publishes for recovery by token (rule 13), and the remains of a damaged log in it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_place_is_what_is_synced(tmp_path: Path) -> None:
 
 
 def damaged_log(path: Path, what: bytes, *, segment_bytes: int) -> Path:
-    """Three frames, each of one id and synced; in one of them a bit is another. Its segment."""
+    """Three frames, each of one id and synced; in one of them a bit is flipped. Returns its segment."""
     store = begun(path, segment_bytes=segment_bytes)
     for number, name in enumerate((b"first", b"second", b"third")):
         store.log([(number, rows_for([name], NEW + number))])
@@ -133,7 +133,7 @@ def test_a_segment_without_its_header_gives_its_frames(tmp_path: Path) -> None:
 
 
 def test_a_torn_line_is_not_completed_from_what_is_left_of_a_damaged_log(tmp_path: Path) -> None:
-    """It may be of a lost frame, though another logged line begins like it."""
+    """It may belong to a lost frame, though another logged line has the same beginning."""
     damaged_log(tmp_path, b"first", segment_bytes=1 << 20)
     torn = tmp_path / "out/joined/s0-000001.jsonl"
     torn.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ def test_a_torn_line_is_not_completed_from_what_is_left_of_a_damaged_log(tmp_pat
 
 @pytest.mark.parametrize("rots", [True, False])
 def test_a_torn_line_is_not_completed_where_the_log_ends_badly(tmp_path: Path, *, rots: bool) -> None:
-    """Its last frame was never synced, or it has rotted and was registered: the torn line may be of it."""
+    """Its last frame was never synced, or it has rotted and was registered: the torn line may belong to it."""
     store = begun(tmp_path)
     lines = []
     for number in range(2):  # the same event in two batches: its lines begin alike

@@ -29,7 +29,7 @@ from tests.unit.joiner.told import TakenBy, answers_of, by_row, outcomes_of, own
 
 
 class Recorder:
-    """Answers what it is told to."""
+    """Gives the answers it was told to."""
 
     def __init__(self, answers: JoinAnswers) -> None:
         self.answers = answers
@@ -256,7 +256,7 @@ class Hanging(Recorder):
 
 
 async def test_what_is_on_its_way_is_unknown_when_the_connection_is_closed() -> None:
-    """A joiner that vanished is not waited for; whoever waits is not ended by that."""
+    """A vanished joiner is not waited for; its waiting callers are not ended by that."""
     async with serving(hanging := Hanging()) as (client, _):
         asked = asyncio.create_task(client.join(EVENTS, timeout=30.0))
         async with asyncio.timeout(10.0):

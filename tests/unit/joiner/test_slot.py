@@ -180,7 +180,7 @@ def test_a_torn_line_is_completed_where_only_one_logged_line_begins_so(tmp_path:
 
 
 async def test_what_stands_in_the_output_is_registered_again_beside_an_older_registry(tmp_path: Path) -> None:
-    """It was put back from when the batch was logged only. A redo asks for what is missing, not for what stands."""
+    """It was restored from when the batch was only logged. A redo asks for missing lines, not for existing ones."""
     store, lines = logged(tmp_path, [b"whole", b"torn", b"missing"])
     store.write([(Kind.JOINED, lines[0] + lines[1][:9])], 0.0)
     store.close()
@@ -330,7 +330,7 @@ def test_a_start_finishes_a_listed_file_and_repeats_an_unlisted_one(tmp_path: Pa
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_a_final_plain_file_is_neither_continued_nor_looked_into(tmp_path: Path, *, forgotten: bool) -> None:
-    """Though a row of it is in the redo log still, and it is the newest of its kind."""
+    """Although one of its rows is still in the redo log, and it is the newest of its kind."""
     rows = rows_for([b"a", b"b"], TOKEN)
     store = final(tmp_path, rows.lines[0])
     if forgotten:
@@ -419,7 +419,7 @@ def test_a_rewrite_changes_neither_bytes_nor_the_file(tmp_path: Path) -> None:
 
 # -- many small frames ---------------------------------------------------------------------------------------------
 def test_a_start_puts_small_frames_together(tmp_path: Path) -> None:
-    """An hour of single events is asked for in a few questions, not in thousands at once."""
+    """An hour of single events is requested in a few questions, not in thousands at once."""
     store = begun(tmp_path)
     each = [rows_for([b"e%d" % n], TOKEN + n) for n in range(REDONE_ROWS_MAX + 10)]
     store.log(list(enumerate(each)))

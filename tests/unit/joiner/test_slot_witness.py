@@ -33,7 +33,7 @@ FILE = "joined/s0-000001.jsonl"
 
 
 class Machine:
-    """One slot's disk, its registry and the directory beside it for copies."""
+    """One slot's disk, its registry and a neighbouring directory for copies."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "machine"
@@ -68,7 +68,7 @@ class Machine:
         shutil.copytree(self.path, self.copy)
 
     def exchange(self) -> None:
-        """What is in use goes aside, the copy takes its place."""
+        """The active directory is moved aside, and the copy takes its place."""
         aside = self.path.with_name("aside")
         self.path.rename(aside)
         self.copy.rename(self.path)
@@ -193,7 +193,7 @@ async def test_what_was_not_witnessed_before_a_kill_is_witnessed_after_it(machin
     await engine.join([event(b"a", b"k")], timeout=5.0)
     assert not await engine.settle(1.0)  # all but the witness is done by then
     await engine.shell.roll()
-    await engine.shell.close()  # as a kill: the witness hears nothing any more
+    await engine.shell.close()  # like a kill: the witness hears nothing any more
     engine._lock.release()
     machine.registry.unknown_witnesses = 0
     assert machine.durable().files[FILE] == 0
@@ -277,7 +277,7 @@ def test_shown() -> None:
 
 
 async def test_what_the_copy_lacks_is_shown_and_not_cleared(machine: Machine) -> None:
-    """Rule 14: readers go on while no copy is kept, but an id stays owned until its record cannot be lost."""
+    """Rule 14: readers continue while no copy is kept, but an id stays owned until its record cannot be lost."""
     engine = await machine.running()
     await machine.joined(engine, b"a")
     await machine.joined(engine, b"b")

@@ -1,4 +1,4 @@
-"""What was written and is not shown to readers yet."""
+"""Written output that readers are not shown yet."""
 
 from __future__ import annotations
 

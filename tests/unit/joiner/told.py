@@ -16,7 +16,7 @@ from photon.joiner.core import Reply
 
 
 class TakenBy(NamedTuple):
-    """Whose an id is that was registered before. ``time_ns`` None, ``token`` 0: nobody said."""
+    """Earlier owner of an id. ``time_ns`` ``None`` and ``token`` 0 mean that nobody said."""
 
     datacentre: str
     kind: Kind
@@ -66,6 +66,6 @@ def owners_of(answers: JoinAnswers | Reply) -> dict[int, TakenBy]:
 
 
 def by_row(answers: JoinAnswers) -> tuple[object, ...]:
-    """All that it says, to be compared."""
+    """All its answers, for comparison."""
     flags = answers.overloaded, answers.failed, tuple(answers.ambiguous), tuple(answers.unpaired)
     return outcomes_of(answers), owners_of(answers), dict(answers.verdicts.reasons), *flags

@@ -1,4 +1,4 @@
-"""How a join that runs next to the program is begun, ends, and what it leaves behind."""
+"""Start, end and leftovers of a join that runs next to the program."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_should_be_looked_at_is_its_last_line(tmp_path: Path) -> None:
 
 
 class LeftEarly(Join):
-    """It counts what it has done in a file of its output, as a real one does."""
+    """It counts its work in a file of its output, like a real one."""
 
     def start(self) -> Self:
         self.directory.mkdir()

@@ -1,4 +1,4 @@
-"""What a pipeline has published, in pieces, and from there into tables."""
+"""A pipeline's published records, in pieces, and from there into tables."""
 
 from __future__ import annotations
 

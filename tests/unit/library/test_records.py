@@ -1,4 +1,4 @@
-"""Records of an output one by one and as tables, behind a cursor, without a join that runs."""
+"""Records of an output one by one and as tables, after a cursor, without a running join."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ids(records: Records) -> list[Any]:
 
 
 def left(slot: WrittenSlot, cursor: bytes | str | None) -> list[Any]:
-    """What is read behind a cursor."""
+    """Records after a cursor."""
     return ids(photon.read(slot.place.output, cursor=cursor))
 
 

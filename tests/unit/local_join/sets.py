@@ -1,4 +1,4 @@
-"""Pairs of logs of which it is known by which fields they join: what inference must find, or leave alone."""
+"""Pairs of logs whose joining fields are known: inference must find them, or refuse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Rows = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class LogSet:
-    """``key``: (primary field, foreign field) and ``time``: right; None: only a refusal is."""
+    """``key`` (primary field, foreign field) and ``time``: the right answers; ``None`` means that only a refusal is
+    right."""
 
     name: str
     primary: Files

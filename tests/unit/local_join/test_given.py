@@ -1,4 +1,4 @@
-"""What a side may be named as: directory, file, glob, standard input."""
+"""Names for a side: directory, file, glob, standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inference over sets of logs of which the answer is known: right or refused, never wrong."""
+"""Inference over sets of logs with known answers: right or refused, never wrong."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def verdict(guess: Inferred | Unclear, key: tuple[str, str] | None, time: str | 
 
 @pytest.fixture(scope="module")
 def guesses(tmp_path_factory: pytest.TempPathFactory) -> Guesses:
-    """Of each seed."""
+    """Guesses for each seed."""
     base = tmp_path_factory.mktemp("sets")
     return {
         seed: [(each, guessed(*each.write(base / f"{seed}" / each.name))) for each in sets(seed)] for seed in SEEDS
@@ -141,7 +141,7 @@ def test_large_logs_are_looked_at_in_windows_until_it_is_certain(tmp_path: Path)
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("packed", [False, True])
 def test_one_object_in_a_line_that_is_too_long_to_be_sampled_is_named(tmp_path: Path, packed: bool) -> None:
-    """As CloudTrail's files are."""
+    """Like CloudTrail's files."""
     data = json.dumps({"Records": [{"eventID": each} for each in hexes(random.Random(5), 20_000)]}).encode()
     for name in ("primary", "foreign"):
         (tmp_path / name).mkdir()

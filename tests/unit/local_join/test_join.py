@@ -1,4 +1,4 @@
-"""The checks of ``photon join`` before it begins: its configuration reads the logs, and is that of before."""
+"""The checks of ``photon join`` before it begins: its configuration reads the logs, and equals the previous one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOOD = {"k": "a", "at": 1_760_000_000, "kind": "alert"}
 
 
 def look(base: Path, foreign: list[dict[str, Any]], *, shape: dict[str, Any] | None = None, **time: Any) -> list[str]:
-    """Returns the lines that are said about these foreign records."""
+    """Returns the messages about these foreign records."""
     for side, rows in (("p", [{"k": "a"}]), ("f", foreign)):
         (base / side).mkdir(exist_ok=True)
         (base / side / "a.log").write_text("".join(json.dumps(row) + "\n" for row in rows))

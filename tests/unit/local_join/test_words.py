@@ -1,4 +1,4 @@
-"""The configuration of a join that is described by a few words."""
+"""The configuration of a join described by a few words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_toml_says_what_it_was_given(table: dict[str, Any]) -> None:
 
 
 def written(tmp_path: Path, **words: Any) -> Any:
-    """The table of the join, of these logs."""
+    """The join's table for these logs."""
     for side, record in (("orders", {"shop": 1, "order": "o1"}), ("payments", {"order": "o1", "at": 1_760_000_000})):
         (tmp_path / side).mkdir(exist_ok=True)
         lines = [json.dumps(record | {"n": n}) + "\n" for n in range(20)]
@@ -178,7 +178,7 @@ def test_a_key_that_no_record_has_is_named_with_the_fields_there_are(tmp_path: P
 
 
 def test_what_is_unclear_can_be_said_by_options(tmp_path: Path) -> None:
-    """A refusal's words, given to the same logs, are a configuration."""
+    """The words of a refusal, given to the same logs, are a configuration."""
     (tmp_path / "orders").mkdir()
     (tmp_path / "payments").mkdir()
     (tmp_path / "orders" / "a.csv").write_text("id,item\n" + "".join(f"{n},i{n % 2}\n" for n in (1, 2, 3)))

@@ -14,7 +14,7 @@ from tests.unit.objects.fakes import MemoryBucket
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryBucket]:
-    """Every URL leads to it; what is new there is listed at once."""
+    """Every URL leads to it; new objects there are listed at once."""
     monkeypatch.setattr(listing, "NEW_S", 0.02)
     monkeypatch.setattr(listing, "ALL_S", 0.05)
     monkeypatch.setattr(module, "MOMENT_S", 0.01)

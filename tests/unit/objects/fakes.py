@@ -9,7 +9,8 @@ from photon.objects.api import Meta, ObjectChanged, ObjectsFailed
 
 
 class MemoryBucket:
-    """See Objects. ``fails`` is asked before each request, and before each page: a failure to raise, or None."""
+    """See Objects. ``fails`` is asked before each request, and before each page: it returns a failure to raise, or
+    ``None``."""
 
     def __init__(self, fails: Callable[[str], OSError | None] = lambda request: None, page_keys: int = 2) -> None:
         self.data: dict[str, bytes] = {}

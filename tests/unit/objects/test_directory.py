@@ -1,4 +1,4 @@
-"""The listing thread: nobody waits for it who has other things to do, and what it knows is not taken for newer."""
+"""The listing thread: nobody with other work waits for it, and its knowledge is not taken for newer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def reads(follower: Follower) -> bool:
-    """Whether a scan brings something new."""
+    """True if a scan brings something new."""
     return bool(follower.scan() and follower.poll(100) != [])
 
 
@@ -58,7 +58,7 @@ def test_an_event_loop_does_not_wait_for_the_first_listing(bucket: MemoryBucket,
     begun = time.monotonic()
     follower.scan()
     assert time.monotonic() - begun < WITHIN_S / 4
-    assert not follower.caught_up()  # or who reads what is there now would be at its end
+    assert not follower.caught_up()  # or a reader of the current objects would be at its end
     assert follower.unread_now().doubt
     go.set()
     assert eventually(lambda: reads(follower))
@@ -75,7 +75,7 @@ def test_listings_that_fail_for_long_are_told(
     assert [each.key for each in directory.listed()] == ["logs/a"]
     failing(bucket, unavailable)
     assert eventually(lambda: directory._error is not None)
-    directory.listed()  # what was known counts for some time
+    directory.listed()  # earlier knowledge counts for some time
     monkeypatch.setattr(module, "FAILING_S", 0.0)
     with pytest.raises(OSError, match="503"):
         directory.listed()
@@ -114,7 +114,7 @@ def test_who_asks_for_what_stands_now_gets_it(
 def test_objects_are_looked_at_when_some_have_changed(
     bucket: MemoryBucket, logs: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be a million, and the event loop has other things to do."""
+    """There may be a million, and the event loop has other work."""
     looks = list[object]()
 
     def counted(*given: Any) -> list[FoundFile]:

@@ -1,4 +1,4 @@
-"""The follower over objects: each is a log of its own by its key, final, and read once over all starts."""
+"""The follower over objects: each is a separate log by its key, final, and read once over all starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.unit.objects.fakes import MemoryBucket, unavailable
 WITHIN_S = 20.0
 CASES = {
     "h0/log.1": b"a\nb\n",
-    "h0/log.2": b"a\nb\n",  # the same bytes, and a name that a rotation would give: two logs all the same
+    "h0/log.2": b"a\nb\n",  # the same bytes, and a name that a rotation would give: still two logs
     "h0/open": b"c\nd",
     "h1/x.gz": gzip.compress(b"e\nf"),
     "h1/x.zst": zstandard.compress(b"g\nh\n"),
@@ -79,7 +79,7 @@ def before_reading(site: Site, act: Callable[[int], None]) -> None:
 
 
 def lines(follower: Follower, count: int, *, done: Callable[[], bool] = lambda: True) -> list[bytes]:
-    """What is handed out until there are so many lines."""
+    """Lines handed out until there are ``count``."""
     found: list[bytes] = []
     until = time.monotonic() + WITHIN_S
     while (len(found) < count or not done()) and time.monotonic() < until:
@@ -210,7 +210,7 @@ def test_a_bucket_that_is_not_there(site: Site) -> None:
 
 
 def test_more_objects_than_are_kept_by_an_event_loop(site: Site) -> None:
-    """Or each is fetched, and thrown away before its turn has come again."""
+    """Otherwise each is fetched, and thrown away before its next turn."""
     put(site, **{f"part{number:03}": b"%08d\n" % number for number in range(100)})
     bucket_of(site.path).chunks.kept_bytes = 200
     before_reading(site, lambda begin: time.sleep(2 * HURRIED_S))
@@ -221,7 +221,7 @@ def test_more_objects_than_are_kept_by_an_event_loop(site: Site) -> None:
 
 
 def test_what_takes_long_and_fails_is_not_read_at_the_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --once: it is told, and nothing is called absent."""
+    """With --once: it is reported, and nothing is called absent."""
     monkeypatch.setattr(ranges, "WAIT_S", 0.05)
     put(site, one=b"a\n")
 
@@ -242,7 +242,7 @@ def test_what_takes_long_and_fails_is_not_read_at_the_end(site: Site, monkeypatc
 
 
 def test_a_header_that_is_on_its_way(site: Site) -> None:
-    """Of one of Zeek's logs, which is read on from a place behind it: it is waited for, and no trouble."""
+    """For one of Zeek's logs, read from a place after it: it is waited for, without trouble."""
     fill = b"x" * READ_ON_BYTES * 2 + b"\n"
     put(site, conn=b"#fields\ta\n" + fill + b"more\n")
     at = LogPosition(head_by_path("conn").identity, "conn", len(b"#fields\ta\n" + fill))

@@ -1,4 +1,4 @@
-"""No object is lost, whatever order they come in, and ``whole_ns`` is never too late. Each rule has its ablation."""
+"""No object is lost, in any order of arrival, and ``whole_ns`` is never too late. Each rule has its ablation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.unit.objects.fakes import MemoryBucket, unavailable
 
 
 def run(seed: int, make: Callable[[], Listing] = Listing, steps: int = 120) -> tuple[list[str], list[str]]:
-    """A bucket that grows, hides objects from listings for some time and cuts these; what was lost, and claims of
-    ``whole_ns`` that did not hold."""
+    """A bucket that grows, hides objects from listings for some time and truncates these; returns lost objects, and
+    claims of ``whole_ns`` that did not hold."""
     draws = random.Random(seed)
 
     def fails(request: str) -> OSError | None:
@@ -46,7 +46,7 @@ def run(seed: int, make: Callable[[], Listing] = Listing, steps: int = 120) -> t
         if now < listing.due_at():
             continue
         begun = listing.begin(now, round(now * 1e9))
-        # What comes while it is listed may be shown or not.
+        # Objects that come during a listing may be shown or not.
         try:
             for page in bucket.list("h", begun.after):
                 shown = list(page)
@@ -68,14 +68,14 @@ def test_nothing_is_lost(seed: int) -> None:
 
 
 class OnlyNew(Listing):
-    """Lists only what is behind the last key, once all was listed."""
+    """Lists only objects after the last key, once all were listed."""
 
     def begin(self, now: float, now_ns: int) -> module.Pass:
         return super().begin(now if self.whole_ns is None else min(now, self._all_at - 1), now_ns)
 
 
 class WholeByAny(Listing):
-    """Takes a listing behind the last key for one of all."""
+    """Takes a listing after the last key for a complete one."""
 
     def end(self, listing: module.Pass, now: float) -> None:
         super().end(listing, now)

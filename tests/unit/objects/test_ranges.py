@@ -68,7 +68,7 @@ def test_who_is_in_a_hurry_comes_back() -> None:
     with hurried(), pytest.raises(BlockingIOError):
         opened.read(0, 5)
     go.set()
-    with pytest.raises(OSError, match="503"):  # what became of it is told, once
+    with pytest.raises(OSError, match="503"):  # its outcome is told, once
         opened.read(0, 5)
     assert opened.read(0, 5) == b"12345"
 
@@ -82,7 +82,7 @@ def test_other_bytes_under_the_name_are_not_read(bucket: MemoryBucket) -> None:
 
 
 def test_a_read_that_is_larger_than_what_is_kept_comes_to_its_end(bucket: MemoryBucket) -> None:
-    """By who comes back for it, while another one reads as much."""
+    """By the reader that returns for it, while another one reads as much."""
     chunks = Chunks(bucket, kept_bytes=PLACES_BYTES)
     both = [file(bucket, chunks) for _ in range(2)]
     found: dict[int, bytes] = {}

@@ -1,4 +1,4 @@
-"""A verification's report below a URL, and how far its repair has come."""
+"""A verification's report below a URL, and the progress of its repair."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.spark.recover.rows import DEPLOYMENT, lost, write_report
 
 
 def test_it_is_replaced_as_a_whole(bucket: MemoryBucket, logs: ObjectPath, tmp_path: Path) -> None:
-    """While another one is written none is there; what is of no report is left alone."""
+    """While another one is written there is none; files of no report are left alone."""
     one = write_report(tmp_path / "one", [lost(number) for number in range(3)], files=3)
     other = write_report(tmp_path / "other", [lost(1)])
     verdict.put_below(one, logs)

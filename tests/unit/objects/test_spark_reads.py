@@ -1,4 +1,4 @@
-"""What Spark's tasks read of objects: slices of all of them, and again by the keys that are kept."""
+"""Objects as read by Spark's tasks: slices of all of them, and again by the kept keys."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_slices_and_kept_keys(bucket: MemoryBucket, logs: ObjectPath, tmp_path: 
 
 
 def test_output_by_url_is_a_source(bucket: MemoryBucket, logs: ObjectPath, tmp_path: Path) -> None:
-    """The same rows as of the directory, and offsets of a stream that may go on in either."""
+    """The same rows as from the directory, and offsets with which a stream may continue in either."""
     publisher = Publisher(RealDisk(), tmp_path, "s")
     publisher.publish([Item(number, "", "", number, b"\x01", "x") for number in range(5)])
     publisher.close()

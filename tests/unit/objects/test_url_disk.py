@@ -1,4 +1,4 @@
-"""Objects written as files are: whole, and in place of nothing but what the writer has met."""
+"""Objects written like files: complete, and never replacing objects that the writer has not seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output files as they are read to be registered again."""
+"""Output files as read for a new registration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two verifications at once, and one line of what Spark says of disks, memory and files."""
+"""Two verifications at once, and one line for Spark's messages on disks, memory and files."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_file_that_a_task_may_not_read_is_named() -> None:
 
 
 class Gone(Py4JError):
-    """An error whose text is with a Java process that has ended."""
+    """An error whose text is in a Java process that has ended."""
 
     def __str__(self) -> str:
         raise ConnectionRefusedError(111, "Connection refused")

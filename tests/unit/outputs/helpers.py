@@ -1,4 +1,4 @@
-"""Slots on a real disk, written as joiners and dispatchers write them, and disks that act between two looks."""
+"""Slots on a real disk, written like joiners and dispatchers write them, and disks that act between two looks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lines(first: int, count: int, width: int = 20) -> bytes:
 
 
 class WrittenSlot:
-    """Writes what a slot would have written."""
+    """Writes a slot's usual output."""
 
     def __init__(self, base: Path, slot: str = "s0", *, directory: str = "slots") -> None:
         self.place = OutputPlace(base / "out", base / "state")
@@ -93,7 +93,7 @@ class WrittenSlot:
 
 
 def written_output(base: Path) -> WrittenSlot:
-    """A slot in an output as ``photon join`` makes one."""
+    """A slot in an output, as made by ``photon join``."""
     slot = WrittenSlot(base)
     slot.place.output.mkdir()
     (slot.place.output / EMBEDDED_STATE).symlink_to(slot.place.state)

@@ -1,4 +1,4 @@
-"""One file's bytes by uncompressed offset, in whatever form it is there."""
+"""One file's bytes by uncompressed offset, in any form of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An output is known by its identity, and not by names that every output has."""
+"""An output is recognized by its identity, not by names that every output has."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_cursor_of_another_output_is_refused_and_names_both(tmp_path: Path, fo
     assert all(each in str(refused.value) for each in (*ids, str(two)))
     shutil.rmtree(two)
     shutil.move(one, two)
-    follow(two, cursor)  # it is the output, wherever it stands
+    follow(two, cursor)  # it is the output, wherever it is
 
 
 def test_a_cursor_keeps_the_identity(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Kafka's client as the relay uses it, against the broker that the client's library plays within this process."""
+"""Kafka's client as the relay uses it, against the broker that the client's library simulates within this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def brokers() -> Iterator[str]:
     playing = Producer({"bootstrap.servers": "127.0.0.1:1", "test.mock.num.brokers": 1, "log_level": 0})
     (broker,) = playing.list_topics(timeout=10).brokers.values()
     yield f"{broker.host}:{broker.port}"
-    del playing  # it plays as long as it is there
+    del playing  # the simulation lasts as long as it exists
 
 
 def write(brokers: str, first: int, end: int) -> None:
@@ -46,7 +46,7 @@ def test_partitions_are_read_to_their_ends_and_read_on(brokers: str, tmp_path: P
 
 
 def test_offsets_are_asked_by_a_client_that_was_told_who_leads_now(brokers: str) -> None:
-    """A broker that was started again leads in a new epoch, and refuses who names the old one, again and again."""
+    """A restarted broker leads in a new epoch, and repeatedly refuses clients that name the old one."""
 
     class Client:
         def __init__(self, real: Any) -> None:
@@ -70,7 +70,7 @@ def test_offsets_are_asked_by_a_client_that_was_told_who_leads_now(brokers: str)
 
 
 def test_an_end_that_a_broker_does_not_know_yet_is_no_end(brokers: str) -> None:
-    """One that is just being started answers so for a moment."""
+    """A broker that is just starting answers this for a moment."""
 
     class Client:
         def __init__(self, real: Any) -> None:

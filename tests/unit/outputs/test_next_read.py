@@ -1,4 +1,4 @@
-"""What is read next: the core's table."""
+"""The next thing to read: the core's table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def file(number: int, length: int, *, closed: bool = True) -> OutputFile:
 
 
 GROWING = (file(1, 10), file(4, 20), file(5, 30, closed=False))
-"""A number may have been left out; it is never used again."""
+"""A number may have been skipped; it is never used later."""
 
 
 @pytest.mark.parametrize(

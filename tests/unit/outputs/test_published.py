@@ -1,4 +1,4 @@
-"""What a slot has published, looked at while it changes."""
+"""A slot's published files, examined while they change."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_slots_that_share_an_output_are_told_apart(tmp_path: Path) -> None:
 
 
 def with_one(base: Path) -> WrittenSlot:
-    """A slot with a file that was rolled."""
+    """A slot with a rolled file."""
     slot = WrittenSlot(base)
     slot.append(1, b"abc\n")
     slot.roll(1)
@@ -79,7 +79,8 @@ def test_each_step_of_becoming_final_shows_the_same_bytes(tmp_path: Path, compre
 
 
 def test_a_file_that_becomes_final_between_the_looks(tmp_path: Path) -> None:
-    """durable.json is read with the file in it, or without it: it is told of either way, with its whole length."""
+    """durable.json is read with the file in it, or without it: either way the file is reported, with its whole
+    length."""
     for name in ("durable.json", "manifest.jsonl"):
         slot = WrittenSlot(tmp_path / name)
         for number in (1, 2):
@@ -97,7 +98,7 @@ def test_a_file_that_becomes_final_between_the_looks(tmp_path: Path) -> None:
 
 def test_no_file_slips_through_between_the_looks(tmp_path: Path) -> None:
     """An old look at durable.json and a new one at the manifest would show file 3 without file 2, which is in trouble
-    and stays plain: a reader would go on in 3 and never see 2."""
+    and stays plain: a reader would continue in 3 and never see 2."""
     slot = with_one(tmp_path)
     slot.finish(1)
 

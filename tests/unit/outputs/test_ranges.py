@@ -1,4 +1,4 @@
-"""Ranges of bytes planned without a look into the files: each line is in exactly one of them."""
+"""Ranges of bytes planned without looking into the files: each line is in exactly one of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Readers beside a real slot on a simulated disk: written, synced, rolled, made final, killed, cut from its power.
+"""Readers of a real slot on a simulated disk: written, synced, rolled, made final, killed, its power cut.
 
 Readers look between any two disk operations of the slot, and the slot works between any two looks of a reader. Each
-is stopped and resumed anywhere. What each has read is, at every moment, a beginning of what the output has at the
-end, log by log: nothing twice, nothing left out, nothing that was taken back.
+is stopped and resumed anywhere. At every moment the data of each reader is a beginning of the final output, log by
+log: nothing twice, nothing left out, nothing that was taken back.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ReadersDisk:
 
 
 class ReaderAtWork:
-    """One consumer: what it has, and the cursor that belongs to it."""
+    """One consumer: its data, and the matching cursor."""
 
     def __init__(self, world: World, *, cleared_only: bool) -> None:
         self.world, self.cleared_only = world, cleared_only
@@ -197,7 +197,7 @@ class World:
 
     # -- the end -----------------------------------------------------------------------------------------------
     def settle(self) -> None:
-        """All that was logged is written, durable and published; everything is cleared."""
+        """All logged lines are written, durable and published; everything is cleared."""
         self.busy = True
         self.disk.crash_after(None)
         if self.store is None:

@@ -1,4 +1,4 @@
-"""What lines of each kind say, against the code that builds them."""
+"""Contents of lines of each kind, against the code that builds them."""
 
 from __future__ import annotations
 

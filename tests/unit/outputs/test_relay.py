@@ -36,7 +36,7 @@ def relay_of(slot: WrittenSlot, logs: Path) -> Relay:
 
 
 def copied(slot: WrittenSlot, logs: Path) -> int:
-    """By a process that lives for one step, and saves."""
+    """Copied by a process that lives for one step, and saves."""
     relay = relay_of(slot, logs)
     try:
         size = sum(relay.step())
@@ -152,7 +152,7 @@ def test_up_to_when_all_is_copied_is_said_once_a_second(slot: WrittenSlot, logs:
 
 
 def test_damaged_ranges_are_blank_lines_and_offsets_stay(slot: WrittenSlot, logs: Path) -> None:
-    """Of a file that is gone as a whole there is no log: one of blank lines would have no identity."""
+    """A file that is completely gone has no log: one of blank lines would have no identity."""
     data = lines(0, 3)
     first, second = data.find(b"\n") + 1, data.rfind(b"\n", 0, -1) + 1
     slot.roll(1)

@@ -37,7 +37,7 @@ class Consumer:
         self.asked = False
         self.broken = False
         self.saved: list[tuple[Cursor, int]] = []
-        """Each cursor that was saved, and how much was out and flushed by then."""
+        """Each saved cursor, and the amount written and flushed by then."""
         self.flushed = 0
         self.waits = 0
         self.now = 0.0
@@ -74,7 +74,7 @@ def stream_of(slot: WrittenSlot, consumer: Consumer, cursor: Cursor | None = Non
 
 
 def rest_of(slot: WrittenSlot, cursor: Cursor, **more: bool) -> bytes:
-    """What one who goes on from there gets."""
+    """Lines for a reader that continues from there."""
     consumer = Consumer()
     stream_of(slot, consumer, cursor, **more).run()
     return consumer.out
@@ -116,7 +116,7 @@ def test_no_saved_cursor_is_beyond_what_was_flushed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("room", [0, 1, 21, 150, 1000])
 def test_told_to_stop_in_the_middle(tmp_path: Path, room: int) -> None:
-    """What stands behind the last whole line is passed on again."""
+    """Data after the last whole line is passed on again."""
     slot, data = filled(tmp_path)
     consumer = Consumer(room)
     stream = stream_of(slot, consumer, follow=True)
@@ -138,7 +138,7 @@ def test_a_limit_is_met_exactly(tmp_path: Path, limit: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_lines_and_cursor_committed_together_are_exactly_once(tmp_path: Path, seed: int) -> None:
-    """A consumer commits what stands before each cursor line; it is killed anywhere, and begins at its cursor."""
+    """A consumer commits the lines before each cursor line; it is killed anywhere, and begins at its cursor."""
     slot, data = filled(tmp_path)
     random = Random(seed)
     committed, cursor = b"", Cursor()
@@ -172,7 +172,7 @@ def test_following_ends_when_asked_and_finds_new_slots(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_written_anew_is_not_gone_on_with_in_the_middle_of_a_line(tmp_path: Path) -> None:
-    """A dispatcher that goes on from an older copy of its database writes other lines where it had written before."""
+    """A dispatcher that continues from an older copy of its database writes different lines over its earlier ones."""
     slot = WrittenSlot(tmp_path)
     slot.append(1, b"one\ntwo\n")
     reader = Reader(DISK, slot.place)
@@ -273,7 +273,7 @@ def test_a_cursor_of_somewhere_else(tmp_path: Path, positions: dict[OutputLog, P
 
 
 def test_what_a_power_cut_took_back_is_waited_for(tmp_path: Path) -> None:
-    """The newest durable.json was not durable yet, what it spoke of was; the slot's next start publishes it again."""
+    """The newest durable.json was not durable yet, but its lines were; the slot's next start publishes them again."""
     slot, _ = filled(tmp_path)
     consumer = Consumer()
     stream = stream_of(slot, consumer)

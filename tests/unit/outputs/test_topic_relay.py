@@ -1,4 +1,4 @@
-"""A topic's partitions as logs: what is copied, and one line where messages are gone.
+"""A topic's partitions as logs: the copied messages, and one line where messages are gone.
 
 Kills and power cuts: ``tests/simulation/log/test_copier.py``.
 """
@@ -61,7 +61,7 @@ def relay(directory: Path, topic: FakeTopic, *, accept_lost: bool = False) -> To
 
 
 def passed_on(directory: Path, topic: FakeTopic, *, accept_lost: bool = False) -> TopicRelay:
-    """By a process that ends behind it."""
+    """Passed on by a process that ends after it."""
     with closing(relay(directory, topic, accept_lost=accept_lost)) as made:
         made.pass_on()
     return made

@@ -1,4 +1,4 @@
-"""Typed columns: what goes into them and what stays in ``_rest`` is the record again, whatever the JSON."""
+"""Typed columns: their values together with ``_rest`` give the record again, for any JSON."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def line(foreign: Any, **more: Any) -> bytes:
 
 
 def bare(value: Any) -> Any:
-    """Without members that are null: null and absent are one."""
+    """Without null members: null and absent are equal."""
     if isinstance(value, dict):
         return {name: bare(each) for name, each in value.items() if each is not None}
     return [bare(each) for each in value] if isinstance(value, list) else value
@@ -74,7 +74,7 @@ def values_of(kind: Any, column: Any) -> Any:
 
 
 def records_of(types: LineTypes, batch: pa.RecordBatch) -> list[Any]:
-    """The payloads ``foreign`` of the rows, made of columns and rest. Flat columns are put together again."""
+    """The payloads ``foreign`` of the rows, rebuilt from columns and rest. Flat columns are combined again."""
     found = []
     kind = types.payloads.get("foreign")
     for row in batch.to_pylist():

@@ -1,4 +1,4 @@
-"""Output as objects: what the manifest has named it names until there is more of it."""
+"""Output as objects: lines named by the manifest stay named until there are more."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> MemoryBucket:
 
 
 def lost(bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Answers to so many swaps as it is given are lost."""
+    """The answers to the given number of swaps are lost."""
     swap, answers = bucket.swap, list[int]()
 
     def unanswered(key: str, data: bytes, over: Meta | None) -> Meta:
@@ -81,7 +81,7 @@ def of(slot: WrittenSlot) -> ObjectSink:
 
 
 def removed(slot: WrittenSlot) -> list[str]:
-    """What an operator removes."""
+    """Files removed by an operator."""
     found = of(slot).removable()
     for path in found:
         path.unlink()
@@ -98,7 +98,7 @@ def lines_of(output: Output) -> list[bytes]:
 
 @pytest.fixture
 def slot(tmp_path: Path) -> WrittenSlot:
-    """With a file that is final."""
+    """With a final file."""
     slot = WrittenSlot(tmp_path)
     slot.final(0)
     return slot
@@ -109,7 +109,7 @@ def offsets(lines: bytes) -> list[int]:
 
 
 def shown(bucket: MemoryBucket) -> list[int]:
-    """What a reader of the manifest gets."""
+    """Data for a reader of the manifest."""
     found = []
     for each in map(orjson.loads, bucket.data[f"x/{MANIFEST}"].splitlines()):
         data = gzip.decompress(bucket.data[f"x/{each['file']}"])
@@ -129,7 +129,7 @@ def test_another_run_shows_what_was_shown_and_deletes_an_hour_later_what_counts_
     follower.pass_()
     assert shown(bucket) == [1, 2]
     follower.pass_(all_of_it=True)
-    assert len(bucket.data) == 3  # what was shown before is there for readers of the manifest of before
+    assert len(bucket.data) == 3  # earlier data is there for readers of the earlier manifest
     clock.later_ns = KEPT_NS
     follower.pass_()
     assert len(bucket.data) == 2
@@ -235,7 +235,7 @@ def test_a_part_that_another_sink_is_about_to_name_stays(
 
 
 def test_what_was_shown_stays_while_nothing_is_published(bucket: MemoryBucket, tmp_path: Path) -> None:
-    """A disk that is not mounted, say."""
+    """For example because a disk is not mounted."""
     publish(tmp_path, 1)
     own = sink(tmp_path)
     own.pass_(all_of_it=True)
@@ -260,7 +260,7 @@ def test_what_was_shown_stays_when_less_is_published_after_a_power_cut(
 
 
 def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, slot: WrittenSlot) -> None:
-    """Or an alarm about what fails each time would end, and begin, with each attempt."""
+    """Otherwise an alarm about a failing object would end, and begin, with each attempt."""
     told: list[str] = []
 
     def followed() -> None:
@@ -381,7 +381,7 @@ def test_a_file_that_lacks_what_was_published_is_told(bucket: MemoryBucket, tmp_
 
 
 def test_final_files_may_go_that_the_manifest_names(bucket: MemoryBucket, slot: WrittenSlot) -> None:
-    """Neither the newest, which a start needs, nor what the bucket lacks or has in another size."""
+    """Except the newest, which a start needs, and files that the bucket lacks or has in another size."""
     for number in range(1, 5):
         slot.final(number, b'{"n":%d}\n' % number)
     assert of(slot).removable() == []
@@ -399,7 +399,7 @@ def test_final_files_may_go_that_the_manifest_names(bucket: MemoryBucket, slot: 
 
 
 def test_plain_final_files_are_compressed_on_the_way_and_may_go(bucket: MemoryBucket, tmp_path: Path) -> None:
-    """Nor is anything written twice that the manifest names as it is there."""
+    """Files that the manifest names in their current form are not written twice."""
     slot, whole = WrittenSlot(tmp_path), [lines(n, 3) for n in range(1, 5)]
     for number, data in enumerate(whole, 1):
         slot.final(number, data, compressed=number == 3)
@@ -422,7 +422,7 @@ def test_plain_final_files_are_compressed_on_the_way_and_may_go(bucket: MemoryBu
 
 
 def test_plain_final_files_that_no_manifest_named_are_written_once_more(bucket: MemoryBucket, tmp_path: Path) -> None:
-    """By another process: what is there may be of another output, whose files have the same names."""
+    """By another process: the existing objects may belong to another output, whose files have the same names."""
     other, slot = WrittenSlot(tmp_path / "other"), WrittenSlot(tmp_path)
     for each, data in ((other, b'{"n":1}\n'), (slot, b'{"n":2}\n')):
         each.final(1, data, compressed=False)
@@ -444,7 +444,7 @@ def test_nothing_may_go_by_the_manifest_of_another_output(
 
 
 def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, slot: WrittenSlot) -> None:
-    """A reader asks twice for a file, and once a look for the manifest; a sink with nothing to write does not."""
+    """A reader asks twice for a file, and once per look for the manifest; a sink with nothing to write does not."""
     slot.final(1)
     own = of(slot)
     own.pass_()
@@ -468,7 +468,7 @@ def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, slot:
 def test_what_is_final_there_counts_after_its_slot_is_retired(
     bucket: MemoryBucket, slot: WrittenSlot, *, again: bool
 ) -> None:
-    """Retiring gives up none of its ids, and the slot's disk is gone; parts go, and who has read them goes on."""
+    """Retiring gives up none of its ids, and the slot's disk is gone; parts go, and their readers continue."""
     for number in (1, 2):
         slot.final(number, b'{"n":%d}\n' % number)
     slot.append(3, b'{"n":3}\n')
@@ -489,7 +489,8 @@ def test_what_is_final_there_counts_after_its_slot_is_retired(
 def test_a_copy_at_a_new_keeper_has_only_what_was_not_moved(
     bucket: MemoryBucket, slot: WrittenSlot, tmp_path: Path
 ) -> None:
-    """Retired against it the slot has in the bucket what it had there; who had not read so far is told."""
+    """Retired against it, the slot keeps its earlier data in the bucket; a reader that had not read so far
+    is told."""
     for number in (1, 2):
         slot.append(number, b'{"n":%d}\n' % number)
         slot.finish(number)
@@ -521,7 +522,7 @@ def test_a_prefix_may_have_more_files_than_a_directory(
 
 
 def test_damaged_ranges_are_skipped_below_the_url_too(bucket: MemoryBucket, slot: WrittenSlot) -> None:
-    """A final file that is gone, one that is cut, and one that grows: readers go on at the same offsets."""
+    """A final file that is gone, one that is truncated, and one that grows: readers continue at the same offsets."""
     data = lines(0, 9)
     half = data.find(b"\n", 40) + 1
     for number in (1, 2):

@@ -1,4 +1,4 @@
-"""Parquet sinks: every record once over crashes at any write, and what the manifest says."""
+"""Parquet sinks: every record once over crashes at any write, and the manifest's contents."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_each_record_once_over_ends_at_any_step(
             for batch in batches(sink.cursor):
                 sink.add(batch)
         path = directory / "manifest.jsonl"
-        if path.exists() and torn:  # the beginning of a line that was never whole
+        if path.exists() and torn:  # the beginning of a line that was never complete
             with path.open("ab") as file:
                 file.write(b'{"number":99,"files":[{"name":"joined/000099'[:torn])
     with sink_in(directory) as sink:

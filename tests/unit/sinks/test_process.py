@@ -1,4 +1,4 @@
-"""``photon serve sink``: what is published goes on to where the deployment says, and what hinders it is said."""
+"""``photon serve sink``: published output is passed on to the deployment's target, and obstacles are reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def settings_of(into: str, *, sea: dict[str, object] | None = None, **more: obje
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the store refuses; empty: nothing."""
+    """The store's refusal; empty: none."""
     refused: list[str] = []
     bucket = MemoryBucket(lambda request: unavailable() if refused else None)
     monkeypatch.setattr(module, "opener", lambda url: bucket)
@@ -63,7 +63,7 @@ async def hears(
     gatherer: Gatherer, sink: Process, serving: asyncio.Task[None], *, problem: bool, said: str = "",
     begun: Callable[[], bool] = lambda: True,
 ) -> Heard:  # fmt: skip
-    """What it answers once it has begun and has a problem that holds this, or none."""
+    """Its answer once it has begun and has a problem containing this text, or none."""
     async with asyncio.timeout(WAIT_S):
         while True:
             [heard] = await gatherer.gather([sink])

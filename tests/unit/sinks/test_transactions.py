@@ -20,7 +20,8 @@ FINE, NOT_AT_ALL, NOT_ANSWERED = range(3)
 
 
 class Server:
-    """Commits records and cursor together, or not. ``faults``: one is taken at each call, until there are no more."""
+    """Commits records and cursor together, or not at all. ``faults``: one is taken at each call, until none
+    is left."""
 
     def __init__(self, faults: list[int]) -> None:
         self.faults = iter(faults)
@@ -92,7 +93,7 @@ def test_each_record_once(faults: list[int]) -> None:
 
 def test_the_check_sees_a_sink_that_trusts_what_it_was_answered() -> None:
     class Trusting(Connection):
-        """Goes on from what it heard, not from what the server has."""
+        """Continues from what it heard, not from the server's state."""
 
         heard = Committed.beginning(KINDS)
 
@@ -136,7 +137,7 @@ def test_a_server_that_never_answered_is_an_error_and_one_that_went_away_is_wait
 
 
 def test_it_goes_on_only_once_something_is_committed() -> None:
-    """Or an alarm about a server that takes nothing would end, and begin, with each attempt."""
+    """Otherwise an alarm about a server that accepts nothing would end, and begin, with each attempt."""
     said: list[str] = []
     pour_into(
         lambda: Connection(Server([FINE, FINE, NOT_AT_ALL])),

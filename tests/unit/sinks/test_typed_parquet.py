@@ -1,4 +1,4 @@
-"""Typed Parquet: columns that databases can select from, whatever comes later; partitions by hour; old datasets."""
+"""Typed Parquet: columns that databases can select from, with any later data; partitions by hour; old datasets."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_many_partitions_roll_before_too_many_files_are_open(tmp_path: Path, mon
 
 
 class CountingDisk(RealDisk):
-    """Knows how many files are open for appending, and how many were at most."""
+    """Counts the files open for appending, and their maximum."""
 
     def __init__(self) -> None:
         self.open = self.most = 0

@@ -1,4 +1,4 @@
-"""``photon spark problems`` and ``acknowledge``: rows of a report, and findings that stay accepted as they were."""
+"""``photon spark problems`` and ``acknowledge``: rows of a report, and findings that remain accepted unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words about findings: the same in reports and docs, and true of what a repair does."""
+"""The texts about findings: the same in reports and docs, and true of a repair's actions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _dispatched(kind: Class, *, also_unmatched: bool) -> bool:
             [lost(1, kind, state)], np.array([answer], np.uint8), [EarlierRepairs.NOT_ASKED],
             also_unmatched=also_unmatched,
         )  # fmt: skip
-        # The state that a report has of the class, not one that it cannot have.
+        # The state that a report gives the class, not one that it cannot have.
         if way in DISPATCHED and (kind is not Class.LOST_OWNED or state == "owned"):
             return True
     return False

@@ -1,4 +1,4 @@
-"""From what a night has seen to its causes."""
+"""From a night's observations to its causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a nightly verification says of one event id."""
+"""A nightly verification's verdict on one event id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a verification without problems is not judged."""
+"""Verifications without problems that are not judged."""
 
 from __future__ import annotations
 

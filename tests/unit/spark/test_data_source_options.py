@@ -1,4 +1,4 @@
-"""What the data source decides without Spark: columns that are pulled up, event times, offsets."""
+"""The data source's decisions without Spark: columns that are pulled up, event times, offsets."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_event_times() -> None:
 
 
 def test_files_whose_times_are_known_are_left_out() -> None:
-    """Exactly those of which no row is within."""
+    """Exactly those without any row inside."""
     whole = work("joined", 1, 0, 1)
     of_file = msgspec.structs.replace(whole, first_ns=4, last_ns=6)
     for begin, end in itertools.product((None, *range(2, 9)), repeat=2):
@@ -123,7 +123,7 @@ def work(kind: str, number: int, start: int, end: int) -> RangeWork:
 def test_a_bound_is_shared_by_the_logs() -> None:
     works = [work("joined", 3, 700, 1000), work("joined", 4, 0, 1000), work("late", 1, 0, 20)]
     start, end = Cursor({JOINED: Position(3, 700)}), Cursor({JOINED: Position(4, 1000), LATE: Position(2, 9)})
-    past = Position(2, 9)  # behind the last range of a log there is nothing but what is damaged
+    past = Position(2, 9)  # after the last range of a log there is nothing except damage
     assert bounded(start, end, works, 800).positions == {JOINED: Position(4, 100), LATE: past}
     assert bounded(start, end, works, 2600).positions == end.positions
     assert bounded(start, end, [], 1).positions == end.positions

@@ -1,4 +1,4 @@
-"""Which days need no new look."""
+"""Days that need no new look."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def piece(**more: object) -> Piece:
 
 
 def report(tmp_path: Path, **more: object) -> Path:
-    """Of a run that read events of hour 30 from both files."""
+    """Report of a run that read events of hour 30 from both files."""
     days = Days("d", FILES)
     days.keep([piece(**more)])
     days.spans = {
@@ -116,7 +116,7 @@ def test_hours_of_a_file_are_remembered_when_it_is_not_read(tmp_path: Path) -> N
 
 
 def test_days_that_nobody_asks_for_are_kept_and_lost_all_the_same(tmp_path: Path) -> None:
-    """What changes while other days are verified is not forgotten."""
+    """Changes while other days are verified are not forgotten."""
     before = report(tmp_path)
     other = changed(FOREIGN, path="b.log", identity="2b")
     days = Days.known(before, "d", [*FILES, other])
@@ -189,7 +189,7 @@ def test_a_log_that_could_not_be_read_is_new_the_next_time_as_well(
 
 
 def test_what_is_new_in_a_grown_file_is_looked_at_though_its_hours_are_told(tmp_path: Path) -> None:
-    """Its manifest tells them while the plain file is still there."""
+    """Its manifest lists them while the plain file is still there."""
     days = Days("d", [changed(OUTPUT, tail="ab")])
     days.keep([piece()])
     days.spans = {name_of(OUTPUT): Span(30, 30, True)}
@@ -237,7 +237,7 @@ def test_deleted_raw_logs_are_remembered(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_gone_says_nothing_of_later_days(tmp_path: Path) -> None:
-    """It is remembered; days that are verified after that are not suspected for it."""
+    """It is remembered; days verified after that are not suspected because of it."""
     left = [FOREIGN, OUTPUT]
     for raw_gone in (True, False):
         days = Days.known(report(tmp_path) if raw_gone else tmp_path, "d", left)

@@ -1,4 +1,4 @@
-"""A registry's export as rows, of some hours alone."""
+"""A registry's export as rows, for some hours only."""
 
 from __future__ import annotations
 

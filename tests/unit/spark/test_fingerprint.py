@@ -1,4 +1,4 @@
-"""A report is good for the deployment that it was made of, however its processes change."""
+"""A report is valid for the deployment it was made from, however its processes change."""
 
 from __future__ import annotations
 

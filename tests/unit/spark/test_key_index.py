@@ -1,4 +1,4 @@
-"""The keys of a log that are kept: which of them are good, and that they lead to exactly the wanted records."""
+"""The kept keys of a log: which of them are valid, and that they lead to exactly the wanted records."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_renamed_log_keeps_its_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 def test_a_slice_of_a_log_that_has_grown(tmp_path: Path, same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first slice is as it was, if the bytes before its end are."""
+    """Its first slice is unchanged if the bytes before its end are."""
     monkeypatch.setattr(Reader, "part", lambda self: cut(logs.list_logs(ADAPTER, [self.source], print,
                         is_foreign=False)[0][1], 2000)[0])  # fmt: skip
     reader = Reader(tmp_path)
@@ -140,7 +140,7 @@ def test_a_slice_of_a_log_that_has_grown(tmp_path: Path, same: bool, monkeypatch
 def test_a_record_that_was_half_written_where_a_slice_ends(
     tmp_path: Path, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It begins in the first slice, which is the same when it is whole."""
+    """It begins in the first slice, which is the same when it is complete."""
     monkeypatch.setattr(Reader, "part", lambda self: cut(logs.list_logs(ADAPTER, [self.source], print,
                         is_foreign=False)[0][1], slice_bytes)[0])  # fmt: skip
     reader = Reader(tmp_path)

@@ -1,4 +1,4 @@
-"""Differences between the dispatchers' ledger and what a verification counts, with what explains them."""
+"""Differences between the dispatchers' ledger and a verification's counts, with their explanations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from photon.spark.verify.figures import ClassCount, LedgerLine
 
 RIGHT = {"read": 100, "joined": 60, "unmatched": 2, "filtered": 3, "late": 1, "rejected": 4, "elsewhere": 30}
 RECORDS = {"joined": 60, "unmatched": 2, "late": 1, "rejected": 4}
-"""Those filtered by the foreign side alone leave no line."""
+"""Records filtered by the foreign side alone leave no line."""
 
 
 def differing(

@@ -1,4 +1,4 @@
-"""Which raw logs a job reads."""
+"""Raw logs that a job reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record that nights leave, and the day that the next one starts from."""
+"""The record left by nights, and the day from which the next one starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of output logs as columns: what the envelope wrote, payloads byte for byte."""
+"""Lines of output logs as columns: the envelope's fields, payloads byte for byte."""
 
 from __future__ import annotations
 

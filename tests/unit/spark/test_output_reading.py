@@ -1,4 +1,4 @@
-"""Lines of output files that are damaged, cut, gone or not named, as executors read them."""
+"""Lines of output files that are damaged, truncated, gone or not named, as executors read them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def site(base: Path) -> tuple[WrittenSlot, OutputSource, Path]:
 
 
 def read(works: list[RangeWork]) -> tuple[list[int], list[tuple[int, str]]]:
-    """Numbers of the events, and (offset, why) of what is torn."""
+    """Numbers of the events, and (offset, reason) of torn lines."""
     rows = [
         row
         for work in works
@@ -78,7 +78,7 @@ def test_every_line_that_can_be_read_is_read(
 
 
 def test_a_cursor_ends_before_the_damage(tmp_path: Path) -> None:
-    """A reader that asks for the lines before it is not told of it."""
+    """A reader that asks for the lines before it is not told about it."""
     _, source, final = site(tmp_path)
     wrong_checksum(final)
     (work, _) = source_ranges(source, KINDS, 1 << 30)

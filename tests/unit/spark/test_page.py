@@ -73,7 +73,7 @@ def test_a_good_day() -> None:
 
 
 def test_commands_to_copy() -> None:
-    """With the paths of this run, and none where all is right."""
+    """With the paths of this run, and none if everything is right."""
     commands = CommandLine("/etc/photon.toml", "/reports/a day", "2026-11-20T00", "2026-11-21T00", "clicks", "/work")
     lost, late = ClassCount(HOUR, "east", Class.LOST_CLEARED, 2), ClassCount(HOUR, "east", Class.PRIMARY_EXISTS, 1)
     report = "--config /etc/photon.toml --report '/reports/a day'"

@@ -1,4 +1,4 @@
-"""What tasks note of logs says of which hours these are; only of logs that were read as a whole."""
+"""Tasks' notes on logs tell their hours; only for logs that were read completely."""
 
 from __future__ import annotations
 

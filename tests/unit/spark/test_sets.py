@@ -111,7 +111,7 @@ def row(role: int, **said: object) -> dict[str, object]:
 
 
 def known(records: Sequence[Record], line: Line = SET, entry: Entry = ENTRY) -> KnownOfId:
-    """By way of the rows that the executors have."""
+    """By way of the executors' rows."""
     rows = [
         row(LINE, datacentre=line.datacentre, kind=line.kind, log=line.log, offset=line.offset, key=line.key,
             event_time_ns=line.time_ns, record=line.record,
@@ -180,7 +180,7 @@ def test_a_doubled_pair_and_a_doubled_set() -> None:
 
 
 def test_pairs_with_rolled_logs_of_one_name_may_share_a_place() -> None:
-    """Nobody doubts them where ids are compared at once; here something else of the id was in doubt."""
+    """Nobody doubts them where ids are compared at once; here something else about the id was in doubt."""
     alike = [each._replace(primary_offset=20) for each in PAIRS]
     line, records = replace(SET, pairs=alike), [replace(each, primary_offset=20) for each in WRITTEN]
     assert only(records, line).kind is Class.CORRECT

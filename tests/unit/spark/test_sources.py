@@ -1,4 +1,4 @@
-"""What a deployment file says of data for Spark, as plain data, and the package that is shipped."""
+"""A deployment file's data for Spark, as plain data, and the shipped package."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_package_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_what_is_compiled_here_is_taken_as_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for what is older than its source."""
+    """Except for files older than their source."""
     package = tmp_path / "photon"
     package.mkdir()
     for name in ("__init__.py", "changed.py"):

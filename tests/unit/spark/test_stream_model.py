@@ -1,7 +1,7 @@
 """The stream of the data source as Spark calls it, without Spark: each line is in one batch, whatever happens.
 
-Spark's part is played here: offsets go through JSON into a checkpoint, batches are done again, queries are started
-anew from what the checkpoint holds. The files grow, roll, and become final meanwhile.
+The test plays Spark's part: offsets go through JSON into a checkpoint, batches are redone, queries are restarted from
+the checkpoint. The files grow, roll, and become final meanwhile.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def deployment(base: Path) -> str:
 
 
 class Writer:
-    """Two slots that write numbered lines, and do to their files what joiners do."""
+    """Two slots that write numbered lines, and treat their files like joiners do."""
 
     def __init__(self, base: Path, chance: random.Random) -> None:
         self._slots = [WrittenSlot(base, f"s{n}") for n in range(2)]
@@ -77,14 +77,14 @@ class Writer:
 
 
 class Query:
-    """What Spark does with a source. ``checkpoint``: offsets of batches that were begun, as JSON."""
+    """Spark's use of a source. ``checkpoint``: offsets of batches that were begun, as JSON."""
 
     def __init__(self, path: str, checkpoint: list[str]) -> None:
         self._stream = OutputStream(read_options({"path": path, "partitionBytes": "700"}), SCHEMA)
         self._checkpoint = checkpoint
 
     def batch(self, most: int | None) -> list[str] | None:
-        """Begins a batch and does it; None: there is nothing new."""
+        """Begins a batch and does it; ``None`` means that there is nothing new."""
         if not self._checkpoint:
             self._checkpoint.append(json.dumps(self._stream.initialOffset()))
         start = json.loads(self._checkpoint[-1])
@@ -95,7 +95,7 @@ class Query:
         return self.last()
 
     def last(self) -> list[str]:
-        """Does the batch that was begun last, perhaps again."""
+        """Does the last begun batch, perhaps again."""
         start, end = (json.loads(each) for each in self._checkpoint[-2:])
         return ids(self._stream, self._stream.partitions(start, end))
 
@@ -205,7 +205,7 @@ class Marked:
         return OutputStream(read_options(self._options), self.schema)
 
     def say(self, exact: int | None, percentile: int, waiting: int) -> None:
-        """Hours, for all that is published now."""
+        """Reports hours, for everything published now."""
         times = (None if each is None else each * HOUR_NS for each in (exact, percentile))
         end = end_of([SlotListing(RealDisk(), self.slot.state).look()])
         self.journal.add(Pair(1, *times, waiting, end))
@@ -216,7 +216,7 @@ def rows(stream: OutputStream, start: Any, end: Any) -> list[dict[str, Any]]:
 
 
 def hours(row: dict[str, Any]) -> float:
-    """Its watermark, as ``withWatermark("watermark", "1 second")`` has it."""
+    """Hours of its watermark, as ``withWatermark("watermark", "1 second")`` has it."""
     return (row["watermark"].timestamp() - 1) / 3600
 
 
@@ -231,11 +231,11 @@ def test_an_offset_carries_the_watermark_of_what_it_has_read(tmp_path: Path) -> 
     first = json.loads(json.dumps(stream.latestOffset(at, limit)))
     found = rows(stream, at, first)
     assert [row["event_id"] for row in found] == [f"e{n}" for n in range(10)] + [None]
-    assert {(hours(row), row["waiting"]) for row in found} == {(8, 3)}  # not that of what is published beyond
+    assert {(hours(row), row["waiting"]) for row in found} == {(8, 3)}  # not that of later published lines
     assert [row["kind"] for row in found].count("watermark") == 1
     second = stream.latestOffset(first, limit)
     marked.say(None, 30, 0)  # nothing has come since: time goes on
-    again = marked.stream()  # and the cluster is gone: all there is, is in the checkpoint
+    again = marked.stream()  # and the cluster is gone: everything there is, is in the checkpoint
     assert rows(again, first, second) == rows(stream, first, second)
     third = again.latestOffset(second, limit)
     (only,) = rows(again, second, third)
@@ -298,7 +298,7 @@ def test_a_datacentre_that_is_left_out_for_a_time_is_read_on(tmp_path: Path, str
 def test_where_there_is_nothing_to_read_is_one_partition_without_rows(
     tmp_path: Path, slot: WrittenSlot, stream: OutputStream
 ) -> None:
-    """Spark reads ``None`` where there is no partition at all."""
+    """Spark reads ``None`` if there is no partition at all."""
     for given in ({}, {"kind": "late"}, {"from": "2020-01-01", "to": "2020-01-02"}):
         reader = OutputReader(read_options({"path": deployment(tmp_path), **given}), SCHEMA)
         assert len(reader.partitions()) == 1

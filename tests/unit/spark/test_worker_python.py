@@ -1,4 +1,4 @@
-"""What is said of a Python that cannot run Photon on Spark's workers."""
+"""The message for a Python that cannot run Photon on Spark's workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's files: all there, under a strict policy, and nothing from elsewhere in them."""
+"""The page's files: all there, under a strict policy, and without any external content."""
 
 from __future__ import annotations
 

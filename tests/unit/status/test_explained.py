@@ -1,4 +1,4 @@
-"""The page's question after one event: parsed, bounded, one at a time; and over the HTTP server."""
+"""The page's question about one event: parsed, bounded, one at a time; and over the HTTP server."""
 
 from __future__ import annotations
 

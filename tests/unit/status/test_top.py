@@ -1,4 +1,4 @@
-"""Two moments of what processes say become lines: rates, the most first, restarts and silence as they are."""
+"""Two moments of processes' reports become lines: rates, the highest first, restarts and silence as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What status.json says, from what processes say, and the points for the charts."""
+"""Contents of status.json, from processes' reports, and the points for the charts."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_tables_that_stand_still_are_alarms() -> None:
 
 
 def test_a_restarted_process_goes_on_from_what_it_kept_and_its_rate_is_of_what_it_did_since() -> None:
-    """Its counts come from its disk: less than it had said last, or all at once after it was silent."""
+    """Its counts come from its disk: less than it had last reported, or all at once after it was silent."""
 
     def rate(joined: int, began: float, at_s: float) -> Any:
         text = (

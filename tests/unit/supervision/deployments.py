@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.t
 
 
 def example_settings() -> Settings:
-    """The example of two datacentres as it is."""
+    """The plain example of two datacentres."""
     return load(EXAMPLE, environment={})
 
 

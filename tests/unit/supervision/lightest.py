@@ -1,4 +1,4 @@
-"""The lightest processes that there are: proxies without routes."""
+"""The lightest possible processes: proxies without routes."""
 
 MODULES = (
     "photon.cli.wan",
@@ -9,4 +9,4 @@ MODULES = (
     "grpc._channel",
     "grpc.experimental",
 )
-"""What one imports: the copy of a zygote that has it costs a tenth of a fresh one."""
+"""Its imports: the copy of a zygote that has them costs a tenth of a fresh one."""

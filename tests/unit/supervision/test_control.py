@@ -1,4 +1,4 @@
-"""The control socket of ``photon up``: what it accepts, and what it refuses."""
+"""The control socket of ``photon up``: accepted and refused requests."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Site:
         return [state.name for state in reply.services]
 
     async def raw(self, data: bytes, *, end: bool = False) -> bytes:
-        """What is answered to bytes, up to the end of the connection or of the first line."""
+        """The answer to bytes, up to the end of the connection or of the first line."""
         reader, writer = await self.connect()
         try:
             writer.write(data)

@@ -1,4 +1,4 @@
-"""From a deployment file to processes; and which of them have read a key that has changed."""
+"""From a deployment file to processes; and which of them have read a changed key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``photon up --detach`` when not all goes well."""
+"""``photon up --detach`` when something fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRONG = ServiceState(name="d", datacentre="", pid=None, state="failing", exit_co
 
 
 class Alive:
-    """A background process that goes on."""
+    """A background process that keeps running."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         pass
@@ -34,7 +34,7 @@ def test_a_process_that_ends_at_once_is_quoted_with_its_exit_code(tmp_path: Path
     with pytest.raises(UpFailed, match=r"none\.toml: no such file") as failed:
         start_detached(tmp_path, ["up", "none.toml", "--background"], 60.0, print)
     assert failed.value.exit_code == 2
-    with pytest.raises(UpFailed) as failed:  # ended without a word of why
+    with pytest.raises(UpFailed) as failed:  # ended without giving a reason
         start_detached(tmp_path, ["--version"], 60.0, print)
     assert failed.value.exit_code == 1
 

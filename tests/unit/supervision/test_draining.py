@@ -1,4 +1,4 @@
-"""Who may be taken out of a running deployment, and whom a name means."""
+"""Processes that may be taken out of a running deployment, and the meaning of a name."""
 
 from __future__ import annotations
 

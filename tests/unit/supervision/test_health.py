@@ -1,4 +1,4 @@
-"""For how long a process has not answered, and whether one that is silent hangs."""
+"""The time for which a process has not answered, and whether a silent one hangs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ LOOP, OTHER = 1, 2
 
 
 class Drawn:
-    """A process with two threads and the one who asks it, second by second, on a machine of a given load."""
+    """A process with two threads and its checker, second by second, on a machine of a given load."""
 
     def __init__(self, seed: int, load: float) -> None:
         self.random = random.Random(seed)
@@ -89,7 +89,7 @@ class Drawn:
         self.now = 0.0
 
     def _turned(self, turn: Turn, wants_s: float, passed_s: float) -> Turn:
-        """It wants to run for so long: it is let for a share, and waits for the rest, which shows when it is let."""
+        """It wants to run for ``wants_s``: it gets a share, and waits for the rest, which shows when it gets it."""
         share = self.random.uniform(0.5, 1.5) / self.load
         ran = min(wants_s, passed_s * min(1.0, share))
         waited = min(passed_s - ran, ran * (self.load - 1.0)) if wants_s <= ran else passed_s - ran
@@ -98,7 +98,7 @@ class Drawn:
         return Turn(turn.ran_ns + int(ran * 1e9), turn.waited_ns + (int(waited * 1e9) if shows else 0), ready)
 
     def silent(self, wants: Callable[[int], float]) -> bool:
-        """One more check without an answer; whether it is taken to hang. ``wants``: seconds each thread would run."""
+        """One more check without an answer; true if it is taken to hang. ``wants``: seconds each thread would run."""
         passed_s = self.random.uniform(1.0, GAP_S)
         self.now += passed_s
         self.threads = {id: self._turned(turn, wants(id), passed_s) for id, turn in self.threads.items()}
@@ -124,7 +124,7 @@ def test_under_a_load_of_fifty_one_that_would_run_is_left_alone_for_minutes(seed
 @pytest.mark.parametrize("load", [1.0, 3.0, 10.0])
 @pytest.mark.parametrize("seed", range(5))
 def test_one_that_stands_still_is_found_soon(seed: int, load: float) -> None:
-    """The others of its threads, and the one who asks, wait now and then."""
+    """The others of its threads, and the checker, wait now and then."""
     assert LIMIT_S < Drawn(seed, load).found_after_s(lambda thread: 0.001 if thread == OTHER else 0.0) < 3 * LIMIT_S
 
 

@@ -1,4 +1,4 @@
-"""Processes that a killed supervisor left."""
+"""Processes left by a killed supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a process that ended is started again."""
+"""When an ended process is restarted."""
 
 from __future__ import annotations
 

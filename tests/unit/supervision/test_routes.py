@@ -1,4 +1,4 @@
-"""The file of routes: what is written is read; what is wrong is said in one line."""
+"""The file of routes: written routes are read; errors are reported in one line."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the supervisor does with services: real processes, the lightest there are (a proxy without routes)."""
+"""The supervisor's handling of services: real processes, the lightest possible (a proxy without routes)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def imported() -> Iterator[Zygote | None]:
 
 @pytest.fixture
 def copies(imported: Zygote | None) -> Zygote | None:
-    """That of the whole file, on the event loop of one test."""
+    """The whole file's zygote, on the event loop of one test."""
     return imported and imported.on_another_loop()
 
 
@@ -79,7 +79,7 @@ async def supervisor(request: pytest.FixtureRequest, copies: Zygote | None) -> A
 
 @contextlib.asynccontextmanager
 async def _supervising(services: list[Service], **options: Any) -> AsyncIterator[Supervisor]:
-    """One that has started these; it is stopped at the end."""
+    """A supervisor that has started these; it is stopped at the end."""
     supervisor = Supervisor(**options)
     await supervisor.start(services)
     try:
@@ -94,7 +94,7 @@ def _state(supervisor: Supervisor, name: str) -> str:
 
 @pytest.mark.parametrize("supervisor", ["afresh", "copies"], indirect=True)
 async def test_what_an_operator_may_do(tmp_path: Path, supervisor: Supervisor) -> None:
-    """kill, hold, release, pause, resume, restart: by name, and what ``states`` says meanwhile."""
+    """kill, hold, release, pause, resume, restart: by name, and the output of ``states`` meanwhile."""
     await supervisor.start(_proxies(tmp_path, 3))
     assert supervisor.names() == ["p0", "p1", "p2"]
     assert supervisor.names(datacentre="east") == ["p0", "p2"]

@@ -1,4 +1,4 @@
-"""What ``photon up`` checks and makes before it starts anything."""
+"""Checks and preparations of ``photon up`` before it starts anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a zygote: real processes that become commands of Photon's."""
+"""Copies of a zygote: real processes that become Photon commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def log(tmp_path: Path) -> Iterator[BinaryIO]:
 
 
 async def until_another(supervisor: Supervisor, pids: set[int | None]) -> None:
-    """Than these, and it is up."""
+    """Waits for a process other than these that is up."""
     async with asyncio.timeout(READY_S):
         while supervisor.pid("proxy") in (None, *pids):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -81,7 +81,7 @@ async def test_a_copy_is_a_child_of_its_supervisor_and_named_after_its_command(t
 
 
 def sockets_of(made: Zygote) -> set[str]:
-    """What its process holds of the connection to its supervisor."""
+    """Its process's ends of the connection to its supervisor."""
     directory = Path(f"/proc/{made._process.pid}/fd")
     return {os.readlink(each) for each in directory.iterdir() if "socket" in os.readlink(each)}
 
@@ -106,8 +106,8 @@ async def test_a_killed_zygote_takes_nobody_along_and_is_not_needed(
 
 
 async def test_what_an_operator_restarts_is_the_program_as_it_is_on_disk(tmp_path: Path, made: Zygote) -> None:
-    """What dies of itself comes back as it was, until an operator restarts something: that may be for an upgrade in
-    place, and no copy of the old release may come back after it."""
+    """A process that dies by itself comes back as it was, until an operator restarts something: that may be for an
+    upgrade in place, and no copy of the old release may come back after it."""
     async with _supervising([proxy(tmp_path)], zygote=made) as supervisor:
 
         def executed() -> bool:
@@ -124,7 +124,7 @@ async def test_what_an_operator_restarts_is_the_program_as_it_is_on_disk(tmp_pat
 
 
 async def test_copies_end_with_a_supervisor_that_is_gone(tmp_path: Path, made: Zygote, log: BinaryIO) -> None:
-    """Their standard input ends with it: here its end of one is closed."""
+    """Their standard input ends with it: here one copy's input is closed at our end."""
     copy = await made.begin(proxy(tmp_path).arguments, log)
     os.close(copy._lifeline)  # type: ignore[attr-defined]
     copy._lifeline = os.open(os.devnull, os.O_RDONLY)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Old versions go when nobody reads them, and not before; whoever would have is refused."""
+"""Old versions are removed when nobody reads them, and not before; later readers are refused."""
 
 from __future__ import annotations
 

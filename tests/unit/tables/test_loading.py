@@ -1,4 +1,4 @@
-"""A stream is loaded exactly once, whatever breaks it off."""
+"""A stream is loaded exactly once, despite any interruption."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_what_another_process_of_a_file_holds_is_free_once_that_is_dead(tmp_path
 
 @dataclass
 class Notes:
-    """A store's, its clock's, and who is dead."""
+    """Notes of a store, its clock, and dead processes."""
 
     kept: dict[tuple[str, str], bytes] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)

@@ -33,7 +33,7 @@ def click(tables: Tables, key: str, campaign: str) -> None:
 
 
 def program_beside(tables: Tables) -> Tables:
-    """Another one of the same store."""
+    """Another program on the same store."""
     made = Tables(tables.around.store, tables.around.oracle)
     made.around.limits.grace_s = 0.0
     return made
@@ -211,7 +211,7 @@ def _base() -> None:
 @pytest.mark.parametrize("breaks", [_hang, _exit, _base])
 @pytest.mark.parametrize("once", [True, False])
 def test_an_observer_costs_its_own_cell_only(tables: Tables, breaks: Callable[[], None], once: bool) -> None:
-    """Whatever it does, other cells and other observers of its cell run; and it is tried again."""
+    """Other cells and other observers of its cell run regardless; and it is retried."""
     broken = [True]
 
     @observer(tables, table="clicks", column="campaign", time_limit_s=0.1)

@@ -1,4 +1,4 @@
-"""What every RowStore promises."""
+"""The contract of every RowStore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle's servicer over Raft groups that do as the test says: batches, a deposed leader, a lost answer."""
+"""The oracle's servicer over Raft groups controlled by the test: batches, a deposed leader, a lost answer."""
 
 from __future__ import annotations
 

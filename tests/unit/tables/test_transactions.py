@@ -199,7 +199,7 @@ def test_a_commit_returns_with_its_primary_and_who_meets_the_others_before_finis
 
 # -- other clients' locks --------------------------------------------------------------------------------------------
 def lock(tables: Tables, cell: Cell, primary: Cell, start: int, *, wall_ms: int = 0, value: bytes = b"9") -> bytes:
-    """A client has died while it held a lock."""
+    """A client died while it held a lock."""
     (held,) = tables.around.read_cells([cell])
     meta = lock_meta(start, wall_ms, b"elsewhere/1/1", read_meta(held.meta), primary_line(primary), value)
     assert tables.around.store.mutate([Mutation(cell, held.meta, meta)]) == [True]
@@ -223,7 +223,7 @@ def test_a_lock_whose_primary_is_committed_is_rolled_forward(tables: Tables) -> 
 
 
 def test_a_lock_without_its_primary_fences_it(tables: Tables) -> None:
-    """Its prewrite may be on its way still."""
+    """Its prewrite may still be in flight."""
     start = tables.around.timestamp()
     lock(tables, B, A, start)
     assert x_of(tables, "b") is None
@@ -242,7 +242,7 @@ def test_a_living_client_s_lock_is_a_conflict_for_writers(tables: Tables) -> Non
 def test_a_commit_that_takes_long_shows_that_it_goes_on(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, each_ms: int, shown_ms: list[int]
 ) -> None:
-    """Where its lock is a third of its age old; a clock may go back."""
+    """Its lock is refreshed when it is a third of its maximum age; a clock may go back."""
     at, shown = tables.around.wall_ms(), []
     monkeypatch.setattr(transaction, "AT_ONCE", 1)
     monkeypatch.setattr(type(tables.around), "wall_ms", lambda _: at + now_ms)
@@ -324,7 +324,7 @@ def test_a_store_that_stays_away_at_the_commit_leaves_the_outcome_open(tables: T
 
 
 def test_a_store_that_takes_nothing_any_more_is_no_conflict(tables: Tables) -> None:
-    """As a full disk: it is read, and nothing is written."""
+    """For example a full disk: it is read, and nothing is written."""
     tables.around.limits.patience_s = 0.01
     tables.around.store.mutate = lambda mutations, **_: [None] * len(mutations)  # type: ignore[method-assign]
     with pytest.raises(StoreFailed, match="t/a/x: the store does not answer, or its disk is full"):
@@ -344,7 +344,7 @@ def test_several_columns_are_one_read(tables: Tables) -> None:
 def test_a_slow_prewrite_after_a_roll_back_fits_only_where_no_mark_was_left(
     tables: Tables, marks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 3, and what becomes of a transaction without it: half of it."""
+    """Rule 3, and the result of a transaction without it: half of it."""
     put(tables, "a", x=1)
     put(tables, "b", x=1)
     if not marks:

@@ -1,4 +1,4 @@
-"""A pair of small logs, an adapter for them, and the lines that their records make."""
+"""A pair of small logs, an adapter for them, and the lines that their records produce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record that no log has is looked for again before it is an alarm."""
+"""A record that is in no log is looked for again before it becomes an alarm."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Rig:
         self.told.append(finding)
 
     def take(self, kind: str, *missing: str) -> bool:
-        """A slice that lacks records of these logs; whether it counts."""
+        """A slice that lacks records of these logs; returns whether it counts."""
         alarms: Any = self
         before = len(self.committed)
         done = CheckedSlice(

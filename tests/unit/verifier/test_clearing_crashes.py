@@ -1,4 +1,4 @@
-"""Clearing killed at any write: everything is cleared all the same, and each alarm stands once."""
+"""Clearing killed at any write: everything is still cleared, and each alarm is there once."""
 
 from __future__ import annotations
 

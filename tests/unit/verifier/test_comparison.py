@@ -83,7 +83,7 @@ def test_what_is_no_line(line: bytes) -> None:
 
 
 def test_a_payload_that_looks_like_a_source(logs: Logs) -> None:
-    """The places stand behind the payloads; what a payload says of itself is no place."""
+    """The places are after the payloads; a payload's statement about itself is no place."""
     tricky = b'{"id":"c0","q":"q0","t":1600000000,"x":{"a":1,"source":{"file":"other","offset":9}}}'
     logs.foreign_records[0] = tricky
     (line,) = logs.joined(0)
@@ -109,7 +109,7 @@ def test_right_lines_have_no_differences(logs: Logs, kind: str) -> None:
 
 
 def test_any_changed_byte_is_a_difference(logs: Logs) -> None:
-    """Of the bytes that come from the sources; what the joiner adds (time, token) is not compared."""
+    """Bytes that come from the sources; those that the joiner adds (time, token) are not compared."""
     seed = int(os.environ.get("PHOTON_SEED", "7"))
     print(f"PHOTON_SEED={seed}")
     draw = random.Random(seed)
@@ -144,7 +144,7 @@ def test_the_original_bytes_of_what_was_not_joined(logs: Logs) -> None:
     (line,) = logs.undone(2)
     assert compare(logs, line.replace(b"<2>", b"<3>"), 2, "unmatched")[0].startswith("record is ")
     odd = line.replace(b'"reason":"no primary event has this key"', b'"reason":"any"')
-    assert compare(logs, odd, 2, "unmatched") == []  # what was decided is not to be told from the records
+    assert compare(logs, odd, 2, "unmatched") == []  # the decision cannot be derived from the records
 
 
 def test_which_record_is_meant(logs: Logs) -> None:
@@ -162,7 +162,7 @@ def test_which_record_is_meant(logs: Logs) -> None:
 
 
 class Placed(ConfiguredAdapter):
-    """Ids by place; filters and raises as it is told."""
+    """Ids by place; filters and raises as told."""
 
     def __init__(self, answer: str = "") -> None:
         super().__init__({"foreign": {**_SIDE, "id": "id", "time": {"field": "t", "unit": "s"}}, "primary": _SIDE})
@@ -183,7 +183,7 @@ _SIDE: Mapping[str, Any] = {"format": "jsonl", "key": "q"}
 
 
 class Picky(ConfiguredAdapter):
-    """Of one query it makes no line, of another none that can be written."""
+    """From one query it makes no line, from another one that cannot be written."""
 
     def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
         if b'"q1"' in primary:

@@ -1,4 +1,4 @@
-"""The verifier's small parts: alarms, ids seen twice, logs that went, ids owned for too long, locks."""
+"""The verifier's small parts: alarms, repeated ids, vanished logs, ids owned for too long, locks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_over_may_be_told_again(tmp_path: Path) -> None:
 
 
 class FullDisk(RealDisk):
-    """Once it is ``full``: half of a line finds room."""
+    """Once it is ``full``, only half of a line finds room."""
 
     full = False
 
@@ -83,7 +83,7 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room(tmp_path: Path
     disk = FullDisk()
     alarms = AlarmLog(disk, tmp_path, "s0", bytes_max=900)
     alarms.tell(AlarmKind.DAMAGED, "a file", 1)
-    for number in (2, 3, 4, 5):  # the log is begun anew in between
+    for number in (2, 3, 4, 5):  # the log is restarted in between
         disk.full = True
         with pytest.raises(OSError, match="No space left"):
             alarms.tell(AlarmKind.TORN, "x", number, file="f", offset=number)
@@ -175,7 +175,7 @@ def test_an_event_that_is_written_again_for_a_damaged_range_is_no_second_one(*, 
 
 
 WINDOW_STEPS = 80
-"""Ten ids each: what is in the columns that are kept for sure."""
+"""Ten ids each: those in the columns that are kept for sure."""
 
 
 def test_the_window_is_bounded_and_long_enough() -> None:

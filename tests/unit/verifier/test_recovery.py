@@ -1,4 +1,4 @@
-"""Recovery by token: nothing is given up before all was read, and then exactly what is still owned."""
+"""Recovery by token: nothing is given up before all was read, and then exactly the ids that are still owned."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_all_up_to_the_place_must_have_been_read(files: Sequence[OutputFile], cl
 
 # -- the shell -------------------------------------------------------------------------------------------------------
 class Registry:
-    """The model, asked at once; ``down`` shards refuse, ``deaf`` ones do and say nothing."""
+    """The model, asked at once; ``down`` shards refuse, ``deaf`` ones act and say nothing."""
 
     def __init__(self) -> None:
         self.model = ModelRegistry(2, checks_stale=True)
@@ -168,7 +168,7 @@ async def test_it_waits_until_the_place_was_read(tmp_path: Path, registry: Regis
 async def test_it_scans_again_later_and_later_for_inserts_that_were_under_way(
     tmp_path: Path, registry: Registry, upto: int
 ) -> None:
-    """Also of a slot whose first incarnation lives: each scan is an entry in each shard, which then never rests."""
+    """Also for a slot whose first incarnation lives: each scan is an entry in each shard, which then never rests."""
     publish(tmp_path, upto=upto)
     slot = recovery(tmp_path, registry)
     scanned = [now for now in range(0, 1000, 5) if (await slot.run_once(now)).scanned]

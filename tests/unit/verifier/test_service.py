@@ -1,4 +1,4 @@
-"""All slots of a pipeline: those that appear, those that are damaged, those whose directory is not there."""
+"""All slots of a pipeline: new ones, damaged ones, those without a directory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = ServiceLimits(period_s=0.01, retry_s=0.01, discover_s=0.01, owned_alarm_
 
 
 class Scans:
-    """Slot -> tokens that it owns."""
+    """Slot -> its owned tokens."""
 
     def __init__(self) -> None:
         self.owned: dict[str, list[int]] = {}
@@ -242,7 +242,7 @@ async def test_further_steps_come_after_clearing(setup: Setup) -> None:
 
 
 async def test_lines_are_checked_against_logs_beside_clearing(setup: Setup) -> None:
-    setup.write("s0", [b"a", b"b"])  # of no log at all: nobody has seen their source
+    setup.write("s0", [b"a", b"b"])  # in no log at all: nobody has seen their source
     limits = ServiceLimits(period_s=0.01, discover_s=0.01, check_share=1.0, save_s=0.01)
     async with setup.running(setup.service(limits)):
         await until(lambda: setup.cleared(b"a") and status_of(RealDisk(), setup.pipeline).slots[0].behind == 0)

@@ -1,4 +1,4 @@
-"""Source records are found wherever their logs are by now: rotated, compressed, moved aside by a copy."""
+"""Source records are found wherever their logs are now: rotated, compressed, moved aside by a copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.verifier.logs import foreign_record, log_of, offset_of, side
 
 
 def found(logs: SourceLogs, name: str, records: list[bytes], numbers: list[int]) -> list[bytes | None]:
-    """What stands where these records were read from."""
+    """Data at the places from which these records were read."""
     places = [RecordPlace(name, offset_of(records, n)) for n in numbers]
     seen = logs.find(places, lambda row, source: source.record == records[numbers[row]])
     return [None if each is None else each.record for each in seen]
@@ -53,7 +53,7 @@ def test_a_log_keeps_its_identity(tmp_path: Path, how: str) -> None:
         file.write(log_of(young))
     assert found(logs, "clicks.log", old, [7, 30, 1]) == [old[7], old[30], old[1]]
     assert found(logs, "clicks.log", young, [59, 2]) == [young[59], young[2]]
-    assert found(logs, "clicks.log", old + young, [0, 55, 49]) == [old[0], None, old[49]]  # 55 stood nowhere so far
+    assert found(logs, "clicks.log", old + young, [0, 55, 49]) == [old[0], None, old[49]]  # 55 was nowhere so far
     assert sorted(map(len, logs.names().values())) == [2]
     logs.close()
 
@@ -120,7 +120,7 @@ def test_headers_and_records_over_several_lines(tmp_path: Path) -> None:
 
 
 def test_logs_of_many_hours_are_not_tried_one_after_the_other(tmp_path: Path) -> None:
-    """All of them have one log name; the one that the line names is looked at first, though it was compressed."""
+    """All of them have one log name; the one named by the line is examined first, though it was compressed."""
     hours = [[foreign_record(100 * hour + n) for n in range(5)] for hour in range(24)]
     for hour, records in enumerate(hours):
         with gzip.open(tmp_path / f"clicks.log-20261121-{hour:02}.gz", "wb") as file:

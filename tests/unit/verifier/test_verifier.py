@@ -1,4 +1,4 @@
-"""The verifier clears what is durable, by compare, and says what it cannot clear."""
+"""The verifier clears durable records, by compare, and reports those it cannot clear."""
 
 from __future__ import annotations
 

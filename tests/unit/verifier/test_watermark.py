@@ -1,4 +1,4 @@
-"""From samples to watermarks, and what is late."""
+"""From samples to watermarks, and late records."""
 
 from __future__ import annotations
 

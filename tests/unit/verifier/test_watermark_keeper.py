@@ -1,4 +1,4 @@
-"""The keeper of watermarks: what it journals, goes on with, and says when there is nobody to ask."""
+"""The keeper of watermarks: its journal, its restart, and its report when there is nobody to ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A follower against real files, with what it handed out and reported."""
+"""A follower against real files, with its lines and reports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def begun(directory: Path, data: bytes = b"1\n2\n") -> tuple[Path, Tail]:
-    """A log, and who has read it so far."""
+    """A log, and its readers so far."""
     append(directory / "a.log", data)
     tail = Tail(directory)
     tail.read()

@@ -28,7 +28,8 @@ class Tail(tails.Tail):
 
 
 def made_of(lines: list[bytes]) -> tuple[list[bytes], bool]:
-    """The records of a file's whole lines, by the rule as a person would write it; whether parts wait at the end."""
+    """The records of a file's whole lines, by the rule as a person would write it, and whether parts wait at
+    the end."""
     records: list[bytes] = []
     parts: dict[bytes, list[bytes]] = {}
     for line in lines:

@@ -130,7 +130,7 @@ def test_rename_while_following_keeps_the_log(tmp_path: Path) -> None:
     append(log, b"x\n")
     assert tail.read() == [b"x", b"3"]
     assert len({b.identity for b in tail.blocks}) == 2
-    (tmp_path / "a.log.1").rename(tmp_path / "other")  # a name no rotation explains
+    (tmp_path / "a.log.1").rename(tmp_path / "other")  # a name that no rotation explains
     append(tmp_path / "other", b"4\n")
     assert tail.read() == [b"4"]
     assert tail.blocks[-1].identity == tail.blocks[0].identity
@@ -169,7 +169,7 @@ def test_copytruncate(tmp_path: Path) -> None:
     append(log, b"3\n")
     shutil.copy(log, tmp_path / "a.log.1")
     log.write_bytes(b"")
-    append(log, b"4\n5\n6\n7\n")  # longer than before: only the bytes tell
+    append(log, b"4\n5\n6\n7\n")  # longer than before: only the bytes show it
     assert sorted(tail.read()) == [b"3", b"4", b"5", b"6", b"7"]
     assert not tail.problems
 

@@ -1,4 +1,4 @@
-"""Random writing, rotating, truncating, compressing, restarting against a model: what was written is read.
+"""Random writing, rotating, truncating, compressing, restarting against a model: every written line is read.
 
 Every line is unique, so the model is simply the set of lines written.
 """
@@ -51,10 +51,10 @@ hostile_actions = st.lists(
 
 
 class World:
-    """Two logs, who writes and rolls them, and the follower that reads along."""
+    """Two logs, their writers and rotations, and the follower that reads along."""
 
     def __init__(self, directory: Path, watch: Watch, first: bytes = b"", *, proved: bool = True) -> None:
-        """``first``: the line that each new log begins with; ``proved``: positions are, over a restart."""
+        """``first``: the line with which each new log begins; ``proved``: positions are proved over a restart."""
         self.directory = directory
         self.first = first
         self.proved = proved
@@ -132,13 +132,13 @@ class World:
     def do_delete_read(self, log: int, _: int) -> None:
         for old in self.rolled(log):
             if old.name.endswith(".gz") and not self.follower.caught_up():
-                continue  # after a restart nobody knows that its end was reached before: rightly reported as lost
+                continue  # after a restart nobody knows that its end had been reached: rightly reported as lost
             data = gzip.decompress(old.read_bytes()) if old.name.endswith(".gz") else old.read_bytes()
             if all(self.seen[line] for line in data.split(b"\n")[:-1]):
                 old.unlink()
 
     def do_replace(self, log: int, n: int) -> None:
-        """By another file that begins alike and is longer, while nobody reads."""
+        """Replaces it by a longer file with the same beginning, while nobody reads."""
         self.close()
         if self.path(log).exists():
             size = self.path(log).stat().st_size
@@ -226,7 +226,7 @@ SILENT = {ProblemKind.UNREADABLE, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED}
 
 
 def hostile(watch: Watch, script: list[tuple[str, int, int]], *, proved: bool = True) -> None:
-    """Nothing that stands in a file at the end is left out, whatever other log stood there before."""
+    """No line in a file at the end is left out, whichever log was there before."""
     with tempfile.TemporaryDirectory() as name:
         world = World(Path(name), watch, b"begin", proved=proved)
         for action, log, n in script:

@@ -1,4 +1,4 @@
-"""Bytes to records, whatever the chunks: against splitting the whole."""
+"""Bytes to records, in any chunks: compared with splitting the whole."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def records_of(pieces: list[Piece]) -> list[tuple[int, bytes]]:
 
 
 def feed(data: bytes, sizes: list[int], max_record: int, final: bool) -> list[Piece]:
-    """As the follower does: reads on from ``next``, more when a record does not fit into what was read."""
+    """Like the follower: continues reading at ``next``, and reads more when a record does not fit into the bytes
+    read."""
     pieces: list[Piece] = []
     at, long, turn = 0, None, 0
     while True:
@@ -71,7 +72,7 @@ def test_any_chunks_give_the_same_records(
     pieces = feed(data, sizes, max_record, final)
     assert records_of(pieces) == good
     assert [(o.offset, o.length) for p in pieces for o in p.oversized] == long
-    for piece in pieces:  # a reader that stops behind any piece loses and doubles nothing
+    for piece in pieces:  # a reader that stops after any piece loses and doubles nothing
         behind = [o for o in [*good, *long] if o[0] >= piece.end]
         assert sorted(behind) == sorted(o for o in [*good, *long] if o[0] > piece.offset and o[0] >= piece.end)
         assert piece.end == len(data) or data[piece.end - 1 : piece.end] == b"\n"

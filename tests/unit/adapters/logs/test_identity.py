@@ -1,4 +1,4 @@
-"""Which log a file is, from its name and first bytes alone."""
+"""The log to which a file belongs, from its name and first bytes alone."""
 
 from __future__ import annotations
 

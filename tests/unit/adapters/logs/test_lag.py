@@ -1,4 +1,4 @@
-"""Lag of logs: bytes and age of what is not read, as scans saw it."""
+"""Lag of logs: bytes and age of unread data, as scans saw it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Links in a log directory: none leads out of it unless it may, and the log behind one is read through rotations."""
+"""Links in a log directory: none leads out of it unless permitted, and the log behind one is read through
+rotations."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def _through_directory(logs: Path, secret: Path) -> None:
 def test_links_that_may_be_followed(logs: Path, pods: Path, tmp_path: Path) -> None:
     append(logs / "a.log", b"1\n")
     append(pods / "0.log", b"2\n")
-    append(tmp_path / "pods2" / "0.log", b"3\n")  # begins with the same characters, and lies elsewhere
+    append(tmp_path / "pods2" / "0.log", b"3\n")  # begins with the same characters, but is elsewhere
     (logs / "current.log").symlink_to("a.log")
     (logs / "web.log").symlink_to(pods / "0.log")
     (logs / "web2.log").symlink_to(tmp_path / "pods2" / "0.log")
@@ -166,7 +167,7 @@ def test_a_file_that_becomes_a_link_after_the_scan_is_not_opened(
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(LinkOutside, match=f"leads to {secret}, outside the log directory"):
         opened(log_path(logs, f"a.log{suffix}", [str(pods)]))
-    with pytest.raises(OSError, match="symbolic links"):  # a plain path is no way around it
+    with pytest.raises(OSError, match="symbolic links"):  # a plain path does not circumvent it
         opened(logs / f"a.log{suffix}")
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -250,7 +251,7 @@ def test_a_rolled_target_is_read_under_the_name_of_its_link(logs: Path, pods: Pa
     for missing in ("sub/web.log.2", "sub/app.log.1", "sub/app.log"):
         with pytest.raises(FileNotFoundError):
             open_source(log_path(logs, missing, [str(pods)]))
-    append(logs / "sub" / "web.log.1", b"real\n")  # what is really there goes first
+    append(logs / "sub" / "web.log.1", b"real\n")  # existing files go first
     assert open_source(place).read(0, 9) == b"real\n"
     assert scan(logs, pods)[0] == ["../pods/0.log.1", "sub/web.log.1"]
 
@@ -305,7 +306,7 @@ def test_a_thousand_links_are_discovered_within_a_fifth_of_a_second(logs: Path, 
 
 
 class Polled:
-    """As ``Watched``, but each look is at the whole directory."""
+    """Like ``Watched``, but each look is at the whole directory."""
 
     def __init__(self, directory: Path, links: list[str]) -> None:
         self._tail = Tail(directory, links=links)
@@ -401,7 +402,7 @@ def test_a_link_whose_target_directory_comes_later_is_tried_again(logs: Path, po
     assert world.read() == []
     assert world.follower.dangling == {"web.log"}
     world.whole = 0
-    append(pods / "x" / "0.log", b"1\n")  # in a directory that nobody could watch
+    append(pods / "x" / "0.log", b"1\n")  # in a directory that cannot be watched
     assert DANGLING_S <= 0.5
     world.now += DANGLING_S
     assert world.read() == [b"1"]

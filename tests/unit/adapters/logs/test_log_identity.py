@@ -1,8 +1,8 @@
-"""Which bytes are one log: two datacentres read one directory at different moments, while files are written, rotated,
-copied, linked, renamed, moved, compressed, truncated and replaced. Lines carry no ids.
+"""The bytes that form one log: two datacentres read one directory at different moments, while files are written,
+rotated, copied, linked, renamed, moved, compressed, truncated and replaced. Lines carry no ids.
 
-Each line gets one record over both datacentres, or the logs that cannot be told apart are named. A line is known here
-by all bytes up to its end.
+Each line gets one record over both datacentres, or the indistinguishable logs are named. A line is identified here by
+all bytes up to its end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TICK = b"tick"
 
 
 class NoIds(Adapter):
-    """Lines that carry no id of their own."""
+    """Lines without ids."""
 
     def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
         return ForeignHeader(record, 0)
@@ -95,7 +95,7 @@ class Datacentre:
 
 
 class World:
-    """The files, who changes them, and one record for each id over both datacentres."""
+    """The files, their writers, and one record for each id over both datacentres."""
 
     def __init__(self, directory: Path, watch: Watch = Watch.POLL) -> None:
         self.directory = directory
@@ -190,7 +190,7 @@ class World:
 
     def check(self) -> None:
         for reader in self.readers:
-            for _ in range(4):  # copies are told once three scans saw them
+            for _ in range(4):  # copies are recognized once three scans saw them
                 reader.read()
             reader.read(final=True)
         told = {problem.kind for reader in self.readers for problem in reader.told}
@@ -198,7 +198,7 @@ class World:
         assert self.joined.keys() <= set(self.written.values()), "a line that nobody wrote"
         assert set(self.joined.values()) <= {0, 1}, "doubled"
         assert all(self.joined[self.written[line]] for line in self.seen), "lost"
-        # Two files that were equal for a moment only cannot be told from a log and its copy.
+        # Two files that were equal only for a moment cannot be distinguished from a log and its copy.
         there = {line for lines in self.holding.values() for line in lines}
         twice = [each for each, count in Counter(self.written[line] for line in there).items() if count > 1]
         assert not twice or told & NAMED, "lines that cannot be told apart were counted once, and nobody was told"
@@ -208,7 +208,7 @@ class World:
 
 
 class LogIdentity(RuleBasedStateMachine):
-    """Draws what happens."""
+    """Draws the actions."""
 
     watch = Watch.POLL
 
@@ -260,7 +260,7 @@ class LogIdentity(RuleBasedStateMachine):
     @precondition(lambda self: self.world.files())
     @rule(data=st.data())
     def append_to_any(self, data: st.DataObject) -> None:
-        """To copies, too: then they are logs of their own."""
+        """Appends to copies, too: then they are separate logs."""
         name = self.some(data)
         if not name.endswith(".gz"):
             self.world.lines(name, 1)
@@ -297,7 +297,7 @@ class LogIdentity(RuleBasedStateMachine):
 
     @invariant()
     def short(self) -> None:
-        """What stands before a record is then all that stands before it."""
+        """Logs are short enough that a record's context is everything before it."""
         if hasattr(self, "world"):
             assert all(len(line) < CONTEXT_BYTES for line in self.world.written.values())
 

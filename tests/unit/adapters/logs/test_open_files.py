@@ -1,4 +1,4 @@
-"""Which files stay open: those that are written to, and those that could not be opened again."""
+"""Files that stay open: those being written, and those that could not be reopened."""
 
 from __future__ import annotations
 

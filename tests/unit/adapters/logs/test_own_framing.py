@@ -1,4 +1,4 @@
-"""Files that a framing of the user's own cuts into records."""
+"""Files that a user-defined framing cuts into records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = b"".join(each + (b"\r" if n % 7 == 6 else b"") + b"\n" for n, each in enu
 
 
 class Answer(Framing):
-    """Gives what a test puts into ``given``."""
+    """Returns the contents of ``given``, set by a test."""
 
     given: object = None
 
@@ -132,7 +132,7 @@ def test_an_exception_without_a_text_is_told(tmp_path: Path) -> None:
 
 
 class Remembers(Prefixed):
-    """Ends a line with the size of what it was handed."""
+    """Ends a line with the size of its input."""
 
     def cut(self, data: bytes, state: bytes) -> Cut:
         made = super().cut(data, state)

@@ -1,4 +1,4 @@
-"""Ids by place: a pure function of the log's bytes, however they are cut, framed, packed or named."""
+"""Ids by place: a pure function of the log's bytes, regardless of cuts, framing, packing and names."""
 
 from __future__ import annotations
 

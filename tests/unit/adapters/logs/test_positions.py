@@ -1,4 +1,4 @@
-"""A position proves what was read up to it: what happens to logs while nobody follows them."""
+"""A position proves what was read up to it: changes of logs while nobody follows them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_is_written_in_two_pieces_with_an_end_that_comes_late_is_proved_as_
 
 
 def test_what_is_before_the_window_is_not_proved(tmp_path: Path) -> None:
-    """Said openly in docs/dispatcher.md."""
+    """Documented in docs/dispatcher.md."""
     log, tail = begun(tmp_path, b"1\nx\n" + b"y\n" * PROOF_BYTES)
     log.write_bytes(b"1\nz\n" + b"y\n" * PROOF_BYTES + b"2\n")
     again = Tail(tmp_path, tail.follower.positions())

@@ -112,7 +112,7 @@ def test_what_the_csv_module_writes_is_read_back_however_it_arrives(
 def test_any_text_is_cut_the_same_from_each_record_and_as_a_stream(
     tmp_path_factory: pytest.TempPathFactory, parts: list[str], limit: int
 ) -> None:
-    """Reading may begin at any record, and the stream for those who enter a log anywhere says the same."""
+    """Reading may begin at any record, and the stream that starts anywhere in a log gives the same."""
     data = "\n".join(parts).encode()
     lines = QuotedLines(QUOTED, limit)
     marked = lines.marked(data, final=True)

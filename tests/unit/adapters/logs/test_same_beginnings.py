@@ -1,4 +1,4 @@
-"""Logs that begin alike: told apart, each read once, and found again after a restart."""
+"""Logs with the same beginning: told apart, each read once, and found again after a restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_successor_that_begins_alike_is_read_while_it_runs_and_after_restarts(
     append(log, b"2\n")
     log.rename(tmp_path / "a.log.1")
     append(log, b"begin\n")
-    assert tail.read() == [b"2"]  # what stands there may yet become a copy
+    assert tail.read() == [b"2"]  # its contents may yet become a copy
     append(log, b"3\n")
     assert tail.read() == [b"begin", b"3"]
     assert [str(each) for each in tail.problems] == [
@@ -94,7 +94,7 @@ def test_at_a_first_start_the_oldest_is_the_first(tmp_path: Path) -> None:
 
 
 def test_they_are_read_in_the_order_in_which_they_were_met(tmp_path: Path) -> None:
-    """Also the eleventh and the tenth: what a later one has from an earlier one is known by then."""
+    """Also the eleventh and the tenth: what a later one shares with an earlier one is known by then."""
     files = [tmp_path / f"a.log.{20 - at}" for at in range(12)]
     for at, log in enumerate(files):
         append(log, b"begin\n%d\n" % at)
@@ -129,7 +129,7 @@ def test_a_copy_in_the_making_is_no_other_log(tmp_path: Path) -> None:
 def test_logs_with_one_long_beginning_are_both_read(
     tmp_path: Path, names: tuple[str, str], longer: bool, following: bool
 ) -> None:
-    """They differ behind the bytes that are compared first, and have their last ones in common."""
+    """They differ after the bytes compared first, and share their last ones."""
     begin, end = (b"".join(b"%s %d\n" % (what, n) for n in range(HEAD_BYTES // 8)) for what in (b"begin", b"end"))
     other = begin + end + b"further\n" * 1000 if longer else begin + b"other\n" * 1000 + end
     for name, data in zip(names, (begin + b"first\n" * 1000 * (not longer) + end, other), strict=True):
@@ -179,7 +179,7 @@ def test_a_compressed_one_is_found_again_behind_a_longer_one_that_is_gone(tmp_pa
 def test_a_compressed_one_with_less_than_was_read_of_one_that_is_gone_is_read(
     tmp_path: Path, cut: bool, final: bool
 ) -> None:
-    """One that is cut short may be a copy in the making: it is waited for."""
+    """A cut-off one may be an unfinished copy: it is waited for."""
     three_alike(tmp_path)
     tail = Tail(tmp_path)
     tail.read(final=True)
@@ -204,7 +204,7 @@ def test_a_compressed_one_with_less_than_was_read_of_one_that_is_gone_is_read(
 def test_of_a_plain_one_and_a_compressed_one_that_goes_on_behind_it_all_is_read(
     tmp_path: Path, known: bool, copy: bool
 ) -> None:
-    """The plain one may turn out to be the same log, or another that begins alike."""
+    """The plain one may turn out to be the same log, or another with the same beginning."""
     log, rolled = tmp_path / "a.log", tmp_path / "a.log.1.gz"
     lines = [b"begin", b"1", b"2", b"3"]
     log.write_bytes(b"".join(line + b"\n" for line in lines))

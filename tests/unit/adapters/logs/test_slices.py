@@ -1,4 +1,4 @@
-"""Slices of a standing log own each record once, wherever they are cut, and as the follower reads them."""
+"""Slices of an unchanging log own each record once, wherever they are cut, as the follower reads them."""
 
 from __future__ import annotations
 

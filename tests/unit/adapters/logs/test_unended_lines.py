@@ -1,4 +1,4 @@
-"""A last line without its end, torn at every byte, in each format: it waits while somebody may go on writing it."""
+"""A last line without its end, torn at every byte, in each format: it waits while it may still be continued."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REST = RestRule(60.0, lambda: NOW_NS)
 
 @dataclass(frozen=True)
 class Kind:
-    """Records as they are written, behind a header; each is handed out as the line of the same number."""
+    """Records as written, after a header; each is handed out as the line of the same number."""
 
     written: Sequence[bytes]
     framing: Framing = LINES
@@ -87,7 +87,7 @@ class Site:
     def run(
         self, positions: Sequence[LogPosition] = (), rest: RestRule | None = REST
     ) -> tuple[bytes, list[LogPosition]]:
-        """As a run with --once: what is read to the end, and where the next one begins."""
+        """Like a run with --once: everything read to the end, and where the next one begins."""
         self.problems.clear()
         follower = Follower(
             self.path.parent,

@@ -1,4 +1,4 @@
-"""Files and directories that cannot be read are named by all that looks at logs, never left out in silence."""
+"""Unreadable files and directories are named by all code that looks at logs, never silently left out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = compile_patterns(("**/*",))
 
 
 def refusing(opens: Callable[..., Any], name: str, number: int) -> Callable[..., Any]:
-    """As ``opens``, but for files of this name."""
+    """Like ``opens``, except for files of this name."""
 
     def refuse(path: Path, *rest: Any, **more: Any) -> Any:
         if path.name == name:

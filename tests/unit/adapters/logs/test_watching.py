@@ -1,4 +1,4 @@
-"""Notification and polling: what is noticed, what leaves a doubt, and what becomes of a watcher that fails."""
+"""Notification and polling: noticed changes, doubtful ones, and watchers that fail."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_file_system_of_a_path_is_that_of_the_longest_mount(path: str, kind:
 
 
 class Watched:
-    """A follower that is notified, with a clock that is turned by hand."""
+    """A follower with notification and a manually set clock."""
 
     def __init__(
         self, directory: Path, positions: list[LogPosition] | None = None, links: Sequence[str] = ()
@@ -81,7 +81,7 @@ class Watched:
         return whole
 
     def read(self) -> list[bytes]:
-        """Scans as is due, and gives the new lines."""
+        """Scans if due, and returns the new lines."""
         self.tail.scan()
         lines = []
         while blocks := self.tail.poll(1 << 20):
@@ -190,7 +190,7 @@ def test_the_whole_directory_is_looked_at_now_and_then(watched: Watched, tmp_pat
     append(tmp_path / "a.log", b"1\n")
     assert watched.read() == [b"1"]
     append(tmp_path / "a.log", b"2\n")
-    assert watched.watcher.changed() == Changes({"a.log"}, set())  # taken from under the tail, as if never told
+    assert watched.watcher.changed() == Changes({"a.log"}, set())  # taken from under the tail, as if never reported
     assert watched.read() == []
     watched.now += WHOLE_S
     assert watched.read() == [b"2"]
@@ -310,7 +310,7 @@ def test_a_thread_waits_until_woken_or_stopped(tmp_path: Path) -> None:
 def test_an_unreadable_directory_is_tried_again(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where root, who may read everything, runs the tests: the system's refusals are played."""
+    """Also where root, who may read everything, runs the tests: the system's refusals are simulated."""
     append(tmp_path / "x" / "a.log", b"1\n")
     scandir, add_watch = os.scandir, inotify_simple.INotify.add_watch
 
@@ -331,5 +331,5 @@ def test_an_unreadable_directory_is_tried_again(
         patched.setattr(inotify_simple.INotify, "add_watch", careful_add_watch)
         assert watched.read() == []
         assert {problem.kind for problem in watched.problems} == {ProblemKind.UNREADABLE}
-    (tmp_path / "x").chmod(0o700)  # whoever mends it changes it
+    (tmp_path / "x").chmod(0o700)  # a repair changes it
     assert watched.read() == [b"1"]

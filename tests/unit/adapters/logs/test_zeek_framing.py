@@ -81,7 +81,7 @@ def test_reading_on_at_any_place_finds_the_header_in_force(tmp_path: Path) -> No
 
 
 def test_what_was_handed_out_says_where_to_read_on(tmp_path: Path) -> None:
-    """A reader keeps a block's end and header: reading on there gives exactly what follows."""
+    """A reader keeps a block's end and header: continuing there gives exactly the remaining records."""
     path = tmp_path / "conn.log"
     path.write_bytes(ONE + b"1.5\ta\n2.5\tb\n" + TWO + b"c\t3.5\n" + ONE + b"4.5\td\n")
     tail = Tail(tmp_path)

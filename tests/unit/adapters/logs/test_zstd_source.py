@@ -1,4 +1,4 @@
-"""Zstandard files: the same bytes as the plain file, cut short and damaged ones, and bounds on memory."""
+"""Zstandard files: the same bytes as the plain file, truncated and damaged ones, and bounds on memory."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from photon.config.metrics.readings import Readings
 from photon.config.metrics.table import METRICS, SERVICES, Kind, Metric
 
 UNITS = ("seconds", "bytes")
-"""Base units; what has none counts things, which its name says."""
+"""Base units; metrics without a unit count things, which their name says."""
 NOT_UNITS = re.compile(
     r"_(ns|us|ms|milliseconds|micros|minutes|hours|days|kb|mb|gb|kib|mib|gib|percent|ratio_percent|bits|count)(_|$)"
 )
@@ -28,7 +28,8 @@ BOUNDED = {
     "upstream": "the deployment file's datacentres", "topology": "one a process",
     "interval": "owners, as many as processes", "computation": "of the topology's code",
 }  # fmt: skip
-"""Every label there may be, and what bounds its values. Ids, keys, paths of logs and texts of errors are none."""
+"""Every permitted label, and the bound on its values. Ids, keys, paths of logs and texts of errors are not
+permitted."""
 PROMTOOL_S = 120
 
 

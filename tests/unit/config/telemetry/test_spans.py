@@ -1,4 +1,4 @@
-"""Spans: the share that is traced, one trace over tasks and calls, nothing where nothing is traced."""
+"""Spans: the traced share, one trace over tasks and calls, nothing where nothing is traced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.config.test_rpc import PARTS, SERVICE
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """What has ended, of a process that traces everything."""
+    """Ended spans of a process that traces everything."""
     found = InMemorySpanExporter()
     monkeypatch.setattr(spans, "tracer", OtlpTracer(1.0, Resource.get_empty(), SimpleSpanProcessor(found)))
     yield found
@@ -63,7 +63,7 @@ def test_a_failure_ends_the_span_and_is_noted(ended: InMemorySpanExporter) -> No
 
 
 class Servicer(test_rpc.Servicer):
-    """Says which span it answers in."""
+    """Says in which span it answers."""
 
     async def Ask(self, request: Any, context: Any) -> Any:  # noqa: N802
         with spans.span("answer") as span:

@@ -1,4 +1,4 @@
-"""Which chunk of a log holds events of which time: never too narrow, whatever was read in which pieces."""
+"""The chunks of a log that hold events of a time: never too few, whichever pieces were read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_event_lies_in_a_chunk_that_is_found_for_its_time(tmp_path: Path, 
     events: list[tuple[str, int, int]] = []  # log, offset, time
     ends = {"a": 0, "b": 0}
     for at in range(120):
-        if draw.random() < 0.1:  # a restart forgets what was remembered, not what was written
+        if draw.random() < 0.1:  # a restart forgets remembered ranges, not written ones
             state.close()
             state = State(tmp_path / "s.db")
         name = draw.choice("ab")

@@ -1,4 +1,4 @@
-"""Chunks read again: each record in exactly one of them, wherever the cuts are and whatever the file is by now."""
+"""Chunks read again: each record in exactly one of them, wherever the cuts are and however the file has changed."""
 
 from __future__ import annotations
 

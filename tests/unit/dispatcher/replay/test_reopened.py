@@ -1,4 +1,4 @@
-"""Ids that the registry gave up are found by (digest, event time), and dispatched with their new generation."""
+"""Ids given up by the registry are found by (digest, event time), and dispatched with their new generation."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 class Taking:
-    """A joiner that registers ids which carry the generation that is asked for."""
+    """A joiner that registers ids with the wanted generation."""
 
     def __init__(self, ids: FakeList) -> None:
         self.ids = ids

@@ -1,4 +1,4 @@
-"""A time range dispatched again over real files: what the registry lacks comes, the ledger stays as it was."""
+"""A time range dispatched again over real files: events missing in the registry come, the ledger stays as it was."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE = Patience(unmatched_after_ns=HOUR)
 
 
 class TrueLookUps(FakeLookUps):
-    """Says what the fake registry has."""
+    """Returns the fake registry's entries."""
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         self.asked += len(times)
@@ -74,7 +74,7 @@ def step_of(world: World, number: int) -> Step:
 
 
 def forget(world: World, one: Callable[[int], bool]) -> set[bytes]:
-    """The registry loses some ids, as no registry does: the test sees what comes again."""
+    """The registry loses some ids, as no registry does: the test sees which ones come again."""
     gone = {event_id for event_id in world.registry.owners if one(int(event_id[2:]))}
     for event_id in gone:
         del world.registry.owners[event_id]

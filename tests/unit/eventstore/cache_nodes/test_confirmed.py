@@ -1,4 +1,4 @@
-"""What a cache node has counts where the file map confirms it, and only there; so answers never depend on nodes."""
+"""A cache node's records count only where the file map confirms them, so answers never depend on nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Hit = tuple[int, str, PrimaryRecord]
 
 
 def hit(store: Store, offset: int, record: bytes, name: str = "a.log") -> Hit:
-    """Of the first row."""
+    """Record of the first row."""
     [log] = [log for log in store.map.logs() if log.file.path == name]
     return 0, log.identity, PrimaryRecord(record, log.file, offset)
 
@@ -58,7 +58,7 @@ def test_a_confirmed_hit_saves_the_reading(filled: Filled) -> None:
 
 @pytest.mark.parametrize("kind", [MapKind.DENSE, MapKind.SPARSE])
 def test_what_the_map_does_not_name_is_no_hit(filled: Filled, kind: MapKind) -> None:
-    """As after a crash that cost the map what a node still has: not yet, until it was read again."""
+    """As after a crash that cost the map entries that a node still has: not yet, until they are read again."""
     store = filled({"a.log": b"10.0.0.1:7:1000000,x\n"}, cache_bytes=1, kind=kind)
     ahead = [hit(store, 500, b"10.0.0.1:7:9000000,y")]
     assert ask(store, b"10.0.0.1:7:9000000", ahead, as_of=1 << 62)[0] is LookUpCode.NOT_YET
@@ -101,7 +101,7 @@ def test_a_rewritten_log_is_read_not_trusted(filled: Filled) -> None:
 @pytest.mark.parametrize("kind", [MapKind.DENSE, MapKind.SPARSE])
 @pytest.mark.parametrize("round_", range(10))
 def test_no_answer_depends_on_what_nodes_have(filled: Filled, kind: MapKind, round_: int) -> None:
-    """Any part of what is in the logs, copies of it, and things that are not there: the answers are the same."""
+    """Any part of the logs' records, copies of it, and things that are not there: the answers are the same."""
     seed = int(os.environ.get("PHOTON_SEED", str(1000 + round_)))
     print(f"PHOTON_SEED={seed}")
     draw = random.Random(seed)

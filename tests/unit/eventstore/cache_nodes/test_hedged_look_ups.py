@@ -1,4 +1,4 @@
-"""Slow nodes are not waited for; whichever answers first counts."""
+"""Slow nodes are not waited for; the first answer counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HIT = FoundRecords.of([(0, "id", PrimaryRecord(b"k,1", LogFile("a"), 0))])
 
 
 class SlowAsked:
-    """Stands for a question to nodes: answered when the test says so."""
+    """Stands in for a question to nodes: answered when the test says so."""
 
     hedge_s = 0.01
 
@@ -90,7 +90,7 @@ async def test_logs_answer_for_nodes_that_hang() -> None:
 
 
 async def asked() -> tuple[SlowAsked, Answers, asyncio.Task[EventLookUps]]:
-    """Somebody asks, and the logs are asked as the nodes are slow."""
+    """A look-up, for which the logs are asked as the nodes are slow."""
     nodes, answers = SlowNodes(), Answers()
     asking = asyncio.create_task(HedgedLookUps(nodes, answers).look_up([b"k"], [0]))
     await answers.called.wait()

@@ -1,4 +1,4 @@
-"""How long a node is waited for, and when it is left alone."""
+"""The time for which a node is waited for, and when it is left alone."""
 
 from __future__ import annotations
 

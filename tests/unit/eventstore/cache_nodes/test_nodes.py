@@ -1,4 +1,4 @@
-"""Feeding and asking nodes over gRPC: shares, changes of the ring, and nodes that go and come."""
+"""Feeding and asking nodes over gRPC: shares, changes of the ring, and nodes that come and go."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def nodes() -> AsyncIterator[CacheNodes]:
 
 
 async def found(nodes: CacheNodes, keys: list[bytes] = KEYS) -> int:
-    """How many of the keys nodes have."""
+    """Number of the keys that nodes have."""
     asked = nodes.ask(hash_keys(keys))
     assert await asked.complete(30)
     located = FoundRecords.concat(asked.located())
@@ -45,7 +45,7 @@ async def found(nodes: CacheNodes, keys: list[bytes] = KEYS) -> int:
 
 
 async def warm(nodes: CacheNodes, addresses: dict[str, str]) -> None:
-    """They are given the block, and have all of it."""
+    """The nodes are given the block, and have all of it."""
     assert nodes.set_nodes(addresses)
     put(nodes, BLOCK)
 

@@ -1,4 +1,4 @@
-"""An HBase in memory that may lose what it acknowledged: regions keep a prefix of what they were told."""
+"""An HBase in memory that may lose acknowledged writes: regions keep a prefix of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MemoryHBase:
             for i, (start, end) in enumerate(zip(starts, ends, strict=True))
         ]
         self.chaos = 0.0
-        """How likely something happens before a call, and before each row of a write."""
+        """Probability that something happens before a call, and before each row of a write."""
         self.lost = 0
 
     # -- faults ------------------------------------------------------------------------------------------------------

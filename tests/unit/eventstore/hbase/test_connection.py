@@ -1,4 +1,4 @@
-"""Connections: tried again elsewhere after a failure, thrown away when anything was wrong, old or idle."""
+"""Connections: retried elsewhere after a failure, discarded after any error, when old or idle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.eventstore.helpers import ManualClock
 
 
 class Connection:
-    """Answers what it is told to."""
+    """Gives the answers it was told to."""
 
     def __init__(self, number: int, answers: list[Any]) -> None:
         self.number = number

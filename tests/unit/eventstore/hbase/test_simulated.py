@@ -30,7 +30,7 @@ LOGS = ("a", "b")
 
 
 class NoLookAfterMarks(HBaseFileMap):
-    """A commit counts although a region was opened anew before its marks."""
+    """A commit counts although a region was reopened before its marks."""
 
     def _write_marks(self, verified: VerifiedRegions, closes: bool) -> tuple[bytes, int]:
         with pytest.MonkeyPatch.context() as patch:
@@ -39,7 +39,7 @@ class NoLookAfterMarks(HBaseFileMap):
 
 
 class NoLookAfterReading(HBaseFileMap):
-    """A look-up counts although a region was opened anew."""
+    """A look-up counts although a region was reopened."""
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         verified = self._view.verified
@@ -49,7 +49,7 @@ class NoLookAfterReading(HBaseFileMap):
 
 
 class NoMarks(HBaseFileMap):
-    """Whatever a region that was opened anew holds is trusted."""
+    """The contents of a reopened region are trusted."""
 
     def _verify(self) -> VerifiedRegions:
         regions = self.hbase.regions(self._table)
@@ -72,7 +72,7 @@ class NoRecovering(HBaseFileMap):
 
 
 class TestInMemory(FileMapContract):
-    """The same as on a real one, without one."""
+    """The same tests as on a real one, without one."""
 
     @pytest.fixture(autouse=True)
     def _hbase(self) -> None:
@@ -94,7 +94,7 @@ def keys_of(log: str, number: int) -> list[bytes]:
 
 
 class World:
-    """A reader without threads: two logs, read from where the map says, begun anew when it says so."""
+    """A reader without threads: two logs, read from where the map says, restarted when it says so."""
 
     def __init__(self, seed: int, directory: Path, kind: MapKind, backend: type[HBaseFileMap] = HBaseFileMap) -> None:
         self.rng = random.Random(seed)
@@ -122,7 +122,7 @@ class World:
         if number < BLOCKS:
             at = number * BLOCK_BYTES
             starts = [at + 10 * i for i in range(6)]
-            self.next[log] += 1  # the follower has moved, whatever becomes of it
+            self.next[log] += 1  # the follower has moved, even if the write fails
             self.ever[log] = max(self.ever[log], self.next[log])
             self.map.add(
                 block(keys_of(log, number), starts, identity=log, path=f"{log}.log", begin=at, end=at + BLOCK_BYTES)
@@ -152,7 +152,7 @@ class World:
             pass
 
     def ask(self) -> None:
-        """What this process has ever read is all there, or the map says that it cannot tell."""
+        """Everything this process has ever read is there, or the map says that it cannot tell."""
         read = [(log, number) for log in LOGS for number in range(self.ever[log])]
         chosen = self.rng.sample(read, min(len(read), 5))
         keys = [key for log, number in chosen for key in keys_of(log, number)[:5]]
@@ -223,7 +223,7 @@ def test_no_complete_answer_lacks_an_entry(tmp_path: Path, kind: MapKind, chaos:
 @pytest.mark.parametrize("kind", MapKind)
 @pytest.mark.parametrize("chaos", [0.01, 0.1])
 def test_schedules_reach_what_they_are_for(tmp_path: Path, kind: MapKind, chaos: float) -> None:
-    """Of chosen seeds: of some others nothing may be lost by chance."""
+    """For chosen seeds: with some others nothing may be lost by chance."""
     assert any(world.lost and world.complete for world in each_world(tmp_path, kind, chaos, range(6)))
 
 
@@ -239,6 +239,6 @@ def worlds(directory: Path, backend: type[HBaseFileMap], seeds: range) -> None:
 
 @pytest.mark.parametrize("backend", [NoLookAfterMarks, NoLookAfterReading, NoMarks, NoRecovering])
 def test_each_rule_is_needed(tmp_path: Path, backend: type[HBaseFileMap]) -> None:
-    """The simulation finds what goes wrong without it."""
+    """The simulation finds the failures that occur without it."""
     with pytest.raises(AssertionError, match="is missing"):
         worlds(tmp_path, backend, range(100))

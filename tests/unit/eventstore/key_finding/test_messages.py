@@ -1,4 +1,4 @@
-"""What the key process makes of what it is asked, without a process: messages, slots, and what does not fit."""
+"""The key process's answers to requests, without a process: messages, slots, and oversized ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def shared() -> Iterator[int]:
 
 
 def ask(fd: int, asked: list[FindKeys]) -> list[KeysFound]:
-    """What the process would answer."""
+    """The process's answer."""
     requests = io.BytesIO(b"".join(map(framed, (JoinFormats(PRIMARY, FOREIGN), *asked))))
     replies = io.BytesIO()
     run(requests, replies, fd)

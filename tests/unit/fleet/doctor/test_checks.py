@@ -1,4 +1,4 @@
-"""Each thing that may be wrong is a finding of its area, with its level and what to do; else there is one line."""
+"""Each possible problem is a finding of its area, with its level and the remedy; otherwise there is one line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GOOD = Facts(
 
 
 def found(area: str, **changes: Any) -> list[Finding]:
-    """Of this area; every other area must have nothing to say."""
+    """Findings of this area; every other area must have none."""
     said = findings(replace(GOOD, **changes), NOW)
     others = [each for each in said if each.area != area and each.level is not Level.OK]
     assert not others, others

@@ -275,7 +275,8 @@ def test_a_directory_below_the_logs_that_cannot_be_listed_is_named(
 
 
 def test_output_that_cannot_be_read_is_gathered(tmp_path: Path) -> None:
-    """A finished file may have been archived, unless it is the newest of its kind; what is marked is told apart."""
+    """A finished file may have been archived, unless it is the newest of its kind; marked ranges are
+    distinguished."""
     slot = WrittenSlot(tmp_path, "east-1")
     for number in (1, 2, 3, 4):
         slot.final(number, lines(0, 5))

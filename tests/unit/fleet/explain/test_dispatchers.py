@@ -1,4 +1,4 @@
-"""What a dispatcher has of an event: in its memory, and in the retry store of a state that is in use."""
+"""A dispatcher's data on an event: in its memory, and in the retry store of a state that is in use."""
 
 from __future__ import annotations
 

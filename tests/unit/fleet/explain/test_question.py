@@ -1,4 +1,4 @@
-"""What a person may give as an event id, and what it is searched by."""
+"""Accepted forms of an event id, and how it is searched for."""
 
 from __future__ import annotations
 

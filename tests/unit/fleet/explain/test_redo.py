@@ -1,4 +1,4 @@
-"""What a slot that is down has registered and not written is found in its redo log, which is only read."""
+"""Registered and unwritten events of a stopped slot are found in its redo log, which is only read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEGMENT_BYTES = 400
 
 
 def down(base: Path, *batches: tuple[str, ...], slot: str = "s1") -> Path:
-    """The state of a slot that went down with these in its log, a small segment each."""
+    """The state of a slot that stopped with these in its log, a small segment each."""
     state = base / "slots" / slot
     (state / "redo").mkdir(parents=True)
     log = RedoLog(RealDisk(), state / "redo", segment_bytes=SEGMENT_BYTES)

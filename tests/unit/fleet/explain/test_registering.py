@@ -1,4 +1,4 @@
-"""What a joiner has logged and the registry has not answered is found by id and by place."""
+"""Events that a joiner has logged and the registry has not answered are found by id and by place."""
 
 from __future__ import annotations
 

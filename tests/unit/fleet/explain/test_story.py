@@ -1,4 +1,4 @@
-"""The story of one event is told from whatever evidence there is, and its gaps are named."""
+"""The story of one event is told from any available evidence, and its gaps are named."""
 
 from __future__ import annotations
 

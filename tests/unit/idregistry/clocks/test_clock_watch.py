@@ -1,4 +1,4 @@
-"""What a replica knows of the clocks, what it says of them, and what it proposes by them."""
+"""A replica's knowledge of the clocks, its report on them, and the proposals it bases on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = 20.0
 
 
 class ByHand:
-    """A clock that is set by hand."""
+    """A manually set clock."""
 
     def __init__(self) -> None:
         self.wall_ns, self.seconds = 1_700_000_000 * SECOND, 1000.0
@@ -42,7 +42,7 @@ class ByHand:
 
 
 class Shifted:
-    """The system's clock, wrong by so much."""
+    """The system's clock, wrong by an offset."""
 
     def __init__(self, ahead_ns: int) -> None:
         self.ahead_ns = ahead_ns
@@ -121,7 +121,7 @@ def test_what_changes_is_logged_once() -> None:
 
 
 async def until_boundary(replica: RegistryReplica, *, moved: bool) -> None:
-    """Polls; that nothing moves is seen over two rounds of the caretaker."""
+    """Polls; two rounds of the caretaker show that nothing moves."""
     machine = replica._shards[1].machine
     deadline = time.monotonic() + (PATIENCE_S if moved else 2.5)
     while machine.boundary < 0:
@@ -145,7 +145,7 @@ async def test_a_replica_whose_clock_is_doubted_proposes_no_boundary_and_no_chan
         refused = await replica.reshard(Ask(Action.PLAN, shards=2), timeout=1)
         assert refused.status is Status.REFUSED
         assert refused.reason.startswith("replica r1 proposes no change of the shards: this clock is 86399.99")
-        # By the others' clocks this is a day too early: it is parked, whatever the own one says.
+        # By the others' clocks this is a day too early: it is parked, regardless of its own clock.
         early = inserts([1], incarnation, 1, times=[time.time_ns() - SECOND])
         assert (await registry.insert(early, timeout=3)).outcomes.tolist() == [Answer.TOO_NEW]
         heard(watch, r2=0, r3=0)

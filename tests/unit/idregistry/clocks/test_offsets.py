@@ -1,4 +1,4 @@
-"""Whether a clock agrees with the others: the pure part, against worlds whose true clocks are known."""
+"""Agreement of a clock with the others: the pure part, against worlds whose true clocks are known."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_clock_of_another_age_does_not_overflow() -> None:
 
 @given(st.data(), st.sampled_from([1, 3, 5]))
 def test_the_median_of_all_true_clocks_is_within_the_one_that_is_known(data: st.DataObject, replicas: int) -> None:
-    """Also where some are unknown and may stand anywhere."""
+    """Even if some are unknown and may have any value."""
     truth = [0, *data.draw(st.lists(OFFSETS, min_size=replicas - 1, max_size=replicas - 1))]
     errors = data.draw(st.lists(st.none() | st.integers(0, S), min_size=replicas - 1, max_size=replicas - 1))
     said = [OWN] + [

@@ -1,4 +1,4 @@
-"""Exports, column files, backups and seeded directories: whole, or refused with one line that says why."""
+"""Exports, column files, backups and seeded directories: complete, or refused with one line that says why."""
 
 from __future__ import annotations
 
@@ -224,7 +224,8 @@ def test_a_directory_whose_states_break_off_is_not_there(tmp_path: Path) -> None
 
 
 def test_a_mount_point_is_filled_in_place_and_what_a_cut_short_call_left_is_made_again(tmp_path: Path) -> None:
-    """It cannot be renamed, and nothing can be written next to it. Without its file ``replica`` none starts there."""
+    """It cannot be renamed, and nothing can be written next to it. Without its file ``replica`` no replica starts
+    there."""
     place = tmp_path / "registry"
     place.mkdir()
     seeded = os.stat(place).st_ino
@@ -247,7 +248,7 @@ def test_a_mount_point_is_filled_in_place_and_what_a_cut_short_call_left_is_made
 
     for name in ("group-00000", "group-00001", "replica"):
         cut_short(name)
-        with pytest.raises(RaftStopped):  # else it would begin with nothing, and vote
+        with pytest.raises(RaftStopped):  # otherwise it would begin with nothing, and vote
             Identity(disk=DISK, directory=place, name="r", members=["r"], epoch=1, groups=(), entropy=os.urandom)
         assert not (place / "replica").exists()
         check_free(place)

@@ -1,4 +1,4 @@
-"""What follows from inspections: rows, findings, and whether a replica may be replaced."""
+"""Conclusions from inspections: rows, findings, and whether a replica may be replaced."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_an_id_that_was_reopened_before_the_backup_and_taken_after_it_stays_take
     restored(shard)
     by_another = Row(1, incarnation=2, batch=4)
     assert shard.do(again(by_another, slot="b", datacentre="dc2")).tolist() == [A.COMMITTED]
-    assert shard.do(again(Row(2))).tolist() == [A.TAKEN]  # its former owner's record is what it was reopened for
+    assert shard.do(again(Row(2))).tolist() == [A.TAKEN]  # its former owner's record is the reason for reopening it
     shard.do(c.OpenShard())
     assert shard.insert(Row(1, incarnation=1, generation=1), Row(2, generation=1)) == [A.TAKEN, A.COMMITTED]
 
@@ -142,7 +142,7 @@ def test_incarnations_given_out_after_the_backup_are_not_given_again() -> None:
     assert opened(again, "b", 3, b"3").incarnation == 103
     assert opened(again, "a", 200, b"4").reason  # nobody can have been given that
     assert opened(again, "c", 0, b"5").incarnation == 104
-    # Restored once more, from a backup of then: what was given out after the first one may still come.
+    # Restored once more, from an earlier backup: ids given out after the first may still come.
     again.begin_restored(100)
     assert again.announcement("c", [5, 104]) is not None
     assert again.announcement("unheard-of", [5]) is None

@@ -106,7 +106,7 @@ class _MemoryNetwork:
 
 
 def host_of(name: str, directory: Path, machines: Mapping[int, StateMachine], **more: Any) -> RaftHost:
-    """Alone, on a real disk, unless told otherwise."""
+    """A single replica on a real disk, unless told otherwise."""
     usual = {"peers": {name: "nowhere:1"}, "disk": RealDisk(), "clock": SystemClock()}
     return RaftHost(name=name, directory=directory, machines=machines, **usual | more)
 
@@ -155,7 +155,7 @@ class Cluster:
             host.stop()
 
     def cut(self, *names: str) -> None:
-        """From all others, until ``hub.cut`` is cleared."""
+        """Cuts a replica off from all others, until ``hub.cut`` is cleared."""
         self.hub.cut |= {pair for a in names for b in self.names for pair in ((a, b), (b, a))}
 
     def add(self, name: str, number: int) -> Recorder:
@@ -167,7 +167,7 @@ class Cluster:
         return self.hosts[name].group(number)
 
     def leader(self, among: str | None = None, number: int = GROUP) -> str:
-        """Waits for one that leads."""
+        """Waits for a replica that leads."""
         found: list[str] = []
 
         def look() -> bool:

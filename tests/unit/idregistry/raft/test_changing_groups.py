@@ -93,7 +93,7 @@ def test_what_an_added_group_lost_is_missed(tmp_path: Path, lost: list[str], sai
 
 
 def test_what_a_wiped_disk_forgot_is_not_voted_on_in_an_added_group(tmp_path: Path) -> None:
-    """The new group has the identity of its replica: a disk that others know otherwise stops it there as well."""
+    """The new group has the identity of its replica: a disk that others know differently stops it there as well."""
     with Cluster(tmp_path) as cluster:
         machines = {name: cluster.add(name, NEW) for name in "abc"}
         leader = cluster.leader(number=NEW)

@@ -1,4 +1,4 @@
-"""Messages as bytes: what goes through, and what does not."""
+"""Messages as bytes: accepted ones, and rejected ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one who is told to stand does so, whatever else of the leader comes with the order."""
+"""A replica that is told to stand does so, whatever else arrives from the leader with the order."""
 
 from pathlib import Path
 from random import Random

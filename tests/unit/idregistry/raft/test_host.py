@@ -32,7 +32,7 @@ def _no_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pysyncobj_is_the_version_the_driver_was_made_for() -> None:
-    """The driver touches private names of it: read driver.py and run thousands of seeds before moving the pin."""
+    """The driver uses its private names: read driver.py and run thousands of seeds before moving the pin."""
     assert PINNED_VERSION == "0.3.17"
     assert importlib.metadata.version("pysyncobj") == PINNED_VERSION
 

@@ -21,7 +21,7 @@ STATE = [b"chunk %d" % n for n in range(3 * CHUNKS_A_STEP)]
 
 
 class Replica:
-    """What an installer meets of its group."""
+    """The parts of its group that an installer uses."""
 
     def __init__(self) -> None:
         self.at = 3
@@ -82,7 +82,7 @@ class World:
         self.installer = Installer(self.store, self.journal, machine, cast(Core, self.replica))
 
     def ends(self) -> list[Any]:
-        """What is answered after some steps without an answer."""
+        """The answer after some steps without one."""
         while not (answers := self.installer.step()):
             pass
         return answers

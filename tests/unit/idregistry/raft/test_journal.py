@@ -1,4 +1,4 @@
-"""The journal: what it keeps, what it cuts, and what stops it."""
+"""The journal: kept entries, cut entries, and errors that stop it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def disk() -> SimulatedDisk:
 
 
 def refused(disk: SimulatedDisk, at: int, why: str) -> None:
-    """With this byte turned round, which is turned back then."""
+    """Refused with this byte flipped, which is flipped back afterwards."""
     path = live_segment(disk)
     disk.corrupt(path, at)
     with pytest.raises(RaftStopped, match=why):
@@ -83,7 +83,7 @@ def test_one_write_and_one_sync_for_all_of_a_step(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize("proved", [False, True])
 def test_what_is_not_synced_is_not_half_there(proved: bool) -> None:
-    """Of the last write, and of a proof that stands before it, a power cut may leave any part, in any order."""
+    """A power cut may leave any part, in any order, of the last write and of a proof before it."""
     outcomes = set()
     for seed in range(200):
         disk = SimulatedDisk(Random(seed))
@@ -129,7 +129,7 @@ def test_a_bad_header_or_frame_before_the_last_stops_the_node(disk: SimulatedDis
 
 
 def test_a_flipped_bit_in_the_last_synced_frame_is_no_torn_write(disk: SimulatedDisk) -> None:
-    """The empty frame behind it says that it was durable."""
+    """The empty frame after it says that it was durable."""
     journal = filled(disk)
     journal.sync()
     disk.kill()
@@ -295,7 +295,7 @@ def test_the_margin_keeps_entries_for_followers_slightly_behind(disk: SimulatedD
 
 
 def test_crash_at_any_operation_of_a_rewrite() -> None:
-    """Old or new segment: the log is the same, whatever the power cut leaves."""
+    """Old or new segment: the log is the same, regardless of the remains of a power cut."""
     for operation in range(1, 12):
         for seed in range(10):
             disk = SimulatedDisk(Random(seed))
@@ -397,7 +397,7 @@ def test_commands_in_memory_are_few_whatever_the_log(disk: SimulatedDisk) -> Non
 
 
 def test_a_rotten_empty_frame_takes_nothing_with_it(disk: SimulatedDisk) -> None:
-    """It says that the frame before it was durable, and was not synced itself: the frame behind it does not vouch."""
+    """It says that the frame before it was durable, and was not synced itself: the frame after it is no proof."""
     journal = filled(disk)
     journal.sync()  # with nothing to write: the empty frame
     path = HERE / disk.names(HERE)[-1]

@@ -1,4 +1,4 @@
-"""A replica's directory says which members there are; the file only with which ones a new directory begins."""
+"""A replica's directory defines the members; the file only those with which a new directory begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def begun(directory: Path, members: dict[str, str], epoch: int = 1) -> Identity:
 
 
 def started(directory: Path, members: dict[str, str], epoch: int = 1) -> Membership:
-    """As ``photon serve registry`` with a file that has these."""
+    """Like ``photon serve registry`` with a file that has these."""
     found = membership(DISK, directory, Membership(epoch, members))
     begun(directory, dict(found.members), found.epoch)
     return found
@@ -47,7 +47,7 @@ def test_the_next_one_is_taken_up_by_the_next_start(tmp_path: Path) -> None:
 
 
 def test_no_two_memberships_have_one_epoch(tmp_path: Path) -> None:
-    """Else two operators could make two majorities."""
+    """Otherwise two operators could make two majorities."""
     identity = begun(tmp_path, FIRST)
     assert identity.follow(2, NEXT) == ""
     other = {**FIRST, "r5": "a:5"}
@@ -72,7 +72,7 @@ def test_a_directory_may_have_no_addresses(tmp_path: Path) -> None:
 
 
 def test_a_wiped_disk_is_refused_in_whatever_epoch_it_begins(tmp_path: Path) -> None:
-    """It is back in the file's epoch, where with other wiped ones it would be a majority that knows nothing."""
+    """It is back in the file's epoch, where with other wiped ones it would be an ignorant majority."""
     identity = begun(tmp_path, FIRST, epoch=2)
     assert identity.check(Hello("r2", b"old", 2)) is None
     why = "r1 is in membership epoch 2, not 1"
@@ -93,7 +93,8 @@ def test_the_file_takes_along_who_was_not_asked_to_follow(tmp_path: Path) -> Non
 
 
 def test_who_was_replaced_is_not_listened_to_from_the_note_on(tmp_path: Path) -> None:
-    """Else, of five, it would be a majority with two that are still in the old epoch, while others have the next."""
+    """Otherwise, of five, it would form a majority with two that are still in the old epoch, while others have the
+    next."""
     identity = begun(tmp_path, FIRST)
     old, kept = Hello("r3", b"old", 1), Hello("r2", b"own", 1)
     assert (identity.check(old), identity.check(kept)) == (None, None)

@@ -29,7 +29,7 @@ class RunRecorder(Recorder):
 
 
 def written(directory: Path, options: RaftOptions) -> None:
-    """A replica of its own has proposed COMMANDS, one entry each, and ended."""
+    """A single replica has proposed COMMANDS, one entry each, and ended."""
     with Cluster(directory, "a", options) as cluster:
         cluster.leader()
         for number in range(COMMANDS):

@@ -1,4 +1,4 @@
-"""Groups that do nothing rest, and wake when something happens to them or to their leader."""
+"""Idle groups rest, and wake when something happens to them or to their leader."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_dead_leader_of_a_resting_group_is_replaced(cluster: Cluster) -> None:
     cluster.hosts[leader].stop()
     others = "abc".replace(leader, "")
     cluster.leader(others)
-    wait_until(lambda: rests(cluster, others))  # with one missing, as those that are there have everything
+    wait_until(lambda: rests(cluster, others))  # with one missing, as the existing ones have everything
     cluster.start(leader)
     committed(cluster, b"two")
     wait_until(lambda: all(machine.commands == [b"one", b"two"] for machine in cluster.machines.values()))
@@ -76,7 +76,7 @@ def test_a_dead_leader_of_a_resting_group_is_replaced(cluster: Cluster) -> None:
 
 
 def test_a_leader_that_restarts_at_once_finds_no_sleepers(cluster: Cluster) -> None:
-    """Its process is hardly missed, but it does not lead any more."""
+    """Its process is hardly missed, but it no longer leads."""
     for n in range(3):
         committed(cluster, b"%d" % n)
         wait_until(lambda: rests(cluster))

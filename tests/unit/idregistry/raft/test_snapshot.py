@@ -119,7 +119,7 @@ def test_frozen_chunks_are_drawn_as_they_are_written(disk: SimulatedDisk) -> Non
 
 
 def install(store: SnapshotStore) -> SnapshotInfo | None:
-    """As a group does; None: damaged."""
+    """As a group does; ``None`` means damaged."""
     try:
         for _ in store.incoming_chunks():
             pass

@@ -55,7 +55,7 @@ class Deployment:
         return made
 
     def care(self, now_ns: int, *, without: Sequence[int] = (), retention: bool = True) -> None:
-        """All caretakers, until nothing is left to do; those of some shards have no leader."""
+        """Runs all caretakers until nothing is left to do; those of some shards have no leader."""
         while self._care_once(now_ns, without, retention):
             pass
 
@@ -93,7 +93,7 @@ class Deployment:
         return self._asked(digests, batch_of, lambda result: result.inserts.outcomes)
 
     def insert_at(self, shard: int, digest: bytes, time: int) -> bool:
-        """One id at one shard, whosever it is; whether that accepted it."""
+        """Inserts one id at one shard, even if it belongs to another; true if the shard accepted it."""
         token = token_of(CALLER, 1).to_bytes(8, "little")
         try:
             held, config = held_elsewhere(shard, digest, self.shards, self.config.changes.removed)

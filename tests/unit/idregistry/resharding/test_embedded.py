@@ -112,7 +112,7 @@ async def test_a_shard_that_left_is_removed_and_still_answered_for(tmp_path: Pat
         done = await seen(registry, lambda found: found.removed == (2,))
         assert [view.shard for view in done.shards] == [1]
         assert set(await insert(registry, 0, 1, now)) == {Answer.BELOW_BOUNDARY}
-        deadline = time.monotonic() + 60  # its directory goes after the word of the config group
+        deadline = time.monotonic() + 60  # its directory is removed after the config group's decision
         while registry.replica.shard_server(2) is not None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Who is asked for an id that may have been registered before the shards changed, and who answers."""
+"""The shards asked for an id that may have been registered before the shards changed, and those that answer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_entry_that_was_looked_for_before_a_change_is_not_taken_after_it() ->
 
 
 def test_a_clear_that_was_looked_for_before_a_change_is_not_refused_after_it() -> None:
-    """The id is another shard's, which the caller has to ask: refused, its record would be trouble for ever."""
+    """The id is another shard's, which the caller has to ask: if refused, its record would be permanent trouble."""
     late = c.Batch(clear_digests=ID, clear_times=bytes(8), clear_tokens=bytes(8), config=2)
     now = c.Batch(clear_digests=ID, clear_times=bytes(8), clear_tokens=bytes(8), config=3)
     machine = shard(C)

@@ -1,4 +1,4 @@
-"""What caretakers propose, and what an operator is told."""
+"""Caretakers' proposals, and messages to an operator."""
 
 from __future__ import annotations
 

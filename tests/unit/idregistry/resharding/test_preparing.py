@@ -29,7 +29,7 @@ def digest(last: int) -> bytes:
 
 
 def takes(shard: Sharding, last: int, time: int, config: int = -1) -> bool:
-    """As an id that no other shard holds by the config of now, or by another."""
+    """Accepts an id that no other shard holds by the current config, or by another."""
     known = shard.standing.config if config < 0 else config
     return bool(shard.takes(digest(last), np.array([time], np.int64), known)[0])
 
@@ -62,7 +62,7 @@ def test_once_prepared_ids_must_be_its_own_under_both() -> None:
     assert [takes(shard, n, 99) for n in range(6)] == [True, False, True, False, True, False]
     assert [takes(shard, n, 100) for n in range(6)] == [True, False, False, False, False, False]
     shard.activate(c.Activate(2))
-    for time in (99, 100):  # whatever its time says
+    for time in (99, 100):  # regardless of its time
         assert [takes(shard, n, time) for n in range(6)] == [True, False, False, True, False, False]
     assert shard.standing == Standing(2, 2)
 

@@ -1,4 +1,4 @@
-"""What a keeper accepts, and what it has after whatever befell its disk."""
+"""Data a keeper accepts, and its contents after any disk failure."""
 
 from __future__ import annotations
 

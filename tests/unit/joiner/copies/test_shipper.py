@@ -1,4 +1,4 @@
-"""Which datacentre keeps whose copy, what is shipped next, and how much may be shown meanwhile."""
+"""Keepers of copies, the next data to ship, and the amount that may be shown meanwhile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def local(*files: tuple[int, int]) -> LocalFiles:
 
 
 def at_work(now: float = 0.0) -> Shipper:
-    """One that knows of a copy with 30 bytes of its first file."""
+    """A shipper that knows of a copy with 30 bytes of its first file."""
     made = shipper()
     made.opened(ends(1, 30))
     return made
@@ -193,7 +193,7 @@ def test_a_part_never_begins_within_an_event(tmp_path: Path) -> None:
 
 
 def test_a_copy_has_blank_lines_where_the_slot_has_lost_bytes(tmp_path: Path) -> None:
-    """So the copy goes on growing, byte for byte like a copy that is made from its beginning."""
+    """So the copy keeps growing, byte for byte like a copy made from the beginning."""
     lost = (len(LINES[0]), len(b"".join(LINES[:4])))
     local, end = output(tmp_path, LINES), sum(map(len, LINES))
     (tmp_path / "log").write_bytes(b"".join([LINES[0], b"#" * (lost[1] - lost[0] - 1), b"\n", *LINES[4:]]))

@@ -1,4 +1,4 @@
-"""A deployment that only writes down what is done to it."""
+"""A deployment that only records the actions on it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -72,7 +72,7 @@ class FakeTarget:
         return "done"
 
     def faults(self) -> dict[str, str]:
-        """Of the links that have one."""
+        """Faults of the links that have one."""
         return {f"{a} {b}": each.fault.name for (a, b), each in self.links.items() if each.fault is not Fault.NONE}
 
 

@@ -31,7 +31,7 @@ def container(service: str, number: int = 1, policy: str = "unless-stopped", **s
 
 
 class Docker:
-    """Answers, and what it was asked."""
+    """Its answers, and the requests it got."""
 
     def __init__(self) -> None:
         services = ["wan", "generator", *(f"registry-r{n}" for n in range(1, 6))]

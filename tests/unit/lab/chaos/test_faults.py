@@ -1,4 +1,4 @@
-"""What each fault does to a target, and that everything is taken back."""
+"""Each fault's effect on a target, and that everything is undone."""
 
 import asyncio
 
@@ -45,7 +45,7 @@ def made(target: FakeTarget, *, logs: bool = True) -> Faults:
         (
             Step(0, 5, Do.AWAY, ("west",), {"state": "lost"}),
             [
-                *("hold west", KILL_WEST, "flow west"),  # what arrives meanwhile is left out as well
+                *("hold west", KILL_WEST, "flow west"),  # lines that arrive meanwhile are left out as well
                 "wipe west",
                 f"release {ALL_WEST.replace('dispatcher west ', '')}",
                 "photon dispatcher skip --datacentre west --to now --yes",

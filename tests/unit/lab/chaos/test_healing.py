@@ -1,4 +1,4 @@
-"""What faults have left is taken back by what the deployment shows, whoever did them."""
+"""Remains of faults are undone according to the deployment's state, whoever caused them."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ ROUND_TRIP_S = 0.1
 
 
 class Left(FakeTarget):
-    """Some of whose processes are as a fault left them."""
+    """Some of its processes are as a fault left them."""
 
     def __init__(self, **now: ProcessNow) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Plans: never more than may be lost at once, the same for the same seed, and of all kinds."""
+"""Plans: never more at once than may be lost, the same for the same seed, and of all kinds."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The live stream: the same bytes everywhere, whatever is held and when; and when its lines are seen in outputs."""
+"""The live stream: the same bytes everywhere, regardless of holds; and when its lines are seen in outputs."""
 
 import gzip
 from pathlib import Path

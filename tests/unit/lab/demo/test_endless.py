@@ -1,4 +1,4 @@
-"""The endless stream: in order, bounded, the same in every directory, and its truth can be had again."""
+"""The endless stream: in order, bounded, the same in every directory, and its truth can be computed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers to lead routes to, and what a test needs around a proxy."""
+"""Target servers for routes, and helpers around a proxy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from photon.lab.wan.proxy import Proxy
 from photon.supervision.routes import Route
 
 WAIT_S = 20.0
-"""For what must happen; the machine may be busy."""
+"""Time for expected events; the machine may be busy."""
 SILENCE_S = 0.2
-"""For what must not happen."""
+"""Time in which unexpected events must not happen."""
 
 T = TypeVar("T")
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -34,7 +34,7 @@ def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Says what it hears."""
+    """Returns its input."""
     with contextlib.suppress(OSError):
         while data := await reader.read(1 << 16):
             writer.write(data)
@@ -76,12 +76,12 @@ class Server:
 
 
 async def within(what: Awaitable[T]) -> T:
-    """Waits for what must happen."""
+    """Waits for an expected event."""
     return await asyncio.wait_for(what, WAIT_S)
 
 
 async def silent(reader: asyncio.StreamReader) -> bool:
-    """Whether nothing comes, no byte, no end."""
+    """True if nothing comes: no byte, no end."""
     try:
         await asyncio.wait_for(reader.read(1), SILENCE_S)
     except TimeoutError:
@@ -90,7 +90,7 @@ async def silent(reader: asyncio.StreamReader) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Polls what must become true."""
+    """Polls until the condition is true."""
     deadline = asyncio.get_running_loop().time() + WAIT_S
     while not condition():
         assert asyncio.get_running_loop().time() < deadline

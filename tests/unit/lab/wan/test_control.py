@@ -26,7 +26,7 @@ ALL = sorted(PAIRS + [(b, a) for a, b in PAIRS])
 
 @pytest.fixture
 async def address() -> AsyncIterator[str]:
-    """Of the control of a proxy."""
+    """Address of a proxy's control."""
     proxy = Proxy(ROUTES, delay_s=0.015)
     await proxy.start()
     server = await start_server(proxy, "127.0.0.1:0")

@@ -35,7 +35,7 @@ async def open_to(server: Server, writer: asyncio.StreamWriter) -> Connection:
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> tuple[bytes, float]:
-    """What an echo says, and how long it took."""
+    """An echo's answer, and the time it took."""
     since = time.monotonic()
     writer.write(data)
     return await within(reader.readexactly(len(data))), time.monotonic() - since
@@ -111,7 +111,7 @@ async def test_a_silent_cut_holds_everything_and_healing_delivers_it_in_order() 
 @pytest.mark.parametrize("route", [0, 1])
 @on_uvloop
 async def test_a_cut_in_one_direction_lets_the_other_pass(route: int) -> None:
-    """Route 0 begins in east: what it sends is held; route 1 begins in west: what it is answered is."""
+    """Route 0 begins in east: data it sends is held; route 1 begins in west: its answers are held."""
     server = Server()
     async with proxied(server) as proxy, connected(proxy, route) as client:
         target = await open_to(server, client[1])

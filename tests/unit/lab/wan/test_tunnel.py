@@ -24,7 +24,7 @@ D = 0.05  # one way
 
 
 class World:
-    """A tunnel, its two links, and what it said at which time."""
+    """A tunnel, its two links, and its output with times."""
 
     def __init__(self, forth_s: float = D, back_s: float = D) -> None:
         self.forth = Link("east", "west", forth_s)
@@ -200,7 +200,7 @@ def test_a_connection_begun_in_a_cut_reaches_the_target_once_it_is_healed(cut: s
     assert world.said == []
     getattr(world, cut).fault = Fault.NONE
     world.run(70.0)
-    left = 2 * D if cut == "forth" else D  # legs of the handshake behind the one that was held
+    left = 2 * D if cut == "forth" else D  # legs of the handshake after the one that was held
     assert world.said == [(pytest.approx(60.0 + left), Connect())]
 
 

@@ -1,4 +1,4 @@
-"""A registry in memory with a slot that owns ids, and what is left of its output."""
+"""A registry in memory with a slot that owns ids, and the remains of its output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LostSlot:
         return self.directory / "ids.jsonl"
 
     async def begin(self, ids: Sequence[str], slot: Slot = SLOT) -> int:
-        """Registers ids for a slot; the token."""
+        """Registers ids for a slot; returns the token."""
         known = await self.registry.read_witness(slot.name)
         assert known is not None
         opened = await self.registry.open_slot(slot, known.newest, b"nonce-%d" % time.monotonic_ns())
@@ -65,7 +65,7 @@ class LostSlot:
         return line % (event_id.encode(), int(event_id[1:]), self.token if token is None else token)
 
     def saved(self, ids: Sequence[str], tail: bytes = b"") -> Path:
-        """A copy of its output that has these records."""
+        """A copy of its output with these records."""
         root = self.directory / "saved"
         (root / "joined").mkdir(parents=True, exist_ok=True)
         path = root / "joined" / f"{SLOT.name}-000001.jsonl"

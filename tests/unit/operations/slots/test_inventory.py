@@ -1,4 +1,4 @@
-"""What lies of a slot on this machine, beside what the registry knows; and what a copy of its output must be."""
+"""Files of a slot on this machine, compared with the registry; and requirements on a copy of its output."""
 
 from __future__ import annotations
 

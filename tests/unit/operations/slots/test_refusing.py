@@ -1,4 +1,4 @@
-"""A slot that lives, or of which anything is here, is not retired."""
+"""A live slot, or one with any files here, is not retired."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def slot(newest: int = 7, length: int = 100, *, retired: bool = False) -> KnownS
 
 
 class World:
-    """What the registry says at each asking, and whether the joiner answers."""
+    """The registry's answer to each request, and whether the joiner answers."""
 
     def __init__(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said = [slot()]
@@ -84,7 +84,7 @@ async def test_one_that_can_be_read_here_may_not(world: World) -> None:
     await world.checked()
     (state / "slot.json").write_text("{}")
     assert f"{state}: can be read, so nothing of slot east-1 is lost" in await world.refused()
-    world.said = [slot(retired=True)]  # its fence stands: what was begun goes on
+    world.said = [slot(retired=True)]  # its fence remains: the begun retirement continues
     await world.checked()
 
 

@@ -1,4 +1,5 @@
-"""The steps of a retirement, against a registry in memory: their order, and what a crash between any two leaves."""
+"""The steps of a retirement, against a registry in memory: their order, and the state after a crash between
+any two."""
 
 from __future__ import annotations
 
@@ -198,7 +199,7 @@ async def test_begun_with_a_copy_it_goes_on_with_it_alone(tmp_path: Path) -> Non
 
 
 async def test_damaged_ranges_of_a_copy_are_neither_cleared_nor_read(tmp_path: Path) -> None:
-    """Their events were given back, and another slot has joined them: their tokens do not own their ids any more."""
+    """Their events were returned, and another slot has joined them: their tokens no longer own their ids."""
     async with lost_slot(tmp_path, IDS) as lost:
         root = lost.saved(IDS[:20])
         name, gone = "joined/east-1-000001.jsonl", "joined/east-1-000000.jsonl"

@@ -1,4 +1,4 @@
-"""A backfill's output below a URL: read as other outputs there are, shown last, by one run."""
+"""A backfill's output below a URL: read like other outputs there, shown last, by one run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.unit.spark.backfill.rows import rows_of
 from tests.unit.spark.backfill.test_files import JOB, NAME, events
 
 REGISTRY: Any = None
-"""Nothing here asks it."""
+"""Not asked for anything here."""
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def check(places: BackfillPaths, registry: ModelRegistry, made: MemoryBucket, co
 
 
 class Run:
-    """One of two, in a thread of its own, which stands still before one of its requests until the other has ended."""
+    """One of two, in a separate thread, which stops before one of its requests until the other has ended."""
 
     def __init__(self, registry: ModelRegistry, count: int, stops_at: int) -> None:
         self.stops_at, self.still, self.goes_on = stops_at, threading.Event(), threading.Event()
@@ -178,8 +178,8 @@ class Run:
 
 
 def test_two_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second finds an event more. It comes between two requests of the first, and the rest of that between two of
-    its own. What either won is there once."""
+    """The second finds one event more. It comes between two requests of the first, and the rest of that between two
+    of its own. Ids that either won are there once."""
     for first_stop in range(1, 400):
         for second_stop in range(1 + first_stop % 24, 60, 24):
             model = KnownRegistry().model
@@ -187,7 +187,7 @@ def test_two_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
             def step(request: str, runs: list[Run] = runs) -> None:
                 for each in runs:
-                    if each.thread is threading.current_thread():  # who reads ahead may be waited for
+                    if each.thread is threading.current_thread():  # a reader that reads ahead may be waited for
                         each.asks()
 
             made = bucket_of(step, monkeypatch)

@@ -1,4 +1,4 @@
-"""What a backfill leaves on the file system, read back; damage is told from what was never finished."""
+"""A backfill's files, read back; damage is distinguished from unfinished work."""
 
 from __future__ import annotations
 

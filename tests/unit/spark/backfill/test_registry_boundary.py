@@ -15,7 +15,7 @@ S = 10**9
 
 
 class Shards:
-    """Two shards, each with a boundary of its own."""
+    """Two shards, each with its own boundary."""
 
     def __init__(self, *boundaries: int, silent: bool = False) -> None:
         self._boundaries = boundaries

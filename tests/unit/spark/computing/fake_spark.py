@@ -1,4 +1,4 @@
-"""What Spark does with a chain of operators, without Spark: batches, state per key, one watermark, timers."""
+"""Spark's handling of a chain of operators, without Spark: batches, state per key, one watermark, timers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Map:
 
 
 class Handle:
-    """Of one operator: its state and timers stay over batches."""
+    """Handle of one operator: its state and timers survive batches."""
 
     def __init__(self) -> None:
         self.key = ""
@@ -82,7 +82,7 @@ class Handle:
 
 
 class FakeSpark:
-    """Of a topology in a file."""
+    """Runs a topology from a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -104,7 +104,7 @@ class FakeSpark:
     def batch(
         self, stream: str, records: Sequence[tuple[int, bytes]], mark_ns: int, waiting: int = 0, more_ms: int = 0
     ) -> list[Row]:
-        """Records (time, line of JSON), then the watermark. What comes out of the last operator, but for markers."""
+        """Records (time, line of JSON), then the watermark. Returns the last operator's output, except markers."""
         topology, spark_ms = self.topology, max(mark_ns // NS_PER_MS, 0) + more_ms
         rows = [OUT(MARKER, MARKER_KEY, pack(Marker(self._mark_ns, mark_ns, waiting, spark_ms)), None)]
         for number in consumers(topology, stream):

@@ -1,4 +1,4 @@
-"""A chain of operators against the engine: the same input, the same outputs and state; and what Spark cannot do."""
+"""A chain of operators against the engine: the same input, outputs and state; and Spark's limitations."""
 
 from __future__ import annotations
 

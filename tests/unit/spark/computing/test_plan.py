@@ -1,4 +1,4 @@
-"""What cannot be had on Spark is refused before anything starts, by the name of the computation."""
+"""Computations impossible on Spark are refused by name before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published is what a commit of Spark names, once, whenever the process is killed."""
+"""Published output equals Spark's commits, once each, whenever the process is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STREAMS = ("sums", "more")
 
 
 class Frame:
-    """A batch's rows, as much of a DataFrame as is used. Each list is what a task has."""
+    """A batch's rows, with the used parts of a DataFrame. Each list is a task's."""
 
     def __init__(self, *tasks: Sequence[tuple[int, bytes]]) -> None:
         self._tasks = tasks
@@ -71,7 +71,7 @@ class Site:
         return Publishing(DISK, SystemClock(), self.state, self.checkpoint, places, state_id, exact=True)
 
     def batch(self, publishing: Publishing, number: int, frame: Frame, before_ns: int | None) -> list[str]:
-        """What Spark does up to the commit. The faults that were told."""
+        """Spark's work up to the commit. Returns the reported faults."""
         offset = {"version": 1, "cursors": {}, "watermark": {}, "before": {"time_ns": before_ns, "waiting": 0}}
         (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
         told: list[str] = []
@@ -154,7 +154,7 @@ def test_a_published_stream_has_the_watermark_of_its_batches(tmp_path: Path) -> 
     assert reopened.mark.exact_ns == 9 * second
     site.batch(reopened, 3, Frame([productions("sums", 6 * second)]), ENDED_NS)
     site.commit(3)
-    reopened.publish()  # what is before the watermark of before is late, and counted
+    reopened.publish()  # records before the previous watermark are late, and counted
     assert json.loads((tmp_path / "sums/.photon/slots/spark/late.json").read_bytes())["records"] == 1
     assert reopened.mark.exact_ns == ENDED_NS
     reopened.close()
@@ -184,7 +184,7 @@ def test_what_is_published_is_of_one_state(tmp_path: Path) -> None:
 
 
 def test_batches_wait_for_publishing(tmp_path: Path) -> None:
-    """Or Spark would forget the offsets of those that are not published yet, and nothing could be published."""
+    """Otherwise Spark would forget the offsets of unpublished batches, and nothing could be published."""
     site, over, done = Site(tmp_path), threading.Event(), threading.Event()
     publishing = site.opened()
     for number in range(BEHIND_MAX):
@@ -212,7 +212,7 @@ def test_batches_wait_for_publishing(tmp_path: Path) -> None:
 
 
 def test_a_batch_may_call_the_timers_of_very_many_keys(tmp_path: Path) -> None:
-    """It would be the same whenever it is done again."""
+    """It would be the same whenever it is redone."""
     site = Site(tmp_path)
     publishing = site.opened()
     frame = Frame()

@@ -1,4 +1,4 @@
-"""What a run says of itself."""
+"""A run's report on itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def progress(batch: int, rows: int) -> dict[str, Any]:
 
 
 def test_what_comes_after_an_idle_stretch_is_counted(tmp_path: Path) -> None:
-    """Spark reports it now and then, under the number that the next batch will have."""
+    """Spark reports it now and then, under the number of the next batch."""
     wish = Wish(
         topology=topology_of("clicks.py", recorded.CLICKS.encode()), file=tmp_path, state=tmp_path, reads=[],
         published={}, once=False, records=1, partitions=2,

@@ -1,4 +1,4 @@
-"""The source of a query as Spark calls it, without Spark: messages, markers, and the batches that there are."""
+"""The source of a query as Spark calls it, without Spark: messages, markers, and the resulting batches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_run_to_the_end(tmp_path: Path) -> None:
         lines += [item.value for item in items]
         (marker,) = {marker_of(row["items"]) for row in found if row["to"] == MARKER}
         assert [row["key"] for row in found if row["to"] == MARKER] == ["0a", "0b"]
-        assert marker.spark_ms == spark_ms  # Spark's is that of the batch before
+        assert marker.spark_ms == spark_ms  # Spark's is that of the previous batch
         marks.append((marker.low_ns, marker.mark_ns))
         (column,) = {row["watermark"] for row in found}
         spark_ms = round(column.timestamp() * 1000) - 1000
@@ -84,7 +84,7 @@ def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
 
 
 def test_time_goes_on_while_no_record_comes(tmp_path: Path) -> None:
-    """Also for a driver that was started meanwhile; and an idle hour does not become thousands of batches."""
+    """Also for a driver started meanwhile; and an idle hour does not become thousands of batches."""
     recorded.write(tmp_path, 100, 20)
     clock = Now()
     stream = ComputeStream(plan(tmp_path, once=False), clock)

@@ -85,7 +85,7 @@ def write_report(
     exported_ns: int = 10**18,
     files: int = 1,
 ) -> Path:
-    """As ``photon spark verify`` leaves it."""
+    """As written by ``photon spark verify``."""
     (directory / "problems").mkdir(parents=True)
     for file in range(files):
         some = rows[file::files]

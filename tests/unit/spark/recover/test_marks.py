@@ -1,4 +1,4 @@
-"""Damaged ranges of a report are marked where their slots and the slots' copies are, on whichever machine that is."""
+"""Damaged ranges of a report are marked where their slots and the slots' copies are, on any machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Machines:
         return SlotMarks(DISK, places, {"east": "west"} if keeper else {}, AT)
 
     def read(self) -> tuple[bytes, bytes]:
-        """By readers of the slot, and of its copy."""
+        """Read by readers of the slot, and of its copy."""
         copied = OutputPlace(Path("none"), Path("none"), (self.copy.parent,), live=True)
         return tuple(
             b"".join(block.data for block in Reader(DISK, place).read()) for place in (self.slot.place, copied)
@@ -85,7 +85,7 @@ def test_machines_mark_one_after_the_other_with_the_same_command(machines: Machi
 
 
 def test_where_the_slot_is_not_its_copy_waits(machines: Machines) -> None:
-    """The slot's own files say which range is damaged: before that is known, nothing is marked in the copy."""
+    """The slot's own files show which range is damaged: before that is known, nothing is marked in the copy."""
     marks = machines.marks("west")
     for apply in (False, True):
         assert marks.mark([machines.damage], MarkedRanges(), apply=apply) == ["elsewhere"]

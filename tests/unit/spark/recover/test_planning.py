@@ -1,4 +1,4 @@
-"""What is asked of whom about each kind of finding."""
+"""The request, and its addressee, for each kind of finding."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_what_a_backfill_wrote_is_left_alone() -> None:
 
 
 def test_asked_before() -> None:
-    """Where the registry compares it is asked again, where it cannot it is not."""
+    """If the registry compares it is asked again, otherwise not."""
     cleared, absent = lost(1), lost(1, C.LOST_UNREGISTERED, None)
     assert way(cleared, PRESENT, EarlierRepairs.ASKED_YOUNG) is RepairWay.REOPEN
     assert way(cleared, BELOW, EarlierRepairs.ASKED_YOUNG) is RepairWay.IN_DOUBT
     assert way(cleared, PRESENT, EarlierRepairs.ASKED_OLD) is RepairWay.IN_DOUBT
     assert way(absent, BELOW, EarlierRepairs.ASKED_OLD) is RepairWay.IN_DOUBT
-    # The registry leaves alone what it knows.
+    # The registry leaves known ids alone.
     assert way(absent, ABSENT, EarlierRepairs.ASKED_OLD) is RepairWay.REPLAY
     assert way(lost(1, C.LOST_OWNED, "owned"), PRESENT, EarlierRepairs.ASKED_OLD) is RepairWay.SLOT_DOWN
 

@@ -1,4 +1,4 @@
-"""A repair against the registry's real state machine, killed anywhere and begun again."""
+"""A repair against the registry's real state machine, killed anywhere and restarted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FakeClock:
 
 
 class QuickDisk(RealDisk):
-    """Without waiting for the disk: kills here are of the process."""
+    """Does not wait for the disk: only the process is killed here."""
 
     def replace(self, path: Path, data: bytes) -> None:
         path.write_bytes(data)
@@ -58,7 +58,7 @@ class QuickDisk(RealDisk):
 
 
 class Site:
-    """A report of n events in all states, and the world that it is about."""
+    """A report of n events in all states, and the world it describes."""
 
     def __init__(self, directory: Path, seed: int, ids: int, faults: float) -> None:
         self.draw = random.Random(seed)
@@ -165,7 +165,7 @@ async def test_unmatched_ones_wait_for_the_operators_word(tmp_path: Path) -> Non
     unmatched = site.of(Class.PRIMARY_EXISTS)
     assert first.counts[UNMATCHED] == {"primary-exists": {"not-asked": len(unmatched)}}
     assert not site.repairs.given_up_unmatched().num_rows
-    write_journal(QuickDisk(), site.report, first)  # as it is once dispatchers were asked to replay
+    write_journal(QuickDisk(), site.report, first)  # as after dispatchers were asked to replay
     second = await site.run(also_unmatched=True)
     assert second.counts[UNMATCHED] == {"primary-exists": {"reopened": len(unmatched)}}
     assert second.counts[LOSSES] == first.counts[LOSSES]
@@ -186,7 +186,7 @@ async def test_what_changed_since_the_export_is_left_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("round_", range(25 if os.environ.get("PHOTON_FULL") else 10))
 async def test_killed_anywhere_and_begun_again(tmp_path: Path, round_: int) -> None:
-    """Whatever is lost on the way, and whatever is collected in between: nothing is written twice."""
+    """With any losses on the way, and any collection in between: nothing is written twice."""
     seed = int(os.environ.get("PHOTON_SEED", 0)) or 20261121 + round_
     print(f"PHOTON_SEED={seed}")
     site = Site(tmp_path, seed, 120, 0.3)

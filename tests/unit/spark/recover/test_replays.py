@@ -1,4 +1,4 @@
-"""Hours to be read again: always at least what is needed, in few ranges."""
+"""Hours to be read again: always at least those needed, in few ranges."""
 
 from __future__ import annotations
 

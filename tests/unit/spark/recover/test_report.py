@@ -1,4 +1,4 @@
-"""Which reports are acted on, and how their findings are read."""
+"""Reports that are acted on, and how their findings are read."""
 
 from __future__ import annotations
 

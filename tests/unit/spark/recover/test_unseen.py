@@ -1,4 +1,4 @@
-"""Which slots' outputs cannot have been looked at, and what is said about them."""
+"""Slots whose outputs cannot have been examined, and the messages about them."""
 
 from __future__ import annotations
 

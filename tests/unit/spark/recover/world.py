@@ -1,4 +1,4 @@
-"""A shard with its real state machine, and what goes on beside a repair: joins, clears, collection, faults."""
+"""A shard with its real state machine, and activity during a repair: joins, clears, collection, faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.idregistry.model import Row, digest, time_of
 from tests.unit.idregistry.shard import Shard
 
 TAKER = 2
-"""Incarnation that joins what was given back."""
+"""Incarnation that joins returned events."""
 
 
 class Killed(Exception):
@@ -24,7 +24,7 @@ class Killed(Exception):
 
 @dataclass
 class World:
-    """``faults``: share of requests that go wrong. Implements what a repair asks of the registry."""
+    """``faults``: share of requests that fail. Implements the registry's methods used by a repair."""
 
     draw: random.Random
     faults: float
@@ -37,7 +37,7 @@ class World:
 
     # -- beside ------------------------------------------------------------------------------------------------
     def live(self) -> None:
-        """Some of what the rest of the system does."""
+        """Some of the rest of the system's work."""
         for page in self.shard.reopened(1 << 14):
             for at, generation in enumerate(page.generations.tolist()):
                 number = int.from_bytes(page.digests[16 * at + 8 : 16 * at + 16], "little")
@@ -55,7 +55,7 @@ class World:
                 self.shard.clear(row)
 
     def replay(self, numbers: list[int]) -> None:
-        """As ``photon dispatcher replay`` does: what the registry does not know is joined."""
+        """Like ``photon dispatcher replay``: ids unknown to the registry are joined."""
         for number in numbers:
             if self.shard.look_up(number) == [Answer.ABSENT]:
                 self.take(number, 0)
