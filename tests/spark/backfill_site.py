@@ -1,4 +1,4 @@
-"""A deployment with raw logs of some hours, its registry, and what a backfill of it must give."""
+"""A deployment with raw logs of some hours, its registry, and the expected result of a backfill."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Site:
         return self.directory / "photon.toml"
 
     def arguments(self, output: Path, *more: str) -> list[str]:
-        """Of ``photon spark backfill`` over all that is there."""
+        """Arguments of ``photon spark backfill`` over everything there."""
         whole = ["--from", str(T), "--to", str(T + HOURS * 3600)]
         return ["spark", "backfill", "--config", str(self.file), *whole, "--output", str(output), *more]
 
     @asynccontextmanager
     async def running(self, nouns: Sequence[str] = ("registry",)) -> AsyncIterator[Supervisor]:
-        """Processes whose labels begin so."""
+        """Running processes whose labels have this prefix."""
         deployment = Deployment(self.file, load(self.file, environment={}), self.directory / "run")
         async with supervised(deployment) as supervisor:
             await supervisor.start([each for each in deployment.services() if each.name.split()[0] in nouns])
@@ -113,7 +113,7 @@ def manifest_of(output: Path) -> Manifest:
 
 
 def published(output: Path) -> dict[str, list[dict[str, Any]]]:
-    """Records that the manifest names, by kind; the files are checked, and that there are no others."""
+    """Records that the manifest names, by kind; checks the files, and that there are no others."""
     manifest = manifest_of(output)
     found: dict[str, list[dict[str, Any]]] = {}
     for file in manifest.files:
@@ -139,5 +139,5 @@ def check_pairs(site: Site, records: Sequence[dict[str, Any]]) -> None:
 
 
 async def in_thread(call: Any, *arguments: Any) -> Any:
-    """Blocking work beside processes that this loop supervises."""
+    """Blocking work in parallel with processes that this loop supervises."""
     return await asyncio.to_thread(call, *arguments)

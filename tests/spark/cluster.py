@@ -1,4 +1,4 @@
-"""A real Spark standalone cluster: a master and two workers, processes of their own, from the pyspark package."""
+"""A real Spark standalone cluster: a master and two workers as separate processes, from the pyspark package."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ KEPT = (
     "SPARK_HOME",
     *(f"SPARK_{each}_OPTS" for each in ("SUBMIT", "DAEMON_JAVA", "LAUNCHER")),
 )
-"""Of the environment: nothing that tells where Photon is."""
+"""Kept environment variables: none that tells where Photon is."""
 WORKERS = 2
 ONE = "-Dspark.cores.max=1"
 """Executor: each costs a Java process; other tests run on both."""
 
 
 def bare_environment() -> dict[str, str]:
-    """For processes that must not know of this Photon."""
+    """Environment for processes that must not know of this Photon."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     return kept | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1"}
 
@@ -98,7 +98,7 @@ def _wait(url: str, directory: Path) -> None:
 
 # -- the executors' Python -----------------------------------------------------------------------------------------
 def python_without(directory: Path, left_out: Collection[str] = ()) -> Path:
-    """A Python with the libraries of this one, but for Photon and those left out."""
+    """A Python with the libraries of this one, except Photon and those left out."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     here, there = _site(Path(sys.prefix)), _site(directory)
     for entry in here.iterdir():

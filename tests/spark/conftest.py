@@ -26,8 +26,8 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process has the session, as the first verification of a Java process costs as three; another one has the
-    cluster, and what needs neither."""
+    """One process has the session, as the first verification of a Java process costs as much as three; another one
+    has the cluster, and the tests that need neither."""
     for item in items:
         group = "session" if {"spark", "joined"}.intersection(getattr(item, "fixturenames", ())) else "cluster"
         item.add_marker(pytest.mark.xdist_group(group))
@@ -65,7 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def spark_event_log(spark: SparkSession) -> Path:
-    """Where the session writes what its history is shown from."""
+    """The session's event log, from which its history is shown."""
     return Path(spark.conf.get("spark.eventLog.dir", "").removeprefix("file://"))
 
 

@@ -1,4 +1,4 @@
-"""A driver on a cluster whose executors do not have Photon: what is said of shipping in docs/spark.md, done.
+"""A driver on a cluster whose executors do not have Photon: carries out the shipping described in docs/spark.md.
 
 Run by ``test_cluster``: arguments are the deployment file, a Python that does not run on executors, and one that has
 the libraries by itself, as a data source needs it; prints one line of JSON.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def make_home() -> None:
-    """Spark's own, but that directories stand where it has zips of sources, which every Python process that it starts
+    """Spark's own, except that directories replace its zips of sources, which every Python process that it starts
     would compile."""
     shutil.rmtree(SPARK_HOME, ignore_errors=True)
     spark = Path(pyspark.__file__).parent
@@ -39,7 +39,7 @@ def make_home() -> None:
 
 
 def use() -> None:
-    """Something of all that the tests do: the classes of other things are only slower."""
+    """Uses part of everything that the tests do: other classes are only slower."""
     from pyspark.sql import SparkSession
 
     settings = {

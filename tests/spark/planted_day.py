@@ -13,7 +13,7 @@ from typing import Any
 
 SITES = ("east", "west")
 BLOCKS = 8
-"""Hours of the day that are joined together, and stand in one output file of each kind and datacentre."""
+"""Hours of the day that are joined together, and are in one output file of each kind and datacentre."""
 HOURS = 24 // BLOCKS
 LOGS = 6
 """The block whose raw logs are deleted."""
@@ -21,7 +21,7 @@ LOGS = 6
 
 @dataclass(eq=False)
 class Line:
-    """A line of an output file, as it was and as it is to be."""
+    """A line of an output file, before and after."""
 
     site: str
     file: str  # KIND/SLOT-NUMBER.jsonl
@@ -49,7 +49,7 @@ class Line:
         self.data = self.data.replace(old, new, 1)
 
     def change(self, **members: Any) -> None:
-        """Members of the record; others keep their text. None takes one away."""
+        """Changes members of the record; others keep their text. ``None`` removes a member."""
         said = {name: value for name, value in (self.said | members).items() if value is not None}
         self.data = text(said)
 
@@ -60,7 +60,7 @@ def text(said: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A finding that a defect must lead to. ``places``: all of them are in its row: a line's place in the output, or
+    """An expected finding of a defect. ``places``: all of them are in its row: a line's place in the output, or
     LOG:OFFSET."""
 
     kind: str
@@ -70,8 +70,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """All that a night says of one defect. ``cause``: kind, file or log, and events, None where nothing stands for
-    it."""
+    """A night's complete report on one defect. ``cause``: kind, file or log, and events; ``None`` if nothing stands
+    for it."""
 
     found: Sequence[Found] = ()
     cause: tuple[str, str, int] | None = None
@@ -118,7 +118,7 @@ class Day:
         return line
 
     def is_free(self, line: Line) -> bool:
-        """Whether no other defect has it, and its text stays the same if it is parsed and written (0.50 does not)."""
+        """True if no other defect has it, and its text is unchanged when parsed and written (0.50 is not)."""
         return bool(line.said) and text(line.said) == line.data and not self._taken[line.event]
 
     def all(self, kind: str) -> list[Line]:
@@ -128,7 +128,7 @@ class Day:
         self.files[line.site, line.file].remove(line)
 
     def insert(self, after: Line, data: bytes, at: tuple[str, str] | None = None) -> Line:
-        """Another line behind this one, or at the end of another file."""
+        """Inserts another line after this one, or at the end of another file."""
         site, name = at or (after.site, after.file)
         lines, line = self.files[site, name], Line(site, name, data)
         lines.insert(len(lines) if at else lines.index(after) + 1, line)
@@ -146,7 +146,7 @@ class Day:
         return self.root / site / "state" / "slots" / f"{site}-1" / "manifest.jsonl"
 
     def write(self) -> None:
-        """Changed files, and in the manifest their lengths, so that nothing but the lines tells of it."""
+        """Writes changed files, and their lengths in the manifest, so that only the lines reveal the change."""
         for (site, name), lines in self.files.items():
             if [line.data for line in lines] == self._before[site, name]:
                 continue
@@ -164,7 +164,7 @@ class Day:
         return self.root / site / side / log
 
     def change_raw(self, site: str, side: str, place: str, old: bytes, new: bytes) -> None:
-        """In its place: the file stays the same one."""
+        """In place: the file remains the same one."""
         log, _, offset = place.rpartition(":")
         assert len(old) == len(new)
         with self.raw(site, side, log).open("r+b") as file:

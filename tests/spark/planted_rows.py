@@ -1,4 +1,4 @@
-"""Defects of a night, one function each: plants it in a Day, and returns what a night must say of it."""
+"""Defects of a night, one function each: plants it in a Day, and returns the expected report of a night."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Plant = Callable[[Day], Effect]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``repaired``: after ``photon spark recover`` the next night says nothing of it."""
+    """``repaired``: after ``photon spark recover`` the next night does not report it."""
 
     name: str
     plant: Plant
@@ -53,7 +53,7 @@ def _last(day: Day) -> Line:
 
 
 def changed(change: Callable[[Line], None], kind: Class | None = Class.WRONGLY_JOINED, of: str = "joined") -> Plant:
-    """A record that says something else."""
+    """A record with changed contents."""
 
     def plant(day: Day) -> Effect:
         line = day.take(of)
@@ -78,7 +78,7 @@ def _later(by_ns: int) -> Callable[[Line], None]:
 
 
 def _file(line: Line) -> None:
-    """Of the hour before noon, which has other events."""
+    """A file of the hour before noon, which has other events."""
     other = f"{line.log.rpartition('T')[0]}T11.log"
     line.change(source=line.said["source"] | {"file": other})
 
@@ -96,7 +96,7 @@ def _payload_reordered(line: Line) -> None:
 
 
 def source_gone(day: Day) -> Effect:
-    """Names a log that never was."""
+    """Names a log that never existed."""
     line = day.take()
     name = "queries-none.log"
     line.change(primary_source=line.said["primary_source"] | {"file": name})
@@ -104,7 +104,7 @@ def source_gone(day: Day) -> Effect:
 
 
 def doubled(elsewhere: bool = False, of: str = "joined") -> Plant:
-    """In its file, or in another one of the slot."""
+    """Doubled in its file, or in another one of the slot."""
 
     def plant(day: Day) -> Effect:
         line = day.take(of)
@@ -129,7 +129,7 @@ def invented(day: Day) -> Effect:
 
 
 def inserted(data: bytes) -> Plant:
-    """A line that is no record."""
+    """A line that is not a record."""
 
     def plant(day: Day) -> Effect:
         return Effect([_found(Class.TORN, "", day.insert(day.take(), data))])
@@ -155,7 +155,7 @@ def moved_to_unmatched(day: Day) -> Effect:
 
 
 def swapped(across: bool) -> Plant:
-    """Two lines, of one file or of two files of a slot: order means nothing."""
+    """Two lines of one file, or of two files of a slot: order means nothing."""
 
     def plant(day: Day) -> Effect:
         first, second = day.take(site="east"), day.take(site="east")
@@ -180,7 +180,7 @@ def deleted(site: str, kind: str, block: int) -> Plant:
 
 
 def cut(site: str, kind: str, block: int, keep: Callable[[bytes], bytes], packed: bool = False) -> Plant:
-    """A file of which only a first part is there, of its content or of the compressed bytes."""
+    """A file with only a first part left, of its content or of the compressed bytes."""
 
     def plant(day: Day) -> Effect:
         lines = day.of(site, kind, block)
@@ -286,7 +286,7 @@ def primary_came(day: Day) -> Effect:
 
 
 def other_id(day: Day) -> Effect:
-    """The other datacentre's copy of the log has another event there, of which nobody knows."""
+    """The other datacentre's copy of the log has another event there, which is unknown elsewhere."""
     line = day.take(site="west")
     event = line.event[:-6] + "999999"
     day.change_raw("east", "clicks", line.log_place, line.event.encode(), event.encode())

@@ -91,7 +91,7 @@ def write(base: Path, records: int, seconds: int, seed: int = 1) -> None:
 
 
 def move_on(base: Path, seconds: int) -> int:
-    """Time goes on, and no record comes: the watermark then."""
+    """Time goes on without records: the watermark then."""
     with journal(base) as opened:
         pair = later(pairs_of(opened.begin())[-1], seconds)
         opened.add(pair)
@@ -99,7 +99,7 @@ def move_on(base: Path, seconds: int) -> int:
 
 
 def journal(base: Path) -> AbstractContextManager[Journal]:
-    """Of the watermarks; it is closed afterwards."""
+    """The journal of watermarks; it is closed afterwards."""
     return closing(Journal(RealDisk(), base / "recorded" / "out" / ".photon"))
 
 
@@ -109,13 +109,13 @@ def later(pair: Pair, seconds: int) -> Pair:
 
 
 def complete_ns(base: Path) -> int | None:
-    """Up to when all is published."""
+    """Time up to which everything is published."""
     pairs = pairs_of(read_journal(RealDisk(), base / "streams" / "seconds" / ".photon"))
     return pairs[-1].exact_ns if pairs else None
 
 
 def published(base: Path) -> dict[str, list[str]]:
-    """Stream -> what is read of it, in an order of its own."""
+    """Stream -> its published records, in a fixed order."""
     found: dict[str, list[str]] = {}
     for directory in sorted((base / "streams").iterdir()):
         reader = Reader(RealDisk(), OutputPlace.of_join(directory), ["joined"])

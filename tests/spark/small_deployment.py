@@ -48,7 +48,7 @@ class Written:
 
 @dataclass
 class Entry:
-    """Of the registry."""
+    """The registry's entry."""
 
     digest: bytes
     time_ns: int
@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass
 class Deployment:
-    """What lies where; ``write_outputs`` puts ``lines`` into files."""
+    """Contents of the deployment; ``write_outputs`` puts ``lines`` into files."""
 
     root: Path
     lines: list[Written] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Deployment:
         return [OutputSource(datacentre=site, output=str(out), state=str(state)) for site, out, state in places]
 
     def write_outputs(self) -> None:
-        """Two files a kind; a dispatcher's lines, which have no token, stand in files of its own."""
+        """Two files a kind; a dispatcher's lines, which have no token, are in separate files."""
         for site in SITES:
             output, slots = self.root / site / "output", self.root / site / "state"
             published: dict[str, dict[str, int]] = {f"{site}-1": {}, "dispatcher": {}}
@@ -113,7 +113,7 @@ class Deployment:
 
 
 def make(root: Path, seed: int, clicks: int = 300) -> Deployment:
-    """Each event stands in both copies of the logs but for a few, which one datacentre alone has."""
+    """Each event is in both copies of the logs, except a few that only one datacentre has."""
     generator = Generator(seed, clicks=clicks, seconds=clicks / 2, queries_per_click=3,
                           disorder=Disorder(unmatched=0.05, duplicated=0.03, malformed=0.02))  # fmt: skip
     rnd = random.Random(seed)
@@ -231,7 +231,7 @@ def _expect(deployment: Deployment, kind: Class, event: str) -> None:
 
 
 def removed(kind: Class, state: str = "", retired: bool = False) -> Defect:
-    """The record; the registry's entry, or that it has none, says in which way it is lost."""
+    """Removes the record; the registry's entry, or its absence, says in which way it is lost."""
 
     def defect(deployment: Deployment, at: Written, rnd: random.Random) -> None:
         event = event_of(at)
@@ -245,7 +245,7 @@ def removed(kind: Class, state: str = "", retired: bool = False) -> Defect:
 
 
 def unrejected(deployment: Deployment, at: Written, rnd: random.Random) -> None:
-    """What was said of a line that cannot be read; it has no id."""
+    """Removes the record of an unreadable line; it has no id."""
     deployment.lines.remove(rnd.choice([each for each in deployment.lines if each.kind == "rejected"]))
     _expect(deployment, Class.LOST_UNREADABLE, "")
 
@@ -302,7 +302,7 @@ def corrupted(deployment: Deployment, at: Written, rnd: random.Random) -> None:
 
 
 def invented(deployment: Deployment, at: Written, rnd: random.Random) -> None:
-    """A record of an event that nobody has logged."""
+    """A record of an event that was never logged."""
     event = f"10.9.9.9:1:{rnd.randrange(10**15, 10**16)}"
     line = at.line.replace(event_of(at).encode(), event.encode())
     deployment.lines.append(replace(at, line=line))
@@ -310,7 +310,7 @@ def invented(deployment: Deployment, at: Written, rnd: random.Random) -> None:
 
 
 def source_gone(deployment: Deployment, at: Written, rnd: random.Random) -> None:
-    """A record of an event whose raw log is not there."""
+    """A record of an event whose raw log is missing."""
     invented(deployment, at, rnd)
     added = deployment.lines[-1]
     said = json.loads(added.line)
@@ -329,7 +329,7 @@ def torn(deployment: Deployment, at: Written, rnd: random.Random) -> None:
 
 
 def made_joined(deployment: Deployment, at: Written, rnd: random.Random) -> None:
-    """An unmatched event that the output has as joined."""
+    """An unmatched event that is joined in the output."""
     chosen = rnd.choice(
         [each for each in deployment.lines if each.kind == "unmatched" and _untouched(deployment, each)]
     )
@@ -345,7 +345,7 @@ def made_joined(deployment: Deployment, at: Written, rnd: random.Random) -> None
 
 
 def made_unmatched(deployment: Deployment, at: Written, rnd: random.Random) -> None:
-    """A joined event that the output has as unmatched."""
+    """A joined event that is unmatched in the output."""
     said = json.loads(at.line)
     record = json.dumps(said.pop("foreign"), separators=(",", ":"))
     said.pop("primary")
@@ -358,14 +358,14 @@ def made_unmatched(deployment: Deployment, at: Written, rnd: random.Random) -> N
 
 
 def entry_dropped(deployment: Deployment, at: Written, rnd: random.Random) -> None:
-    """From the registry."""
+    """Removed from the registry."""
     event = event_of(at)
     del deployment.registry[event]
     _expect(deployment, Class.REGISTRY_MISSING, event)
 
 
 def entry_altered(deployment: Deployment, at: Written, rnd: random.Random) -> None:
-    """In the registry."""
+    """Changed in the registry."""
     event = event_of(at)
     entry = deployment.registry[event]
     change: dict[str, Any] = rnd.choice(
@@ -391,7 +391,7 @@ DEFECTS: tuple[Defect, ...] = (
     made_joined, made_unmatched, entry_dropped, entry_altered,
 )  # fmt: skip
 ALL = {str(each) for each in Class} - {str(Class.CORRECT), str(Class.LATE), str(Class.PENDING)}
-"""The classes of which they are."""
+"""The classes of planted defects."""
 
 
 def plant(deployment: Deployment, seed: int, each: int) -> None:

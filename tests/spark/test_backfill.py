@@ -1,4 +1,4 @@
-"""photon spark backfill with a real registry: exactly once, alone and beside others, killed and run again."""
+"""photon spark backfill with a real registry: exactly once, alone and next to others, killed and run again."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_range_is_joined_exactly_once_and_nothing_is_owned_at_rest(
         assert not list((output / ".backfill" / "staging").iterdir())
         again = await in_thread(run_here, site, output)
         assert (again.counts, again.manifest) == (None, done.manifest)
-        # Another directory: all is registered, and nobody writes it twice.
+        # Another directory: everything is registered, and nobody writes it twice.
         other = await in_thread(lambda: run_here(site, tmp_path / "other", unmatched=True))
         assert published(tmp_path / "other").keys() == {"unmatched"}
         assert other.counts is not None
@@ -88,7 +88,7 @@ async def test_parquet_has_the_same_records(spark: SparkSession, tmp_path: Path)
 
 
 async def verified_with_a_moved_output(site: Site, output: Path, moved: Path) -> None:
-    """A backfill that its deployment knows, one that was moved and is named, and one that is damaged."""
+    """A backfill known to its deployment, a moved one that is named, and a damaged one."""
     events = len(site.pairs) + len(site.without)
     assert await verified(site, moved.parent / "known") == {"correct": events}
     os.rename(output, moved)
@@ -103,7 +103,7 @@ async def verified_with_a_moved_output(site: Site, output: Path, moved: Path) ->
 
 
 async def verified(site: Site, report: Path, *backfills: Path) -> dict[str, int]:
-    """Events by class, where there are some; but for the one line that no dispatcher has rejected."""
+    """Events by class, if any; except for the one line that no dispatcher has rejected."""
     settings = load(site.file, environment={})
     wish = Nightly(from_ns=T * NS, to_ns=(T + HOURS * 3600) * NS, report=report, backfills=backfills)
     export = partial(_export, Deployed(site.file, (), None, "table"))
@@ -172,7 +172,7 @@ async def test_what_the_registry_has_forgotten_is_compared_with_all_output(
             for record in records
         )
         assert (done.cleared, done.manifest.counts["elsewhere"]) == (0, 0)
-        # What has a record in a file that cannot be read is not written again.
+        # An event with a record in an unreadable file is not written again.
         (site.directory / "output" / file).write_text(lines[:-9] + "x" * 8 + "\n")
         with pytest.raises(BackfillFailed, match=r"joined/east-1-000001.jsonl, byte \d+: .* repair it"):
             await in_thread(lambda: run_here(site, tmp_path / "other", compare_below=True))
@@ -181,7 +181,7 @@ async def test_what_the_registry_has_forgotten_is_compared_with_all_output(
 # -- drivers of their own: killed --------------------------------------------------------------------------------
 @contextmanager
 def driver_of(site: Site, output: Path, log: Path, *more: str, master: str = "local[2]") -> Iterator[Process]:
-    """The command in a session of its own, with its Java process and workers; killed with them at the end."""
+    """The command in a separate session, with its Java process and workers; killed with them at the end."""
     backfill = site.arguments(output, "--master", master, "--batch-rows", "100", *more)
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
     with open(log, "ab") as file:
@@ -297,7 +297,7 @@ async def test_killed_workers_and_executors_and_speculation_lose_nothing_and_dou
         (said,) = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
         assert said["events"]["duplicate"] == 1
         assert await site.owned(manifest_of(output).slot) == 0
-        # The second attempt met what the first one had won.
+        # The second attempt met the ids won by the first.
         assert manifest_of(output).counts["own"] > 1
 
 

@@ -1,4 +1,4 @@
-"""What happened to files and logs is told once, and every line that can be read is compared all the same."""
+"""Damage to files and logs is reported once, and every readable line is still compared."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _changed(path: Path, old: bytes, new: bytes) -> str:
 
 
 def test_causes_before_findings(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is planted in files of other hours: what one block of three hours has, no other has."""
+    """Each is planted in files of other hours: a block of three hours shares no cause with another."""
     nights = made(tmp_path, 7, days=1, clicks=480)
     _log_in_east_too(nights, "c-005.log")
     records = [each for each in nights.lines if each.kind in ("joined", "unmatched")]
@@ -55,7 +55,7 @@ def test_causes_before_findings(spark: SparkSession, tmp_path: Path, monkeypatch
     verifier.places = [(each.datacentre, each.identity, each.bytes, each.path) for each in logs]
     expected, causes = _plant(nights, records)
 
-    for name in ("planted", "again"):  # nothing becomes green because it was told before
+    for name in ("planted", "again"):  # nothing becomes green because it was reported before
         found = verifier.night(1, name=name)
         problems = _problems(tmp_path / name)
         assert Counter((row["class"], row["event"]) for row in problems) == expected
@@ -75,7 +75,7 @@ def test_causes_before_findings(spark: SparkSession, tmp_path: Path, monkeypatch
     assert len(lost) == 2
     assert all(site == "east" for site, _ in lost)
 
-    # Put right by the commands that the report names, as far as they are no repair of events.
+    # Fixed by the commands that the report names, as far as they do not repair events.
     for path in (told["joined/east-1-000001.jsonl.gz"], told["joined/west-1-000077.jsonl"]):
         _run(path.command)
     left = {(each.kind, each.what) for each in verifier.night(1, name="left").figures.causes}
@@ -84,7 +84,8 @@ def test_causes_before_findings(spark: SparkSession, tmp_path: Path, monkeypatch
 
 
 def _plant(nights: Nights, records: list[Written]) -> tuple[Counter[tuple[str, str]], dict[Any, tuple[int, bool]]]:
-    """(class, event) of the findings, and (kind, what) of the causes with their events, and if they are alone."""
+    """(class, event) of the findings, and (kind, what) of the causes with their events, and whether they
+    are alone."""
     root = nights.root
     log = {event_of(each): json.loads(each.line) for each in records}
     blocks = {event: int(said["source"]["file"][2:5]) for event, said in log.items()}
@@ -151,7 +152,7 @@ def _plant(nights: Nights, records: list[Written]) -> tuple[Counter[tuple[str, s
 
 
 def _summed(causes: list[Cause]) -> dict[Any, tuple[int, bool]]:
-    """By (kind, what): of a log some events may stand in another log, too, and make a cause of their own."""
+    """By (kind, what): some events of a log may be in another log, too, and form their own cause."""
     found: dict[Any, tuple[int, bool]] = {}
     for each in causes:
         found[each.kind, each.what] = found.get((each.kind, each.what), (0, False))[0] + each.events, each.alone

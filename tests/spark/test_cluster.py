@@ -1,4 +1,4 @@
-"""A standalone cluster with two workers whose Python does not have Photon: what is shipped is what runs."""
+"""A standalone cluster with two workers whose Python does not have Photon: the shipped package runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SPECULATION = (
     "--spark spark.speculation=true --spark spark.speculation.interval=100ms --spark spark.speculation.quantile=0.1 "
     "--spark spark.speculation.multiplier=1.01 --spark spark.speculation.minTaskRuntime=100ms"
 )
-"""Most tasks run twice; what comes out is the same."""
+"""Most tasks run twice; the result is the same."""
 ADAPTER = """\
 from photon.adapters.configured import ConfiguredAdapter
 class Mine(ConfiguredAdapter):
@@ -53,7 +53,7 @@ class Mine(ConfiguredAdapter):
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
-    """A deployment with logs and output, and an adapter of its own."""
+    """A deployment with logs and output, and its own adapter."""
     for name, text in (("photon.toml", DEPLOYMENT), ("mine.py", ADAPTER), ("key", "k" * 32)):
         (tmp_path / name).write_text(text)
     for name in ("clicks", "queries"):
@@ -75,7 +75,7 @@ def environment(python: Path) -> dict[str, str]:
 def test_package_and_adapter_are_shipped_and_libraries_come_as_an_archive(
     cluster: Cluster, deployment: Path, tmp_path: Path
 ) -> None:
-    """A Python that answers on the driver's machine, and does not come up as a worker, is told before."""
+    """A Python that answers on the driver's machine, and does not come up as a worker, is reported before."""
     python = python_without(tmp_path / "venv", SMALL)
     missing = subprocess.run([str(python), "-c", "import orjson"], capture_output=True, check=False)
     assert missing.returncode == 1
@@ -91,7 +91,7 @@ def test_package_and_adapter_are_shipped_and_libraries_come_as_an_archive(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said["before"] == [None] * 4  # else this would show nothing
+    assert said["before"] == [None] * 4  # otherwise this would show nothing
     for origin in said["after"]:
         assert ".zip" in origin
         assert str(ROOT) not in origin
@@ -104,7 +104,7 @@ def test_package_and_adapter_are_shipped_and_libraries_come_as_an_archive(
 
 
 def test_the_command_line_runs_as_it_is(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
-    """As docs/spark.md says it; what it finds is an output that has nothing to do with the logs."""
+    """As in docs/spark.md; it finds an output that is unrelated to the logs."""
     page = (ROOT / "docs" / "spark.md").read_text()
     (script,) = re.findall(r"^spark-submit --master .*__main__.*\n(?:  .*\n)*", page, re.M)
     for said, here in (

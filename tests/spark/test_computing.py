@@ -21,7 +21,7 @@ from tests.spark import recorded
 from tests.spark.cluster import Cluster, bare_environment, python_without
 
 ROUNDS = int(os.environ.get("PHOTON_SPARK_KILLS", "20" if os.environ.get("PHOTON_FULL") else "3"))
-"""How many processes are killed."""
+"""Number of killed processes."""
 BATCH_S = 600.0
 ONE = ("--spark", "spark.cores.max=1")
 """Executor."""
@@ -54,7 +54,7 @@ class OnSpark:
         return len([each for each in self._commits.glob("[0-9]*") if each.name.isdecimal()])
 
     def goes_on_until(self, reached: Callable[[], bool]) -> bool:
-        """Whether it was before the end. One that ended, but not well, is started again."""
+        """True if it was before the end. A run that ended with an error is restarted."""
         until = time.monotonic() + BATCH_S
         while not reached():
             if self.driver.poll() == 0:
@@ -70,7 +70,7 @@ class OnSpark:
         return self.goes_on_until(lambda: self.commits() != before)
 
     def until_complete(self, mark_ns: int) -> None:
-        """All that it makes of the time before is published."""
+        """All output for the time before is published."""
         assert self.goes_on_until(lambda: recorded.complete_ns(self._base) == mark_ns)
 
     def kill_driver(self) -> None:
@@ -91,7 +91,7 @@ class OnSpark:
         assert json.loads((self._base / "answer").read_bytes())["owners"][0]["aside"] == 0
 
     def once(self) -> None:
-        """What is published now is all: what is left to do is done, on one executor."""
+        """No more will be published: the remaining work is done, on one executor."""
         self._command += ["--once", *ONE]
         self.start()
         self.ended()
@@ -110,8 +110,8 @@ def _runs(process: psutil.Process, what: str) -> bool:
 
 @pytest.mark.timeout(1200 + 60 * ROUNDS)
 def test_two_engines_produce_the_same(cluster: Cluster, tmp_path: Path) -> None:
-    """While records come and after them: timers are called, and the stream that they make is published. Where time
-    stands there is no batch."""
+    """With records arriving and afterwards: timers are called, and their stream is published. While time stands still
+    there is no batch."""
     here, there = tmp_path / "here", tmp_path / "there"
     for base in (here, there):
         recorded.write(base, 2000, 40)
@@ -127,7 +127,7 @@ def test_two_engines_produce_the_same(cluster: Cluster, tmp_path: Path) -> None:
     if ROUNDS > 3:
         idle += (kill_executor, runs.kill_driver)
     mark_ns = recorded.move_on(there, 0)
-    runs.start(*ONE)  # until it is killed: what it leaves goes on, on both
+    runs.start(*ONE)  # until it is killed: its remains continue on both
     try:
         began = time.monotonic()
         for kill in islice(cycle(kills), ROUNDS):
@@ -148,7 +148,7 @@ def test_two_engines_produce_the_same(cluster: Cluster, tmp_path: Path) -> None:
         runs.ended()
         assert runs.starts > ROUNDS // 3
         runs.once()
-        if ROUNDS > 3:  # it is at its end: nothing more comes of it
+        if ROUNDS > 3:  # it is at its end: no more output comes
             before_it = recorded.published(there)
             runs.start()
             runs.ended()

@@ -52,7 +52,7 @@ def test_a_batch(spark: SparkSession, tmp_path: Path, deployment: Path) -> None:
     wanted = frame.where("hour >= 50 and hour < 52 and kind = 'joined' and n % 2 = 0")
     assert sorted(each.n for each in wanted.collect()) == [100, 102]
     assert frame.where("kind = 'joined' and hour < 5").count() == 10
-    assert frame.count() == 300  # nothing is kept of the queries before
+    assert frame.count() == 300  # nothing of earlier queries is kept
     assert frame.where("slot = 'other' or kind = 'late'").count() == 0
     binary = source.option("binary", "true").load().select("event_id", "foreign").first()
     assert binary is not None
@@ -110,7 +110,7 @@ def test_a_stream_is_exactly_once_over_stops_and_restarts(
         written_lines += count
 
     def run(most: int | None) -> None:
-        """Reads all that is there, in a query of its own."""
+        """Reads everything there, in a separate query."""
         reader = spark.readStream.format("photon").option("path", str(deployment))
         if most is not None:
             reader = reader.option("maxBytesPerTrigger", str(most))

@@ -1,7 +1,7 @@
-"""Each ``photon spark …`` command of the pages is run as it stands, for a past day of a small deployment.
+"""Each ``photon spark …`` command of the pages is run as written, for a past day of a small deployment.
 
-The nightly script of docs/verification.md too; spark-submit's is in ``test_cluster``. A day, a master and a directory
-of the documents are others here; a command that is added to a page is run without a word here.
+Includes the nightly script of docs/verification.md; spark-submit's is in ``test_cluster``. The documents' day, master
+and directory are replaced; a command added to a page is run without a change here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DAY, NEXT = "2025-10-09", "2025-10-10"
-"""When the events of ``make_site`` are."""
+"""Days of the events of ``make_site``."""
 WAIT_S = 120.0
 RUN_S = 400.0
 CLICKS = 60
@@ -47,14 +47,14 @@ def _blocks(info: str) -> Iterator[str]:
 
 
 def spark_commands() -> list[list[str]]:
-    """All of them, but those inside scripts, and those of a bucket, which ``tests/objects`` runs."""
+    """All commands, except those inside scripts, and those of a bucket, which ``tests/objects`` runs."""
     found = [words for document in DOCUMENTS for _, words in commands_of(document.read_text()) if words[0] == "spark"]
     return [words for words in found if not any("$" in word or word.startswith("s3://") for word in words)]
 
 
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A deployment that runs, and has joined all that its logs hold."""
+    """A running deployment that has joined all of its logs."""
     require_spark()
     directory = tmp_path_factory.mktemp("documents")
     site = make_site(directory / "site", CLICKS)
@@ -83,7 +83,7 @@ def _lines(directory: Path) -> int:
 
 
 def as_here(text: str, site: Site, directory: Path) -> str:
-    """What the documents name, by what it is here."""
+    """The documents' names, replaced by the ones here."""
     for said, here in (
         ("/mnt/shared", str(directory)),
         ("reports/2026-11-20", f"reports/{DAY}"),
@@ -107,7 +107,7 @@ def run(arguments: list[str], cwd: Path, path: str = "", more: Mapping[str, str]
 
 
 def invoked(words: list[str], site: Site, directory: Path) -> str:
-    """In the session of the tests: the nightly script has one of its own."""
+    """Runs in the session of the tests: the nightly script has its own."""
     done = CliRunner().invoke(main, [as_here(word, site, directory) for word in words])
     assert done.exit_code == 0, done.output
     return done.output
@@ -128,13 +128,13 @@ def test_verify(
     joined: Site, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [*words, *(() if "--to" in words else ("--to", NEXT))]  # the events are of long ago
+    words = [*words, *(() if "--to" in words else ("--to", NEXT))]  # the events are old
     assert "every event exactly once" in invoked(words, joined, tmp_path).lower()
     assert list(tmp_path.rglob("report.html"))
 
 
 def test_from_the_installation_to_a_chart(tmp_path: Path) -> None:
-    """The steps of docs/spark.md; ports are others here, and the cluster is stopped."""
+    """The steps of docs/spark.md; ports differ here, and the cluster is stopped."""
     require_spark()
     page = (ROOT / "docs" / "spark.md").read_text().partition("## From installation to a chart\n")[2]
     output, cluster, chart = re.findall(r"^```sh\n(.*?)^```", page.partition("\n## ")[0], re.M | re.S)
@@ -158,7 +158,7 @@ def test_from_the_installation_to_a_chart(tmp_path: Path) -> None:
 
 
 def test_the_nightly_script(joined: Site, tmp_path: Path) -> None:
-    """The day before is the one of the events: ``date`` says so, and --to."""
+    """Its "day before" is the one of the events, by ``date`` and --to."""
     (script,) = (block for block in _blocks("bash") if block.startswith(NIGHTLY))
     (tmp_path / "photon-nightly").write_text(script)
     fake = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""Raw logs as DataFrames are what dispatcher and primary reader make of the same files."""
+"""Raw logs as DataFrames equal the dispatcher's and primary reader's results for the same files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Night after night into one directory: each costs what is new, and still finds what is wrong, wherever it is."""
+"""Night after night into one directory: each costs only the new part, and still finds every error, wherever it is."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def made(root: Path, seed: int, days: int, clicks: int) -> Nights:
 
 
 def lines_since(nights: Nights, day: int) -> list[Written]:
-    """Takes the lines of this day and later ones away, and its logs out of the directories."""
+    """Removes the lines of this day and later ones, and their logs from the directories."""
     later = [each for each in nights.lines if _file_of(each) > day * FILES_A_DAY]
     nights.lines = [each for each in nights.lines if _file_of(each) <= day * FILES_A_DAY]
     for path in (path for site in SITES for path in (nights.root / site).glob("*/?-*.log")):
@@ -130,7 +130,7 @@ class Verifier:
         self.export.mkdir()
         patch.setattr(exports, "registry", self._registry)
         self.places: list[tuple[str, str, int, str]] = []
-        """What the dispatchers have read; none: their states are elsewhere."""
+        """The dispatchers' read positions; empty: their states are elsewhere."""
 
     def _registry(self, *_: object, **__: object) -> Any:
         ids = self._shown
@@ -156,7 +156,7 @@ def read(found: VerifyOutcome) -> int:
 
 
 def shuffled(events: Path, since: int) -> tuple[int, int]:
-    """Bytes that were shuffled since this place in Spark's event log, and where it ends now."""
+    """Bytes shuffled since this place in Spark's event log, and its current end."""
     data = b"".join(path.read_bytes() for path in sorted(events.rglob("events_*")))
     total = 0
     for line in data[since:].splitlines():
@@ -199,7 +199,7 @@ def test_a_night_costs_its_day(
 def test_what_is_wrong_is_found_by_the_next_night(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the new day, and in days that were right before; what nobody can see from outside, by a full run."""
+    """In the new day, and in days that were right before; externally invisible errors by a full run."""
     nights = made(tmp_path, 3, days=4, clicks=150)
     later = lines_since(nights, 3)
     right = [each for each in nights.lines if each.kind == "joined"]

@@ -1,4 +1,4 @@
-"""Output logs and registry exports as DataFrames: all that is published, and nothing else."""
+"""Output logs and registry exports as DataFrames: all published lines, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def line(n: int) -> bytes:
 
 
 def slot_with_lines(base: Path) -> tuple[WrittenSlot, OutputSource]:
-    """Lines 0 to 299: a final file, a rolled one, and one that grows and holds more than is published."""
+    """Lines 0 to 299: a final file, a rolled one, and a growing one with an unpublished part."""
     slot = WrittenSlot(base, "s0")
     slot.append(1, b"".join(map(line, range(100))))
     slot.finish(1)

@@ -1,4 +1,4 @@
-"""Joins whose files are cut by a framing of the adapter's own, verified from the raw logs."""
+"""Joins whose files are cut by the adapter's own framing, verified from the raw logs."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ def test_what_photon_join_wrote_is_verified_and_a_lost_record_is_found(
 
 
 def _rest(paths: Iterable[Path]) -> None:
-    """Nobody goes on writing the last record."""
+    """Nobody continues the last record."""
     for path in paths:
         os.utime(path, (1_790_000_000, 1_790_000_000))

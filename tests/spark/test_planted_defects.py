@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 CLICKS = 1_200
 FED = (*(block for block in range(BLOCKS) if block != LOGS), LOGS)
-"""The order of the blocks. The newest files stay as they are: a joiner does not start where they are shorter than the
+"""The order of the blocks. The newest files stay as they are: a joiner does not start if they are shorter than the
 registry has witnessed."""
 LACKING = 3
-"""Clicks of each hour whose queries are not there."""
+"""Clicks of each hour whose queries are missing."""
 _EVENT = re.compile(rb'(?m)^.*?"event_id" ?: ?"([^"]+)"')
 _OUTPUT = """
 [output]
@@ -63,7 +63,7 @@ class Pipelines:
         self.logs, self.events = _logs(root, self.day)
 
     async def join(self) -> None:
-        """A block of hours after the other, so that each has a file of its own."""
+        """One block of hours after the other, so that each has its own file."""
         fed = 0
         for block in FED:
             for side in ("queries", "clicks"):
@@ -74,7 +74,7 @@ class Pipelines:
             await soon(lambda fed=fed: len(set(self.final_events())) == fed, 60, f"block {block} is final")
 
     def final_events(self) -> list[str]:
-        """Of each whole line in a final file that can be decompressed."""
+        """Events of each whole line in a final file that can be decompressed."""
         found = []
         for path in self.root.glob("*/output/*/*-1-*.jsonl.gz"):
             whole = zlib.decompressobj(31).decompress(path.read_bytes())
@@ -151,7 +151,7 @@ async def test_every_kind_of_defect_is_found_repaired_or_accepted(spark: SparkSe
 
 
 def _every_reader_reads_on(spark: SparkSession, here: Pipelines) -> None:
-    """All of them the same records."""
+    """All of them read the same records."""
     register(spark)
     frame = spark.read.format("photon").option("path", str(here.file))
     by_site = {row["datacentre"]: row["count"] for row in frame.load().groupBy("datacentre").count().collect()}
@@ -168,7 +168,7 @@ def _every_reader_reads_on(spark: SparkSession, here: Pipelines) -> None:
 
 
 def _put_back(here: Pipelines, kept: Path, effects: dict[str, Effect]) -> None:
-    """What no repair of events puts right: by the commands of the report, or from a copy."""
+    """Repairs everything that no repair of events fixes: by the commands of the report, or from a copy."""
     verdict = json.loads((here.root / "reports" / "planted" / "verdict.json").read_bytes())
     run = {effects[name].cause[:2] for name in (".gz with a wrong checksum", "file that no manifest names")}  # type: ignore[index]
     for each in verdict["causes"]:
@@ -185,7 +185,7 @@ def _put_back(here: Pipelines, kept: Path, effects: dict[str, Effect]) -> None:
 
 
 def _check(found: VerifyOutcome, rows: list[dict[str, Any]], day: Day, effects: dict[str, Effect]) -> None:
-    """All that the defects lead to, and nothing else."""
+    """All effects of the defects, and nothing else."""
     wanted = Counter((each.kind, each.event) for effect in effects.values() for each in effect.found)
     told = Counter((row["class"], row["event"]) for row in rows)
     by_row: dict[tuple[str, str], list[dict[str, Any]]] = {}

@@ -40,7 +40,7 @@ def script(path: Path, text: str) -> Path:
 
 
 def test_a_session_of_ones_own(tmp_path: Path) -> None:
-    """The first is what the environment says; one that only lacks Photon gets it sent."""
+    """The first is the environment's; one that only lacks Photon gets it sent."""
     require_spark()
     slot_with_lines(tmp_path)
     for name, text in (("photon.toml", DEPLOYMENT), ("mine.py", ADAPTER), ("key", "k" * 32)):

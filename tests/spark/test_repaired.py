@@ -41,7 +41,7 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
     here = Site(tmp_path)
     here.file.write_text(here.file.read_text().replace("[join.clicks]\n", f'[join.clicks]\nmatch = "{match}"\n'))
     here.settings = load(here.file, environment={})
-    pairs = 1 if match == "first" else 2  # of each event that is joined: every query stands there twice
+    pairs = 1 if match == "first" else 2  # of each joined event: every query is there twice
     for _ in range(2):
         write(tmp_path, "queries/q.log", JOINED)
     write(tmp_path, "clicks/c.log", [*JOINED, *UNMATCHED])
@@ -90,7 +90,7 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
 
 
 def every_reader_reads_on(spark: SparkSession, here: Site, deleted: Path, lines: int) -> None:
-    """They skip the range of the deleted file, and doctor has nothing to say against it."""
+    """They skip the range of the deleted file, and doctor does not object to it."""
     found = 0
     for name in ("east", "west"):
         done = photon("read", "--config", str(here.file), "--datacentre", name)

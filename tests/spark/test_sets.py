@@ -69,7 +69,7 @@ SLICED = 50
 
 @dataclass
 class Orders(Deployment):
-    """Orders with up to five payments each, in the logs of two datacentres, and what a deployment makes of them."""
+    """Orders with up to five payments each, in the logs of two datacentres, and a deployment's output for them."""
 
     kind: str = "all"
     primaries: dict[str, dict[bytes, list[PrimaryRecord]]] = field(default_factory=dict)
@@ -216,7 +216,7 @@ def called_unmatched(made: Orders, at: Written, event: str) -> list[Class]:
 
 
 def another_primary(made: Orders, at: Written, event: str) -> list[Class]:
-    """One that has the key, but is not among the chosen; else one of another key."""
+    """A primary with the key that is not among the chosen; otherwise one with another key."""
     said = _said(at)
     chosen = {(each["primary_source"]["file"], each["primary_source"]["offset"]) for each in said}
     of_key = made.primaries[at.site][made.events[at.site][event].key]
@@ -307,7 +307,7 @@ def called_joined(made: Orders, rnd: random.Random) -> None:
 
 
 def plant(made: Orders, rnd: random.Random) -> int:
-    """Two defects of every class, never two in one event; how many events have one."""
+    """Two defects of every class, never two in one event; returns the number of events with one."""
     called_joined(made, rnd)
     named = {event for _, event in made.expected}
     joined = [(event_of_first(each), each) for each in made.joined() if event_of_first(each) not in named]
@@ -431,7 +431,7 @@ address = "127.0.0.1:{port}2"
 
 
 def test_a_chain_of_joins_is_verified_stage_by_stage(spark: SparkSession, tmp_path: Path) -> None:
-    """A payment each of the pairs of the first stage; the second one attaches to each the customer."""
+    """One payment for each of the pairs of the first stage; the second stage attaches the customer to each."""
     texts = {
         "payments": "payment,order,at\n" + "".join(f"p{n},o{n % 40},{EPOCH + n}\n" for n in range(100)),
         "orders": "order,customer,at\n" + "".join(f"o{n},c{n % 9},{EPOCH + n}\n" for n in range(50)),

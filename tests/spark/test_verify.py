@@ -28,7 +28,7 @@ SKEW = {
     "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "20KB",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "20KB",
 }
-"""What is small here is dealt with as if it were big."""
+"""Small groups are treated here as if they were big."""
 SEED = int(os.environ.get("PHOTON_SEED", "0"))
 make_adapter = partial(ConfiguredAdapter, {"primary": PRIMARY, "foreign": FOREIGN, "where": "join.clicks"})
 
@@ -133,7 +133,7 @@ def test_a_hot_key_is_split_and_finds_the_first_of_its_primaries(spark: SparkSes
 
 
 def test_records_are_not_sent_to_every_executor(spark: SparkSession, tmp_path: Path) -> None:
-    """Frames made of a list of tasks look as small as the list before they have run."""
+    """Frames made from a list of tasks look as small as the list before they have run."""
     deployment = make(tmp_path, SEED)
     source = deployment.source()
     foreign = logs.foreign(spark, source, deployment.logs("clicks")).selectExpr("*", "false AS unread")

@@ -1,4 +1,4 @@
-"""From sources to a report, and which days are looked at again."""
+"""From sources to a report, and the days that are examined again."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_real_logs_verify_clean(spark: SparkSession, tmp_path: Path, name: str) 
 
 
 def _joined(data: Path, tmp_path: Path, config: str) -> VerifyTask:
-    """What ``photon join`` makes of a data set, as sources."""
+    """Results of ``photon join`` for a data set, as sources."""
     example = Path(__file__).parents[2] / "config" / "examples" / f"{config}.toml"
     primary, foreign, out = data / "primary", data / "foreign", tmp_path / "out"
     sides = ("--primary", primary, "--foreign", foreign, "--output", out, "--config", example)
