@@ -1,1 +1,1 @@
-"""What the whole of Photon does, beside other systems on the same sets: ``make bench``, ``make bench-full``."""
+"""Benchmarks of Photon as a whole, next to other systems on the same sets: ``make bench``, ``make bench-full``."""

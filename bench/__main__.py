@@ -1,10 +1,9 @@
 """``make bench``: ``python -m bench quick``. ``make bench-full``: ``python -m bench full [--fresh] [--only GROUP
 …]``.
 
-*quick*: catch-up of a million queries, Photon beside plain Python and DuckDB, one round. *full*: everything, in
-alternating rounds; each round is kept as soon as it is done, so that a run that was broken off goes on where it
-was. When all is done the figures go to ``bench/results.json``, and from there to ``docs/benchmarks.md`` with its
-plots.
+*quick*: catch-up of a million queries, Photon next to plain Python and DuckDB, one round. *full*: everything, in
+alternating rounds; each round is kept as soon as it is done, so that an interrupted run resumes where it was. When
+all is done the figures go to ``bench/results.json``, and from there to ``docs/benchmarks.md`` with its plots.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ GROUPS = ("catch-up", "live", "sustained", "restart", "growth")
 
 
 def say(line: str) -> None:
-    """Progress, with the minutes since the start."""
+    """Prints progress, with the minutes since the start."""
     print(f"[{(time.monotonic() - BEGAN) / 60:6.1f} min] {line}", flush=True)
 
 
@@ -34,7 +33,7 @@ BEGAN = time.monotonic()
 
 
 def quick() -> int:
-    """Some minutes. Exit code 1 when an output was wrong or a system could not be had."""
+    """Takes some minutes. Exit code 1 if an output was wrong or a system was unavailable."""
     with scratch() as directory:
         results = Results(directory)
         catch_up.bench(results, [SIZES[0]], QUICK, 1, say)
@@ -45,7 +44,7 @@ def quick() -> int:
 
 
 def full(only: list[str], rounds: int, limit_s: float, *, fresh: bool) -> int:
-    """Hours. Exit code 1 when a row has no figures."""
+    """Takes hours. Exit code 1 if a row has no figures."""
     directory = cache_root() / "results"
     if fresh:
         shutil.rmtree(directory, ignore_errors=True)

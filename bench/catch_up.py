@@ -1,9 +1,9 @@
-"""Catch-up: two directories of finished logs, joined from nothing to the end, start-up included.
+"""Catch-up: two directories of finished logs, joined from nothing to the end, including start-up.
 
-Photon with three replicas is a deployment that ``photon up`` starts; all others are one command.
+Photon with three replicas is a deployment started by ``photon up``; all others are one command.
 
-``python -m bench.catch_up [--clicks N …] [--systems NAME …] [--rounds N]``. All systems get the same set, take
-turns, and every output is compared with the truth.
+``python -m bench.catch_up [--clicks N …] [--systems NAME …] [--rounds N]``. All systems get the same set, take turns,
+and every output is compared with the truth.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ QUICK = (PHOTON, "plain Python", "DuckDB")
 SAMPLE_S = 0.25
 BACKLOG_S = 1_800.0
 LIMIT_S = 3600.0
-"""A run that takes longer is ended, and has no figure."""
+"""A longer run is ended, and has no figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Somebody who can do the job."""
+    """A system that can do the job."""
 
     name: str
     survives: str
-    """What of its output is right after kill -9, as the table says it."""
+    """Correct part of its output after kill -9, in the table's words."""
     script: str = ""
-    """Below ``bench/peers``; empty: Photon itself."""
+    """Path below ``bench/peers``; empty: Photon itself."""
     environment: Environment | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     deployed: bool = False  # a deployment of Photon, with three replicas of the registry
     streaming: bool = False
-    """A stream processor with exactly-once output: whom the goal is about."""
+    """A stream processor with exactly-once output, which the goal is about."""
 
     def versions(self) -> dict[str, str]:
-        """Of what it is made of."""
+        """Versions of its parts."""
         return {"photon": __version__} if self.environment is None else self.environment.versions()
 
 
@@ -90,7 +90,7 @@ def scratch() -> Iterator[Path]:
 
 
 def _command(system: System, data: Set, work: Path) -> tuple[list[str | Path], Path, Pair]:
-    """What is run, the directory that is checked, and how its records look."""
+    """The command, the directory to check, and the form of its records."""
     output = work / "output"
     if system.environment is None:
         config = work / "photon.toml"
@@ -133,7 +133,7 @@ def backlog(
     started: bool = False,
     limit_s: float = BACKLOG_S,
 ) -> Figures:
-    """A deployment finds all logs at once. ``started``: its start-up counts as well. Raises BenchmarkFailed."""
+    """A deployment finds all logs at once. ``started``: includes its start-up. Raises BenchmarkFailed."""
     began = time.monotonic()
     with scratch() as directory, deployed(directory, joiners=joiners, shards=shards) as running:
         before, peak = 0.0 if started else cpu_s(running.pids()), 0
@@ -160,7 +160,7 @@ def backlog(
 
 
 def figures(took: Measured, verdict: Verdict) -> Figures:
-    """Of a run whose output is right."""
+    """Figures of a run with correct output."""
     return {
         "wall_s": round(took.wall_s, 3),
         "cpu_s": round(took.cpu_s, 3),
@@ -176,7 +176,7 @@ def _last(took: Measured) -> str:
 
 
 def row_name(system: str, size: Size) -> str:
-    """In the group."""
+    """Name of the row in the group."""
     return f"{system}, {size.words()}"
 
 
@@ -189,7 +189,7 @@ def bench(
     *,
     limit_s: float = LIMIT_S,
 ) -> None:
-    """Rounds that are not there yet; the systems take turns."""
+    """Runs missing rounds; the systems take turns."""
     chosen = [system for system in SYSTEMS if system.name in systems]
     for size in sizes:
         say(f"catch-up of {size.words()}: generating the set, unless it is there")

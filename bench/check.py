@@ -1,6 +1,6 @@
-"""Whether an output is right: each click that has a query once, with that query and all members of both records.
+"""Checks an output: each click that has a query once, with that query and all members of both records.
 
-Pure. Speed counts only where this says so; it is the same for every system.
+Pure. A row's speed counts only if this check passes; it is the same for every system.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Pair = Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one output."""
+    """Verdict on one output."""
 
     right: int = 0
     lost: int = 0
     doubled: int = 0
     """Records beyond the first of a click."""
     wrong: int = 0
-    """Other contents than the truth's."""
+    """Contents that differ from the truth's."""
     invented: int = 0
-    """Of clicks that have no query, or are none."""
+    """Records of clicks that have no query, or do not exist."""
     unreadable: int = 0
 
     @property
     def problems(self) -> str:
-        """Empty: there are none."""
+        """Problems of the output; empty if there are none."""
         counts = {name: getattr(self, name) for name in ("lost", "doubled", "wrong", "invented", "unreadable")}
         return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
@@ -71,17 +71,17 @@ def check(lines: Iterable[bytes], truth: Mapping[str, str], pair: Pair) -> Verdi
 
 
 def of_photon(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pair of one of our own records."""
+    """The pair in one of our own records."""
     return record["foreign"], record["primary"]
 
 
 def of_peer(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pair as every peer writes it: ``{"click": {…}, "query": {…}}``."""
+    """The pair in a peer's record: ``{"click": {…}, "query": {…}}``."""
     return record["click"], record["query"]
 
 
 def output_lines(directory: Path) -> Iterator[bytes]:
-    """Lines of all files below, hidden and half-made ones left out; compressed ones too."""
+    """Lines of all files below, including compressed ones, except hidden and unfinished ones."""
     for path in sorted(directory.rglob("*")):
         below = path.relative_to(directory).parts
         if (

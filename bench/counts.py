@@ -1,9 +1,9 @@
-"""What the hot path does for an event, in calls and not in seconds: ``python -m bench.counts [--accept]``.
+"""Cost of the hot path per event, in calls instead of seconds: ``python -m bench.counts [--accept]``.
 
-Each stage works through a small fixed set in one process; cProfile counts calls of functions of Photon, and those
-that they make of anything else (library, built-in). A loop that is run once an event and not once a batch shows at
-once, on a machine however busy. What libraries do inside a call, and what runs in other threads, is not
-seen. ``tests/unit/bench/test_counts.py`` compares with ``bench/counts.json``; ``--accept`` rewrites it.
+Each stage works through a small fixed set in one process; cProfile counts calls of Photon's functions, and the calls
+they make to anything else (library, built-in). A loop that runs once per event and not once per batch shows at once,
+however busy the machine. Work inside library calls and in other threads is not seen.
+``tests/unit/bench/test_counts.py`` compares with ``bench/counts.json``; ``--accept`` rewrites it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 
 BASELINE = Path(__file__).with_name("counts.json")
 TOLERANCE = 0.05
-"""Of calls more than the baseline. Idle turns of an event loop move it by a thousandth."""
+"""Permitted share of calls above the baseline. Idle turns of an event loop move it by a thousandth."""
 EVENTS = 10_000
 BATCH = 1_000
 OWN = str(Path(photon.__file__).parent) + "/"
 
 
 def python() -> str:
-    """3.11: another one counts otherwise."""
+    """3.11: other versions count differently."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Calls of our own functions, and calls that these make of others'."""
+    """Calls of our own functions, and calls that these make to others'."""
     profile = cProfile.Profile()
     profile.enable()
     try:
@@ -66,7 +66,7 @@ def _primary_reader(base: Path) -> None:
 
 
 def _look_ups(base: Path, keys: list[bytes], size: int) -> float:
-    """Calls a key: of half the batches the records are in the cache, of the others in a log."""
+    """Calls per key: half of the batches have their records in the cache, the others in a log."""
     requests, calls = stages.look_up_requests(keys, size, EVENTS // 10 // size), 0
     for what, cache_bytes in (("cache", CACHE_BYTES_MAX), ("log", 1)):
         with stages.event_store(base / "queries", base / what, cache_bytes) as store:
@@ -107,7 +107,7 @@ def _commands() -> list[bytes]:
 
 
 def count() -> dict[str, float]:
-    """Calls an event of each stage."""
+    """Calls per event of each stage."""
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         keys = stages.write_queries(base / "queries", EVENTS)
@@ -126,7 +126,7 @@ def count() -> dict[str, float]:
 
 
 def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
-    """One line for each stage that makes more calls than it may, or that the baseline does not know."""
+    """One line for each stage that makes too many calls, or that the baseline does not know."""
     out = []
     for stage, calls in found.items():
         before = baseline.get(stage)
@@ -140,13 +140,13 @@ def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> li
 
 
 def baseline() -> dict[str, float] | None:
-    """Of this Python; None: there is none."""
+    """Baseline of this Python; ``None`` means there is none."""
     found: dict[str, dict[str, float]] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
     return found.get(python())
 
 
 def main() -> int:
-    """Exit code 3 when a stage makes more calls than it may."""
+    """Exit code 3 if a stage makes too many calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accept", action="store_true", help="these counts are the baseline from now on")
     given = parser.parse_args()

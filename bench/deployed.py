@@ -1,5 +1,5 @@
-"""A deployment of one datacentre and three registry replicas, run by ``photon up``, fed and watched by processes of
-their own."""
+"""A deployment of one datacentre and three registry replicas, run by ``photon up``, fed and watched by separate
+processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from photon.supervision.zygote import adopt_orphans
 
 DATACENTRE = "east"
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
-"""Two of them in regions of their own: where there is a distance it lies between any two."""
+"""Two of them in their own regions: a round trip, if set, is between any two."""
 READY_S = 180.0
 STOP_S = 60.0
 UNMATCHED_AFTER_S = 30.0
@@ -49,7 +49,7 @@ class Deployed:
         return self.directory / "photon.toml"
 
     def start(self) -> None:
-        """``photon up``, again after it was killed."""
+        """Runs ``photon up``, again after it was killed."""
         self.up = _up(self.directory, self.config)
 
     def ready(self, timeout_s: float = READY_S) -> None:
@@ -73,15 +73,16 @@ class Deployed:
         return tail(self.directory / "up.log", 1)
 
     def pids(self) -> list[int]:
-        """Of all processes."""
+        """Pids of all processes."""
         return tree(self.up.pid)
 
     def joined(self) -> int:
-        """As its ledger says."""
+        """Joined events, from its ledger."""
         return read_ledger(self.place.state)["joined"]
 
     def settled(self, clicks: int, timeout_s: float) -> float | None:
-        """Waits until so many clicks have been joined: seconds it took; None: it took too long."""
+        """Waits until ``clicks`` clicks have been joined. Returns the seconds it took; ``None`` means it took too
+        long."""
         began = time.monotonic()
         while self.joined() < clicks:
             if time.monotonic() - began > timeout_s:
@@ -90,7 +91,7 @@ class Deployed:
         return time.monotonic() - began
 
     def stop(self) -> None:
-        """SIGTERM, and kill -9 for what does not end."""
+        """SIGTERM, and kill -9 for processes that do not end."""
         if self.up.poll() is None:
             self.up.send_signal(signal.SIGTERM)
             try:
@@ -120,7 +121,7 @@ def deployed(
     replicas: Mapping[str, str] = REPLICAS,
     cache: str = "",
 ) -> Iterator[Deployed]:
-    """Started and ready; ended afterwards. All ``datacentres`` read the logs of the first one, which is
+    """A started and ready deployment; ended afterwards. All ``datacentres`` read the logs of the first one, which is
     ``DATACENTRE``."""
     adopt_orphans(True)
     shape = Shape(
@@ -141,7 +142,7 @@ def deployed(
 
 
 class Watch:
-    """``bench.tail`` beside a deployment."""
+    """``bench.tail`` for a deployment."""
 
     def __init__(self, running: Deployed, datacentre: str = DATACENTRE) -> None:
         self.file = running.directory / f"seen-{datacentre}.npz"
@@ -151,20 +152,20 @@ class Watch:
         self._process.stdout.readline()
 
     def end(self) -> None:
-        """It has then written its file. Raises BenchmarkFailed."""
+        """Ends it; it has then written its file. Raises BenchmarkFailed."""
         self._process.terminate()
         if self._process.wait(STOP_S):
             raise BenchmarkFailed(f"the watcher ended with {self._process.returncode}")
 
     def kill(self) -> None:
-        """However far it is."""
+        """Kills it, however far it is."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
 
 
 class Feeding:
-    """``bench.feeder`` beside a deployment."""
+    """``bench.feeder`` for a deployment."""
 
     def __init__(
         self, running: Deployed, *, rate: float, seconds: float, per_click: int = 10, early: float = 0.0
@@ -179,7 +180,7 @@ class Feeding:
         self.began_ns = int(json.loads(self._process.stdout.readline())["began_ns"])
 
     def running(self) -> bool:
-        """Whether it still writes."""
+        """True if it still writes."""
         return self._process.poll() is None
 
     def end(self) -> None:
@@ -188,7 +189,7 @@ class Feeding:
             raise BenchmarkFailed(f"the feeder ended with {self._process.returncode}")
 
     def kill(self) -> None:
-        """However far it is."""
+        """Kills it, however far it is."""
         if self.running():
             self._process.kill()
         self._process.wait()
@@ -196,7 +197,7 @@ class Feeding:
 
 @dataclass(slots=True)
 class Usage:
-    """What the processes of a deployment took while it was fed."""
+    """Resources that a deployment's processes used while it was fed."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -204,7 +205,7 @@ class Usage:
 
 
 def follow(running: Deployed, feeding: Feeding, every_s: float = 0.5) -> Usage:
-    """Until the feed has ended."""
+    """Samples until the feed has ended."""
     before, began, usage = cpu_s(running.pids()), time.monotonic(), Usage()
     while feeding.running():
         usage.peak_mib = max(usage.peak_mib, resident(running.pids()) / 2**20)

@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 
 TICK_S = 0.01
 QUERIES_A_WRITE = 1 << 16
-"""At most so many, and clicks in proportion: one that is behind would make ever larger tables of what is due."""
+"""Maximum, with clicks in proportion: a late feeder would otherwise make ever larger tables of due lines."""
 ROLL_S = 10.0
-"""A new file a side begins so often."""
+"""Interval at which a new file per side begins."""
 UNMATCHED, BEFORE = 0.02, 0.05
 """Shares of clicks that name no query, and that come before theirs."""
 EARLY_S = (1.0, 10.0)
-"""How much earlier the clicks of ``Feed.early`` are written than their query: anything between."""
+"""Range of how much earlier the clicks of ``Feed.early`` are written than their query."""
 MEAN_DELAY_S, BEFORE_S = 0.3, 0.6
-"""From query to click on average; how much earlier a click that comes before its query is written."""
+"""Average from query to click; how much earlier a click that comes before its query is written."""
 DIGITS = 16
 QUERY = (
     b'{"query_id":"10.0.1.11:4021:@@@@@@@@@@@@@@@@","time_us":################,"user":"u493857201",'
@@ -48,7 +48,7 @@ NOWHERE = 9_000_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What is written."""
+    """The data to write."""
 
     rate: float
     """Clicks a second."""
@@ -56,7 +56,7 @@ class Feed:
     primary: str
     foreign: str
     notes: str
-    """Where ``fed.npz`` is put."""
+    """Path of ``fed.npz``."""
     per_click: int = 10
     seed: int = 1
     early: float = 0.0
@@ -64,7 +64,7 @@ class Feed:
 
     @property
     def clicks(self) -> int:
-        """In all."""
+        """Total number of clicks."""
         return int(self.rate * self.seconds)
 
 
@@ -111,7 +111,7 @@ def plan(feed: Feed) -> Plan:
     query = np.floor(asked * feed.rate * feed.per_click).astype(np.int64) + rng.integers(0, feed.per_click, count)
     before &= query <= last
     query = np.clip(query, 0, last)
-    # The first clicks have no past to name a query of: they name the first ones, which stand before them.
+    # The first clicks have no earlier query to name: they name the first ones, which are before them.
     query = np.where(before, query, np.minimum(query, np.floor(at * feed.rate * feed.per_click).astype(np.int64)))
     return Plan(at, np.where(unmatched, -1, query), before)
 

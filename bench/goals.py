@@ -1,4 +1,4 @@
-"""What the project set out to reach on two cores, beside what was measured: a line for each goal, reached or not."""
+"""The project's goals on two cores, next to the measurements: a line for each goal, reached or not."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from bench.workload import Size
 SIZES = (Size(100_000), Size(1_000_000))
 MEMORY_MIB = 1.5e9 / 2**20
 TIMES_PLAIN: Mapping[Size, tuple[float, float | None]] = {SIZES[0]: (2.0, 1.4), SIZES[1]: (1.1, None)}
-"""Times the wall time of plain Python: with three replicas, with one."""
+"""Multiples of plain Python's wall time: with three replicas, with one."""
 LINEAR = 1.1
-"""Times as much for each unit at the largest point of a curve as at the smallest: noise is no growth."""
+"""Cost per unit at the largest point of a curve relative to the smallest: noise is no growth."""
 REGISTRY = "registry: conditional inserts a second next to etcd, three replicas with fsync"
 Line = tuple[str, str, str]
-"""Goal, what was measured, whether it is reached; the latter two empty where it was not measured."""
+"""Goal, measurement, whether it is reached; the latter two empty if not measured."""
 
 Found = Mapping[tuple[str, str], Row]
 
 
 def lines(rows: Sequence[Row]) -> list[Line]:
-    """Of the table, in the goals' order."""
+    """Lines of the table, in the goals' order."""
     found: Found = {(row.group, row.name): row for row in rows}
     return [
         *(line for size in SIZES for line in _catch_up(found, size)),
@@ -52,7 +52,7 @@ def lines(rows: Sequence[Row]) -> list[Line]:
 
 
 def borne(row: Row, rate: float) -> bool:
-    """Whether all of a load could be written, and the backlog did not grow."""
+    """True if all of a load could be written, and the backlog did not grow."""
     offered, growth = row.median("offered_s"), row.median("growth")
     return offered is not None and growth is not None and growth < GROWS and offered >= (1 - GROWS) * rate
 
@@ -112,7 +112,7 @@ def _memory(found: Found) -> Line:
     known = [peak for peak in peaks if peak is not None]
     if len(known) < len(SIZES):
         return goal, "", ""
-    reached = "at these sizes" if max(known) < MEMORY_MIB else _yes(False)  # two points say nothing of a third
+    reached = "at these sizes" if max(known) < MEMORY_MIB else _yes(False)  # two points say nothing about a third
     return goal, f"{', '.join(f'{peak:,.0f} MiB' for peak in known)}, all processes", reached
 
 
@@ -167,7 +167,7 @@ def _at_least(found: Found, goal: str, figure: str, least: float) -> Line:
 
 
 def _growth(found: Found, axis: str) -> Line:
-    """*Size*: seconds of CPU for each click. Else the seconds for the same clicks."""
+    """*Size*: CPU seconds per click. Otherwise the seconds for the same clicks."""
     first, last = POINTS[axis][0], POINTS[axis][-1]
     goal = f"growth over {axis}, {first:,} to {last:,}: linear or better"
     few, many = (_median(found, growth_group(axis), f"{axis} {point}", "cpu_s") for point in (first, last))

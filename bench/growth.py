@@ -1,4 +1,4 @@
-"""How time and memory grow: ``python -m bench.growth [--axes size files joiners shards] [--clicks N]``.
+"""Growth of time and memory: ``python -m bench.growth [--axes size files joiners shards] [--clicks N]``.
 
 *Size* and *files*: a set of 1, 3 and 10 times the clicks, and the same set in 10 to 5,000 files. *Joiners* and
 *shards*: more of them. A deployment of one datacentre finds each set as a backlog.
@@ -28,7 +28,7 @@ POINTS = {
 
 
 def group(axis: str) -> str:
-    """Of the results."""
+    """Group of the results."""
     return f"growth-{axis}"
 
 
@@ -47,7 +47,7 @@ def bench(
     axes: Sequence[str] = tuple(POINTS),
     clicks: int = CLICKS,
 ) -> None:
-    """Rounds that are not there yet."""
+    """Runs missing rounds."""
     for number in range(1, rounds + 1):
         for axis in axes:
             for point in POINTS[axis]:

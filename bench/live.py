@@ -1,13 +1,14 @@
-"""Latency under load, and what load is borne: ``python -m bench.live [--rate N …] [--seconds S] [--round-trip MS]``.
+"""Latency under load, and the greatest load borne: ``python -m bench.live [--rate N …] [--seconds S] [--round-trip
+MS]``.
 
 One datacentre, three registry replicas, ``photon up``. A process writes clicks at the rate and ten times as many
-queries; another watches the output. Latency of a click: from the end of the write of its line (of its query's, where
+queries; another watches the output. Latency of a click: from the end of the write of its line (of its query's, if
 that comes later) until its joined line is seen in the output; *published*: until it is below the published length,
 synced. The first seconds are left out.
 
-``--early``: so many of 100 clicks come 1 to 10 s before their query. ``--hopeless``: so many clicks that name no
-query wait from the beginning on; when all else is done everything is killed, the queries of a thousand of them are
-written, and all is started again: *back*, from the moment when it is up until these are joined.
+``--early``: percentage of clicks that come 1 to 10 s before their query. ``--hopeless``: number of clicks that name
+no query and wait from the beginning on; when all else is done everything is killed, the queries of a thousand of them
+are written, and all is restarted: *back*, from when it is up until these are joined.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ LATENCY, SUSTAINED = "live", "sustained"
 WARM_S = 5.0
 SETTLE_S = 120.0
 BYTES_A_CLICK = 10 * 280 + 170 + 2 * 760
-"""Of disk: its queries, itself, its joined line in output and redo log."""
+"""Bytes on disk: its queries, itself, its joined line in output and redo log."""
 PATIENT_S = 24 * 3600.0
-"""Where clicks wait in vain, nothing is called unmatched."""
+"""While clicks wait in vain, nothing is called unmatched."""
 HOPELESS_AT_ONCE = 10_000
 BACK = 1_000
-"""Of the clicks that waited in vain, those whose queries come while everything is down."""
+"""Clicks, of those that waited in vain, whose queries come while everything is down."""
 GROWS = 0.01
-"""Of the rate: a backlog that rises by less is not growing."""
+"""Share of the rate: a backlog that rises by less is not growing."""
 CURVE = (1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 33_334)
 CURVE_S = 40.0
 GOAL_RATE = 33_334
@@ -56,7 +57,7 @@ GOAL_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is offered."""
+    """The offered load."""
 
     rate: float
     seconds: float
@@ -70,11 +71,11 @@ class Load:
     together: bool = False
     """All services of the datacentre in one process."""
     replicas_together: bool = False
-    """With them, its replica."""
+    """The replica also runs in that process."""
 
 
 LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)
-"""What late primaries are measured with."""
+"""Load for measuring late primaries."""
 LIVE = (
     Load(2_000.0, 60.0),
     Load(2_000.0, 60.0, together=True),
@@ -124,7 +125,7 @@ def run(load: Load) -> Figures:
         back_s = _back(running) if load.hopeless else None
         seen = dict(np.load(watch.file))
     found = figures(fed, seen, rate=load.rate)
-    # Where more was offered than is borne, what was not joined yet is no fault: what was joined is the figure.
+    # If more was offered than is borne, unjoined clicks are no fault: the joined ones are the figure.
     if drained is None and found["growth"] < GROWS and (lost := found["lost"]):
         raise BenchmarkFailed(f"{lost:,.0f} clicks were not joined {SETTLE_S:g} s after the last line")
     return {
@@ -137,7 +138,7 @@ def run(load: Load) -> Figures:
 
 
 def _wait_in_vain(running: Deployed, count: int) -> None:
-    """Writes so many clicks, and waits until all are in the retry store. Raises BenchmarkFailed."""
+    """Writes ``count`` clicks, and waits until all are in the retry store. Raises BenchmarkFailed."""
     numbers, now_us = np.arange(count), time.time_ns() // 1000
     with open(running.place.foreign / "hopeless.log", "wb") as log:
         for at in range(0, count, HOPELESS_AT_ONCE):
@@ -158,8 +159,8 @@ def _stored(running: Deployed) -> int:
 
 
 def _back(running: Deployed) -> float:
-    """Kills everything, and starts it again: seconds from when it is up until the clicks whose queries came meanwhile
-    are joined. Raises BenchmarkFailed."""
+    """Kills everything and restarts it. Returns the seconds from when it is up until the clicks whose queries came
+    meanwhile are joined. Raises BenchmarkFailed."""
     joined = running.joined()
     kill_tree(running.up.pid)
     running.up.wait()
@@ -177,7 +178,7 @@ def _back(running: Deployed) -> float:
 
 
 def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *, rate: float) -> dict[str, float]:
-    """From what ``bench.feeder`` and ``bench.tail`` noted. Raises BenchmarkFailed where an output is wrong."""
+    """Figures from the notes of ``bench.feeder`` and ``bench.tail``. Raises BenchmarkFailed if an output is wrong."""
     ready = fed["ready_ns"]
     wanted = ready > 0
     epoch = int(fed["epoch_us"])
@@ -205,7 +206,7 @@ def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *
             late = (moments[chosen] - ready[chosen]) / 1e6
             for share in (50, 90, 99):
                 found[f"{name}p{share}_ms"] = round(float(np.percentile(late, share)), 1)
-    offered = np.sort(ready[wanted & (ready > began + WARM_S * 1e9)])  # with those that were never joined
+    offered = np.sort(ready[wanted & (ready > began + WARM_S * 1e9)])  # including those never joined
     found["growth"] = round(growth(offered, np.sort(written[counted])) / rate, 4)
     in_time = (written > 0) & (written <= int(fed["wrote_ns"][-1]))
     found["joined_s"] = round(int(in_time.sum()) / ((int(fed["wrote_ns"][-1]) - began) / 1e9))
@@ -213,14 +214,15 @@ def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *
 
 
 def _first_seen(numbers: NDArray[Any], moments: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """When each number was seen first; 0: never."""
+    """When each number was first seen; 0: never."""
     out = np.zeros(count, np.int64)
     out[numbers[::-1]] = moments[::-1]
     return out
 
 
 def growth(ready: NDArray[Any], seen: NDArray[Any]) -> float:
-    """Events a second by which the backlog rises, over the last two thirds of what is offered; both rising, in ns."""
+    """Events a second by which the backlog rises, over the last two thirds of the offered load; both rising,
+    in ns."""
     begin, end = ready[0] + (ready[-1] - ready[0]) // 3, ready[-1]
     moments = np.linspace(begin, end, 50)
     backlog = np.searchsorted(ready, moments, side="right") - np.searchsorted(seen, moments, side="right")
@@ -228,7 +230,7 @@ def growth(ready: NDArray[Any], seen: NDArray[Any]) -> float:
 
 
 def bench(results: Results, group: str, loads: list[Load], rounds: int, say: Callable[[str], None]) -> None:
-    """Rounds that are not there yet."""
+    """Runs missing rounds."""
     for number in range(1, rounds + 1):
         for load in loads:
             row = _row(results, group, load)
@@ -237,7 +239,7 @@ def bench(results: Results, group: str, loads: list[Load], rounds: int, say: Cal
 
 
 def row_name(load: Load) -> str:
-    """Of its row."""
+    """Name of the row."""
     name = f"{load.rate:,.0f} clicks/s, {load.seconds:g} s"
     name += f", replicas {round(load.round_trip_s * 1000)} ms apart" if load.round_trip_s else ""
     name += f", {load.early:.0%} early" if load.early else ""

@@ -1,8 +1,8 @@
-"""What a command and all of its descendants took: wall time, CPU time, peak memory.
+"""Resources of a command and all of its descendants: wall time, CPU time, peak memory.
 
-CPU time is the kernel's own account of ended children. This process adopts orphans of the command (Linux's
-child subreaper), so that a daemon whose parent ended is counted as well. Memory is the sum of the tree's resident
-pages, sampled; a page that n processes share counts 1/n in each (the kernel's "proportional set size").
+CPU time is the kernel's own account of ended children. This process adopts orphans of the command (Linux's child
+subreaper), so that a daemon whose parent ended is counted as well. Memory is the sum of the tree's resident pages,
+sampled; a page that n processes share counts 1/n in each (the kernel's "proportional set size").
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from photon.supervision.zygote import adopt_orphans
 
 SAMPLE_S = 1.0
-"""Between two samples of memory: each looks through the page tables of all processes. At first more often."""
+"""Interval between two samples of memory: each looks through the page tables of all processes. Shorter at first."""
 FIRST_S = 0.1
 END_S = 10.0
-"""What outlives its command gets so long, and is then killed."""
+"""Time for processes that outlive their command, before they are killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Measured:
     cpu_s: float
     peak_mib: float
     code: int
-    """As ``subprocess`` gives it; None is never returned: what takes too long is killed (-9)."""
+    """As in ``subprocess``; never ``None``: a process that takes too long is killed (-9)."""
     output: str
     error: str
-    """Its last lines."""
+    """Last lines of its error output."""
 
 
 def tree(pid: int) -> list[int]:
@@ -56,7 +56,7 @@ def tree(pid: int) -> list[int]:
 
 
 def resident(pids: Sequence[int]) -> int:
-    """Bytes, over all of them."""
+    """Bytes over all of them."""
     total = 0
     for pid in pids:
         try:
@@ -68,7 +68,7 @@ def resident(pids: Sequence[int]) -> int:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """CPU seconds of living processes, with those of their children that have ended."""
+    """CPU seconds of living processes, including their ended children."""
     ticks = 0
     for pid in pids:
         try:
@@ -86,7 +86,7 @@ def measure(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 3600.0,
 ) -> Measured:
-    """Runs a command to its end. ``scratch``: a directory for what it prints."""
+    """Runs a command to its end. ``scratch``: a directory for its output."""
     adopt_orphans(True)
     env = None if environment is None else {**os.environ, **environment}
     out, err = scratch / "stdout", scratch / "stderr"
@@ -135,7 +135,7 @@ def _kill(pid: int) -> None:
 
 
 def _reap(pids: set[int]) -> None:
-    """Waits for those that have become our own children."""
+    """Waits for adopted children."""
     deadline = time.monotonic() + END_S
     left = set(pids)
     while left:

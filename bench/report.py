@@ -1,8 +1,8 @@
 """``docs/benchmarks.md`` with its plots, from ``bench/results.json``: ``python -m bench.report [--from DIR]
 [--check]``.
 
-``--from``: takes the rows of a run first. Everything that is to be measured has a line, with or without figures. Pure
-but for ``publish`` and ``main``: a test compares the page with what this gives.
+``--from``: takes the rows of a run first. Everything to be measured has a line, with or without figures. Pure except
+for ``publish`` and ``main``: a test compares the page with this output.
 """
 
 from __future__ import annotations
@@ -135,13 +135,13 @@ def _has(row: Row | None) -> bool:
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """As Markdown."""
+    """The table as Markdown."""
     rows = [list(head), ["---"] * len(head), *map(list, lines)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
 def figure(value: float | None, form: str = ",.0f") -> str:
-    """Or a dash."""
+    """A figure or a dash."""
     return "–" if value is None else format(value, form)
 
 
@@ -162,7 +162,7 @@ def _ordered(rows: Sequence[Row], size: str) -> list[Row]:
 
 
 def catch_up_table(rows: Sequence[Row], size: str, *, complete: bool = False) -> str:
-    """Who took how long; ``complete``: with those that have no row yet."""
+    """Times of all systems; ``complete``: including those that have no row yet."""
     head = ("system", "wall s, median (least)", "clicks/s", "CPU s", "peak MiB", "rounds", "survives kill -9")
     lines = []
     named = set()
@@ -279,7 +279,7 @@ def _restart(found: Mapping[tuple[str, str], Row]) -> str:
 
 
 def _plots(rows: Sequence[Row]) -> dict[str, str]:
-    """SVG by name, of what has two points or more."""
+    """SVG by name, for everything with two points or more."""
     out = {}
 
     def points(group: str, x: str, figure_: str) -> list[tuple[float, float]]:
@@ -315,7 +315,7 @@ def kept() -> list[Row]:
 
 
 def publish(rows: Sequence[Row]) -> None:
-    """Into ``bench/results.json``, the page and its plots. Rows that are not among these stay as they were."""
+    """Writes ``bench/results.json``, the page and its plots. Other rows stay as they were."""
     merged = {(row.group, row.name): row for row in [*kept(), *rows]}
     every = [merged[key] for key in sorted(merged)]
     KEPT.write_text(json.dumps([asdict(row) for row in every], indent=1) + "\n")
@@ -327,7 +327,7 @@ def publish(rows: Sequence[Row]) -> None:
 
 
 def stale(read: Callable[[Path], str] = lambda path: path.read_text() if path.exists() else "") -> list[str]:
-    """Files below ``docs/`` that are not what the kept results give."""
+    """Files below ``docs/`` that differ from what the kept results give."""
     return [name for name, text in render(kept()).items() if read(ROOT / "docs" / name) != text]
 
 

@@ -1,9 +1,9 @@
-"""kill -9 under load, and how long nothing comes out: ``python -m bench.restart [--rate N] [--results DIR]``.
+"""kill -9 under load, and the resulting pause in the output: ``python -m bench.restart [--rate N] [--results DIR]``.
 
 Under a steady load single processes are killed, then the whole pipeline, each brought back by ``photon up``; then
-``photon up`` with all of its processes, and it is started again. *Pause*: the longest time without a joined line.
-In the end every click must have come out once. Then ``bench.components.datacentres``: a datacentre that comes late to
-events that another one has registered, against joining them.
+``photon up`` with all of its processes, and it is restarted. *Pause*: the longest time without a joined line. In the
+end every click must have come out once. Then ``bench.components.datacentres``: a datacentre that comes late to events
+that another one has registered, compared with joining them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "eventstore": ("eventstore",),
     "pipeline": ("joiner", "dispatcher", "eventstore", "verifier"),
 }
-"""Scene -> which services are killed."""
+"""Scene -> killed services."""
 CLICKS = 200_000
 
 
 def of_kind(running: Deployed, kind: str) -> list[int]:
-    """Process ids of a service, as its command line says it."""
+    """Process ids of a service, by its command line."""
     mark = f" serve {kind} ".encode()
     found = []
     for pid in running.pids():
@@ -96,7 +96,7 @@ def kill9(rate: float, between_s: float = BETWEEN_S) -> Figures:
 
 
 def pause_s(at_ns: NDArray[Any], killed_ns: int, window_s: float) -> float:
-    """The longest time without a line, of those that end after the kill and begin within the window after it."""
+    """The longest time without a line, among gaps that end after the kill and begin within the window after it."""
     rising = np.sort(at_ns)
     first = max(0, int(np.searchsorted(rising, killed_ns)) - 1)
     near = rising[first : int(np.searchsorted(rising, killed_ns + int(window_s * 1e9))) + 1]
@@ -129,7 +129,7 @@ def catch_up(clicks: int) -> Figures:
 def bench(
     results: Results, rounds: int, say: Callable[[str], None], *, rate: float = RATE, clicks: int = CLICKS
 ) -> None:
-    """Rounds that are not there yet."""
+    """Runs missing rounds."""
     command = "python -m bench.restart"
     settings = {"rate": f"{rate:g}", "clicks": str(clicks)}
     for number in range(1, rounds + 1):

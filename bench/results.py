@@ -1,6 +1,6 @@
-"""Results as JSON, a file a row, a round at a time: a run that was broken off goes on where it was.
+"""Results as JSON, one file per row, one round at a time: an interrupted run resumes where it was.
 
-A row is one line of a table (or one point of a plot): who, on what, and for each round what was measured.
+A row is one line of a table (or one point of a plot): the system, its load, and the measurements of each round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Round:
 
     figures: Figures
     load: float
-    """Average of the machine over a minute, before the run."""
+    """Load average of the machine over a minute, before the run."""
 
 
 @dataclass(slots=True)
@@ -35,27 +35,27 @@ class Row:
     name: str
     """Unique in its group."""
     command: str
-    """That measures it again."""
+    """Command that measures it again."""
     settings: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
     problem: str = ""
-    """Why there are no figures, or what was wrong with an output."""
+    """The reason why there are no figures, or the error in an output."""
 
     def median(self, figure: str) -> float | None:
-        """Over the rounds that have it; None: not measured."""
+        """Median over the rounds that have it; ``None`` means not measured."""
         values = [each.figures[figure] for each in self.rounds if figure in each.figures]
         return statistics.median(values) if values else None
 
     def least(self, figure: str) -> float | None:
-        """The best of all rounds where less is better."""
+        """The best of all rounds if less is better."""
         values = [each.figures[figure] for each in self.rounds if figure in each.figures]
         return min(values) if values else None
 
 
 def machine() -> dict[str, str]:
-    """What it was measured on; no names."""
+    """The measuring machine, without names."""
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
@@ -77,14 +77,14 @@ class Results:
         return self.directory / group / (re.sub(r"[^A-Za-z0-9.+-]+", "-", name).strip("-") + ".json")
 
     def row(self, group: str, name: str, command: str, settings: Mapping[str, str] | None = None) -> Row:
-        """As it is kept, or a new one."""
+        """The kept row, or a new one."""
         file = self._file(group, name)
         row = read_row(json.loads(file.read_text())) if file.exists() else Row(group, name, command)
         row.command, row.settings = command, dict(settings or {})
         return row
 
     def keep(self, row: Row) -> None:
-        """Durably enough for a benchmark: whole or not at all."""
+        """Durably enough for a benchmark: completely or not at all."""
         file = self._file(row.group, row.name)
         file.parent.mkdir(parents=True, exist_ok=True)
         row.machine = machine()
@@ -93,7 +93,7 @@ class Results:
         made.replace(file)
 
     def rows(self) -> list[Row]:
-        """All that are kept, by group and name."""
+        """All kept rows, by group and name."""
         return [read_row(json.loads(file.read_text())) for file in sorted(self.directory.glob("*/*.json"))]
 
 
@@ -105,9 +105,9 @@ def read_row(found: dict[str, object]) -> Row:
 
 
 def run_round(results: Results, row: Row, wanted: int, run: Callable[[], Figures]) -> bool:
-    """One more round of a row, unless it has as many as are wanted. Whether it was run.
+    """Runs one more round of a row, unless it has as many as wanted. Returns whether it ran.
 
-    What goes wrong becomes the row's problem, and the benchmark goes on.
+    A failure becomes the row's problem, and the benchmark continues.
     """
     if len(row.rounds) >= wanted:
         return False

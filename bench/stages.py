@@ -1,4 +1,4 @@
-"""Each stage of the hot path by itself, over a small generated set in one process: what ``bench.counts`` counts."""
+"""Each stage of the hot path by itself, over a small generated set in one process, for ``bench.counts``."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def event_store(logs: Path, state: Path, cache_bytes: int) -> Iterator[TieredEve
 
 
 def look_up_requests(keys: Sequence[bytes], size: int, count: int) -> list[bytes]:
-    """Draws ``count`` requests of ``size`` keys; a request's keys lie together, a tenth of the records there."""
+    """Draws ``count`` requests of ``size`` keys; a request's keys are close together, within a tenth of the
+    records."""
     rng = random.Random(5)
     begins = [rng.randrange(len(keys) + 1 - 10 * size) for _ in range(count)]
     parts = [rng.sample(keys[at : at + 10 * size], size) for at in begins]

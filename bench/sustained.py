@@ -1,6 +1,6 @@
-"""What is borne for minutes: ``python -m bench.sustained``: two million joined clicks a minute for five minutes,
-and the curve of latency over load up to there. A load is borne when the backlog does not grow and every click comes
-out once.
+"""The load borne for minutes: ``python -m bench.sustained``: two million joined clicks a minute for five minutes, and
+the curve of latency over load up to there. A load is borne when the backlog does not grow and every click comes out
+once.
 
 The runs are those of ``bench.live``.
 """
@@ -20,7 +20,7 @@ CURVE_GROUP = "curve"
 
 
 def bench(results: Results, rounds: int, say: Callable[[str], None]) -> None:
-    """Rounds that are not there yet: the curve, then the goal."""
+    """Runs missing rounds: the curve, then the goal."""
     bench_live(results, CURVE_GROUP, [Load(rate, CURVE_S) for rate in CURVE], rounds, say)
     bench_live(results, SUSTAINED, [Load(GOAL_RATE, GOAL_S)], 1, say)
 

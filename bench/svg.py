@@ -12,7 +12,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
 COLOURS = ("#1f6f8b", "#c8553d", "#6a8532", "#7a5195", "#8a6d3b", "#444444")
 
 MARKED_MAX = 40
-"""Points of a series that are marked."""
+"""Maximum number of marked points of a series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of x in which something was the case; one without length is a line."""
+    """A stretch of x with some condition; one without length is a line."""
 
     begin: float
     end: float
@@ -47,7 +47,7 @@ class Axis:
         return 0.0, max(ticks(max(values))[-1], max(values))
 
     def share(self, value: float, low: float, high: float) -> float:
-        """Where a value stands between the ends, 0 to 1."""
+        """Position of a value between the ends, 0 to 1."""
         if self.log:
             return math.log(value / low) / math.log(high / low)
         return (value - low) / (high - low)

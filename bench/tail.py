@@ -50,7 +50,7 @@ class Seen:
 
 
 class Written:
-    """Lines in the plain output files, as far as they are whole."""
+    """Complete lines in the plain output files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -58,7 +58,7 @@ class Written:
         self.seen = Seen()
 
     def look(self) -> None:
-        """Takes up what has come. A file that is compressed before its last lines were seen is an error."""
+        """Takes in new lines. A file that is compressed before its last lines were seen is an error."""
         for path in sorted(self._directory.glob("*.jsonl")):
             at = self._at.get(path.name, 0)
             try:

@@ -21,11 +21,11 @@ import orjson
 from photon.lab.demo.generator import Disorder, Generator, Line
 
 VERSION = 1
-"""Of what the same seed gives: another one when it gives other bytes."""
+"""Version of the output for a seed: increased when the bytes change."""
 SEED = 20
 FILES = 20
 CLICKS_A_SECOND = 10
-"""Of event time: 100 k clicks lie in three hours."""
+"""Clicks per second of event time: 100 k clicks span three hours."""
 DISORDER = Disorder(unmatched=0.02, duplicated=0.01, before_query=0.05, malformed=0.0, click_delay=600.0)
 """Ten minutes from query to click on average, hours at most."""
 CONFIG = """\
@@ -39,18 +39,18 @@ key = "query_id"
 id = "click_id"
 time = { field = "time_us", unit = "us" }
 """
-"""The join of a set, as photon join is told."""
+"""The join of a set, as given to photon join."""
 
 
 def cache_root() -> Path:
-    """Where sets, virtual environments and results lie: ``PHOTON_BENCH_CACHE`` or ``~/.cache/photon/bench``."""
+    """Directory of sets, virtual environments and results: ``PHOTON_BENCH_CACHE`` or ``~/.cache/photon/bench``."""
     named = os.environ.get("PHOTON_BENCH_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "photon" / "bench"
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a set."""
+    """Size of a set."""
 
     clicks: int
     queries_per_click: int = 10
@@ -63,11 +63,11 @@ class Size:
         return self.clicks * self.queries_per_click
 
     def name(self) -> str:
-        """Of its directory."""
+        """Name of its directory."""
         return f"v{VERSION}-{self.clicks}x{self.queries_per_click}-files{self.files}-seed{self.seed}"
 
     def words(self) -> str:
-        """As tables say it: ``1 M + 100 k``."""
+        """As in tables: ``1 M + 100 k``."""
         return f"{words(self.queries)} + {words(self.clicks)}"
 
 
@@ -91,13 +91,13 @@ class Set:
 
 
 def digest(click: Any, query: Any) -> str:
-    """Of a pair as parsed: the order of members and the form of numbers do not count."""
+    """Digest of a parsed pair: the order of members and the form of numbers do not count."""
     text = orjson.dumps([click, query], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def generated(size: Size) -> Set:
-    """The set of this size, from the cache where it is there."""
+    """The set of this size, from the cache if it is there."""
     directory = cache_root() / "sets" / size.name()
     if not directory.is_dir():
         making = directory.with_name(f"{directory.name}.{os.getpid()}.tmp")
@@ -124,7 +124,7 @@ def arriving(rounds: Iterable[tuple[int, list[Line]]]) -> Iterator[Line]:
 
 
 class _Rolled:
-    """One side's files: a new one after so many lines, the rest in the last."""
+    """One side's files: a new one after a number of lines, the rest in the last."""
 
     def __init__(self, directory: Path, name: str, files: int, lines: int) -> None:
         directory.mkdir(parents=True)

@@ -50,13 +50,13 @@ Scene = Callable[["Site"], Awaitable[dict[str, object]]]
 
 @dataclass(slots=True)
 class Progress:
-    """What a ledger said when, from the moment its datacentre was started."""
+    """Samples of a ledger, from the moment its datacentre was started."""
 
     samples: list[tuple[float, int]] = field(default_factory=list)  # (seconds, events with a verdict)
     ledger: dict[str, int] = field(default_factory=dict)
     cpu_s: dict[str, float] = field(default_factory=dict)
     served_s: float = 0.0
-    """When its dispatcher said that it serves."""
+    """When its dispatcher reported that it serves."""
 
     @property
     def with_start_up(self) -> float:
@@ -68,7 +68,7 @@ class Progress:
     def speed(self) -> float:
         """Events a second, from when its dispatcher served.
 
-        Not from its first commit: what waits behind one slow event of a log is committed with it, all at once.
+        Not from its first commit: events behind one slow event of a log are committed with it, all at once.
         """
         took, done = self.samples[-1]
         return done / (took - self.served_s)
@@ -94,7 +94,7 @@ class Site:
         self.supervisor = Supervisor()
 
     async def start(self, *datacentres: str) -> None:
-        """The pipelines of these datacentres; with none, what they share."""
+        """Starts the pipelines of these datacentres; without any, the shared services."""
         services = self.deployment.services()
         if datacentres:
             chosen = [s for s in services if s.datacentre in datacentres and _noun(s) not in ("registry", "wan")]
@@ -105,18 +105,18 @@ class Site:
             await self.supervisor.ready(60)
 
     def ledger(self, name: str) -> dict[str, int]:
-        """What became of its events so far; zeros while it has not begun."""
+        """Verdict counts of its events so far; zeros before it has begun."""
         file = ledger_file(self.root / name / "state")
         if not file.exists():
             return dict(EMPTY)
         try:
             total = read_ledger(file).total
-        except StateError:  # is being made just now
+        except StateError:  # is just being created
             return dict(EMPTY)
         return total.as_dict() | total.apart()
 
     def cpu_s(self, name: str) -> dict[str, float]:
-        """CPU seconds of each process that the datacentre needs, since it was started."""
+        """CPU seconds of each process that the datacentre needs, since its start."""
         out = {}
         for service in self.deployment.services():
             if service.datacentre == name or _noun(service) == "registry":
@@ -206,7 +206,7 @@ tolerate = 1
 
 # -- scenes -------------------------------------------------------------------------------------------------------
 def catch_up(options: argparse.Namespace, backlog: Path, clicks: int) -> dict[str, object]:
-    """East alone to its end, then west from nothing."""
+    """East alone to its end, then west from scratch."""
 
     async def scene(site: Site) -> dict[str, object]:
         found: dict[str, Progress] = {}
@@ -264,7 +264,7 @@ def live(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _shares(ledgers: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
-    """Split and waste over both. ``wasted``: joins thrown away, of those registered."""
+    """Split and waste over both. ``wasted``: discarded joins, out of those registered."""
     joined = {name: ledger["joined"] for name, ledger in ledgers.items()}
     total = sum(joined.values())
     out: dict[str, object] = {f"{name}_share": count / total for name, count in joined.items()}
@@ -273,7 +273,7 @@ def _shares(ledgers: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
 
 
 def _run(options: argparse.Namespace, scene: Scene, backlog: Path | None) -> dict[str, object]:
-    """One scene on fresh state. The logs are copied before it: nobody reads a copy while it is being made."""
+    """One scene on fresh state. The logs are copied before it: nobody reads an unfinished copy."""
     root = Path(tempfile.mkdtemp(prefix="photon-bench-", dir=options.directory))
     try:
         site = Site(root, joiners=options.joiners, round_trip_s=options.round_trip_ms / 1000)
@@ -296,7 +296,7 @@ def _run(options: argparse.Namespace, scene: Scene, backlog: Path | None) -> dic
 
 
 def _lines(clicks: int, options: argparse.Namespace, *, seconds: float) -> tuple[list[Line], int]:
-    """Lines by arrival, and how many of them are clicks. None of them waits for its patience to end."""
+    """Lines by arrival, and the number of clicks among them. None of them waits for its patience to end."""
     disorder = Disorder(unmatched=0.0, malformed=0.0)
     generator = Generator(
         20, clicks=clicks, seconds=seconds, queries_per_click=options.queries, disorder=disorder, keep_truth=False

@@ -1,7 +1,7 @@
 """Bytewax: keyed state on the query's id, files as input and output.
 
 ``BENCH_RECOVERY`` in the environment: recovery on, a snapshot every 10 s, backup interval 0, one process. Otherwise
-``--processes`` of them without recovery. A click that comes again finds itself in the state of its query.
+``--processes`` of them without recovery. A repeated click finds itself in the state of its query.
 """
 
 import os
@@ -18,7 +18,7 @@ CLICK, QUERY = "BENCH_CLICKS", "BENCH_QUERIES"
 
 
 class Joined:
-    """The state of one query id: the query, the clicks that wait for it, the ids of those that are joined."""
+    """The state of one query id: the query, the clicks waiting for it, the ids of joined clicks."""
 
     __slots__ = ("query", "seen", "waiting")
 
@@ -63,7 +63,7 @@ def flow():
 
 
 def main():
-    """Runs the flow in processes of its own."""
+    """Runs the flow in separate processes."""
     from options import parse
 
     given = parse()

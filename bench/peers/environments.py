@@ -1,7 +1,7 @@
-"""Virtual environments of the peers, made when they are first asked for.
+"""Virtual environments of the peers, created on first use.
 
-A peer's packages stand in an environment of their own: Flink's Python package wants other versions of half the world
-than the rest does.
+A peer's packages are in their own environment: Flink's Python package needs other versions of many libraries than the
+rest.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ INSTALL_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What one or several peers need."""
+    """Packages that one or several peers need."""
 
     name: str
     packages: tuple[str, ...]
 
     def directory(self) -> Path:
-        """Of this set of packages for this Python."""
+        """Directory of this set of packages for this Python."""
         told = "\n".join((sys.version, *self.packages)).encode()
         return cache_root() / "environments" / f"{self.name}-{hashlib.sha256(told).hexdigest()[:12]}"
 
@@ -55,12 +55,12 @@ class Environment:
         return directory / "bin" / "python"
 
     def versions(self) -> dict[str, str]:
-        """Of what is pinned."""
+        """Versions of the pinned packages."""
         return dict(package.split("==", 1) for package in self.packages if "==" in package)
 
 
 class Unavailable(Exception):
-    """A peer that cannot be had here; one line that says why."""
+    """A peer that is unavailable here; one line that says why."""
 
 
 def _run(command: list[str]) -> None:

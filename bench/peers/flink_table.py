@@ -1,6 +1,6 @@
 """Flink: SQL in streaming mode with checkpoints, first-row deduplication and the exactly-once file sink.
 
-RocksDB's plug-in is no part of the Python package: state is on the heap, which is Flink's default and its fastest.
+The Python package lacks RocksDB's plug-in: state is on the heap, which is Flink's default and its fastest.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What every peer's script is told. Standard library only: it runs in each peer's environment."""
+"""Options of every peer's script. Standard library only: it runs in each peer's environment."""
 
 import argparse
 from pathlib import Path

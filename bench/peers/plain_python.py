@@ -1,4 +1,4 @@
-"""A dict and orjson in one process: what nobody would run for money, and the measure of Python's own speed.
+"""A dict and orjson in one process: not for production, but the measure of Python's own speed.
 
 The dict holds the smaller side, the clicks; queries stream past it. (With the queries in it, it takes three times as
 long and a GiB.) That is possible only because all logs are finished.

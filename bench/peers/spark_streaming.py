@@ -1,7 +1,7 @@
-"""Spark Structured Streaming: all that is there, through a stream-stream join with RocksDB state and a checkpoint.
+"""Spark Structured Streaming: all existing files, through a stream-stream join with RocksDB state and a checkpoint.
 
-``dropDuplicates`` on the click's id stands before the join, so that each click comes out once. There is no watermark:
-nothing may be dropped for its age, as nothing is with any of the others.
+``dropDuplicates`` on the click's id is before the join, so that each click comes out once. There is no watermark: as
+with the other systems, nothing may be dropped for its age.
 """
 
 from options import parse

@@ -1,1 +1,1 @@
-"""What the service as a whole does over days and under too much load: ``python -m bench.service_level``."""
+"""Behaviour of the service as a whole over days and under overload: ``python -m bench.service_level``."""

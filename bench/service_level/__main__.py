@@ -1,8 +1,8 @@
-"""What the service as a whole does: ``python -m bench.service_level run|overload|draw``.
+"""Behaviour of the service as a whole: ``python -m bench.service_level run|overload|draw``.
 
 ``run``: compressed days with faults, one after the other on one deployment; each adds a row once it is verified, so
-runs add up, and one that was broken off goes on with the next day. ``overload``: twice what is borne. ``draw``: the
-page and its charts from all rows.
+runs add up, and an interrupted run continues with the next day. ``overload``: twice the load that is borne. ``draw``:
+the page and its charts from all rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def say(line: str) -> None:
-    """While it goes on."""
+    """Prints progress."""
     print(line, flush=True)
 
 

@@ -1,8 +1,8 @@
-"""One compressed day of a deployment that is kept from day to day: load, faults, what is seen, a verdict.
+"""One compressed day of a deployment that is kept from day to day: load, faults, observations, a verdict.
 
-Two datacentres and a third region, 100 ms apart, five replicas of the registry, two joiners and a cache node in
-each datacentre. After a day everything ends in order, and the next one starts it again on the same state; its verdict
-is on all that was ever written. A day that was broken off, or found wrong, is left as it is, and a new deployment is
+Two datacentres and a third region, 100 ms apart, five replicas of the registry, two joiners and a cache node in each
+datacentre. After a day everything ends in order, and the next one starts it again on the same state; its verdict
+covers everything ever written. A day that was interrupted, or found wrong, is left as it is, and a new deployment is
 begun.
 """
 
@@ -49,28 +49,28 @@ from photon.lab.latency import Follower
 
 Say = Callable[[str], None]
 POINTS = 120
-"""Moments of a day that are kept."""
+"""Recorded moments of a day."""
 DAYS_MAX = 8
-"""Of one deployment: what is written is kept, and its truth held in memory."""
+"""Maximum for one deployment: written lines are kept, and their truth is held in memory."""
 SHARDS = (4, 2)
 """A deployment begins with two; each day changes their number."""
 ASK_S = 1.0
 RETURN_S = 30.0
-"""Around the time that a datacentre is away, which is kept in detail."""
+"""Time around a datacentre's absence that is kept in detail."""
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)
 NOTE = "days.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A stream: what makes it."""
+    """A stream: the parameters that produce it."""
 
     seed: int
     rate: int
     seconds: float
     epoch_us: int
     whole: bool
-    """Written to its end, and found right."""
+    """Completely written, and found correct."""
 
     def generator(self, truth: Truth) -> Generator:
         """Its truth is added to ``truth``."""
@@ -88,10 +88,10 @@ class Written:
 
 
 class Kept:
-    """The deployment below a directory, and the streams that were written into it."""
+    """The deployment below a directory, and the streams written into it."""
 
     def __init__(self, root: Path) -> None:
-        """The last one where it may go on; else a new one, and what is whole before it is deleted."""
+        """The last one if it may continue; otherwise a new one, after complete old ones are deleted."""
         root.mkdir(parents=True, exist_ok=True)
         before = sorted(root.glob("[0-9]*"))
         self.directory = before[-1] if before else root / "000"
@@ -113,20 +113,20 @@ class Kept:
         return []
 
     def site(self) -> Site:
-        """Made where there is none."""
+        """Created if there is none."""
         if not self.days:
             return site.made(self.directory, Wanted(caches=1))
         return Site(self.file, load_settings(self.file, environment=os.environ), self.directory / "run")
 
     def note(self, day: Written) -> None:
-        """In place of what was noted of it, in one piece."""
+        """Replaces its earlier note, atomically."""
         self.days = [*(each for each in self.days if each.epoch_us != day.epoch_us), day]
         new = self.directory / f"{NOTE}.new"
         new.write_text(json.dumps([{name: getattr(each, name) for name in Written.__slots__} for each in self.days]))
         new.replace(self.directory / NOTE)
 
     def truth(self) -> Truth:
-        """Of all that was written."""
+        """Truth of everything written."""
         truth = Truth()
         for day in self.days:
             for _ in day.generator(truth).rounds():
@@ -136,7 +136,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Counts since the day's beginning; gauges."""
+    """Counts since the day's beginning, and gauges."""
 
     at_s: float
     wall_ns: int
@@ -231,7 +231,7 @@ class _Around(Processes):
 
 
 def run(root: Path, *, minutes: float, rate: int, say: Say) -> Row:
-    """A day to its end; what it found. Raises PhotonError."""
+    """Runs a day to its end and returns its findings. Raises PhotonError."""
     kept = Kept(root)
     truth, found = kept.truth(), kept.site()
     load = os.getloadavg()[0]
@@ -265,7 +265,7 @@ async def _day(kept: Kept, found: Site, truth: Truth, rate: int, seconds: float,
 
 
 def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, number: int) -> dict[str, Any]:
-    """What is kept of a day."""
+    """Recorded part of a day."""
     moments = seen.moments
     names = list(moments[0].joined)
     ids = sorted({shard for each in moments for shard in each.ids}, key=int)
@@ -302,14 +302,14 @@ def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, n
 
 
 def problems(said: Sequence[str], faults: int) -> list[str]:
-    """What must not be. A day on which few faults could be done says nothing of them."""
+    """Broken invariants. A day on which few faults could be done says nothing about them."""
     found = [each for each in said if not each.startswith(UNDONE)]
     undone = len(said) - len(found)
     return found if 2 * undone <= faults else [*found, f"{undone} of {faults} faults could not be done"]
 
 
 def began_of(epoch_us: int) -> str:
-    """For people."""
+    """Formatted for people."""
     return datetime.fromtimestamp(epoch_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
 
 

@@ -1,9 +1,9 @@
-"""More than is borne: what a deployment joins at most is measured, then it is offered twice as much for minutes.
+"""Overload: measures the most a deployment joins, then offers it twice as much for minutes.
 
-Two datacentres, five replicas 100 ms apart; both datacentres read the same logs. Every process has the limit of
-memory that it has in a container, as a limit on its data (RLIMIT_DATA), which counts what is reserved and not only
-what is resident: beyond it an allocation fails, and the process with it. Nothing is refused to who writes logs: they
-grow, and what the deployment takes in must not. Afterwards it catches up, and each click has come out once.
+Two datacentres, five replicas 100 ms apart; both datacentres read the same logs. Every process has the memory limit
+that it has in a container, as a limit on its data (RLIMIT_DATA), which counts reserved memory and not only resident
+memory: beyond it an allocation fails, and the process with it. Writers of logs are not refused: logs grow, and the
+deployment's memory must not. Afterwards it catches up, and each click has come out once.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from photon.supervision.detached import ask_patiently
 from photon.supervision.services import MEMORY
 
 PROBE_RATE, PROBE_S = 12_000.0, 40.0
-"""Clicks a second, more than two cores bear; how long they are offered."""
+"""Clicks a second, more than two cores bear; seconds for which they are offered."""
 PER_CLICK = 2
 TIMES = 2.0
 LOOK_S = 2.0
 OTHERS = 384
-"""The limit of what MEMORY does not name."""
+"""Limit of processes that MEMORY does not name."""
 PATIENCE = 4.0
-"""Times the overload itself: so long it may take to catch up."""
+"""Time allowed for catching up, in multiples of the overload itself."""
 PATIENCE_S = 240.0
-"""And at least so long."""
+"""Minimum of that time."""
 
 
 @dataclass(slots=True)
 class Life:
-    """Of one process, over its restarts."""
+    """One process over its restarts."""
 
     limit: int
     """Bytes of data."""
     limited: int | None = None
-    """Which process has the limit."""
+    """The process that has the limit."""
     resident: int = 0
-    """The most that was seen, bytes."""
+    """Highest value seen, bytes."""
     restarts: int = 0
     up: bool = False
-    """When it was looked at last."""
+    """State at the last look."""
 
 
 class Look:
-    """Sets limits, and looks on."""
+    """Sets limits and observes."""
 
     def __init__(self, running: Deployed) -> None:
         self._running = running
@@ -86,7 +86,7 @@ class Look:
             if each.pid is None or (sample := read_process(each.pid, 0.0)) is None:
                 continue
             if each.pid != life.limited:
-                with suppress(ProcessLookupError):  # it has just ended: that is seen the next time
+                with suppress(ProcessLookupError):  # it has just ended: seen at the next look
                     resource.prlimit(each.pid, resource.RLIMIT_DATA, (life.limit, life.limit))
                 life.limited = each.pid
             life.resident = max(life.resident, sample.memory)
@@ -102,12 +102,12 @@ class Look:
 
 
 def joined(running: Deployed) -> int:
-    """In all datacentres, as their ledgers say."""
+    """Joined in all datacentres, from their ledgers."""
     return sum(read_ledger(place.state)["joined"] for place in running.demo.places.values())
 
 
 def offer(rate: float, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
-    """A new deployment is offered so many clicks a second, until all are joined. Raises BenchmarkFailed."""
+    """A new deployment is offered ``rate`` clicks a second, until all are joined. Raises BenchmarkFailed."""
     with ExitStack() as stack:
         running = stack.enter_context(
             deployed(
@@ -156,7 +156,7 @@ def offer(rate: float, seconds: float, say: Callable[[str], None]) -> dict[str, 
 
 
 def problems(found: Mapping[str, Any]) -> list[str]:
-    """What must not be. Pure."""
+    """Broken invariants. Pure."""
     said = [f"{found['lost']:,.0f} clicks were not joined"] if found["lost"] else []
     for name, each in found["processes"].items():
         if each["restarts"]:
@@ -169,7 +169,8 @@ def problems(found: Mapping[str, Any]) -> list[str]:
 
 
 def run(*, minutes: float, rate: float | None, say: Callable[[str], None]) -> Row:
-    """``rate``: what is borne, clicks a second; None: it is measured. Raises BenchmarkFailed."""
+    """``rate``: the load that is borne, clicks a second; ``None`` means that it is measured. Raises
+    BenchmarkFailed."""
     load, began_us = os.getloadavg()[0], time.time_ns() // 1000
     try:
         if rate is None:

@@ -1,4 +1,4 @@
-"""``docs/benchmarks/service-level.md`` and its charts, from the rows. Pure but for ``publish``."""
+"""``docs/benchmarks/service-level.md`` and its charts, from the rows. Pure except for ``publish``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def render(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def quiet(row: Row) -> bool:
-    """Whether the machine had little else to do."""
+    """True if the machine had little other work."""
     return bool(row["other_cores"] < QUIET_CORES)
 
 
@@ -85,7 +85,7 @@ def _three(values: Sequence[float]) -> str:
 
 
 def _within(rows: Sequence[Row]) -> str:
-    """Shares over all of them, rounded down: not all is never shown as all."""
+    """Shares over all of them, rounded down: less than all is never shown as all."""
     events = sum(row["events"] for row in rows)
     shares = [sum(row["within"][limit] for row in rows) / max(1, events) for limit in ("1", "10", "60")]
     return " / ".join(f"{int(share * 1e6) / 1e4:g}" for share in shares) + " %"
@@ -266,7 +266,7 @@ def _over_figures(row: Row, pictures: dict[str, str]) -> list[str]:
 
 
 def publish(rows: Sequence[Row], into: Path = DOCS) -> None:
-    """Writes the page and its charts; those that are no more are deleted."""
+    """Writes the page and its charts; obsolete charts are deleted."""
     texts = render(rows)
     (into / PICTURES).mkdir(parents=True, exist_ok=True)
     for old in (into / PICTURES).glob("*.svg"):
@@ -276,6 +276,6 @@ def publish(rows: Sequence[Row], into: Path = DOCS) -> None:
 
 
 def stale() -> list[str]:
-    """Files that are not what the kept rows give."""
+    """Files that differ from what the kept rows give."""
     return [name for name, text in render(read()).items()
             if not (DOCS / name).exists() or (DOCS / name).read_text() != text]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What was measured: a file of JSON lines to which each run adds one, once it is verified. Nothing is taken out."""
+"""Measurements: a file of JSON lines to which each run adds one, once it is verified. Nothing is removed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ KEPT = Path(__file__).parents[1] / "service_level.jsonl"
 VERSION = 1
 DAY, OVERLOAD = "day", "overload"
 QUIET_CORES = 0.45
-"""With less than so much used by others a machine is called quiet: what offers the lines, reads the output and asks
-for figures is counted among them, and takes 0.2 to 0.4."""
+"""If others use less than this a machine is called quiet: the processes that write the lines, read the output and ask
+for figures are counted among them, and take 0.2 to 0.4."""
 SHARES = (50, 90, 99)
 SINCE_START = {
     "hits": "photon_eventstore_cache_hits_total",
@@ -36,21 +36,21 @@ def append(row: Row, path: Path = KEPT) -> None:
 
 
 def read(path: Path = KEPT) -> list[Row]:
-    """All; of another version, and a last one that is not whole, are left out."""
+    """All rows, except those of another version and an incomplete last one."""
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     rows = [json.loads(line) for line in lines if line.endswith(b"\n")]
     return [row for row in rows if row["version"] == VERSION]
 
 
 class Grown:
-    """Of counters that begin again with their process: by how much they rise, summed over all that are heard."""
+    """Increase of counters that restart with their process, summed over all processes heard."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], float] = {}
         self.total = dict.fromkeys(SINCE_START, 0.0)
 
     def take(self, numbers: Numbers) -> None:
-        """What they say now. What was counted before the first moment is left out."""
+        """Takes current readings. Counts from before the first moment are left out."""
         first = not self._last
         for who in numbers:
             for name, metric in SINCE_START.items():
@@ -61,8 +61,8 @@ class Grown:
 
 
 def binned(edges_ns: Sequence[int], verdicts: Sequence[Verdict]) -> dict[str, list[float | None]]:
-    """Percentiles of the joined, in ms, by when they were written: one less than there are edges. None: of no
-    event."""
+    """Percentiles of the joined events, in ms, by when they were written: one less than there are edges. ``None``
+    means no events."""
     joined = sorted((each.written_ns, each.seen_ns - each.written_ns) for each in verdicts if each.joined)
     written, late = (np.array([each[of] for each in joined], np.int64) for of in (0, 1))
     cuts = np.searchsorted(written, np.array(edges_ns, np.int64))
@@ -75,5 +75,5 @@ def binned(edges_ns: Sequence[int], verdicts: Sequence[Verdict]) -> dict[str, li
 
 
 def steps(values: Sequence[float]) -> list[int]:
-    """Of a count that rises: what each moment adds to the one before."""
+    """Increments of a rising count, per moment."""
     return [round(max(0.0, now - before)) for before, now in itertools.pairwise(values)]

@@ -1,4 +1,4 @@
-"""A compressed day: how much is offered when, and which faults meet it. Pure."""
+"""A compressed day: the offered load over time, and its faults. Pure."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ SWING = 0.7
 RESHARD_AT, AWAY_AT, AWAY_FOR = 0.25, 0.58, 0.08
 """Shares of the day."""
 EVERY_S, EVERY_SHARE, EVERY_LEAST_S = 60.0, 1 / 16, 20.0
-"""A fault so often; in short days more often, but not before the replicas have caught up after the last one."""
+"""Interval of faults; shorter in short days, but long enough for the replicas to catch up after the last one."""
 BEFORE_S, AFTER_S = 15.0, 25.0
-"""Around a lost datacentre, in which nothing else is done."""
+"""Time around a lost datacentre in which nothing else is done."""
 SETTLED_S = 10.0
-"""What at the end has no fault."""
+"""Time at the end without faults."""
 
 
 def pace(seconds: float) -> Callable[[float], float]:
-    """Times the mean rate at a moment of a day that takes so long; its mean over the day is 1."""
+    """Multiple of the mean rate at a moment of a day of the given length; its mean over the day is 1."""
     return lambda at_s: 1.0 - SWING * math.cos(2 * math.pi * at_s / seconds)
 
 
 def faults(seed: int, seconds: float, topology: Topology, shards: int) -> list[Step]:
-    """A day's: one datacentre is lost and comes back, the registry gets so many ``shards``, and all other kinds take
-    turns, one at a time."""
+    """A day's faults: one datacentre is lost and comes back, the registry gets ``shards`` shards, and all other kinds
+    take turns, one at a time."""
     rnd = random.Random(seed)
     datacentres = sorted(topology.datacentres)
     away = Step(round(AWAY_AT * seconds, 1), round(AWAY_FOR * seconds, 1), Do.AWAY, (rnd.choice(datacentres),))

@@ -1,8 +1,7 @@
-"""``make bench-registry``: conditional inserts into the registry, beside etcd on the same machine in the same run.
+"""``make bench-registry``: conditional inserts into the registry, next to etcd on the same machine in the same run.
 
-Replicas are real processes with durable fsync, clients are processes of their own over gRPC. The two systems
-alternate, so that a busy machine is busy for both; ratios and medians count, absolute figures move from machine to
-machine.
+Replicas are real processes with durable fsync, clients are separate processes over gRPC. The two systems alternate,
+so that a busy machine is busy for both; ratios and medians count, absolute figures differ between machines.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Group:
                 raise RuntimeError("a registry replica did not start")
 
     def _proxied(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """Each replica in a region of its own."""
+        """Each replica in its own region."""
         pairs = [(a, b) for a in names for b in names if a != b]
         *ports, control = free_ports(len(pairs) + 1)
         routes = [
@@ -87,7 +86,7 @@ class Group:
         return {a: {b: self.addresses[b] if a == b else listens[a, self.addresses[b]] for b in names} for a in names}
 
     def drive(self, *, processes: int, callers: int, batch: int, seconds: float, rate: float = 0.0) -> Result:
-        """``rate``: ids a second over all client processes; 0: as fast as it goes."""
+        """``rate``: ids a second over all client processes; 0: as fast as possible."""
         running = []
         for _ in range(processes):
             self._slots += 1

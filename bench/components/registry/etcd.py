@@ -1,4 +1,5 @@
-"""etcd beside us: a cluster of members on this machine, and its own Go client driving it with conditional puts."""
+"""etcd for comparison: a cluster of members on this machine, and its own Go client driving it with
+conditional puts."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ TXN_OPS = 1024
 
 
 class EtcdMissing(Exception):
-    """Why there is no etcd here."""
+    """The reason why there is no etcd here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What was built: members and driver in one."""
+    """The built program: members and driver in one."""
 
     path: Path
     version: str

@@ -1,7 +1,7 @@
 """A client that inserts fresh ids: ``python -m bench.components.registry.load '{"addresses": …}'``; prints JSON.
 
-Closed loop without a rate (as many callers as are named, each with one request at a time); with a rate an open loop,
-where what waits behind a slow request counts as late.
+Closed loop without a rate (``callers`` callers, each with one request at a time); with a rate an open loop, where
+requests behind a slow one count as late.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class Load:
-    """What one process did."""
+    """One process's figures."""
 
     ids: int = 0
     unknown: int = 0
@@ -53,7 +53,7 @@ async def caller(
     ends: float,
     rate: float,
 ) -> None:
-    """Inserts batch after batch until the end; ``rate``: ids a second over all callers, 0 as fast as it goes."""
+    """Inserts batch after batch until the end; ``rate``: ids a second over all callers, 0: as fast as possible."""
     gap = callers * batch / rate if rate else 0.0
     due = time.perf_counter() + gap * number / callers
     n = number
