@@ -1,5 +1,5 @@
-"""``make bench``: ``python -m bench quick``. ``make bench-full``: ``python -m bench full [--fresh] [--only GROUP
-…]``.
+"""``make bench``: ``python -m bench quick``. ``make bench-full``:
+``python -m bench full [--fresh] [--only GROUP …]``.
 
 *quick*: catch-up of a million queries, Photon next to plain Python and DuckDB, one round. *full*: everything, in
 alternating rounds; each round is kept as soon as it is done, so that an interrupted run resumes where it was. When

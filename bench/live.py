@@ -1,5 +1,4 @@
-"""Latency under load, and the greatest load borne: ``python -m bench.live [--rate N …] [--seconds S] [--round-trip
-MS]``.
+"""Latency under load, and the load borne: ``python -m bench.live [--rate N …] [--seconds S] [--round-trip MS]``.
 
 One datacentre, three registry replicas, ``photon up``. A process writes clicks at the rate and ten times as many
 queries; another watches the output. Latency of a click: from the end of the write of its line (of its query's, if

@@ -51,8 +51,8 @@ class PairAdapter(Adapter):
 
 
 class KindsAdapter(PairAdapter):
-    """The same with a configured key of two parts, ``q|12``, and with primary events that carry their time: ``key
-    what@time``."""
+    """The same with a configured key of two parts, ``q|12``, and with primary events that carry their time:
+    ``key what@time``."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
