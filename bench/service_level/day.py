@@ -146,7 +146,7 @@ class Moment:
     grown: Mapping[str, float]
     ids: Mapping[str, float]
     memory_mib: float
-    """Of the largest process."""
+    """Memory of the largest process."""
     own_s: float
     busy_s: float
     """Processor seconds of the deployment, and of the whole machine."""

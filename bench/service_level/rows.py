@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 
 
 def append(row: Row, path: Path = KEPT) -> None:
-    """As one line, in one write."""
+    """Appends one line, in one write."""
     with open(path, "ab", buffering=0) as file:
         file.write(json.dumps({"version": VERSION, **row}, separators=(",", ":")).encode() + b"\n")
 

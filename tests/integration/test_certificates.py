@@ -30,14 +30,14 @@ class Hands:
 
     good: Path
     other: Path
-    """Of another authority."""
+    """Issued by another authority."""
     now: datetime
     then: datetime
     """Ten days ago, when the now expired certificates were issued for a day."""
     expired: Path
-    """Of the good authority."""
+    """Issued by the good authority."""
     early: Path
-    """Of the good authority, valid from tomorrow on."""
+    """Issued by the good authority, valid from tomorrow on."""
 
     def of(self, directory: Path, who: str) -> Tls:
         at = {self.expired: self.then, self.early: self.now + timedelta(days=2)}.get(directory, self.now)

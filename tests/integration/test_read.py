@@ -47,7 +47,7 @@ def ended(process: Process) -> tuple[int, str]:
 
 
 def output_lines(output: Path, kind: str) -> list[bytes]:
-    """Of one kind, in the order of the files' names, read without Photon's help."""
+    """Lines of one kind, in the order of the files' names, read without Photon's help."""
     found = []
     names = {path.name for path in (output / kind).iterdir()}
     for name in sorted(names):

@@ -82,7 +82,7 @@ async def test_a_full_disk_is_an_alarm_that_passes(small_disks: Path) -> None:
             filler = fill(small_disks / full)
 
             async def read_only() -> bool:
-                assert await insert()  # by whoever leads then
+                assert await insert()  # by the leader of that moment
                 said = await facts(every, full)
                 return not said.writable and any("disk is full" in alarm for alarm in said.alarms)
 

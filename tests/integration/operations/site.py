@@ -169,7 +169,7 @@ class Readers:
         self.joined: Counter[str] = Counter()
         self.unmatched: Counter[str] = Counter()
         self.may_be_twice: set[str] = set()
-        """Events given up with a slot of which nothing was left."""
+        """Events given up with a slot that was completely lost."""
         self._joined_with: dict[str, tuple[bytes, str]] = {}
 
     def leave(self, datacentre: str) -> None:

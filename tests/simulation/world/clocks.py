@@ -21,7 +21,7 @@ LOOK_S = 0.5
 SLACK_S = 0.2
 """Added to the bounds by round trips, readings of 30 s and drifts."""
 DRIFT = 0.0004
-"""Of the monotonic clocks, either way: within the kernel's 500 ppm."""
+"""Drift of the monotonic clocks, either way: within the kernel's 500 ppm."""
 WRONG_S = (1.5 * settings.UNCERTAINTY_S, 60.0, 86_400.0, 1e9)
 
 

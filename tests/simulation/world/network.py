@@ -38,7 +38,7 @@ class Context:
         return max(0.0, self._deadline - self._world.loop.now)
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        """Of a plain connection."""
+        """The context of a plain connection."""
         return {}
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:

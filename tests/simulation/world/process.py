@@ -296,7 +296,7 @@ class JoinerProcess(Process):
         limits: JoinerLimits,
         copying: Copying | None = None,
     ) -> joiner_engine.JoinerEngine:
-        """Of a slot of this name."""
+        """The engine of a slot of this name."""
         around = Surroundings(
             registry,
             SimulatedStoreClient(self.stub(f"{self.place.name}-store"), self.clock),

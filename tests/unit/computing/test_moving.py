@@ -49,7 +49,7 @@ TWO = even(2)
 
 @pytest.fixture
 def stores(tmp_path: Path) -> list[SqliteStore]:
-    """Of two intervals."""
+    """Stores of two intervals."""
     return [SqliteStore(tmp_path / f"{each.id}.db", each) for each in TWO.all]
 
 

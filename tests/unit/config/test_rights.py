@@ -24,7 +24,7 @@ def protos() -> list[str]:
 
 
 def methods() -> dict[str, Any]:
-    """Of every service: full name -> descriptor."""
+    """Methods of every service: full name -> descriptor."""
     files = [importlib.import_module(name).DESCRIPTOR for name in protos()] + [health_pb2.DESCRIPTOR]
     return {
         f"/{service.full_name}/{method.name}": method

@@ -30,7 +30,7 @@ BYTES_MAX = 4 << 20
 
 
 def service_file() -> Any:
-    """Of a .proto with a method of each kind: test.Kinds, whose messages have one repeated field of bytes."""
+    """A .proto with a method of each kind: test.Kinds, whose messages have one repeated field of bytes."""
     file = FileDescriptorProto(name="test_kinds.proto", package="test", syntax="proto3")
     message = file.message_type.add(name="Parts")
     message.field.add(

@@ -280,7 +280,7 @@ def again(to: Core, *blocks: Block) -> tuple[Backlog, Batch]:
 
 
 def knows(*verdicts: tuple[Answer, int]) -> Verdicts:
-    """Of our own; tag 0 is that of no line here."""
+    """Entries of our own; tag 0 is that of no line here."""
     return looked_up([answer for answer, _ in verdicts], 1, [tag for _, tag in verdicts], names=(HERE,))
 
 

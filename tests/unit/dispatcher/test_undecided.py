@@ -29,7 +29,7 @@ MINUTE = database.MINUTE_NS
 
 
 class _Logs:
-    """Of a follower, whose logs are behind or not."""
+    """Logs of a follower, whose logs are behind or not."""
 
     behind = doubt = ""
 

@@ -180,7 +180,7 @@ async def test_how_far_it_is_it_says_while_all_look_ups_wait(tmp_path: Path, mon
 
     monkeypatch.setattr(store._tiers, "begin", wait)
     waiting = [asyncio.create_task(store.look_up([b"k"], [0])) for _ in range(2 * LOOK_UP_THREADS)]
-    await asyncio.sleep(0)  # they stand in the queue now
+    await asyncio.sleep(0)  # they are in the queue now
     try:
         async with asyncio.timeout(30.0):
             assert (await store.progress()).events == 0

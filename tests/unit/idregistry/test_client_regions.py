@@ -26,7 +26,7 @@ PATIENCE_S = 30.0
 
 @dataclass
 class Regions:
-    """Each replica in a region of the same name, and a client elsewhere."""
+    """Each replica is in a region of the same name, and a client elsewhere."""
 
     every: Served
     client: RegistryClient

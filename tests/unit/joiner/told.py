@@ -45,12 +45,12 @@ def answers_of(
 
 
 def outcomes_of(answers: JoinAnswers | Reply) -> list[Outcome]:
-    """By row."""
+    """Outcomes by row."""
     return list(map(Outcome, answers.verdicts.outcomes.tolist()))
 
 
 def owners_of(answers: JoinAnswers | Reply) -> dict[int, TakenBy]:
-    """By row that is TAKEN."""
+    """Owners by row, for TAKEN rows."""
     found = answers.verdicts
     return {
         row: TakenBy(

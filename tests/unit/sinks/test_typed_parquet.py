@@ -51,7 +51,7 @@ def rolls(directory: Path) -> list[manifest.Roll]:
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    """Of the files that count, in their order."""
+    """Rows of the files that count, in their order."""
     names = [file.name for roll in rolls(directory) for file in roll.files]
     return [row for name in names for row in pq.ParquetFile(directory / name).read().to_pylist()]
 

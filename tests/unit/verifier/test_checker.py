@@ -37,7 +37,7 @@ class Setup:
         (path / "own").mkdir()
 
     def publish(self, **files: bytes) -> None:
-        """By kind: the content of its first file."""
+        """Publishes, by kind, the content of its first file."""
         names = {}
         for kind, data in files.items():
             name = f"{kind}/s0-000001.jsonl"

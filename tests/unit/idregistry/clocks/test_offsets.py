@@ -48,7 +48,7 @@ def exactly(offset_ns: int, error_ns: int = 0) -> Offset:
 def test_the_true_offset_is_within_what_is_said_whatever_each_way_took(
     offset: int, out_s: float, back_s: float, since_s: float, drift: float, step: int
 ) -> None:
-    """``drift``: of the peer's clock while the reading grows old; ``step``: of the own wall clock since then."""
+    """``drift``: the peer's clock, while the reading grows old; ``step``: the own wall clock, since then."""
     asked = 100.0
     own_wall_when_asked = NOW.now_ns
     peers_reading = own_wall_when_asked + int(out_s * SECOND) + offset

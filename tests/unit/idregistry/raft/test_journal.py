@@ -169,7 +169,7 @@ def test_a_full_disk_during_a_rewrite_leaves_the_old_segment() -> None:
     journal = filled(disk, entries=10)
     journal.deleteEntriesTo(4)
     disk.room = 60
-    journal.sync()  # the old segment is whole: the log goes on in it
+    journal.sync()  # the old segment is whole: the log continues in it
     assert not journal.moving
     journal.add(REGULAR + bytes(60), 12, 4)
     with pytest.raises(DiskFull):
