@@ -24,7 +24,7 @@ EVENTS = 2100
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """In a run it is so rare that it may as well never happen (``config.runtime``)."""
+    """In a run, garbage collection is so rare that it may as well never happen (``config.runtime``)."""
     gc.collect()
     gc.disable()
     yield
