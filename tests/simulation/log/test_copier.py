@@ -85,6 +85,7 @@ class Schedule:
     def _grow(self) -> None:
         self.disk.crash_after(None)
         log = LogWriter(self.disk, PLACE.output, STATE, "s", (KIND,), roll_bytes=self.random.choice((40, 1 << 20)))
+        log.load()
         log.recover(KIND)
         for publishes in (True, False):
             for _ in range(self.random.randrange(4)):
