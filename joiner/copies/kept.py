@@ -25,22 +25,20 @@ from photon.config.errors import PhotonError
 from photon.config.versioned_file import decoded
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
-from photon.joiner.slot.place import DIRECTORY_OF, KINDS
+from photon.joiner.slot.place import DIRECTORIES, KINDS, place_of
 from photon.joiner.slot.witness import PrefixHash, hash_file, shown
-from photon.outputs.log.format import RETIRED_NAME, Durable, ManifestEntry, name_of, number_of
+from photon.outputs.log.format import RETIRED_NAME, Durable, ManifestEntry, name_of
 from photon.outputs.log.manifest import Manifest
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
-
-_KINDS = [DIRECTORY_OF[kind] for kind in KINDS]
 
 
 class KeptLog(LogWriter):
     """Files of one copy. Readers see the slot's published output, as far as it is here."""
 
     def __init__(self, disk: Disk, directory: Path, slot: str) -> None:
-        super().__init__(disk, directory / OUTPUT_NAME, directory, slot, _KINDS)
-        self.current = dict.fromkeys(_KINDS, 0)  # the slot names the first file
+        super().__init__(disk, directory / OUTPUT_NAME, directory, slot, DIRECTORIES)
+        self.current = dict.fromkeys(DIRECTORIES, 0)  # the slot names the first file
         self._manifest = Manifest(disk, directory)
         self._told: Witness = EMPTY
         self._last: Durable | None = None
@@ -55,19 +53,20 @@ class KeptLog(LogWriter):
         whole = [
             ManifestEntry(name, length, length)
             for name, length in self._growing()
-            if number_of(name) < min(each[_KINDS.index(name.partition("/")[0])].number for each in (ends, witness))
+            for log, number in [place_of(name)]
+            if number < min(ends[log].number, witness[log].number)
         ]
         self._manifest.add(*whole)
-        if self._shown() != self._last:
+        if (durable := self._shown()) != self._last:
             self.show()
-            self._last = self._shown()
+            self._last = durable
 
     def _growing(self) -> list[tuple[str, int]]:
         return [(name, length) for name, length in self.lengths.items() if name not in self._manifest.entries]
 
     def _shown(self) -> Durable:
-        places = {name: (_KINDS.index(name.partition("/")[0]), number_of(name)) for name, _ in self._growing()}
-        return Durable(self.slot, {name: shown(self._told, *places[name], size) for name, size in self._growing()})
+        growing = self._growing()
+        return Durable(self.slot, {name: shown(self._told, *place_of(name), length) for name, length in growing})
 
 
 READ_BYTES = 1 << 20  # returned at once when a slot takes bytes from its copy
@@ -117,7 +116,7 @@ class KeptCopy:
                     )
 
     def _cut(self, at: int, number: int, length: int) -> None:
-        kind, changed = _KINDS[at], False
+        kind, changed = DIRECTORIES[at], False
         self._log.current[kind] = number
         for each in self._log.on_disk(kind):
             path = self._path(at, each)
@@ -174,7 +173,7 @@ class KeptCopy:
     def _append(self, parts: tuple[Part, ...]) -> Witness:
         """Writes and syncs; returns where the copy then ends."""
         for part in parts:
-            kind = _KINDS[part.log]
+            kind = DIRECTORIES[part.log]
             if part.number > self._log.current[kind]:
                 self._log.go_on(kind, part.number)
                 self._hashes[part.log] = PrefixHash()
@@ -182,7 +181,7 @@ class KeptCopy:
             self._hashes[part.log].update(part.data)
         self._log.sync()
         self._log.close()
-        places = [(self._log.current[kind], self._log.end(kind)) for kind in _KINDS]
+        places = [(self._log.current[kind], self._log.end(kind)) for kind in DIRECTORIES]
         return tuple(each.log(*place) for each, place in zip(self._hashes, places, strict=True))
 
     def read(self, log: int, number: int, offset: int) -> CopyBytes:
@@ -197,7 +196,7 @@ class KeptCopy:
         return CopyAnswer(status, self._state.incarnation, self._state.ends)
 
     def _prepare(self) -> None:
-        for kind in _KINDS:
+        for kind in DIRECTORIES:
             self._disk.make_dir(self._log.root / kind)
         # A predecessor killed before the names were durable may have made them.
         for directory in (self._log.root, self._directory, *self._directory.parents[:3]):
@@ -208,7 +207,7 @@ class KeptCopy:
         self._disk.replace(self._directory / COPY_NAME, msgspec.json.encode(self._state))
 
     def _name(self, log: int, number: int) -> str:
-        return name_of(_KINDS[log], self._of.slot, number)
+        return name_of(DIRECTORIES[log], self._of.slot, number)
 
     def _path(self, log: int, number: int) -> Path:
         return self._log.root / self._name(log, number)

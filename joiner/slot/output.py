@@ -16,12 +16,10 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness, WitnessLog
-from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
+from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF, KINDS, Place, place_of
 from photon.joiner.slot.witness import PrefixHash, hash_file, shown
-from photon.outputs.log.format import PLAIN_SUFFIX, Durable, name_of, number_of
+from photon.outputs.log.format import PLAIN_SUFFIX, Durable, name_of
 from photon.outputs.log.writer import LogWriter
-
-_PLACES = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +47,8 @@ class SlotLog(LogWriter):
 
     def __init__(self, disk: Disk, root: Path, state: Path, slot: str, limits: OutputLimits | None = None) -> None:
         limits = limits or OutputLimits()
-        kinds = list(_PLACES)
         super().__init__(
-            disk, root, state, slot, kinds, roll_bytes=limits.roll_bytes, roll_after_s=limits.roll_after_s
+            disk, root, state, slot, DIRECTORIES, roll_bytes=limits.roll_bytes, roll_after_s=limits.roll_after_s
         )
         self.witness: Witness | None = None  # ``None``: there is none, and all durable output is shown
         self.held: Witness | None = None  # the content of the copy; ``None`` if there is to be no copy
@@ -59,7 +56,7 @@ class SlotLog(LogWriter):
         self.log_end: Callable[[], tuple[int, int] | None] = lambda: self.log
         """How far the redo log is durable now; may be called on any thread."""
         self.final: Callable[[str], int] = lambda name: -1  # length of a file listed in the manifest; -1 for others
-        self._hashes = {kind: PrefixHash() for kind in kinds}  # of the open files
+        self._hashes = {kind: PrefixHash() for kind in self.kinds}  # of the open files
         self._newest: dict[str, WitnessLog | None] = {}
         """The newest file with anything durable; ``None`` if this log has no plain file."""
         self._before: list[WitnessLog] = []
@@ -110,10 +107,6 @@ class SlotLog(LogWriter):
         return None
 
     # -- names -----------------------------------------------------------------------------------------------
-    def place_of(self, name: str) -> tuple[int, int]:
-        """Place in KINDS and number of a plain file."""
-        return _PLACES[name.partition("/")[0]], number_of(name)
-
     def name(self, kind: Kind, number: int, suffix: str = PLAIN_SUFFIX) -> str:
         """Relative to the output root."""
         return name_of(DIRECTORY_OF[kind], self.slot, number).removesuffix(PLAIN_SUFFIX) + suffix
@@ -194,4 +187,4 @@ class SlotLog(LogWriter):
         return {name: length for name, length in has.items() if length < shown_[name]} or None
 
     def _seen(self, name: str, length: int, witness: Witness) -> int:
-        return shown(witness, *self.place_of(name), length)
+        return shown(witness, *place_of(name), length)

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 
 from photon.idregistry.api import Kind
+from photon.outputs.log.format import number_of
 
 KINDS = (Kind.JOINED, Kind.FILTERED, Kind.UNMATCHED, Kind.REJECTED)
 DIRECTORY_OF = {
@@ -14,6 +15,8 @@ DIRECTORY_OF = {
     Kind.UNMATCHED: "unmatched",
     Kind.REJECTED: "rejected",
 }
+
+DIRECTORIES = [DIRECTORY_OF[kind] for kind in KINDS]
 
 Place = tuple[tuple[int, int], ...]  # (file number, length) for each of KINDS, in their order
 
@@ -39,3 +42,8 @@ def decode_place(note: bytes) -> Place:
 def oldest(places: Iterable[Place]) -> Place:
     """For each kind, the earliest of these places."""
     return tuple(min(pairs) for pairs in zip(*places, strict=True))
+
+
+def place_of(name: str) -> tuple[int, int]:
+    """Returns the place in KINDS and the number of a plain file."""
+    return DIRECTORIES.index(name.partition("/")[0]), number_of(name)

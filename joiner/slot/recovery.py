@@ -15,7 +15,7 @@ from photon.idregistry.witness import Witness
 from photon.joiner.slot.finals import Finals
 from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.output import OutputDamaged, SlotLog
-from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
+from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place, place_of
 from photon.joiner.slot.witness import READ_BYTES, shown
 from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
 
@@ -120,7 +120,7 @@ def check_registry(files: SlotLog, finals: Finals, witness: Witness) -> None:
     for kind, number in finals.highest(files.slot).items():
         told[files.name(kind, number)] = finals.length_of(files.name(kind, number))
     for name, length in told.items():
-        has = shown(witness, *files.place_of(name), length)
+        has = shown(witness, *place_of(name), length)
         if has < length:
             raise OutOfStep(
                 f"{files.root / name}: readers were shown {length} bytes, but the registry has witnessed {has} of "

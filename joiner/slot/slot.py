@@ -28,7 +28,7 @@ from photon.joiner.slot import recovery
 from photon.joiner.slot.finals import Finals, ready
 from photon.joiner.slot.identity import OutOfStep, SlotState
 from photon.joiner.slot.output import OutputLimits, SlotLog
-from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
+from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest, place_of
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, Lost, RedoFrame, RedoLog, salvage, segments_in, set_aside
 from photon.joiner.slot.witness import check_output
 from photon.outputs.cleared import read_clearing
@@ -325,7 +325,7 @@ class SlotStore:
         if self.ships:
             found = [dict(each) for each in self._final_files]
             for name, length in self._files.lengths.items():
-                at, number = self._files.place_of(name)
+                at, number = place_of(name)
                 found[at][number] = length
             self.local_files = tuple(tuple(sorted(each.items())) for each in found)
 
@@ -350,7 +350,7 @@ class SlotStore:
         return [name for name in found if not self.ships or self._is_held(name)]
 
     def _is_held(self, name: str) -> bool:
-        at, number = self._files.place_of(name)
+        at, number = place_of(name)
         length = self._files.lengths.get(name, 0)
         return at < len(self.held) and (number, length) <= (self.held[at].number, self.held[at].length)
 
@@ -361,7 +361,7 @@ class SlotStore:
     def forget(self, names: Sequence[str]) -> None:
         """Notes that these files are final: they are no longer published as growing ones."""
         for name in names:
-            at, number = self._files.place_of(name)
+            at, number = place_of(name)
             self._final_files[at][number] = self._files.lengths.get(name, 0)
         if names:
             self._files.forget(names)
