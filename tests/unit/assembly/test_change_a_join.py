@@ -324,7 +324,7 @@ async def test_each_event_has_one_verdict_while_the_files_differ(tmp_path: Path,
         for of, registry, name in zip((east, west), registries, ("east", "west"), strict=True)
     ]
     parts = [events(of) for of in (east, west)]
-    await asyncio.gather(*(engine.join(part, timeout=10.0) for engine, part in zip(engines, parts, strict=True)))
+    await asyncio.gather(*(engine.join(part, timeout=60.0) for engine, part in zip(engines, parts, strict=True)))
     for engine in engines:
         await engine.close()
     assert out(east, west) == {f"c{n}": 1 for n in range(EVENTS)}
@@ -355,9 +355,9 @@ async def test_an_old_file_calls_no_event_unmatched(tmp_path: Path, change: str,
     first = queries(range(EVENTS) if narrow else range(0, EVENTS, 2), late_us)
     old = await written(east, registries[0], "east", first, withheld["e"])
     new = await written(west, registries[1], "west", queries(range(EVENTS), late_us), withheld["w"])
-    await old.join(events(east), timeout=10.0)
+    await old.join(events(east), timeout=60.0)
     if change != "`match`":  # its sets come from an event store
-        await new.join(events(west), timeout=10.0)
+        await new.join(events(west), timeout=60.0)
     for engine in (old, new):
         await engine.close()
     assert not out(east, west, kind="unmatched")

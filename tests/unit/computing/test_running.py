@@ -344,7 +344,7 @@ def test_metrics_are_served(tmp_path: Path) -> None:
 
 def _get(url: str) -> str:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""

@@ -113,7 +113,7 @@ async def test_threads_call_as_well(served: HealthyServer) -> None:
         call = SERVICE.stub(channel).Ask.future(PARTS(parts=[b"a"]))
         answer = PARTS()
         assert await SERVICE.stub(open_channel(f"127.0.0.1:{served.port}")).Ask(answer) == answer
-        found = await asyncio.to_thread(call.result, timeout=10)  # the server answers from this loop
+        found = await asyncio.to_thread(call.result, timeout=60)  # the server answers from this loop
         assert found.parts == [b"a"]
 
 

@@ -249,7 +249,7 @@ class Shell:
         return self.made[-1]
 
     async def until(self, targets: int) -> None:
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             while len(self.flow.targets) != targets:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
 
@@ -305,7 +305,7 @@ async def test_what_is_on_its_way_is_waited_for_if_any_is_there(monkeypatch: pyt
         await asyncio.sleep(0.05)
         assert not joiner.closed.is_set()
         shell.flow.answered(target, 1, None, 0.0, 1.0)
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         await joiner.closed.wait()
         assert await asked is not None
     if gone:

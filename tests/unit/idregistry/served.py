@@ -95,12 +95,12 @@ async def opened(client: RoutedRegistry, slot: Slot = SLOT, nonce: bytes = b"n",
     return answer.incarnation
 
 
-async def answers(client: RoutedRegistry, rows: Ids, timeout: float = 5.0) -> list[int]:
+async def answers(client: RoutedRegistry, rows: Ids, timeout: float = 60.0) -> list[int]:
     found = await client.insert(rows, timeout=timeout)
     return [int(answer) for answer in found.outcomes]
 
 
-async def until(holds: Callable[[], bool], patience_s: float = 20.0) -> None:
+async def until(holds: Callable[[], bool], patience_s: float = 60.0) -> None:
     async with asyncio.timeout(patience_s):
         while not holds():  # noqa: ASYNC110 - other tasks and threads make it true
             await asyncio.sleep(0.005)

@@ -46,7 +46,7 @@ class Regions:
     async def asked(self) -> str:
         """The replicas that answer a look-up now."""
         before = self.every.look_ups.copy()
-        seen = await self.client.look_up(digests_of([1]), np.array([1000]), timeout=5)
+        seen = await self.client.look_up(digests_of([1]), np.array([1000]), timeout=60)
         assert seen.outcomes[0] != Answer.UNKNOWN, self.client.problem
         return " ".join((self.every.look_ups - before).elements())
 
@@ -132,7 +132,7 @@ async def test_one_that_is_cut_off_from_the_leader_is_not_asked() -> None:
         for group in cluster.groups["r3"].values():
             group.cut = True
         assert await answers(there.client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
-        seen = await there.client.look_up(digests_of([1]), np.array([1000]), timeout=5)
+        seen = await there.client.look_up(digests_of([1]), np.array([1000]), timeout=60)
         assert seen.outcomes.tolist() == [Answer.PRESENT]  # r3 would say absent
         assert await there.asked() == "r2"
         for group in cluster.groups["r3"].values():

@@ -74,10 +74,10 @@ async def test_who_may_do_what_rests_on_an_operators_word(certificates: Path, wh
         for method, request, _, by_word in REQUESTS:
             if by_word and not who.startswith(OPERATOR):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await getattr(stub, method)(request, timeout=10)
+                    await getattr(stub, method)(request, timeout=60)
                 assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
             else:
-                assert (await getattr(stub, method)(request, timeout=10)).status == pb.STATUS_OK, method
+                assert (await getattr(stub, method)(request, timeout=60)).status == pb.STATUS_OK, method
 
 
 @pytest.mark.parametrize(

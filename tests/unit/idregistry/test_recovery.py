@@ -26,9 +26,9 @@ OTHER_TIMEOUT = 5.0
 
 
 async def shard_of_ids(client: RoutedRegistry) -> int:
-    numbers = await client.recovery.shards(timeout=5.0)
+    numbers = await client.recovery.shards(timeout=60.0)
     for number in numbers:
-        page = await client.recovery.scan_owned(number, SLOT.name, 9, timeout=5.0)
+        page = await client.recovery.scan_owned(number, SLOT.name, 9, timeout=60.0)
         assert isinstance(page, EntryPage)
         if len(page):
             return number
@@ -59,15 +59,15 @@ async def test_clearing_by_watermark(kind: str) -> None:
         assert await answers(client, inserts(IDS[3:], incarnation, 5)) == [Answer.COMMITTED]
         shard = await shard_of_ids(client)
         xor = bytes(8) + (2 ^ 4 ^ 6).to_bytes(8, "little")
-        wrong = await client.recovery.clear_below(shard, incarnation, 5, 2, xor, timeout=5.0)
+        wrong = await client.recovery.clear_below(shard, incarnation, 5, 2, xor, timeout=60.0)
         assert (wrong.applied, wrong.count, wrong.xor) == (False, 3, xor)
         for _ in range(2):  # the second time it was done already
-            assert (await client.recovery.clear_below(shard, incarnation, 5, 3, xor, timeout=5.0)).applied
+            assert (await client.recovery.clear_below(shard, incarnation, 5, 3, xor, timeout=60.0)).applied
         assert await answers(client, inserts(IDS, incarnation, 4)) == [Answer.DONE] * 4
         assert await answers(client, inserts(IDS, incarnation, 5)) == [*[Answer.TAKEN] * 3, Answer.COMMITTED]
-        unknown = await client.recovery.clear_below(shard, 77, 5, 0, bytes(16), timeout=5.0)
+        unknown = await client.recovery.clear_below(shard, 77, 5, 0, bytes(16), timeout=60.0)
         assert "not known" in unknown.reason
-        assert not (await client.recovery.clear_below(shard, incarnation, 5, 3, b"x", timeout=5.0)).applied
+        assert not (await client.recovery.clear_below(shard, incarnation, 5, 3, b"x", timeout=60.0)).applied
 
 
 @both
@@ -76,7 +76,7 @@ async def test_scans_and_reopening(kind: str) -> None:
         incarnation = await opened(client)
         await answers(client, inserts(IDS, incarnation, 4))
         shard = await shard_of_ids(client)
-        first = await client.recovery.scan_owned(shard, SLOT.name, incarnation, limit=3, timeout=5.0)
+        first = await client.recovery.scan_owned(shard, SLOT.name, incarnation, limit=3, timeout=60.0)
         assert isinstance(first, EntryPage)
         rest = await client.recovery.scan_owned(
             shard, SLOT.name, incarnation, cursor=first.cursor, limit=3, timeout=5.0
@@ -88,16 +88,16 @@ async def test_scans_and_reopening(kind: str) -> None:
         assert set(first.tokens.tolist()) == {token_of(incarnation, 4)}
         tokens = np.full(len(IDS), token_of(incarnation, 4), np.uint64)
         tokens[3] += np.uint64(1)
-        gave = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, timeout=5.0)
+        gave = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, timeout=60.0)
         assert gave.tolist() == [Answer.REOPENED] * 3 + [Answer.NO_OP]
-        page = await client.recovery.scan_reopened(shard, timeout=5.0)
+        page = await client.recovery.scan_reopened(shard, timeout=60.0)
         assert page.digests == digests_of(IDS[:3])
         assert page.generations.tolist() == [1, 1, 1]
         assert page.tokens.tolist() == tokens[:3].tolist()  # the former owner's
-        taken = await client.insert(inserts(IDS[:1], incarnation, 9), timeout=5.0)
+        taken = await client.insert(inserts(IDS[:1], incarnation, 9), timeout=60.0)
         assert taken.outcomes.tolist() == [Answer.TAKEN]
         assert taken.datacentres[taken.owner_datacentres[0]] == SLOT.datacentre
-        bad = await client.recovery.scan_owned(shard, SLOT.name, 1, cursor=b"rubbish", timeout=5.0)
+        bad = await client.recovery.scan_owned(shard, SLOT.name, 1, cursor=b"rubbish", timeout=60.0)
         assert bad.status is Status.REFUSED
 
 
@@ -107,16 +107,16 @@ async def test_retiring_fences_every_shard(kind: str) -> None:
         incarnation = await opened(client)
         await answers(client, inserts(IDS, incarnation, 4))
         tokens = np.full(len(IDS), token_of(incarnation, 4), np.uint64)
-        unfenced = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=5.0)
+        unfenced = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=60.0)
         assert unfenced.tolist() == [Answer.NO_OP] * 4
-        assert "no slot" in (await client.recovery.retire_slot("nobody", timeout=5.0)).reason
-        assert await client.recovery.retire_slot(SLOT.name, timeout=5.0) == (1, 2)
-        assert await client.recovery.shards(timeout=5.0) == (1, 2)
+        assert "no slot" in (await client.recovery.retire_slot("nobody", timeout=60.0)).reason
+        assert await client.recovery.retire_slot(SLOT.name, timeout=60.0) == (1, 2)
+        assert await client.recovery.shards(timeout=60.0) == (1, 2)
         await until(lambda: all(each.is_fenced(SLOT.name) for each in cluster.machines["r1"].shards.values()))
         for shard in (1, 2):
-            assert (await client.recovery.scan_owned(shard, SLOT.name, incarnation, timeout=5.0)).fenced
+            assert (await client.recovery.scan_owned(shard, SLOT.name, incarnation, timeout=60.0)).fenced
         assert await answers(client, inserts([*IDS, 9], incarnation, 4)) == [Answer.FENCED] * 5
-        gave = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=5.0)
+        gave = await client.recovery.reopen(digests_of(IDS), TIMES, tokens, NONE, retired=True, timeout=60.0)
         assert gave.tolist() == [Answer.REOPENED] * 4
         assert "retired" in (await client.open_slot(SLOT, incarnation, b"m")).reason
         assert (await client.read_witness(SLOT.name)).retired
@@ -126,15 +126,15 @@ async def test_retiring_fences_every_shard(kind: str) -> None:
 async def test_all_slots_are_listed_page_by_page(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("photon.idregistry.replica.recovery.PAGE_SLOTS_MAX", 2)
     async with registry(kind) as (client, _):
-        assert await client.recovery.list_slots(timeout=5.0) == []
+        assert await client.recovery.list_slots(timeout=60.0) == []
         names = [f"s{number}" for number in range(5)]
         for name in reversed(names):
             assert await client.open_slot(Slot(name, "east", f"host:{name}"), 0, name.encode())
         assert await client.open_slot(Slot("s1", "east", "host:again"), 4, b"again")
         end = (WitnessLog(1, 10, b"hash"),)
         assert await client.extend_witness("s0", 5, (), end)
-        assert not isinstance(await client.recovery.retire_slot("s3", timeout=5.0), Refusal)
-        found = await client.recovery.list_slots(timeout=5.0)
+        assert not isinstance(await client.recovery.retire_slot("s3", timeout=60.0), Refusal)
+        found = await client.recovery.list_slots(timeout=60.0)
         assert not isinstance(found, Refusal)
         assert [each.name for each in found] == names
         assert found[0] == KnownSlot("s0", "east", "host:s0", 5, 1, False, end)
@@ -150,7 +150,7 @@ async def test_a_leader_that_has_applied_nothing_of_its_term_lists_no_slots() ->
         assert isinstance(await client.recovery.list_slots(timeout=0.3), Refusal)
         assert await client.read_witness(SLOT.name, timeout=0.3) is None
         behind.current = True
-        found = await client.recovery.list_slots(timeout=5.0)
+        found = await client.recovery.list_slots(timeout=60.0)
         assert not isinstance(found, Refusal)
         assert [each.name for each in found] == [SLOT.name]
 
@@ -158,9 +158,9 @@ async def test_a_leader_that_has_applied_nothing_of_its_term_lists_no_slots() ->
 async def test_a_leader_that_was_replaced_gives_no_first_page() -> None:
     async with registry("gRPC", replicas=3) as (client, cluster):
         await opened(client)
-        assert isinstance(await client.recovery.scan_owned(1, SLOT.name, 9, timeout=5.0), EntryPage)
+        assert isinstance(await client.recovery.scan_owned(1, SLOT.name, 9, timeout=60.0), EntryPage)
         lead(cluster, "r3", (0, 1, 2))
-        assert isinstance(await client.recovery.scan_owned(1, SLOT.name, 9, timeout=5.0), EntryPage)
+        assert isinstance(await client.recovery.scan_owned(1, SLOT.name, 9, timeout=60.0), EntryPage)
         lead(cluster, None, (0, 1, 2))
         assert isinstance(await client.recovery.scan_owned(1, SLOT.name, 9, timeout=0.3), Refusal)
         assert await client.recovery.clear_below(1, 1, 1, 0, bytes(16), timeout=0.2) is None

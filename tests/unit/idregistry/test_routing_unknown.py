@@ -57,7 +57,7 @@ async def test_too_new_after_an_unknown_attempt_is_unknown(first: Refusal, expec
         np.ones(2, np.uint8),
         np.zeros(2, np.uint32),
     )
-    assert (await registry.insert(inserts, timeout=5)).outcomes.tolist() == [expected, expected]
+    assert (await registry.insert(inserts, timeout=60)).outcomes.tolist() == [expected, expected]
 
 
 @pytest.mark.parametrize("reason", ["it is for operators", ""])

@@ -28,13 +28,13 @@ async def test_a_replica_stops_while_its_proposals_are_answered() -> None:
 
     async def propose() -> None:
         while True:
-            await proposed(group, c.encode(c.Barrier()), timeout=5)
+            await proposed(group, c.encode(c.Barrier()), timeout=60)
 
     for _ in range(20):
         task = asyncio.create_task(propose())
         await asyncio.sleep(0)  # the outcome is on its way to the loop
         task.cancel()
-        await asyncio.wait([task], timeout=5)
+        await asyncio.wait([task], timeout=60)
         assert task.cancelled()
 
 
@@ -199,7 +199,7 @@ async def test_another_set_up_is_a_conflict() -> None:
     cluster.id_rules = {"clicks": b"two", "orders": b"one"}
     async with running(cluster) as replica:
         assert replica.conflict is not None
-        assert "of join clicks" in await asyncio.wait_for(replica.conflict, 1)
+        assert "of join clicks" in await asyncio.wait_for(replica.conflict, 60)
     cluster.id_rules = {}
     async with running(cluster) as replica:
         assert replica.ready

@@ -108,7 +108,7 @@ async def test_it_is_redone_made_final_and_let_go(tmp_path: Path, registry: Fake
     engine = engine_of(tmp_path, "s0", Claiming(registry))
     await engine.start()  # ... until its owner comes back
     assert await engine.settle(5.0)
-    answers = await engine.join([event(b"id-0", b"k1"), event(b"id-9", b"k1")], timeout=5.0)
+    answers = await engine.join([event(b"id-0", b"k1"), event(b"id-9", b"k1")], timeout=60.0)
     assert outcomes_of(answers) == [Outcome.TAKEN, Outcome.JOINED]
     await engine.close()
     assert await adopter.look() == ["s0"]

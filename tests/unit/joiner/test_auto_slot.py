@@ -174,7 +174,7 @@ async def test_what_was_adopted_is_empty_and_comes_after_what_was_not(tmp_path: 
     one, two = [await world.started() for _ in range(2)]
     await one.close(at_once=True)
     adopter = adopter_of(tmp_path, world.registry)
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         while not await adopter.look():
             pass
     await two.close(at_once=True)

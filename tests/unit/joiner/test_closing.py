@@ -49,7 +49,7 @@ async def joined(path: Path, registry: FakeRegistry, limits: JoinerLimits, copyi
     """An engine that has joined an event and published nothing yet."""
     engine = engine_at(path, registry, FakeStore({b"k": b"k one"}), limits=limits, copying=copying)
     await engine.start()
-    await engine.join([event(b"a", b"k")], timeout=5.0)
+    await engine.join([event(b"a", b"k")], timeout=60.0)
     return engine
 
 

@@ -56,7 +56,7 @@ async def running(
 async def test_each_event_gets_its_own_outcome_and_record(tmp_path: Path) -> None:
     engine = await running(tmp_path, FakeRegistry())
     keys = [b"k1", b"k2", b"k3", b"k4", b"k5", b"nobody"]
-    answers = await engine.join([event(b"id-" + key, key) for key in keys], timeout=5.0)
+    answers = await engine.join([event(b"id-" + key, key) for key in keys], timeout=60.0)
     rejected = [Outcome.REJECTED] * 3
     assert outcomes_of(answers) == [Outcome.JOINED, Outcome.FILTERED, *rejected, Outcome.UNMATCHED]
     assert "RuntimeError: boom" in answers.verdicts.reasons[2]
@@ -80,13 +80,13 @@ async def test_what_would_be_unmatched_waits_while_such_verdicts_are_withheld(tm
         [Outcome.JOINED, Outcome.FILTERED, Outcome.REJECTED],
         [Outcome.TAKEN] * 3,
     ):
-        assert outcomes_of(await engine.join(batch, timeout=5.0)) == [*seen, Outcome.NOT_YET, Outcome.NOT_YET]
-    alone = await engine.join(batch[3:], timeout=5.0)
+        assert outcomes_of(await engine.join(batch, timeout=60.0)) == [*seen, Outcome.NOT_YET, Outcome.NOT_YET]
+    alone = await engine.join(batch[3:], timeout=60.0)
     assert outcomes_of(alone) == [Outcome.NOT_YET] * 2
     assert not alone.verdicts.reasons
     assert not list(lines_under(tmp_path, "unmatched"))
     engine.withholds = lambda: ""
-    assert outcomes_of(await engine.join(batch[3:], timeout=5.0)) == [Outcome.UNMATCHED, Outcome.TAKEN]
+    assert outcomes_of(await engine.join(batch[3:], timeout=60.0)) == [Outcome.UNMATCHED, Outcome.TAKEN]
     await engine.close()
     assert len(lines_under(tmp_path, "unmatched")) == 1
 
@@ -104,7 +104,7 @@ async def test_what_would_be_unmatched_waits_while_such_verdicts_are_withheld(tm
 async def test_a_miss_never_holds_others_back(tmp_path: Path, miss: LookUpCode, as_of: int, outcome: Outcome) -> None:
     registry = FakeRegistry()
     engine = await running(tmp_path, registry, FakeStore(RECORDS, miss=miss))
-    answers = await engine.join([event(b"a", b"none", as_of=as_of), event(b"b", b"k1")], timeout=5.0)
+    answers = await engine.join([event(b"a", b"none", as_of=as_of), event(b"b", b"k1")], timeout=60.0)
     assert outcomes_of(answers) == [outcome, Outcome.JOINED]
     assert (answers.verdicts.reasons.get(0) == GONE_REASON) is (miss is LookUpCode.GONE)
     await engine.close()
@@ -113,7 +113,7 @@ async def test_a_miss_never_holds_others_back(tmp_path: Path, miss: LookUpCode, 
 @pytest.mark.parametrize(("read_past", "outcome"), [(5, Outcome.UNMATCHED), (0, Outcome.NOT_YET)])
 async def test_a_record_with_another_key_is_a_miss(tmp_path: Path, read_past: int, outcome: Outcome) -> None:
     engine = await running(tmp_path, FakeRegistry(), FakeStore(RECORDS, read_past_ns=read_past))
-    answers = await engine.join([event(b"a", b"k6", as_of=3), event(b"a", b"k6", as_of=3)], timeout=5.0)
+    answers = await engine.join([event(b"a", b"k6", as_of=3), event(b"a", b"k6", as_of=3)], timeout=60.0)
     second = Outcome.TAKEN if outcome is Outcome.UNMATCHED else outcome
     assert outcomes_of(answers) == [outcome, second]
     await engine.close()
@@ -122,10 +122,10 @@ async def test_a_record_with_another_key_is_a_miss(tmp_path: Path, read_past: in
 async def test_an_id_twice_in_a_batch_is_written_once(tmp_path: Path) -> None:
     engine = await running(tmp_path, FakeRegistry())
     same, other = event(b"a", b"k1", offset=3), event(b"a", b"k1", record=b"another line")
-    answers = await engine.join([same, same, other], timeout=5.0)
+    answers = await engine.join([same, same, other], timeout=60.0)
     assert outcomes_of(answers) == [Outcome.JOINED, Outcome.TAKEN, Outcome.TAKEN]
     assert owners_of(answers) == {1: TakenBy("dc0", Kind.JOINED, True, 1), 2: TakenBy("dc0", Kind.JOINED, False, 1)}
-    again = await engine.join([other, same], timeout=5.0)
+    again = await engine.join([other, same], timeout=60.0)
     assert outcomes_of(again) == [Outcome.TAKEN, Outcome.TAKEN]
     assert [owners_of(again)[row].same_line for row in (0, 1)] == [False, True]
     await engine.close()
@@ -136,8 +136,8 @@ async def test_an_id_twice_in_a_batch_is_written_once(tmp_path: Path) -> None:
 async def test_a_renamed_log_has_the_same_line_and_a_copy_a_duplicate(tmp_path: Path, name: str, same: bool) -> None:
     engine = await running(tmp_path, FakeRegistry())
     first = event(b"a", b"k1", offset=5)
-    await engine.join([first], timeout=5.0)
-    answers = await engine.join([first._replace(file=replace(first.file, path=name))], timeout=5.0)
+    await engine.join([first], timeout=60.0)
+    answers = await engine.join([first._replace(file=replace(first.file, path=name))], timeout=60.0)
     assert owners_of(answers)[0].same_line == same
     await engine.close()
 
@@ -149,7 +149,7 @@ async def test_two_joiners_write_an_id_once(tmp_path: Path) -> None:
     here = await running(tmp_path / "here", model)
     there = await running(tmp_path / "there", other, slot=Slot("s1", "dc1"))
     events = [event(b"id-%d" % n, b"k1") for n in range(50)]
-    both = await asyncio.gather(here.join(events, timeout=5.0), there.join(events, timeout=5.0))
+    both = await asyncio.gather(here.join(events, timeout=60.0), there.join(events, timeout=5.0))
     await here.close()
     await there.close()
     for one, two in zip(*map(outcomes_of, both), strict=True):
@@ -171,7 +171,7 @@ async def test_a_shard_that_is_down_holds_back_its_own_ids_only(tmp_path: Path) 
     assert engine.stats().open_ids == sum(downs), "what is outstanding is not logged again"
     registry.down = set()
     assert await engine.settle(10.0)
-    last = await engine.join(events, timeout=5.0)
+    last = await engine.join(events, timeout=60.0)
     assert set(outcomes_of(last)) == {Outcome.TAKEN}
     assert all(owner.same_line for owner in owners_of(last).values())
     await engine.close()
@@ -199,7 +199,7 @@ async def test_what_an_engine_leaves_its_successor_redoes(tmp_path: Path) -> Non
 async def test_everything_is_cleared_by_the_verifier_and_made_final(tmp_path: Path) -> None:
     registry = FakeRegistry()
     engine = await running(tmp_path, registry)
-    await engine.join([event(b"id-%d" % n, b"k1") for n in range(10)], timeout=5.0)
+    await engine.join([event(b"id-%d" % n, b"k1") for n in range(10)], timeout=60.0)
     assert await engine.settle(10.0)
     await engine.shell.roll()
     verifier = Verifier(RealDisk(), tmp_path / "state", tmp_path / "out", DIGESTER, registry)
@@ -225,7 +225,7 @@ async def test_too_much_in_flight_is_refused_whole(tmp_path: Path) -> None:
     assert "overloaded" in refused.verdicts.reasons[0]
     registry.down = set()
     assert await engine.settle(10.0)
-    assert not (await engine.join([event(b"c", b"k1")], timeout=5.0)).overloaded
+    assert not (await engine.join([event(b"c", b"k1")], timeout=60.0)).overloaded
     await engine.close()
 
 
@@ -235,10 +235,10 @@ async def test_a_small_redo_log_makes_room_again(tmp_path: Path, redo_bytes: int
     engine = await running(tmp_path, FakeRegistry(), limits=limits)
     for n in range(5):
         events = [event(b"id-%d-%d" % (n, i), b"k1") for i in range(20)]
-        answers = await engine.join(events, timeout=5.0)
+        answers = await engine.join(events, timeout=60.0)
         while answers.overloaded:
             assert await engine.settle(10.0)
-            answers = await engine.join(events, timeout=5.0)
+            answers = await engine.join(events, timeout=60.0)
         assert outcomes_of(answers) == [Outcome.JOINED] * 20
     await engine.close()
     assert len(lines_under(tmp_path, "joined")) == 100
@@ -246,9 +246,9 @@ async def test_a_small_redo_log_makes_room_again(tmp_path: Path, redo_bytes: int
 
 async def test_a_drained_engine_takes_no_new_work(tmp_path: Path) -> None:
     engine = await running(tmp_path, FakeRegistry())
-    assert outcomes_of(await engine.join([event(b"a", b"k1")], timeout=5.0)) == [Outcome.JOINED]
+    assert outcomes_of(await engine.join([event(b"a", b"k1")], timeout=60.0)) == [Outcome.JOINED]
     assert await engine.drain(10.0)
-    assert (await engine.join([event(b"b", b"k1")], timeout=5.0)).overloaded
+    assert (await engine.join([event(b"b", b"k1")], timeout=60.0)).overloaded
     assert engine.stats().outcomes == {Outcome.JOINED: 1}
     await engine.close()
 
@@ -274,8 +274,8 @@ async def end_of(engine: JoinerEngine) -> str:
         raise Died(reason)
 
     engine.shell._die = die  # type: ignore[assignment]
-    call = asyncio.create_task(engine.join([event(b"a", b"k1")], timeout=5.0))
-    async with asyncio.timeout(10):
+    call = asyncio.create_task(engine.join([event(b"a", b"k1")], timeout=60.0))
+    async with asyncio.timeout(60):
         await died.wait()
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)

@@ -39,7 +39,7 @@ async def test_the_witness_follows_and_an_older_copy_is_refused(tmp_path: Path, 
     engine = await running(tmp_path, registry)
     assert await engine.settle(10.0)
     shutil.copytree(tmp_path / "machine", tmp_path / "older")
-    await engine.join([event(b"a", b"k")], timeout=10.0)
+    await engine.join([event(b"a", b"k")], timeout=60.0)
     async with asyncio.timeout(20):
         while not (await registry.read_witness(SLOT.name)).witness[0].length:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
@@ -55,16 +55,16 @@ async def test_the_witness_follows_and_an_older_copy_is_refused(tmp_path: Path, 
 
 async def fenced_everywhere(registry: EmbeddedRegistry) -> None:
     async with asyncio.timeout(20):
-        for shard in await registry.recovery.shards(timeout=10.0):
-            while not (await registry.recovery.scan_owned(shard, SLOT.name, 99, timeout=10.0)).fenced:  # noqa: ASYNC110
+        for shard in await registry.recovery.shards(timeout=60.0):
+            while not (await registry.recovery.scan_owned(shard, SLOT.name, 99, timeout=60.0)).fenced:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
 async def test_a_retired_slot_ends_with_one_line(tmp_path: Path, registry: EmbeddedRegistry) -> None:
     engine = await running(tmp_path, registry)
-    await engine.join([event(b"a", b"k")], timeout=10.0)
+    await engine.join([event(b"a", b"k")], timeout=60.0)
     assert await engine.settle(10.0)
-    assert await registry.recovery.retire_slot(SLOT.name, timeout=10.0) == (1, 2)
+    assert await registry.recovery.retire_slot(SLOT.name, timeout=60.0) == (1, 2)
     await fenced_everywhere(registry)
     reasons: list[str] = []
 
@@ -73,7 +73,7 @@ async def test_a_retired_slot_ends_with_one_line(tmp_path: Path, registry: Embed
         raise Died(reason)
 
     engine.shell._die = die  # type: ignore[assignment]
-    joining = asyncio.create_task(engine.join([event(b"b", b"k")], timeout=10.0))
+    joining = asyncio.create_task(engine.join([event(b"b", b"k")], timeout=60.0))
     async with asyncio.timeout(20):
         while not reasons:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)

@@ -53,7 +53,7 @@ class Machine:
         return str(refusal.value)
 
     async def joined(self, engine: JoinerEngine, *ids: bytes) -> None:
-        await engine.join([event(each, b"k") for each in ids], timeout=5.0)
+        await engine.join([event(each, b"k") for each in ids], timeout=60.0)
         assert await engine.settle(5.0)
 
     async def lived(self, *ids: bytes) -> None:
@@ -171,7 +171,7 @@ async def test_nothing_is_shown_before_the_witness_has_it(machine: Machine) -> N
     engine = await machine.running()
     await machine.joined(engine, b"a")
     first = machine.durable().files[FILE]
-    await engine.join([event(b"b", b"k")], timeout=5.0)
+    await engine.join([event(b"b", b"k")], timeout=60.0)
     machine.registry.unknown_witnesses = 10**6
     assert not await engine.settle(0.2)
     now = machine.durable()
@@ -190,7 +190,7 @@ async def test_nothing_is_shown_before_the_witness_has_it(machine: Machine) -> N
 async def test_what_was_not_witnessed_before_a_kill_is_witnessed_after_it(machine: Machine) -> None:
     engine = await machine.running()
     machine.registry.unknown_witnesses = 10**6
-    await engine.join([event(b"a", b"k")], timeout=5.0)
+    await engine.join([event(b"a", b"k")], timeout=60.0)
     assert not await engine.settle(1.0)  # all but the witness is done by then
     await engine.shell.roll()
     await engine.shell.close()  # like a kill: the witness hears nothing any more
@@ -225,7 +225,7 @@ async def test_an_unchanged_output_asks_for_nothing(machine: Machine) -> None:
 async def test_a_fenced_process_ends(machine: Machine) -> None:
     engine = await machine.running()
     machine.registry.model.slots["s0"] = (9, b"another process")
-    await engine.join([event(b"a", b"k")], timeout=5.0)
+    await engine.join([event(b"a", b"k")], timeout=60.0)
     with pytest.raises(Died, match="refused incarnation 1"):
         await engine.settle(5.0)
     await engine.shell.close()

@@ -19,7 +19,7 @@ from photon.outputs.topic_relay import Ends, TopicRelay, TopicUnreachable
 @pytest.fixture
 def brokers() -> Iterator[str]:
     playing = Producer({"bootstrap.servers": "127.0.0.1:1", "test.mock.num.brokers": 1, "log_level": 0})
-    (broker,) = playing.list_topics(timeout=10).brokers.values()
+    (broker,) = playing.list_topics(timeout=60).brokers.values()
     yield f"{broker.host}:{broker.port}"
     del playing  # the simulation lasts as long as it exists
 

@@ -70,7 +70,7 @@ def test_of_two_runs_for_one_change_one_commits(tables: Tables) -> None:
     @observer(tables, table="clicks", column="campaign")
     def count(t: Any, row: Any) -> None:
         row.get("campaign")
-        started.wait(5)
+        started.wait(60)
         t.table("runs").row(str(t.start)).set("x", 1)
 
     click(tables, "k", "c")
@@ -290,7 +290,7 @@ def test_a_process_ends_though_an_observer_does_not_come_back(
     running.start()
     assert met.wait(10)
     stop.set()
-    running.join(5)
+    running.join(60)
     assert not running.is_alive()
     blocked.set()
     for thread in threading.enumerate():  # the one that was left behind ends before its store is closed

@@ -75,14 +75,14 @@ def test_those_who_come_while_a_request_is_on_its_way_share_the_next_one() -> No
         asked.append(n)
         if len(asked) == 1:
             first.set()
-            go.wait(5)
+            go.wait(60)
         return 100 * len(asked)
 
     oracle = BatchedOracle(ask)
     got: list[int] = []
     threads = [threading.Thread(target=lambda: got.append(oracle.timestamp())) for _ in range(5)]
     threads[0].start()
-    first.wait(5)
+    first.wait(60)
     for each in threads[1:]:
         each.start()
     while len(oracle._waiting) < 4:
@@ -116,7 +116,7 @@ def test_a_request_that_is_interrupted_gives_nothing_to_those_who_share_it() -> 
     def ask(n: int) -> int:
         asked.append(n)
         begun.set()
-        go.wait(5)
+        go.wait(60)
         if len(asked) == 2:
             raise KeyboardInterrupt
         return 10
@@ -132,7 +132,7 @@ def test_a_request_that_is_interrupted_gives_nothing_to_those_who_share_it() -> 
 
     threads = [threading.Thread(target=one) for _ in range(3)]
     threads[0].start()
-    begun.wait(5)
+    begun.wait(60)
     for each in threads[1:]:
         each.start()
     while len(oracle._waiting) < 2:

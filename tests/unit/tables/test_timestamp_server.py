@@ -28,7 +28,7 @@ class Oracles:
             name: TimestampServer(self.groups[name], self.machines[name], SystemClock()) for name in self.machines
         }
 
-    async def take(self, name: str = "r1", count: int = 1, timeout: float = 5.0) -> pb.TakeReply:
+    async def take(self, name: str = "r1", count: int = 1, timeout: float = 60.0) -> pb.TakeReply:
         reply: pb.TakeReply = await TIMESTAMPS.here(self.servers[name]).Take(
             pb.TakeRequest(count=count), timeout=timeout
         )

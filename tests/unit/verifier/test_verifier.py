@@ -139,7 +139,7 @@ async def test_runs_until_it_is_stopped(setup: Setup) -> None:
     verifier = setup.verifier()
     stop = asyncio.Event()
     task = asyncio.create_task(verifier.run(stop))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not verifier.total.cleared:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
     stop.set()

@@ -172,14 +172,14 @@ async def test_served_over_grpc() -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{await port}") as channel:
         stub = CACHE.stub(channel)
         fed_one = wire.feed(SOURCE, [piece_of({b"k": (3, b"record")})])
-        await stub.Feed(pb.CacheFeed.FromString(fed_one), timeout=10)
+        await stub.Feed(pb.CacheFeed.FromString(fed_one), timeout=60)
         asked: U64 = hash_keys([b"none", b"k"])
-        answer = await stub.Find(wire.find(SOURCE, asked), timeout=10)
+        answer = await stub.Find(wire.find(SOURCE, asked), timeout=60)
         assert listed(wire.located(answer, np.array([10, 20]))) == [(20, "id", PrimaryRecord(b"record", FILE, 3))]
-        counts = wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=10))
+        counts = wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=60))
         assert (counts.cache.hits, counts.cache.misses, counts.bytes_max) == (1, 1, 1 << 20)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.Feed(pb.CacheFeed(source=b"short"), timeout=10)
+            await stub.Feed(pb.CacheFeed(source=b"short"), timeout=60)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     stop.set()
     await serving

@@ -24,7 +24,7 @@ S_NS = SECOND
 
 
 async def ask(registry: EmbeddedRegistry, ask: Ask) -> Resharding:
-    outcome = await registry.replica.reshard(ask, timeout=5)
+    outcome = await registry.replica.reshard(ask, timeout=60)
     assert isinstance(outcome, Resharding), outcome
     return outcome
 
@@ -54,7 +54,7 @@ async def insert(registry: EmbeddedRegistry, first: int, batch: int, time_ns: in
     )
     deadline = time.monotonic() + 60
     while True:
-        answers = (await registry.insert(rows, timeout=5)).outcomes.tolist()
+        answers = (await registry.insert(rows, timeout=60)).outcomes.tolist()
         if Answer.UNKNOWN not in answers:
             return answers
         assert time.monotonic() < deadline, registry.problem
@@ -116,7 +116,7 @@ async def test_a_shard_that_left_is_removed_and_still_answered_for(tmp_path: Pat
         while registry.replica.shard_server(2) is not None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
-        looked = await registry.look_up(digests_of(0, 60), np.full(60, now, np.int64), timeout=5)
+        looked = await registry.look_up(digests_of(0, 60), np.full(60, now, np.int64), timeout=60)
         assert set(looked.outcomes.tolist()) == {Answer.BELOW_BOUNDARY}
         assert registry.healthy
     finally:
@@ -137,7 +137,7 @@ async def test_what_an_operator_is_refused(tmp_path: Path) -> None:
             (Ask(Action.APPLY, shards=3, config=7), "number 2, not 7"),
             (Ask(Action.ABORT), "no such change"),
         ):
-            outcome = await registry.replica.reshard(asked, timeout=5)
+            outcome = await registry.replica.reshard(asked, timeout=60)
             assert outcome.status is Status.REFUSED
             assert why in outcome.reason
     finally:

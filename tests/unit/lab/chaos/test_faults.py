@@ -84,7 +84,7 @@ async def test_loss_resets_again_and_again(
     monkeypatch.setattr(module, "LOSS_S", 0.001)
     before = dict(target.links)
     await faults.begin(0, Step(0, 5, Do.LOSS, ("east", "west")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while target.calls.count("change") < 7:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     await faults.end(0)

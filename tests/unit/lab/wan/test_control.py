@@ -102,7 +102,7 @@ async def test_a_fault_that_the_proxy_does_not_know_is_refused(address: str, cli
     request = pb.SetRequest(changes=[pb.Change(source="east", destination="west", delay_ns=1)])
     request.changes.add().MergeFromString(b"\x0a\x04east\x12\x04west\x20\x09")  # fault 9
     async with grpc.aio.insecure_channel(address) as channel:
-        reply = await CONTROL.stub(channel).Set(request, timeout=10)
+        reply = await CONTROL.stub(channel).Set(request, timeout=60)
     assert reply.error == "fault 9 is unknown; this version knows NONE, DROP, RESET, REFUSE"
     assert {each.delay_s for each in await client.directions()} == {0.015}
 
@@ -122,7 +122,7 @@ async def test_the_process_is_healthy_until_it_is_stopped() -> None:
     process = asyncio.create_task(serve(ROUTES, control="127.0.0.1:0", delay_s=0.0, stop=stop, ready=port.set_result))
     async with grpc.aio.insecure_channel(f"127.0.0.1:{await within(port)}") as channel:
         request = health_pb2.HealthCheckRequest(service="photon.v1.Wan")
-        reply = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+        reply = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=60)
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
         stop.set()
         await within(process)

@@ -56,7 +56,7 @@ class LostSlot:
         assert not opened.reason
         self.registry.announce(slot, [opened.incarnation])
         token = token_of(opened.incarnation, BATCH)
-        found = await self.registry.insert(rows(ids, token), timeout=10)
+        found = await self.registry.insert(rows(ids, token), timeout=60)
         assert set(found.outcomes.tolist()) == {Answer.COMMITTED}
         return token
 
@@ -98,13 +98,13 @@ class LostSlot:
         return {digest: known[digest] for digest in digests if digest in known}
 
     async def _clear(self, digests: bytes, times: I64, tokens: U64) -> U8:
-        return await self.registry.clear(digests, times, tokens, timeout=10)
+        return await self.registry.clear(digests, times, tokens, timeout=60)
 
     async def reopened(self) -> set[bytes]:
         """Digests on the lists of all shards."""
         found: set[bytes] = set()
-        for shard in await self.registry.recovery.shards(timeout=10):
-            page = await self.registry.recovery.scan_reopened(shard, timeout=10)
+        for shard in await self.registry.recovery.shards(timeout=60):
+            page = await self.registry.recovery.scan_reopened(shard, timeout=60)
             assert isinstance(page, EntryPage)
             found.update(page.digests[n : n + DIGEST_BYTES] for n in range(0, len(page.digests), DIGEST_BYTES))
         return found

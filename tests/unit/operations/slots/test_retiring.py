@@ -62,7 +62,7 @@ async def test_all_that_it_owned_is_listed_and_given_up(tmp_path: Path) -> None:
         assert await lost.reopened() == digests_of(IDS)
         assert listed(lost) == set(IDS)
         assert read_slot(RealDisk(), lost.state).retired
-        late = await lost.registry.insert(rows(["e99"], lost.token), timeout=10)
+        late = await lost.registry.insert(rows(["e99"], lost.token), timeout=60)
         assert late.outcomes.tolist() == [Answer.FENCED]
         again = await lost.retirement(already=True).run()  # done is done
         assert (again.ids, again.reopened, again.listed) == (0, 0, 40)
@@ -100,7 +100,7 @@ async def test_killed_at_any_call_it_goes_on_when_repeated(tmp_path: Path, after
 async def test_what_others_own_and_what_is_cleared_stays(tmp_path: Path) -> None:
     async with lost_slot(tmp_path, IDS) as lost:
         cleared = rows(IDS[:10], lost.token)
-        await lost.registry.clear(cleared.digests, cleared.times, cleared.tokens, timeout=10)
+        await lost.registry.clear(cleared.digests, cleared.times, cleared.tokens, timeout=60)
         await lost.begin(["e50", "e51"], OTHER)
         report = await lost.retirement().run()
         assert report.reopened == 30
@@ -207,7 +207,7 @@ async def test_damaged_ranges_of_a_copy_are_neither_cleared_nor_read(tmp_path: P
         begin, end = len(b"".join(whole[:5])), len(b"".join(whole[:8]))
         again = rows(IDS[5:8], lost.token)
         recovery = lost.registry.recovery
-        await recovery.reopen(again.digests, again.times, again.tokens, again.generations, operator=True, timeout=10)
+        await recovery.reopen(again.digests, again.times, again.tokens, again.generations, operator=True, timeout=60)
         lost.state.mkdir(parents=True)
         marks = [DamagedRange(gone, 0, 700, "is gone", ""), DamagedRange(name, begin, end, "torn", "")]
         add_damaged(RealDisk(), lost.state, "east-1", marks)
