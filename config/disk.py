@@ -74,6 +74,10 @@ class Disk(Protocol):
         """Writes a whole small file atomically and durably (temporary file, sync, rename, sync_dir)."""
         ...
 
+    def create(self, path: Path, data: bytes) -> bool:
+        """Like ``replace``, unless the name exists: then it returns False, and what stands there is durable."""
+        ...
+
 
 REWRITE_CHUNK_BYTES = 4 << 20
 
@@ -209,3 +213,18 @@ class RealDisk:
             file.sync()
         self.rename(temporary, path)
         self.sync_dir(path.parent)
+
+    def create(self, path: Path, data: bytes) -> bool:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        with closing(self.append(temporary)) as file:
+            file.write(data)
+            file.sync()
+        try:
+            os.link(temporary, path)
+            created = True
+        except FileExistsError:
+            created = False
+        finally:
+            self.remove(temporary)
+        self.sync_dir(path.parent)  # its creator may have been killed before
+        return created

@@ -208,7 +208,8 @@ class _SliceReader:
         self._reading = reading
         self._directory = directory
         self._lines = Lines(reading.framing, reading.max_record)
-        self._in_force = b""  # for Zeek's logs
+        # For Zeek's logs: of a slice that begins later, the log's header is the one in force there.
+        self._in_force = part.log.header if part.begin > part.log.data_start else b""
         self._long: LongRecord | None = None
         self._read = ReadBytes(part.begin, b"", b"")
         self.at = part.begin  # end of the bytes read so far

@@ -50,6 +50,7 @@ class GiveUp:
     """Leave everything as it is: staged rows are done again later, under the same token."""
 
     reason: str
+    fenced: bool = False  # by the registry: whoever did it has nothing more to do
 
 
 Instruction = Stage | Insert | Write | Finish | GiveUp
@@ -79,6 +80,7 @@ class BatchCore:
         self._asked_before = asked_before
         self._open: RowIndexes = np.arange(len(rows), dtype=np.intp)
         self._won = np.zeros(len(rows), dtype=np.bool_)
+        self.late = np.zeros(len(rows), dtype=np.bool_)  # below the registry's boundary
         self.counts = BatchCounts()
 
     def begin(self) -> Stage:
@@ -94,12 +96,16 @@ class BatchCore:
         codes = answers.outcomes
         for answer in (Answer.FENCED, Answer.STALE_INCARNATION):
             if (codes == answer).any():
-                return GiveUp(f"the registry says {answer.name}: another run has taken over, or the slot was retired")
+                return GiveUp(
+                    f"the registry says {answer.name}: another run has taken over, or the slot was retired",
+                    fenced=True,
+                )
         if self._asked_before:
             # Decided by a leader's clock before it looks at the entry, so it does not tell whether the id is ours.
             codes = np.where(codes == Answer.TOO_NEW, np.uint8(Answer.UNKNOWN), codes)
         unknown = codes == Answer.UNKNOWN
         self._won[self._open[codes == Answer.COMMITTED]] = True
+        self.late[self._open[codes == Answer.BELOW_BOUNDARY]] = True
         self._count(codes, answers)
         self._open = self._open[unknown]
         self._asked_before = True

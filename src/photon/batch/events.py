@@ -65,6 +65,26 @@ class Events:
             generations=np.array(generations, np.uint32),
         )
 
+    @staticmethod
+    def concat(parts: Sequence[Events]) -> Events:
+        """The rows of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        bases = np.cumsum([0, *(len(part.files) for part in parts)])[:-1].tolist()
+        indexes = [part.file_index + np.uint32(base) for part, base in zip(parts, bases, strict=True)]
+        return Events(
+            files=[file for part in parts for file in part.files],
+            file_index=np.concatenate([np.empty(0, np.uint32), *indexes]),
+            offsets=np.concatenate([np.empty(0, np.int64), *(part.offsets for part in parts)]),
+            times=np.concatenate([np.empty(0, np.int64), *(part.times for part in parts)]),
+            digests=b"".join(part.digests for part in parts),
+            keys=[key for part in parts for key in part.keys],
+            ids=[each for part in parts for each in part.ids],
+            records=[record for part in parts for record in part.records],
+            as_of=np.concatenate([np.empty(0, np.int64), *(part.as_of for part in parts)]),
+            generations=np.concatenate([np.empty(0, np.uint32), *(part.generations for part in parts)]),
+        )
+
     def of_file(self) -> list[LogFile]:
         """The file of each row."""
         files = self.files

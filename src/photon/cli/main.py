@@ -129,6 +129,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
                 "problems": "spark.findings:problems",
                 "acknowledge": "spark.findings:acknowledge",
                 "recover": "spark.recover:recover",
+                "join": "spark.join:join",
                 "backfill": "spark.backfill:backfill",
                 "demo": "spark.demo:demo",
             },

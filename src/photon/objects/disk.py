@@ -102,6 +102,16 @@ class UrlDisk(RealDisk):
             # else: by an unanswered attempt
         self._keep(path, opened(path, meta))
 
+    def create(self, path: Path, data: bytes) -> bool:
+        if not isinstance(path, ObjectPath):
+            return super().create(path, data)
+        self._forget(path)
+        try:
+            bucket_of(path).objects.swap(path.key, data, None)
+        except ObjectChanged:
+            return False
+        return True
+
     def remove(self, path: Path) -> None:
         if not isinstance(path, ObjectPath):
             super().remove(path)

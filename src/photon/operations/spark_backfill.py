@@ -84,7 +84,7 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
         join=sources.join,
         foreign=sources.foreign[0],
         primary=sources.primary[0],
-        registry=_registry_place(settings, base, name),
+        registry=registry_place(settings, base, name),
         outputs=tuple(everywhere.outputs),
         backfills=tuple(_others(base, pipeline.join, wish)),
         joined_at=settings.output.joined_at,
@@ -172,7 +172,8 @@ def _check_range(wish: Wish, decided_s: float) -> None:
         )
 
 
-def _registry_place(settings: Settings, base: Path, datacentre: str) -> RegistryPlace:
+def registry_place(settings: Settings, base: Path, datacentre: str) -> RegistryPlace:
+    """How the executors reach the registry."""
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if settings.tls is None:
         return RegistryPlace(addresses)

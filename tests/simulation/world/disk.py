@@ -230,6 +230,20 @@ class SimulatedDisk:
         self.rename(temporary, path)
         self.sync_dir(path.parent)
 
+    def create(self, path: Path, data: bytes) -> bool:
+        temporary = path.with_name(f".{path.name}.{self.random.getrandbits(32):08x}")
+        file = self.append(temporary)
+        file.write(data)
+        file.sync()
+        file.close()
+        created = not self.exists(path)
+        if created:
+            self.rename(temporary, path)
+        else:
+            self.remove(temporary)
+        self.sync_dir(path.parent)
+        return created
+
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _step(self) -> None:

@@ -1,0 +1,111 @@
+"""What becomes of the events of a part: asks the event store and the adapter; nothing is registered yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from photon.adapters.envelope import Envelope
+from photon.batch.columns import I64, RowIndexes
+from photon.batch.events import Events
+from photon.batch.records import NO_RECORDS
+from photon.config.clock import NS_PER_S, Clock
+from photon.config.errors import PhotonError
+from photon.dispatcher.core import LATE_REASON
+from photon.dispatcher.retry import Patience
+from photon.eventstore.api import EventLookUps, LookUpCode
+from photon.joiner.api import Outcome
+from photon.joiner.rows import Rows
+from photon.joiner.verdicts import Judge, LineBuilder, rows_of, settle_mismatched, taken
+from photon.spark.join.journal import Plan
+from photon.spark.join.reading import PartRead
+from photon.spark.join.waiting import AGAIN_S, as_of
+
+UNAVAILABLE_S = 60.0  # how long an attempt asks an event store that does not answer
+PAUSE_MAX_S = 2.0
+
+
+class EventStoreSilent(PhotonError):
+    """The event store does not answer. The batch is repeated later."""
+
+
+class LooksUp(Protocol):
+    async def look_up(self, keys: list[bytes], as_of: list[int]) -> EventLookUps: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """``waits``: rows of the events that got no verdict, ascending; ``again_ns``: for each of them as in
+    ``WaitingFile``."""
+
+    rows: Rows
+    waits: RowIndexes
+    again_ns: I64
+    repeats: int = 0  # lines with the id of an earlier line of this part
+    no_pairs: int = 0  # unmatched although their primary event exists
+
+
+class Decides(Protocol):
+    async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
+        """Raises EventStoreSilent, AdapterError."""
+        ...
+
+    def late(self, events: Events, at_ns: int) -> list[bytes]:
+        """Lines of events below the registry's boundary."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Decides by an event store's answers."""
+
+    store: LooksUp
+    judge: Judge
+    lines: LineBuilder
+    envelope: Envelope
+    patience: Patience
+    clock: Clock
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
+        times = read.events.times
+        asked = np.flatnonzero(times <= plan.at_ns)  # the registry does not take one of the future
+        wanted = as_of(self.patience, read.first_read_ns, times, plan.read_past_ns)
+        events = replace(read.events, as_of=wanted)
+        found = await self._look_up(taken(events, asked))
+        if len(asked) < len(events):
+            codes = np.full(len(events), LookUpCode.NOT_YET, np.uint8)
+            codes[asked] = np.frombuffer(found.codes, np.uint8)
+            ambiguous = {int(asked[row]): place for row, place in found.ambiguous.items()}
+            found = EventLookUps(codes.tobytes(), found.found, ambiguous, found.counts)
+        decided = self.judge.decide(events, found, frozenset())
+        settle_mismatched(events, decided, plan.read_past_ns)
+        self.judge.inline(events, decided)
+        at_ns = self.clock.now_ns()
+        rows = rows_of(events, decided, self.lines(events, decided, token, at_ns), token)
+        outcomes = np.frombuffer(decided.outcomes, np.uint8)
+        waits = np.frombuffer(decided.kinds, np.uint8) == 0
+        waits[list(decided.repeats)] = False
+        left = np.flatnonzero(waits)
+        again = np.where(outcomes[left] == Outcome.NOT_YET, 0, plan.at_ns + int(AGAIN_S * NS_PER_S))
+        again = np.where(times[left] > plan.at_ns, times[left], again)
+        return Verdicts(rows, left, again.astype(np.int64), len(decided.repeats), len(decided.unpaired))
+
+    async def _look_up(self, events: Events) -> EventLookUps:
+        if not len(events):
+            return EventLookUps(b"", NO_RECORDS)
+        keys, wanted = list(events.keys), events.as_of.tolist()
+        deadline, wait = self.clock.monotonic() + UNAVAILABLE_S, 0.1
+        while not any((found := await self.store.look_up(keys, wanted)).codes):
+            if self.clock.monotonic() >= deadline:
+                raise EventStoreSilent("the event store does not answer: see photon status")
+            await self.pause(wait)
+            wait = min(PAUSE_MAX_S, 2 * wait)
+        return found
+
+    def late(self, events: Events, at_ns: int) -> list[bytes]:
+        return self.envelope.undone(events, [LATE_REASON] * len(events), token=None, at_ns=at_ns)

@@ -1,0 +1,324 @@
+"""The driver's loop over batches. No Spark here, so simulations run it as it is.
+
+plan     which bytes of which logs, and which waiting events; durable before anything of it is done
+do       each part by a task (``part``): decide, register, keep the result
+commit   where the next batch goes on
+show     winners are appended to the slot's published log, and readers see them. Never before the commit: the verifier
+         clears what it reads, and a part that is still repeated would find its own ids cleared
+tidy     what the batch staged is removed
+
+A start redoes ``show`` and ``tidy`` of the newest commits, and repeats a batch that has a plan and no commit.
+
+Two drivers of one slot: opening it gives a newer incarnation, and the registry refuses the inserts of older ones.
+Plans, decisions, results and commits are put if absent, so an older driver changes none of them; it looks at the
+registry before it shows anything, and ends. On one machine the slot's lock keeps it from starting at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from photon.adapters.logs.slices import StandingLog
+from photon.batch.columns import U64
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.dispatcher.events import LATE, REJECTED
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.two_clocks import FirstRead, heard, passed_by_both
+from photon.eventstore.api import Progress
+from photon.idregistry.api import Kind, Registry, Slot
+from photon.joiner.slot.identity import open_incarnation
+from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
+from photon.outputs.log.writer import ROLL_BYTES, LogWriter
+from photon.spark.backfill.staging import read_staged
+from photon.spark.join.journal import WHOLE_EVERY, Commit, JoinOf, Journal, JournalDamaged, LogAt, Plan
+from photon.spark.join.part import Done, Fenced, won
+from photon.spark.join.planner import PlanLimits, advanced, forgotten, parts_of
+from photon.spark.join.reading import read_waiting
+from photon.spark.join.waiting import WaitingIndex
+
+INTRODUCE_S = 5.0
+REGISTRY_S = 300.0
+EXPORTER = "dispatcher-spark"  # publishes rejected and late records, as a dispatcher's exports
+
+
+class FencingRegistry(Registry, Protocol):
+    async def introduce(self, *, timeout: float) -> bool: ...
+
+
+class TellsProgress(Protocol):
+    async def progress(self) -> Progress: ...
+
+
+DoesParts = Callable[[Plan], Awaitable[list[Done]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverPlaces:
+    state: Path  # ``STATE/slots/SLOT``
+    exports: Path  # ``STATE/exports``
+    output: Path
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch that is done, for people."""
+
+    number: int
+    counts: dict[str, int]  # of this batch
+    waiting: int  # events that wait now
+
+
+@dataclass
+class Driver:
+    """The join of one slot. Call ``begin``, then ``step`` until it is to end."""
+
+    disk: Disk
+    places: DriverPlaces
+    join: str
+    slot: Slot
+    registry: FencingRegistry
+    store: TellsProgress
+    clock: Clock
+    patience: Patience
+    limits: PlanLimits
+    list_logs: Callable[[], Sequence[StandingLog]]
+    pause: Callable[[float], Awaitable[None]]
+    draw_nonce: Callable[[], bytes]
+    random: Callable[[], float]
+    uncertainty_ns: int = 0
+    roll_bytes: int = ROLL_BYTES
+    incarnation: int = 0
+    own_incarnations: list[int] = field(default_factory=list)
+    committed: int = -1  # the newest batch
+    logs: dict[str, LogAt] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # of all batches
+    read_past_ns: int = 0  # of the newest plan of this process
+    first_read_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.disk, self.places.state / "spark")
+        self.waiting = WaitingIndex(self.patience, self.random)
+        self._log = LogWriter(
+            self.disk, self.places.output, self.places.state, self.slot.name, DIRECTORIES, roll_bytes=self.roll_bytes
+        )
+        exports = self.places.exports / EXPORTER
+        kinds = (REJECTED, LATE)
+        self._exports = LogWriter(self.disk, self.places.output, exports, EXPORTER, kinds, roll_bytes=self.roll_bytes)
+        self._first_read = FirstRead(self.uncertainty_ns)
+
+    # -- start -------------------------------------------------------------------------------------------------
+    async def begin(self) -> None:
+        """Opens the slot, and shows what an earlier driver has committed and not shown.
+
+        Raises SlotRefused, JournalDamaged, NotOfThisState, PublishedDamaged, Fenced, OSError.
+        """
+        self.disk.make_dir(self.places.state)
+        self.journal.prepare(JoinOf(self.join, self.slot.datacentre))
+        before = self._incarnations()
+        opened = await open_incarnation(
+            self.disk,
+            self.places.state / "slot.json",
+            self.slot,
+            self.registry,
+            draw_nonce=self.draw_nonce,
+            pause=self.pause,
+        )
+        self.incarnation = opened.incarnation
+        self.own_incarnations = sorted({*before, opened.incarnation})
+        self.registry.announce(self.slot, self.own_incarnations)
+        await self._introduce()
+        for commit in self.journal.commits():
+            self._take(commit)
+        for writer in (self._exports, self._log):
+            writer.load()
+            writer.expect(self._tidied(), str(self.journal.directory))
+            for kind in writer.kinds:
+                writer.recover(kind)
+        await self._show()
+
+    def _incarnations(self) -> list[int]:
+        """Of the drivers whose batches may have to be repeated."""
+        newest = max((commit.number for commit in self.journal.commits()), default=-1)
+        plan = self.journal.plan(newest + 1)
+        found = {plan.incarnation} if plan is not None else set()
+        for names in (self.journal.parts().get(newest + 1, ()),):
+            for name in names:
+                if name.endswith(".staged") and not name.startswith("."):
+                    rows = read_staged(self.disk, self.journal.part_path(name))
+                    found.update(int(token) >> 40 for token in set(rows.tokens.tolist()))
+        return sorted(found)
+
+    def _take(self, commit: Commit, plan: Plan | None = None) -> None:
+        """Takes up what a commit says. ``plan``: of this batch, if this process has done it; otherwise waiting events
+        count as never tried."""
+        self.committed, self.counts = commit.number, commit.counts
+        if commit.whole:
+            self.logs = {}
+            if plan is None:
+                self.waiting.files.clear()
+        self.logs |= {log.identity: log for log in commit.logs}
+        read_past_ns, now_ns = (plan.read_past_ns, plan.at_ns) if plan is not None else (0, 0)
+        for name, rows in commit.waiting.items():
+            if name in self.waiting.files:
+                self.waiting.retain(name, rows)
+            elif rows:
+                self.waiting.add(name, read_waiting(self.journal, name), rows, read_past_ns, now_ns)
+
+    def _tidied(self) -> int:
+        """The newest batch whose staged rows are gone: readers must see it already."""
+        left = [number for number, names in self.journal.parts().items() if number <= self.committed and names]
+        return min(left, default=self.committed + 1) - 1
+
+    async def _introduce(self) -> None:
+        """Until each shard has heard of this incarnation, an older one could still win ids there."""
+        deadline = self.clock.monotonic() + REGISTRY_S
+        while not await self.registry.introduce(timeout=INTRODUCE_S):
+            if self.clock.monotonic() >= deadline:
+                raise PhotonError("the registry does not answer; run the same command again once it does")
+            await self.pause(0.1)
+
+    # -- one batch ---------------------------------------------------------------------------------------------
+    async def step(self, do: DoesParts, woken: U64) -> Batch | None:
+        """Does the next batch, if there is anything to do. ``woken``: hashes of keys that have come.
+
+        Raises as ``begin``, and what ``do`` raises: then the same batch is repeated by the next call.
+        """
+        number = self.committed + 1
+        plan = self.journal.plan(number)
+        if plan is None:
+            if (made := await self._plan(number, woken)) is None:
+                return None
+            await self.pause(0.0)
+            plan = self.journal.put_plan(made)
+        if plan.incarnation > self.incarnation:
+            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
+        done = await do(plan)
+        await self.pause(0.0)
+        before = self.counts
+        commit = self.journal.put_commit(self._commit(plan, done))
+        self._take(commit, plan)
+        for each in done:
+            for rest in each.decision.left:
+                self.waiting.tried(rest.file, rest.rows, plan.read_past_ns, plan.at_ns)
+        await self._show()
+        counts = {name: count - before.get(name, 0) for name, count in commit.counts.items()}
+        return Batch(number, {name: count for name, count in counts.items() if count}, len(self.waiting))
+
+    async def _plan(self, number: int, woken: U64) -> Plan | None:
+        asked_ns, asked = self.clock.now_ns(), self.clock.monotonic()
+        progress = await self.store.progress()
+        if (told := heard(progress, asked_ns, asked)) is None:
+            return None  # the event store was not reached yet: what is read now could not begin to wait
+        self._first_read.hear(told)
+        self.read_past_ns = passed_by_both(progress, asked_ns)
+        logs = self.list_logs()
+        now_ns = self.clock.now_ns()  # after the logs were listed: no event of them was read later
+        self.first_read_ns = self._first_read.at_ns(now_ns, self.clock.monotonic())
+        due = self.waiting.due(self.read_past_ns, now_ns, woken, self.limits.batch_rows)
+        parts = parts_of(logs, self.logs, due, self.limits, now_ns)
+        if not parts:
+            return None
+        return Plan(
+            number=number,
+            incarnation=self.incarnation,
+            at_ns=now_ns,
+            first_read_ns=self.first_read_ns,
+            read_past_ns=self.read_past_ns,
+            parts=parts,
+        )
+
+    def _commit(self, plan: Plan, done: Sequence[Done]) -> Commit:
+        counts = dict(self.counts)
+        changed: dict[str, list[int]] = {}
+        for part, each in zip(plan.parts, done, strict=True):
+            for told in (each.decision.counts, each.result.counts):
+                for name, count in told.items():
+                    counts[name] = counts.get(name, 0) + count
+            left = {rest.file: set(rest.rows) for rest in each.decision.left}
+            for rest in part.waiting:
+                settled = set(rest.rows) - left.get(rest.file, set())
+                open_rows = changed.get(rest.file) or self.waiting.open_rows(rest.file)
+                changed[rest.file] = [row for row in open_rows if row not in settled]
+            if name := each.decision.waiting:
+                changed[name] = list(range(len(read_waiting(self.journal, name).ids)))
+        logs = advanced(plan.parts, [each.decision.reached for each in done])
+        whole = plan.number % WHOLE_EVERY == 0
+        if whole:
+            listed = {log.identity for log in logs}
+            every = self.logs | {log.identity: log for log in logs}
+            gone = forgotten(every, listed, plan.at_ns)
+            logs = [log for name, log in every.items() if name not in gone]
+            kept = {name: self.waiting.open_rows(name) for name in self.waiting.files}
+            changed = {name: rows for name, rows in (kept | changed).items() if rows}
+        return Commit(
+            number=plan.number, parts=len(plan.parts), logs=logs, waiting=changed, whole=whole, counts=counts
+        )
+
+    # -- what readers see --------------------------------------------------------------------------------------
+    async def _show(self) -> None:
+        """Appends the winners of all committed batches that readers do not see yet, and removes what was staged."""
+        newest = self.committed
+        first = min(self._exports.upto, self._log.upto) + 1
+        if first <= newest:
+            await self._check_newest()
+        for number in range(first, newest + 1):
+            self._append(number)
+        if newest >= 0:
+            self._tidy(newest)
+
+    def _append(self, number: int) -> None:
+        """Appends one batch, in the order of its parts; the same bytes whoever does it."""
+        plan = self.journal.plan(number)
+        if plan is None:
+            raise JournalDamaged(f"{self.journal.directory}: the plan of batch {number} is missing; restore it")
+        for part in range(len(plan.parts)):
+            decision, result = self.journal.decision(number, part), self.journal.result(number, part)
+            if decision is None or result is None:
+                raise JournalDamaged(
+                    f"{self.journal.directory}: part {part} of batch {number} is committed, and its files are gone: "
+                    "restore them; otherwise records are lost"
+                )
+            if number > self._exports.upto:
+                for kind, name in ((REJECTED, decision.rejected), (LATE, result.late)):
+                    if name:
+                        self._exports.append(kind, self.disk.read(self.journal.part_path(name)))
+            if number > self._log.upto and decision.staged:
+                rows = read_staged(self.disk, self.journal.part_path(decision.staged))
+                winners = won(result)
+                logs = rows.logs(winners)
+                for kind in sorted(set(logs.tolist())):
+                    lines = [rows.lines[row] for row in winners[logs == kind].tolist()]
+                    self._log.append(DIRECTORY_OF[Kind(kind)], b"".join(lines))
+        for writer in (self._exports, self._log):
+            if number > writer.upto:
+                writer.publish(number)
+
+    def _tidy(self, newest: int) -> None:
+        """Removes what no start needs: all of it is published."""
+        for number, names in self.journal.parts().items():
+            if number <= newest:
+                # Results go last: a part with a result and no decision is never taken for undecided by a start.
+                for name in sorted(names, key=lambda each: each.endswith((".decided", ".result"))):
+                    self.disk.remove(self.journal.part_path(name))
+        for name in self.disk.names(self.journal.directory / "waiting"):
+            if name not in self.waiting.files and int(name.lstrip(".").partition("-")[0]) <= newest:
+                self.disk.remove(self.journal.waiting_path(name))
+        self.journal.forget_before(newest - newest % WHOLE_EVERY)
+
+    async def _check_newest(self) -> None:
+        deadline = self.clock.monotonic() + REGISTRY_S
+        while (witnessed := await self.registry.read_witness(self.slot.name)) is None:
+            if self.clock.monotonic() >= deadline:
+                raise PhotonError("the registry does not answer; run the same command again once it does")
+            await self.pause(0.1)
+        if witnessed.newest != self.incarnation:
+            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
+
+    def close(self) -> None:
+        for writer in (self._exports, self._log):
+            writer.close()

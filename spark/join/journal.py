@@ -1,0 +1,239 @@
+"""The durable files of the join of one slot, each put under its name if that is absent, and never replaced.
+
+For batch N, below ``STATE/slots/SLOT/spark``:
+
+plans/N            what it reads; durable before anything of it is decided
+parts/N-P.decided  what part P registers, which events go on waiting, how far it has read: nobody decides again
+parts/N-P.result   which of its rows won
+commits/N          the batch is done: where the next one goes on. Readers are shown nothing of it before
+waiting/FILE       events without a verdict, of the part that read them
+parts/N-P.RANDOM   what a decision names: written by one attempt, and by its name nobody else's
+
+Numbers are given without gaps. Every ``WHOLE_EVERY``-th commit has the whole state, so that a start reads few.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError, UsageError
+from photon.config.versioned_file import read_present
+from photon.idregistry.api import token_of
+
+PART_BITS = 12
+PARTS_MAX = 1 << PART_BITS
+WHOLE_EVERY = 100
+DIGITS = 9
+
+F = TypeVar("F", bound=msgspec.Struct)
+
+
+class LogAt(msgspec.Struct, frozen=True, array_like=True):
+    """How far one foreign log is decided. A log is named by ``identity``; ``path`` is where it was last."""
+
+    identity: str
+    path: str
+    header: bytes  # in force at ``offset``
+    data_start: int
+    splittable: bool
+    offset: int  # the first byte that is not decided yet
+    size: int  # bytes on disk when it was last read, and
+    mtime_ns: int  # when they were written
+    ended: bool  # that reading ended with the log's end
+    seen_ns: int  # when the log was last listed
+
+
+class Stretch(msgspec.Struct, frozen=True, array_like=True):
+    """Records of a log that begin at ``log.offset`` or later, before ``end``; ``None`` means up to the log's end as
+    the task finds it, or up to ``bytes_max``."""
+
+    log: LogAt
+    end: int | None
+    bytes_max: int
+
+
+class Rest(msgspec.Struct, frozen=True, array_like=True):
+    """Some events of a file of waiting ones."""
+
+    file: str
+    rows: list[int]
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """The work of one task."""
+
+    stretches: list[Stretch]
+    waiting: list[Rest]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
+    """``plans/N``."""
+
+    number: int
+    incarnation: int  # of the driver that made it
+    at_ns: int  # its clock: events of a later time wait
+    first_read_ns: int  # when the events of its stretches were first read, by two clocks
+    read_past_ns: int  # how far the primary logs were read, by two clocks
+    parts: list[Part]
+
+    def token(self, part: int, incarnation: int) -> int:
+        """The token under which an attempt of this incarnation registers a part."""
+        return token_of(incarnation, self.number << PART_BITS | part)
+
+
+class Reached(msgspec.Struct, frozen=True, array_like=True):
+    """How far a stretch was read."""
+
+    identity: str
+    offset: int
+    header: bytes
+    ended: bool
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
+    """``parts/N-P.decided``. The names are of files in ``parts`` and ``waiting``; empty if there is nothing."""
+
+    staged: str = ""
+    rejected: str = ""  # lines of records without id, key or time
+    waiting: str = ""
+    left: list[Rest] = []  # of the plan's waiting events, those that go on waiting
+    reached: list[Reached] = []
+    counts: dict[str, int] = {}
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
+    """``parts/N-P.result``: bits of the staged rows, the first row lowest."""
+
+    rows: int = 0
+    won: bytes = b""
+    late: str = ""  # the file with lines of those below the registry's boundary
+    counts: dict[str, int] = {}
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
+    """``commits/N``."""
+
+    number: int
+    parts: int
+    logs: list[LogAt]  # those that changed; all if ``whole``
+    waiting: dict[str, list[int]]  # file -> its waiting rows, where they changed; all if ``whole``
+    whole: bool
+    counts: dict[str, int]  # of all batches
+
+
+class JoinOf(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+    """``join``: what the slot's directory was begun for."""
+
+    join: str
+    datacentre: str
+
+
+class JournalDamaged(PhotonError):
+    """A file of the journal is missing or cannot be read."""
+
+
+class Journal:
+    """Reads and puts these files."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        """``directory``: ``STATE/slots/SLOT/spark``."""
+        self.disk, self.directory = disk, directory
+
+    def prepare(self, of: JoinOf) -> None:
+        """Makes the directories, durably. Raises UsageError if they are another join's."""
+        for name in ("plans", "parts", "commits", "waiting"):
+            self.disk.make_dir(self.directory / name)
+        known = self._put(self.directory / "join", of)
+        if known != of:
+            raise UsageError(
+                f"{self.directory}: is the state of join {known.join} in datacentre {known.datacentre}, not of "
+                f"{of.join} in {of.datacentre}; name another state directory"
+            )
+
+    # -- names -------------------------------------------------------------------------------------------------
+    def part_name(self, batch: int, part: int, what: str) -> str:
+        return f"{batch:0{DIGITS}d}-{part:04d}.{what}"
+
+    def part_path(self, name: str) -> Path:
+        return self.directory / "parts" / name
+
+    def waiting_path(self, name: str) -> Path:
+        return self.directory / "waiting" / name
+
+    def _numbered(self, what: str, number: int) -> Path:
+        return self.directory / what / f"{number:0{DIGITS}d}"
+
+    # -- plans, decisions, results, commits --------------------------------------------------------------------
+    def put_plan(self, plan: Plan) -> Plan:
+        """Returns the plan that counts: this one, or the one that stands there."""
+        return self._put(self._numbered("plans", plan.number), plan)
+
+    def plan(self, number: int) -> Plan | None:
+        return self._read(self._numbered("plans", number), Plan)
+
+    def put_decision(self, batch: int, part: int, decision: Decision) -> Decision:
+        """Returns the decision that counts."""
+        return self._put(self.part_path(self.part_name(batch, part, "decided")), decision)
+
+    def decision(self, batch: int, part: int) -> Decision | None:
+        return self._read(self.part_path(self.part_name(batch, part, "decided")), Decision)
+
+    def put_result(self, batch: int, part: int, result: Result) -> Result:
+        """Returns the result that counts."""
+        return self._put(self.part_path(self.part_name(batch, part, "result")), result)
+
+    def result(self, batch: int, part: int) -> Result | None:
+        return self._read(self.part_path(self.part_name(batch, part, "result")), Result)
+
+    def put_commit(self, commit: Commit) -> Commit:
+        """Returns the commit that counts."""
+        return self._put(self._numbered("commits", commit.number), commit)
+
+    def is_committed(self, number: int) -> bool:
+        return any(name.isdigit() and int(name) >= number for name in self.disk.names(self.directory / "commits"))
+
+    def commits(self) -> list[Commit]:
+        """The newest whole commit, and all that follow it. Raises JournalDamaged."""
+        numbers = [int(name) for name in self.disk.names(self.directory / "commits") if name.isdigit()]
+        found: list[Commit] = []
+        for number in reversed(numbers):
+            commit = self._read(self._numbered("commits", number), Commit)
+            if commit is None or (found and found[-1].number != number + 1):
+                break
+            found.append(commit)
+            if commit.whole:
+                return found[::-1]
+        if numbers:
+            raise JournalDamaged(f"{self.directory / 'commits'}: commits are missing; restore it from a backup")
+        return []
+
+    def forget_before(self, number: int) -> None:
+        """Removes plans and commits that no start reads."""
+        for what in ("plans", "commits"):
+            for name in self.disk.names(self.directory / what):
+                if int(name.lstrip(".").partition(".")[0]) < number:
+                    self.disk.remove(self.directory / what / name)
+
+    def parts(self) -> dict[int, list[str]]:
+        """Batch -> the files in ``parts``, also those that a killed process began."""
+        found: dict[int, list[str]] = {}
+        for name in self.disk.names(self.directory / "parts"):
+            found.setdefault(int(name.lstrip(".").partition("-")[0]), []).append(name)
+        return found
+
+    # -- inside ------------------------------------------------------------------------------------------------
+    def _put(self, path: Path, value: F) -> F:
+        if self.disk.create(path, msgspec.json.encode(value)):
+            return value
+        return read_present(self.disk, path, type(value), _damaged)
+
+    def _read(self, path: Path, kind: type[F]) -> F | None:
+        return read_present(self.disk, path, kind, _damaged) if self.disk.exists(path) else None
+
+
+def _damaged(path: Path, why: str) -> JournalDamaged:
+    return JournalDamaged(f"{path}: unreadable ({why}); restore it from the file system's backup")

@@ -1,0 +1,209 @@
+"""One part of a batch, the same whoever does it and how often: decide, register, keep the result.
+
+1. The first attempt's decision counts: what is registered and what waits stand in one file, put if absent. An attempt
+   that finds it repeats it, under the token that it names.
+2. An attempt may have registered already, so each one asks as if it had (``BatchCore``).
+3. A committed batch may have been tidied, and then seems to be undecided: an attempt that has put its decision looks
+   for the commit before it registers. It would own ids that nobody writes.
+4. The result is put if absent too. It follows from the decision and the registry: all attempts have the same.
+
+The registry refuses an attempt of an incarnation that is no longer the newest: it ends, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from photon.adapters.envelope import Envelope
+from photon.batch.columns import Mask, RowIndexes, split_digests
+from photon.config.clock import Clock
+from photon.config.errors import PhotonError
+from photon.idregistry.api import Kind
+from photon.joiner.rows import Rows
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.spark.backfill.attempt import INSERT_S, PAUSE_FIRST_S, PAUSE_MAX_S, InsertsIds
+from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Instruction, Stage, Write
+from photon.spark.backfill.staging import read_staged, stage
+from photon.spark.join.deciding import Decides
+from photon.spark.join.journal import Decision, Journal, Part, Plan, Rest, Result
+from photon.spark.join.reading import PartRead, ReadsPart
+from photon.spark.join.waiting import encode_waiting
+
+PATIENCE_S = 120.0  # how long an attempt asks the registry
+
+
+class Fenced(PhotonError):
+    """A newer driver has the slot, or it was retired."""
+
+
+class RegistrySilent(PhotonError):
+    """The registry does not answer. The batch is repeated later."""
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True):
+    """A part that is done."""
+
+    decision: Decision
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Does parts, one after the other. Holds one part in memory."""
+
+    journal: Journal
+    incarnation: int
+    own_incarnations: list[int]
+    registry: InsertsIds
+    clock: Clock
+    read: ReadsPart
+    decide: Decides
+    envelope: Envelope
+    pause: Callable[[float], Awaitable[None]]
+    random_name: Callable[[], str]
+
+    async def __call__(self, plan: Plan, number: int) -> Done:
+        """Raises Fenced, RegistrySilent, EventStoreSilent, JournalDamaged, LogUnreadable, AdapterError, OSError."""
+        journal, batch, part = self.journal, plan.number, plan.parts[number]
+        read: PartRead | None = None
+        if (decision := journal.decision(batch, number)) is None:
+            read = self.read(plan, part)
+            decision = await self._decide(plan, number, read)
+        if (result := journal.result(batch, number)) is None:
+            result = await self._register(plan, number, decision, read)
+        return Done(decision, result)
+
+    # -- deciding ----------------------------------------------------------------------------------------------
+    async def _decide(self, plan: Plan, number: int, read: PartRead) -> Decision:
+        journal, disk, part = self.journal, self.journal.disk, plan.parts[number]
+        token = plan.token(number, self.incarnation)
+        found = await self.decide(plan, token, read)
+        own = journal.part_name(plan.number, number, self.random_name())
+        counts = {"events": read.fresh, "unreadable": len(read.rejected), "repeats": found.repeats}
+        made = Decision(
+            staged=f"{own}.staged" if len(found.rows) else "",
+            rejected=f"{own}.rejected" if read.rejected else "",
+            waiting=f"{own}.events" if (found.waits < read.fresh).any() else "",
+            left=_left(part, read.fresh, found.waits),
+            reached=read.reached,
+            counts={name: count for name, count in counts.items() if count},
+        )
+        written: list[Path] = []
+        if made.staged:
+            written.append(journal.part_path(made.staged))
+            stage(disk, written[-1], found.rows, token)
+        if made.rejected:
+            written.append(journal.part_path(made.rejected))
+            disk.replace(written[-1], self._rejected(read))
+        if made.waiting:
+            written.append(journal.waiting_path(made.waiting))
+            fresh = found.waits < read.fresh
+            rows = found.waits[fresh]
+            disk.replace(
+                written[-1],
+                encode_waiting(read.events.take(rows), read.first_read_ns[rows], found.again_ns[fresh]),
+            )
+        await self.pause(0.0)
+        counts_now = journal.put_decision(plan.number, number, made)
+        if counts_now != made:
+            for path in written:
+                disk.remove(path)
+        if journal.is_committed(plan.number):
+            raise Fenced(f"batch {plan.number} is committed: this attempt comes too late")
+        return counts_now
+
+    def _rejected(self, read: PartRead) -> bytes:
+        at_ns = self.clock.now_ns()
+        made = self.envelope.unreadable
+        return b"".join(made(bad.record, file, bad.offset, bad.reason, at_ns=at_ns) for file, bad in read.rejected)
+
+    # -- registering -------------------------------------------------------------------------------------------
+    async def _register(self, plan: Plan, number: int, decision: Decision, read: PartRead | None) -> Result:
+        journal = self.journal
+        if not decision.staged:
+            return journal.put_result(plan.number, number, Result())
+        rows = read_staged(journal.disk, journal.part_path(decision.staged))
+        core = BatchCore(rows, self.own_incarnations, self.clock.monotonic() + PATIENCE_S, asked_before=True)
+        winners = await self._insert(rows, core)
+        late = ""
+        if core.late.any():
+            late = journal.part_name(plan.number, number, f"{self.random_name()}.late")
+            lines = self._late(plan, number, rows, core.late, read)
+            journal.disk.replace(journal.part_path(late), lines)
+        bits = np.zeros(len(rows), np.uint8)
+        bits[winners] = 1
+        counts = {"own": core.counts.own, "elsewhere": core.counts.elsewhere, "late": core.counts.below_boundary}
+        counts |= _by_kind(rows, winners)
+        await self.pause(0.0)
+        return journal.put_result(
+            plan.number,
+            number,
+            Result(
+                rows=len(rows),
+                won=np.packbits(bits, bitorder="little").tobytes(),
+                late=late,
+                counts={name: count for name, count in counts.items() if count},
+            ),
+        )
+
+    async def _insert(self, rows: Rows, core: BatchCore) -> RowIndexes:
+        step: Instruction = core.begin()
+        wait = 0.0
+        while not isinstance(step, Finish):
+            await self.pause(wait)
+            wait = 0.0
+            if isinstance(step, Stage):  # it is: a decision names only what is durable
+                step = core.staged()
+            elif isinstance(step, Write):  # the driver does, from the staged rows, once the batch is committed
+                step = core.written()
+            elif isinstance(step, Insert):
+                answers = await self.registry.insert(rows.inserts(step.index), timeout=INSERT_S)
+                step = core.answered(answers, self.clock.monotonic())
+                if isinstance(step, Insert):
+                    wait = min(PAUSE_MAX_S, 2 * wait or PAUSE_FIRST_S)
+            else:
+                raise _given_up(step)
+        return step.winners
+
+    def _late(self, plan: Plan, number: int, rows: Rows, late: Mask, read: PartRead | None) -> bytes:
+        """Lines of the late events, whose records are read again if another attempt has decided."""
+        if read is None:
+            read = self.read(plan, plan.parts[number])
+        wanted = {digest for digest, is_late in zip(rows.digest_list(), late.tolist(), strict=True) if is_late}
+        found: dict[bytes, int] = {}
+        for at, digest in enumerate(split_digests(read.events.digests)):
+            if digest in wanted:
+                found.setdefault(digest, at)
+        events = read.events.take(np.array(sorted(found.values()), np.intp))
+        return b"".join(self.decide.late(events, self.clock.now_ns()))
+
+
+def _given_up(step: GiveUp) -> PhotonError:
+    return (Fenced if step.fenced else RegistrySilent)(step.reason)
+
+
+def _left(part: Part, fresh: int, waits: RowIndexes) -> list[Rest]:
+    """Of the part's waiting events, those that go on waiting."""
+    left, begin = [], fresh
+    for rest in part.waiting:
+        end = begin + len(rest.rows)
+        rows = waits[(waits >= begin) & (waits < end)] - begin
+        if len(rows):
+            left.append(Rest(rest.file, [rest.rows[row] for row in rows.tolist()]))
+        begin = end
+    return left
+
+
+def _by_kind(rows: Rows, winners: RowIndexes) -> dict[str, int]:
+    kinds, counts = np.unique(rows.kinds[winners], return_counts=True)
+    return {DIRECTORY_OF[Kind(kind)]: count for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)}
+
+
+def won(result: Result) -> RowIndexes:
+    """Row numbers of the winners."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(result.won, np.uint8), count=result.rows, bitorder="little"))

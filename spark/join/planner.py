@@ -1,0 +1,128 @@
+"""What the next batch reads. Pure.
+
+The bytes of a log are decided once, in order: a stretch begins where the last one ended. A large log is cut; only its
+last stretch is open at its end, since only there may a record be unfinished. A cut is so far before the end that the
+record around it is whole, or longer than the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from photon.adapters.logs.slices import StandingLog
+from photon.config.clock import NS_PER_S
+from photon.spark.join.journal import PARTS_MAX, LogAt, Part, Reached, Rest, Stretch
+
+FORGET_S = 30 * 24 * 3600.0  # a log that was not listed for this long is forgotten
+ROW_BYTES = 600  # the assumed size of a waiting event
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    part_bytes: int = 16 << 20  # of foreign records
+    packed_bytes: int = 32 << 20  # of content of a log that cannot be cut
+    batch_bytes: int = 256 << 20
+    batch_rows: int = 200_000  # waiting events tried again
+    max_record: int = 1 << 20
+    last_line_after_s: float = 60.0
+
+
+def begun(log: StandingLog, now_ns: int) -> LogAt:
+    """A log of which nothing was read."""
+    return LogAt(
+        log.identity, log.path, log.header, log.data_start, log.splittable, log.data_start, -1, 0, False, now_ns
+    )
+
+
+def parts_of(
+    logs: Iterable[StandingLog],
+    known: Mapping[str, LogAt],
+    due: Sequence[Rest],
+    limits: PlanLimits,
+    now_ns: int,
+) -> list[Part]:
+    """The work to do now. ``known``: by identity; ``due``: waiting events to try again."""
+    stretches: list[tuple[Stretch, int]] = []
+    left = limits.batch_bytes
+    for log in logs:
+        at = known.get(log.identity) or begun(log, now_ns)
+        if not _has_more(log, at, limits, now_ns):
+            continue
+        at = msgspec.structs.replace(
+            at, path=log.path, splittable=log.splittable, size=log.size, mtime_ns=log.mtime_ns, seen_ns=now_ns
+        )
+        for stretch, size in _cut(at, limits):
+            if left <= 0:
+                break
+            stretches.append((stretch, size))
+            left -= size
+    return _packed(stretches, due, limits)
+
+
+def _has_more(log: StandingLog, at: LogAt, limits: PlanLimits, now_ns: int) -> bool:
+    if not at.ended or (log.size, log.mtime_ns) != (at.size, at.mtime_ns):
+        return True
+    # Its last line had no end when it was read; by now it counts as a record.
+    rests_ns = log.mtime_ns + int(limits.last_line_after_s * NS_PER_S)
+    return log.splittable and log.size > at.offset and at.seen_ns <= rests_ns < now_ns
+
+
+def _cut(at: LogAt, limits: PlanLimits) -> Iterable[tuple[Stretch, int]]:
+    """Stretches from the log's offset on, each with its approximate size."""
+    if not at.splittable:
+        yield Stretch(at, None, limits.packed_bytes), max(at.size, 1)
+        return
+    begin, margin = at.offset, limits.max_record + 1
+    while begin + limits.part_bytes + margin < at.size:
+        end = begin + limits.part_bytes
+        yield Stretch(msgspec.structs.replace(at, offset=begin), end, limits.part_bytes + margin), limits.part_bytes
+        begin = end
+    yield (
+        Stretch(msgspec.structs.replace(at, offset=begin), None, limits.part_bytes + margin),
+        max(at.size - begin, 1),
+    )
+
+
+def _packed(stretches: Sequence[tuple[Stretch, int]], due: Sequence[Rest], limits: PlanLimits) -> list[Part]:
+    parts: list[Part] = []
+    room = 0
+    for stretch, size in stretches:
+        if room < size:
+            parts.append(Part([], []))
+            room = limits.part_bytes
+        parts[-1].stretches.append(stretch)
+        room -= size
+    for rest in due:
+        size = len(rest.rows) * ROW_BYTES
+        if room < size:
+            parts.append(Part([], []))
+            room = limits.part_bytes
+        parts[-1].waiting.append(rest)
+        room -= size
+    return parts[:PARTS_MAX]
+
+
+def advanced(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]) -> list[LogAt]:
+    """The logs as they stand once these parts are decided, which reached this."""
+    found: dict[str, LogAt] = {}
+    short: set[str] = set()  # logs of which a stretch ended before its end: later ones are read again
+    for part, each in zip(parts, reached, strict=True):
+        for stretch, came in zip(part.stretches, each, strict=True):
+            log = stretch.log
+            if log.identity in short:
+                continue
+            if stretch.end is not None and came.offset < stretch.end:
+                short.add(log.identity)
+            found[log.identity] = msgspec.structs.replace(
+                log, offset=came.offset, header=came.header, ended=came.ended
+            )
+    return list(found.values())
+
+
+def forgotten(known: Mapping[str, LogAt], listed: Collection[str], now_ns: int) -> list[str]:
+    """Identities of logs that are gone for good."""
+    oldest = now_ns - int(FORGET_S * NS_PER_S)
+    return [name for name, log in known.items() if name not in listed and log.seen_ns < oldest]

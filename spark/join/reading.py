@@ -1,0 +1,117 @@
+"""The foreign records of a part: from the logs, and from files of waiting events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.logs.slices import LogUnreadable, Reading, Slice, StandingLog, read_slice
+from photon.batch.columns import I64
+from photon.batch.events import Events
+from photon.config.versioned_file import decoded
+from photon.idregistry.api import Digester
+from photon.joiner.foreign_columns import Unreadable, events_of, records_of
+from photon.spark.join import waiting
+from photon.spark.join.journal import Journal, JournalDamaged, LogAt, Part, Plan, Reached, Rest, Stretch
+
+EVENTS_NONE = Events.of([])
+
+
+class Rejected(NamedTuple):
+    """A record without id, key or time."""
+
+    file: LogFile
+    record: Unreadable
+
+
+@dataclass(slots=True)
+class PartRead:
+    """``events``: those of the stretches, then those that waited, in the order of the plan."""
+
+    events: Events = EVENTS_NONE
+    first_read_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    fresh: int = 0  # events of the stretches
+    rejected: list[Rejected] = field(default_factory=list)
+    reached: list[Reached] = field(default_factory=list)
+
+
+class ReadsPart(Protocol):
+    def __call__(self, plan: Plan, part: Part) -> PartRead:
+        """Raises LogUnreadable, JournalDamaged, OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogReader:
+    """Reads parts by the follower's own functions."""
+
+    directory: Path
+    reading: Reading
+    adapter: Adapter
+    digester: Digester
+    journal: Journal
+    paths: Callable[[str], str | None] = lambda identity: None
+    """Where a log is now, by its identity; ``None`` if it is where the plan says."""
+
+    def __call__(self, plan: Plan, part: Part) -> PartRead:
+        read = PartRead()
+        some: list[Events] = []
+        for stretch in part.stretches:
+            read.reached.append(self._stretch(stretch, some, read.rejected))
+        read.fresh = sum(map(len, some))
+        first = [np.full(read.fresh, plan.first_read_ns, np.int64)]
+        for rest in part.waiting:
+            events, first_ns = read_rest(self.journal, rest)
+            some.append(events)
+            first.append(first_ns)
+        read.events, read.first_read_ns = Events.concat(some), np.concatenate(first)
+        return read
+
+    def _stretch(self, stretch: Stretch, some: list[Events], rejected: list[Rejected]) -> Reached:
+        log, size = stretch.log, 0
+        standing = _standing(log, self.paths(log.identity) or log.path)
+        offset, header = log.offset, log.header
+        for block in read_slice(self.directory, Slice(standing, log.offset, stretch.end), self.reading):
+            records, offsets = records_of(block)
+            read = events_of(block, records, offsets, self.adapter, self.digester)
+            some.append(read.events)
+            rejected += [Rejected(block.file, each) for each in read.unreadable]
+            for long in block.oversized:
+                why = f"the record is {long.length} bytes long, more than the limit; it begins as shown"
+                rejected.append(Rejected(block.file, Unreadable(long.offset, long.head, why)))
+            offset, header = max(offset, block.end), block.file.header
+            size += len(block.data)
+            if size >= stretch.bytes_max:
+                return Reached(log.identity, offset, header, ended=False)
+        if stretch.end is not None:
+            if stretch.end - offset > self.reading.max_record + 1:
+                why = f"ends before byte {stretch.end}, which was there when the batch was planned"
+                raise LogUnreadable(self.directory / standing.path, offset, why)
+            offset = max(offset, stretch.end)
+        return Reached(log.identity, offset, header, ended=stretch.end is None)
+
+
+def _standing(log: LogAt, path: str) -> StandingLog:
+    return StandingLog(path, log.identity, log.header, log.data_start, log.size, log.mtime_ns, log.splittable)
+
+
+def read_waiting(journal: Journal, name: str) -> waiting.WaitingFile:
+    """Raises JournalDamaged, OSError."""
+    path = journal.waiting_path(name)
+    try:
+        return decoded(journal.disk.read(path), waiting.WaitingFile, msgspec.msgpack.decode)
+    except (msgspec.MsgspecError, FileNotFoundError) as bad:
+        raise JournalDamaged(f"{path}: unreadable ({bad}); its events are not decided: restore it") from None
+
+
+def read_rest(journal: Journal, rest: Rest) -> tuple[Events, I64]:
+    """The events, and when each was first read. Raises JournalDamaged, OSError."""
+    file = read_waiting(journal, rest.file)
+    rows = np.array(rest.rows, np.intp)
+    return waiting.events_of(file).take(rows), waiting.first_read_of(file)[rows]

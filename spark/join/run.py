@@ -1,0 +1,244 @@
+"""The join of one datacentre as a Spark application: the driver's loop with its clients, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.slices import StandingLog, standing_logs
+from photon.config.clock import SystemClock
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.config.stopping import end
+from photon.eventstore.api import ArrivalNotices
+from photon.idregistry.api import Slot
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.joiner.slot.identity import NONCE_BYTES, until_told
+from photon.objects.paths import placed
+from photon.spark.join.deciding import EventStoreSilent
+from photon.spark.join.driver import Batch, Driver, DriverPlaces
+from photon.spark.join.journal import Plan
+from photon.spark.join.part import Done, RegistrySilent, Worker
+from photon.spark.join.planner import PlanLimits
+from photon.spark.join.reading import read_waiting
+from photon.spark.join.tasks import JoinPlace, do_on_spark, event_store, worker
+from photon.spark.join.waiting import hashes_of
+from photon.spark.session import said_by_spark
+from photon.spark.shipped_adapter import made
+from photon.spark.sources import reading_of
+from photon.spark.tasks import task_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALONE_BYTES = 1 << 20  # a batch with less to read is done in the driver: a job of Spark costs half a second
+ALONE_ROWS = 2_000  # and so is one that tries no more waiting events again
+ARRIVED_S = 5.0
+AGAIN_S = 0.5
+SEEK_KEYS = 4_000
+REPEAT_FIRST_S, REPEAT_MAX_S = 1.0, 30.0
+REPEATS = 5  # with --once
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRun:
+    """What one application does."""
+
+    place: JoinPlace
+    output: Path
+    exports: Path
+    limits: PlanLimits
+    once: bool
+    trigger_s: float
+    uncertainty_ns: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Counts since the slot began, and what waits."""
+
+    batches: int
+    counts: dict[str, int]
+    waiting: int
+
+
+@dataclass
+class Application:
+    """A driver at work. ``session``: makes the Spark session when the first large batch needs it."""
+
+    run: JoinRun
+    session: Callable[[], SparkSession]
+    registry: RegistryClient
+    disk: Disk
+    say: Say
+    stop: asyncio.Event
+    driver: Driver = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._clock = SystemClock()
+        self._woken: set[int] = set()
+        self._moved = asyncio.Event()
+        self._paths: dict[str, str] = {}  # identity of a log -> where it is
+        self._listed = False  # for the batch that is done next
+        self._spark: SparkSession | None = None
+        self._problems: set[str] = set()
+
+    async def __call__(self) -> Outcome:
+        """Raises SlotRefused, Fenced, JournalDamaged, PhotonError, OSError."""
+        place = self.run.place
+        async with AsyncExitStack() as closing:
+            store = event_store(place)
+            closing.push_async_callback(store.close)
+            self.driver = Driver(
+                disk=self.disk,
+                places=DriverPlaces(Path(place.state), self.run.exports, self.run.output),
+                join=place.join.join,
+                slot=Slot(place.slot, place.datacentre),
+                registry=self.registry,
+                store=store,
+                clock=self._clock,
+                patience=place.patience,
+                limits=self.run.limits,
+                list_logs=self._list_logs,
+                pause=asyncio.sleep,
+                draw_nonce=lambda: os.urandom(NONCE_BYTES),
+                random=Random().random,
+                uncertainty_ns=self.run.uncertainty_ns,
+            )
+            closing.callback(self.driver.close)
+            await self.driver.begin()
+            self.say(f"slot {place.slot}, incarnation {self.driver.incarnation}, batch {self.driver.committed + 1}")
+            driver = self.driver
+            alone = await closing.enter_async_context(
+                worker(
+                    place, driver.incarnation, driver.own_incarnations, task_directory(), self.disk,
+                    (self.registry, store), self._paths,
+                )
+            )  # fmt: skip
+            following = asyncio.create_task(self._follow(store))
+            closing.push_async_callback(end, [following])
+            await self._loop(alone)
+            return Outcome(driver.committed + 1, dict(driver.counts), len(driver.waiting))
+
+    async def _loop(self, alone: Worker) -> None:
+        repeats, wait = 0, REPEAT_FIRST_S
+        while not self.stop.is_set():
+            at = self._clock.monotonic()
+            woken, self._woken = self._woken, set()
+            try:
+                batch = await self.driver.step(lambda plan: self._do(plan, alone), np.array(sorted(woken), np.uint64))
+            except (RegistrySilent, EventStoreSilent) as silent:
+                repeats += 1
+                if self.run.once and repeats > REPEATS:
+                    raise
+                self.say(f"{silent}; the batch is repeated")
+                await self._sleep(wait)
+                wait = min(2 * wait, REPEAT_MAX_S)
+                continue
+            repeats, wait = 0, REPEAT_FIRST_S
+            if batch is not None:
+                self.say(_told(batch))
+            elif self.run.once and not self.driver.waiting.is_any_untried():
+                return
+            if batch is None or not self.run.once:
+                await self._sleep(self.run.trigger_s - (self._clock.monotonic() - at))
+
+    async def _sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            waits = [asyncio.create_task(self.stop.wait()), asyncio.create_task(self._moved.wait())]
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await end(waits)
+            if self._moved.is_set() and not self.stop.is_set():  # a key has come: others come at once, too
+                await asyncio.sleep(min(seconds, 0.05))
+        self._moved.clear()
+
+    # -- one batch ---------------------------------------------------------------------------------------------
+    async def _do(self, plan: Plan, alone: Worker) -> list[Done]:
+        if not self._listed:  # it is repeated, and a log may have been renamed since
+            self._list_logs()
+        self._listed = False
+        size = sum(
+            stretch.log.size - stretch.log.offset if stretch.log.splittable else stretch.log.size
+            for part in plan.parts
+            for stretch in part.stretches
+        )
+        rows = sum(len(rest.rows) for part in plan.parts for rest in part.waiting)
+        if size <= ALONE_BYTES and rows <= ALONE_ROWS:
+            return [await alone(plan, number) for number in range(len(plan.parts))]
+        return await asyncio.to_thread(self._on_spark, plan)
+
+    def _on_spark(self, plan: Plan) -> list[Done]:
+        if self._spark is None:
+            self._spark = self.session()
+        driver = self.driver
+        try:
+            return do_on_spark(
+                self._spark, self.run.place, driver.incarnation, driver.own_incarnations, plan, dict(self._paths)
+            )
+        except Exception as error:
+            if (said := said_by_spark(error)) is None:
+                raise
+            for kind in (RegistrySilent, EventStoreSilent):
+                if kind.__name__ in str(error):
+                    raise kind(said) from None
+            raise PhotonError(said) from None
+
+    def _list_logs(self) -> list[StandingLog]:
+        source = self.run.place.foreign
+        adapter = made(self.run.place.join.adapter, task_directory())
+        logs = standing_logs(placed(Path(), source.directory), reading_of(source, adapter, foreign=True), self._tell)
+        self._paths.clear()
+        self._paths.update({log.identity: log.path for log in logs})
+        self._listed = True
+        return logs
+
+    def _tell(self, problem: Problem) -> None:
+        if (line := str(problem)) not in self._problems:
+            self._problems.add(line)
+            self.say(line)
+
+    # -- arrivals ----------------------------------------------------------------------------------------------
+    async def _follow(self, store: ArrivalNotices) -> None:
+        """Wakes events whose keys come (``dispatcher.arrivals``)."""
+        epoch = number = 0
+        while True:
+            came = await store.arrived(epoch, number, ARRIVED_S)
+            if came is None:
+                await asyncio.sleep(AGAIN_S)
+                continue
+            epoch, number = came.epoch, came.next
+            self._wake(came.keys)
+            if came.lost:
+                await self._seek(store)
+            elif not came.keys:
+                await asyncio.sleep(0.01)
+
+    async def _seek(self, store: ArrivalNotices) -> None:
+        journal = self.driver.journal
+        keys = list(dict.fromkeys(self.driver.waiting.keys(lambda name: read_waiting(journal, name))))
+        for at in range(0, len(keys), SEEK_KEYS):
+            some = keys[at : at + SEEK_KEYS]
+            rows = await until_told(partial(store.seek, some), asyncio.sleep)
+            self._wake([some[row] for row in rows])
+
+    def _wake(self, keys: list[bytes]) -> None:
+        if keys:
+            self._woken.update(hashes_of(keys).tolist())
+            self._moved.set()
+
+
+def _told(batch: Batch) -> str:
+    counts = ", ".join(f"{count:,} {name}" for name, count in sorted(batch.counts.items())) or "nothing new"
+    return f"batch {batch.number}: {counts}; {batch.waiting:,} wait"

@@ -1,0 +1,178 @@
+"""The executors' side: one part of a batch from plain data. The driver does small batches with the same worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.envelope import Envelope
+from photon.config.certificate_files import load
+from photon.config.clock import SystemClock
+from photon.config.disk import Disk, RealDisk
+from photon.config.roles import Role, identity
+from photon.config.tls import Tls, towards
+from photon.dispatcher.retry import Patience
+from photon.eventstore.client import EventStoreClient
+from photon.idregistry.api import Digester, Slot
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.joiner.verdicts import Judge, envelope_lines
+from photon.objects.paths import placed
+from photon.spark.backfill.work import RegistryPlace
+from photon.spark.join.deciding import Decider
+from photon.spark.join.journal import Journal, Plan
+from photon.spark.join.part import Done, Fenced, Worker
+from photon.spark.join.reading import LogReader
+from photon.spark.shipped_adapter import made
+from photon.spark.sources import JoinSource, LogSource, reading_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+NAME_BYTES = 6
+SCHEMA = "done binary"
+
+
+class JoinPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a task needs besides the plan. Paths are the same on all machines."""
+
+    join: JoinSource
+    foreign: LogSource
+    registry: RegistryPlace
+    eventstore: str  # host:port
+    state: str  # ``STATE/slots/SLOT``
+    slot: str
+    datacentre: str
+    patience: Patience
+    joined_at: bool = True
+
+    @property
+    def journal_directory(self) -> Path:
+        return Path(self.state) / "spark"
+
+
+class _Work(msgspec.Struct, frozen=True, kw_only=True):
+    place: JoinPlace
+    incarnation: int
+    own_incarnations: list[int]
+    plan: Plan
+    paths: dict[str, str]  # logs that are elsewhere now -> where
+
+
+class _Told(msgspec.Struct, frozen=True, array_like=True):
+    """A task's answer. It does not fail if it is fenced: Spark would only try it again."""
+
+    done: Done | None
+    fenced: str = ""
+
+
+@asynccontextmanager
+async def worker(
+    place: JoinPlace,
+    incarnation: int,
+    own_incarnations: list[int],
+    directory: Path,
+    disk: Disk,
+    clients: tuple[RegistryClient, EventStoreClient] | None = None,
+    paths: dict[str, str] | None = None,
+) -> AsyncIterator[Worker]:
+    """``directory``: for the adapter's files; ``clients``: those of the driver, or else new ones, closed at the end.
+
+    Raises the errors of reading certificates.
+    """
+    clock = SystemClock()
+    registry, store = clients or (place.registry.client(clock), event_store(place))
+    registry.announce(Slot(place.slot, place.datacentre), own_incarnations)
+    adapter = made(place.join.adapter, directory)
+    envelope = Envelope(with_joined_at=place.joined_at, adapter=adapter)
+    own = type(adapter) is ConfiguredAdapter  # its payloads are JSON by construction
+    judge = Judge(adapter, check_payloads=not own)
+    journal = Journal(disk, place.journal_directory)
+    moved = paths or {}
+    reader = LogReader(
+        placed(Path(), place.foreign.directory),
+        reading_of(place.foreign, adapter, foreign=True),
+        adapter,
+        Digester(place.join.key, place.join.join),
+        journal,
+        moved.get,
+    )
+    try:
+        yield Worker(
+            journal=journal,
+            incarnation=incarnation,
+            own_incarnations=own_incarnations,
+            registry=registry,
+            clock=clock,
+            read=reader,
+            decide=Decider(store, judge, envelope_lines(envelope), envelope, place.patience, clock),
+            envelope=envelope,
+            pause=asyncio.sleep,
+            random_name=lambda: os.urandom(NAME_BYTES).hex(),
+        )
+    finally:
+        if clients is None:
+            await registry.close()
+            await store.close()
+
+
+def event_store(place: JoinPlace) -> EventStoreClient:
+    """Call on the event loop. Raises the errors of reading certificates."""
+    tls: Tls | None = None
+    if place.registry.tls_directory is not None:
+        tls = load(Path(place.registry.tls_directory), place.registry.identity, datetime.now(UTC))
+    to = towards(tls, identity(Role.EVENTSTORE, place.datacentre))
+    return EventStoreClient(place.eventstore, place.join.join, to=to)
+
+
+def do_on_spark(
+    spark: SparkSession,
+    place: JoinPlace,
+    incarnation: int,
+    own_incarnations: list[int],
+    plan: Plan,
+    paths: dict[str, str],
+) -> list[Done]:
+    """Runs a task for each part. Raises Fenced, and Spark's errors."""
+    from photon.spark.tasks import frame
+
+    work = _Work(place=place, incarnation=incarnation, own_incarnations=own_incarnations, plan=plan, paths=paths)
+    events = sum(len(rest.rows) for part in plan.parts for rest in part.waiting)
+    spark.sparkContext.setJobDescription(
+        f"photon join {place.datacentre} · batch {plan.number} · {len(plan.parts)} parts, {events:,} waiting events"
+    )
+    groups = [b"%d" % number for number in range(len(plan.parts))]
+    rows = frame(spark, _task, msgspec.msgpack.encode(work), groups, SCHEMA).collect()
+    told = [msgspec.msgpack.decode(bytes(row[0]), type=_Told) for row in rows]
+    for each in told:
+        if each.done is None:
+            raise Fenced(each.fenced)
+    return [each.done for each in told if each.done is not None]
+
+
+def _task(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    told = asyncio.run(_do(msgspec.msgpack.decode(shared, type=_Work), int(group)))
+    yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(told)], pa.binary())], names=["done"])
+
+
+async def _do(work: _Work, number: int) -> _Told:
+    from photon.spark.tasks import task_directory
+
+    place = work.place
+    try:
+        async with worker(
+            place, work.incarnation, work.own_incarnations, task_directory(), RealDisk(), paths=work.paths
+        ) as do:
+            return _Told(await do(work.plan, number))
+    except Fenced as fenced:
+        return _Told(None, str(fenced))

@@ -1,0 +1,195 @@
+"""Events that wait: their files, which never change, and the driver's index of their open rows. Pure.
+
+A row is tried again when its key comes, when the primary logs have been read past the point that decides it, and now
+and then besides, since news of a key may be lost (paper, section 3.2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import xxhash
+
+from photon.batch.columns import I64, U64, RowIndexes
+from photon.batch.events import Events
+from photon.batch.files import LogFile
+from photon.config.clock import NS_PER_S
+from photon.dispatcher.retry import NOT_YET_BACKOFF, Patience
+from photon.spark.join.journal import Rest
+
+AGAIN_S = 5.0  # an event that was tried in vain for another reason than a missing primary is tried again then
+
+
+class WaitingFile(msgspec.Struct, frozen=True, array_like=True, tag_field="version", tag=1):
+    """``waiting/FILE``, in MessagePack: columns of events, little-endian."""
+
+    files: list[tuple[str, bytes]]  # path and header
+    file_index: bytes  # u4
+    offsets: bytes  # i8
+    times: bytes  # i8
+    digests: bytes
+    keys: list[bytes]
+    ids: list[bytes]
+    records: list[bytes]
+    first_read: bytes  # i8: ns, when each was first read
+    again: bytes  # i8: ns, when each is tried again in any case; 0 if only the primary's absence keeps it
+
+
+def encode_waiting(events: Events, first_read_ns: I64, again_ns: I64) -> bytes:
+    return msgspec.msgpack.encode(
+        WaitingFile(
+            [(file.path, file.header) for file in events.files],
+            events.file_index.astype("<u4").tobytes(),
+            events.offsets.astype("<i8").tobytes(),
+            events.times.astype("<i8").tobytes(),
+            events.digests,
+            list(events.keys),
+            list(events.ids),
+            list(events.records),
+            first_read_ns.astype("<i8").tobytes(),
+            again_ns.astype("<i8").tobytes(),
+        )
+    )
+
+
+def events_of(file: WaitingFile) -> Events:
+    """``as_of`` is not set."""
+    n = len(file.ids)
+    return Events(
+        files=[LogFile(*each) for each in file.files],
+        file_index=np.frombuffer(file.file_index, "<u4"),
+        offsets=np.frombuffer(file.offsets, "<i8"),
+        times=np.frombuffer(file.times, "<i8"),
+        digests=file.digests,
+        keys=file.keys,
+        ids=file.ids,
+        records=file.records,
+        as_of=np.zeros(n, np.int64),
+        generations=np.zeros(n, np.uint32),
+    )
+
+
+def first_read_of(file: WaitingFile) -> I64:
+    return np.frombuffer(file.first_read, "<i8")
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Open rows of one file, as columns."""
+
+    rows: RowIndexes
+    hashes: U64  # of their keys
+    first_ns: I64
+    times: I64
+    trigger_ns: I64  # tried again once the primary logs are read past this
+    again_ns: I64  # tried again at this time
+    tries: I64
+
+
+@dataclass(slots=True)
+class WaitingIndex:
+    """Open rows of all waiting files: 56 bytes each."""
+
+    patience: Patience
+    random: Callable[[], float]
+    files: dict[str, _Rows] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(len(each.rows) for each in self.files.values())
+
+    def add(self, name: str, file: WaitingFile, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
+        """Takes up rows that were tried when the primary logs were read up to ``read_past_ns``."""
+        index = np.array(rows, np.intp)
+        keys, first, times = file.keys, first_read_of(file)[index], np.frombuffer(file.times, "<i8")[index]
+        again = np.frombuffer(file.again, "<i8")[index]
+        tries = np.ones(len(index), np.int64)
+        self.files[name] = _Rows(
+            index,
+            hashes_of([keys[row] for row in rows]),
+            first,
+            times,
+            self._triggers(first, times, read_past_ns),
+            np.where(again > 0, again, self._later(tries, now_ns)),
+            tries,
+        )
+
+    def tried(self, name: str, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
+        """These rows were tried in vain."""
+        known = self.files[name]
+        at = np.searchsorted(known.rows, np.array(rows, np.intp))
+        known.tries[at] += 1
+        known.trigger_ns[at] = self._triggers(known.first_ns[at], known.times[at], read_past_ns)
+        known.again_ns[at] = self._later(known.tries[at], now_ns)
+
+    def retain(self, name: str, rows: Sequence[int]) -> None:
+        """The others of this file are settled."""
+        known = self.files[name]
+        at = np.searchsorted(known.rows, np.array(rows, np.intp))
+        if not len(at):
+            del self.files[name]
+        elif len(at) < len(known.rows):
+            self.files[name] = _Rows(
+                known.rows[at],
+                known.hashes[at],
+                known.first_ns[at],
+                known.times[at],
+                known.trigger_ns[at],
+                known.again_ns[at],
+                known.tries[at],
+            )
+
+    def open_rows(self, name: str) -> list[int]:
+        return self.files[name].rows.tolist() if name in self.files else []
+
+    def due(self, read_past_ns: int, now_ns: int, woken: U64, most: int) -> list[Rest]:
+        """At most about ``most`` rows to try now. ``woken``: hashes of keys that have come."""
+        found: list[Rest] = []
+        count = 0
+        for name, each in self.files.items():
+            pays = (each.trigger_ns <= read_past_ns) | (each.again_ns <= now_ns)
+            if len(woken):
+                pays |= np.isin(each.hashes, woken)
+            if pays.any():
+                rows = each.rows[pays].tolist()
+                found.append(Rest(name, rows))
+                count += len(rows)
+                if count >= most:
+                    break
+        return found
+
+    def is_any_untried(self) -> bool:
+        """True if a row was not tried since the primary logs were read past its first reading."""
+        return any(bool((each.trigger_ns == each.first_ns).any()) for each in self.files.values())
+
+    def keys(self, read: Callable[[str], WaitingFile]) -> list[bytes]:
+        """Keys of the open rows."""
+        return [key for name, each in self.files.items() for key in _keys_at(read(name), each.rows)]
+
+    def _later(self, tries: I64, now_ns: int) -> I64:
+        delays = [NOT_YET_BACKOFF.delay(each, self.random) for each in tries.tolist()]
+        return now_ns + (np.array(delays) * NS_PER_S).astype(np.int64)
+
+    def _triggers(self, first: I64, times: I64, read_past_ns: int) -> I64:
+        ages = list(zip(first.tolist(), times.tolist(), strict=True))
+        made = {age: self.patience.trigger_ns(age[0], read_past_ns, age[1]) for age in set(ages)}
+        return np.array([made[age] for age in ages], np.int64)
+
+
+def hashes_of(keys: Iterable[bytes]) -> U64:
+    return np.array([xxhash.xxh3_64_intdigest(key) for key in keys], np.uint64)
+
+
+def _keys_at(file: WaitingFile, rows: RowIndexes) -> list[bytes]:
+    return [file.keys[row] for row in rows.tolist()]
+
+
+def as_of(patience: Patience, first_read_ns: I64, times: I64, read_past_ns: int) -> I64:
+    """For each event the time as of which a miss makes it unmatched, if the primary logs are read past it by both
+    clocks; otherwise what a miss means before (``dispatcher.two_clocks.ask_for_final``)."""
+    ages = list(zip(first_read_ns.tolist(), times.tolist(), strict=True))
+    final: Mapping[tuple[int, int], int] = {age: patience.final_as_of_ns(*age) for age in set(ages)}
+    wanted = [final[age] if final[age] <= read_past_ns else patience.at_first_ns for age in ages]
+    return np.array(wanted, np.int64)

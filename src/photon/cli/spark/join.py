@@ -1,0 +1,72 @@
+"""``photon spark join``: the join of one datacentre as a Spark application."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import DONE
+from photon.cli.heads import Deployed, deployed
+from photon.cli.spark.backfill import pairs
+from photon.cli.tables import print_table, say
+from photon.cli.units import DURATION
+
+if TYPE_CHECKING:
+    from photon.spark.join.run import Outcome
+
+WORDS = {
+    "events": "lines read that name an event",
+    "joined": "joined, and written here",
+    "unmatched": "unmatched: no primary event came in time",
+    "filtered": "filtered by the adapter",
+    "rejected": "rejected by the adapter",
+    "unreadable": "records without id, key or time: rejected",
+    "late": "older than what the registry remembers: late",
+    "elsewhere": "registered in another datacentre, or by another slot",
+    "own": "lines with the id of an event that is written here",
+    "repeats": "lines with the id of another line of the same part",
+}
+
+
+@click.command("join")
+@deployed(datacentre="Whose logs; required if there are several.")
+@click.option("--once/--follow", default=False, help="Join what is there now and end, or go on as the logs grow.")
+@click.option("--trigger", "trigger_s", type=DURATION, default="1s", show_default=True,
+              help="The least interval between two looks at the logs.")  # fmt: skip
+@click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
+@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
+def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
+    """Join the logs of one datacentre on Spark, instead of a dispatcher and joiners.
+
+    \b
+    It registers every id first, so that it may run beside the services of other datacentres, and of its own. The
+    event store of the datacentre must run. State, output and logs are on file systems that driver and executors
+    mount. It may be killed at any moment and started again.
+    Examples:
+      photon spark join --config photon.toml --datacentre east
+      photon spark join --config photon.toml --datacentre east --once -o json
+      photon spark join --config photon.toml --datacentre east --master spark://host:7077 \\
+        --spark spark.executor.memory=4g
+    Exit codes: 0 done or stopped, 1 failed (start it again), 2 wrong usage.
+    """
+    from photon.config.stopping import stop_event
+    from photon.operations.spark_join import Wish
+    from photon.operations.spark_join import join as do
+
+    wish = Wish(at.datacentre, spark=pairs(spark), **given)
+
+    async def run() -> Outcome:
+        return await do(at.with_registry, at.base, wish, stop_event(with_parent=False), say)
+
+    done = asyncio.run(run())
+    found = {"batches": done.batches, "events": done.counts, "waiting": done.waiting}
+    at.show(found, lambda: _show(done))
+    return DONE
+
+
+def _show(done: Outcome) -> None:
+    rows = [[f"{done.counts[name]:,}", words] for name, words in WORDS.items() if done.counts.get(name)]
+    rows.append([f"{done.waiting:,}", "wait for their primary event"])
+    print_table(">events, what became of them", rows)

@@ -1,0 +1,118 @@
+"""``photon spark join``: from a deployment file to an application of ``spark/join``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.join_adapters import adapter_of
+from photon.assembly.registry import agree, rule_of
+from photon.assembly.samples import same_samples
+from photon.config.clock import NS_PER_S
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
+from photon.config.settings import Settings
+from photon.dispatcher.retry import Patience
+from photon.fleet.access import pipeline_named, registry_of, tls_of
+from photon.joiner.slot.lock import SlotLock
+from photon.objects.paths import ObjectPath, placed
+from photon.operations.spark_backfill import registry_place
+from photon.outputs.output_places import EXPORTS_DIRECTORY, SLOTS_DIRECTORY
+from photon.spark.join.planner import PlanLimits
+from photon.spark.join.run import Application, JoinRun, Outcome
+from photon.spark.join.tasks import JoinPlace
+from photon.spark.session import check_present, session
+from photon.spark.sources import pipeline_sources
+
+REDO = "redo"  # in the state of a joiner's slot
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    datacentre: str | None
+    once: bool
+    trigger_s: float
+    master: str | None = None
+    spark: Mapping[str, str] | None = None  # Spark's own settings
+
+
+def slot_of(datacentre: str) -> str:
+    """The slot that a datacentre's join on Spark writes."""
+    return f"{datacentre}-spark"
+
+
+async def join(
+    settings: Settings, base: Path, wish: Wish, stop: asyncio.Event, say: Callable[[str], None]
+) -> Outcome:
+    """``base``: the deployment file's directory. May be killed at any moment and run again.
+
+    Raises UsageError, PhotonError, OSError.
+    """
+    check_present()
+    name, pipeline = pipeline_named(settings, wish.datacentre)
+    state, output = placed(base, pipeline.state).absolute(), placed(base, pipeline.output).absolute()
+    for setting, path in (("state", state), ("output", output)):
+        if isinstance(path, ObjectPath):
+            raise UsageError(f"datacentre.{name}.{setting} = {path}: must be a directory that all machines mount")
+    run = _run(settings, base, name, wish, state, output)
+    slot = Path(run.place.state)
+    if (slot / REDO).exists():
+        raise UsageError(f"{slot}: is the state of a joiner; give that joiner another name")
+    lock = SlotLock(slot)
+    lock.take()
+    try:
+        tls = tls_of(settings, base, identity(Role.SPARK, name))
+        async with registry_of(settings, tls) as registry:
+            if not await agree(registry, pipeline.join, rule_of(settings, base, pipeline.join), stop):
+                return Outcome(0, {}, 0)
+            await same_samples(settings, base, pipeline.join, name, registry)
+            app = f"photon join {pipeline.join} in {name}"
+            application = Application(
+                run,
+                lambda: session(app, master=wish.master, settings=wish.spark),
+                registry,
+                RealDisk(),
+                say,
+                stop,
+            )
+            return await application()
+    finally:
+        lock.release()
+
+
+def _run(settings: Settings, base: Path, name: str, wish: Wish, state: Path, output: Path) -> JoinRun:
+    pipeline = settings.datacentre[name]
+    configured, limits = settings.join[pipeline.join], settings.limits
+    sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name])
+    matching = adapter_of(settings, pipeline.join, base).matching
+    after, uncertainty = configured.unmatched_after, float(settings.clock.uncertainty)
+    patience = Patience(
+        unmatched_after_ns=None if after is None else int(after * NS_PER_S),
+        slack_ns=int((uncertainty + configured.primary_max_delay) * NS_PER_S),
+        whole_sets=matching.whole_sets,
+        after_ns=matching.after_ns or 0,
+    )
+    slot = slot_of(name)
+    place = JoinPlace(
+        join=sources.join,
+        foreign=sources.foreign[0],
+        registry=registry_place(settings, base, name),
+        eventstore=pipeline.eventstore,
+        state=str(state / SLOTS_DIRECTORY / slot),
+        slot=slot,
+        datacentre=name,
+        patience=patience,
+        joined_at=settings.output.joined_at,
+    )
+    return JoinRun(
+        place=place,
+        output=output,
+        exports=state / EXPORTS_DIRECTORY,
+        limits=PlanLimits(max_record=int(limits.record), last_line_after_s=float(configured.last_line_after)),
+        once=wish.once,
+        trigger_s=wish.trigger_s,
+        uncertainty_ns=int(uncertainty * NS_PER_S),
+    )
