@@ -35,6 +35,7 @@ from photon.config.clock import NS_PER_S
 from photon.dispatcher.events import (
     EVENT_BYTES,
     LATE,
+    LATE_REASON,
     Batch,
     Export,
     OpenLog,
@@ -68,8 +69,6 @@ from photon.idregistry.api import Digester, Kind
 from photon.joiner.api import GONE_REASON, JoinAnswers, Outcome
 from photon.joiner.foreign_columns import events_of, records_of
 from photon.joiner.verdicts import tags_of
-
-LATE_REASON = "its event time is older than what the registry still remembers"
 
 # As numbers: looking up enumeration members is slow, and these are used once a batch.
 _JOINED, _REJECTED = int(Outcome.JOINED), int(Outcome.REJECTED)

@@ -15,7 +15,7 @@ from photon.batch.events import Events
 from photon.batch.records import NO_RECORDS
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.errors import PhotonError
-from photon.dispatcher.core import LATE_REASON
+from photon.dispatcher.events import LATE_REASON
 from photon.dispatcher.retry import Patience
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.joiner.api import Outcome

@@ -132,8 +132,7 @@ class Driver:
         self.own_incarnations = sorted({*before, opened.incarnation})
         self.registry.announce(self.slot, self.own_incarnations)
         await self._introduce()
-        for commit in self.journal.commits():
-            self._take(commit)
+        self._load()
         for writer in (self._exports, self._log):
             writer.load()
             writer.expect(self._tidied(), str(self.journal.directory))
@@ -153,21 +152,31 @@ class Driver:
                     found.update(int(token) >> 40 for token in set(rows.tokens.tolist()))
         return sorted(found)
 
-    def _take(self, commit: Commit, plan: Plan | None = None) -> None:
-        """Takes up what a commit says. ``plan``: of this batch, if this process has done it; otherwise waiting events
-        count as never tried."""
+    def _load(self) -> None:
+        """Takes up what the commits say. Waiting events count as never tried."""
+        waiting: dict[str, list[int]] = {}
+        for commit in self.journal.commits():
+            self.committed, self.counts = commit.number, commit.counts
+            self.logs = {} if commit.whole else self.logs
+            self.logs |= {log.identity: log for log in commit.logs}
+            waiting |= commit.waiting
+        for name, rows in waiting.items():
+            if rows:
+                self.waiting.add(name, read_waiting(self.journal, name), rows, 0, 0)
+
+    def _take(self, commit: Commit, plan: Plan, done: Sequence[Done]) -> None:
+        """Takes up the commit of a batch that was done just now."""
         self.committed, self.counts = commit.number, commit.counts
-        if commit.whole:
-            self.logs = {}
-            if plan is None:
-                self.waiting.files.clear()
+        self.logs = {} if commit.whole else self.logs
         self.logs |= {log.identity: log for log in commit.logs}
-        read_past_ns, now_ns = (plan.read_past_ns, plan.at_ns) if plan is not None else (0, 0)
         for name, rows in commit.waiting.items():
             if name in self.waiting.files:
                 self.waiting.retain(name, rows)
             elif rows:
-                self.waiting.add(name, read_waiting(self.journal, name), rows, read_past_ns, now_ns)
+                self.waiting.add(name, read_waiting(self.journal, name), rows, plan.read_past_ns, plan.at_ns)
+        for each in done:
+            for rest in each.decision.left:
+                self.waiting.tried(rest.file, rest.rows, plan.read_past_ns, plan.at_ns)
 
     def _tidied(self) -> int:
         """The newest batch whose staged rows are gone: readers must see it already."""
@@ -201,10 +210,7 @@ class Driver:
         await self.pause(0.0)
         before = self.counts
         commit = self.journal.put_commit(self._commit(plan, done))
-        self._take(commit, plan)
-        for each in done:
-            for rest in each.decision.left:
-                self.waiting.tried(rest.file, rest.rows, plan.read_past_ns, plan.at_ns)
+        self._take(commit, plan, done)
         await self._show()
         counts = {name: count - before.get(name, 0) for name, count in commit.counts.items()}
         return Batch(number, {name: count for name, count in counts.items() if count}, len(self.waiting))

@@ -215,6 +215,7 @@ class Application:
         epoch = number = 0
         while True:
             came = await store.arrived(epoch, number, ARRIVED_S)
+            self.driver.waiting.followed = came is not None
             if came is None:
                 await asyncio.sleep(AGAIN_S)
                 continue

@@ -17,10 +17,12 @@ from photon.batch.columns import I64, U64, RowIndexes
 from photon.batch.events import Events
 from photon.batch.files import LogFile
 from photon.config.clock import NS_PER_S
-from photon.dispatcher.retry import NOT_YET_BACKOFF, Patience
+from photon.dispatcher.retry import Patience
 from photon.spark.join.journal import Rest
 
 AGAIN_S = 5.0  # an event that was tried in vain for another reason than a missing primary is tried again then
+# When an event without a primary is tried again in any case: if the event store tells of arrivals, and if not.
+FOLLOWED_S, NOT_FOLLOWED_S = 300.0, 5.0
 
 
 class WaitingFile(msgspec.Struct, frozen=True, array_like=True, tag_field="version", tag=1):
@@ -86,15 +88,15 @@ class _Rows:
     times: I64
     trigger_ns: I64  # tried again once the primary logs are read past this
     again_ns: I64  # tried again at this time
-    tries: I64
 
 
 @dataclass(slots=True)
 class WaitingIndex:
-    """Open rows of all waiting files: 56 bytes each."""
+    """Open rows of all waiting files: 48 bytes each."""
 
     patience: Patience
     random: Callable[[], float]
+    followed: bool = False  # the event store tells of arrivals
     files: dict[str, _Rows] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -105,24 +107,21 @@ class WaitingIndex:
         index = np.array(rows, np.intp)
         keys, first, times = file.keys, first_read_of(file)[index], np.frombuffer(file.times, "<i8")[index]
         again = np.frombuffer(file.again, "<i8")[index]
-        tries = np.ones(len(index), np.int64)
         self.files[name] = _Rows(
             index,
             hashes_of([keys[row] for row in rows]),
             first,
             times,
             self._triggers(first, times, read_past_ns),
-            np.where(again > 0, again, self._later(tries, now_ns)),
-            tries,
+            np.where(again > 0, again, self._later(len(index), now_ns)),
         )
 
     def tried(self, name: str, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
         """These rows were tried in vain."""
         known = self.files[name]
         at = np.searchsorted(known.rows, np.array(rows, np.intp))
-        known.tries[at] += 1
         known.trigger_ns[at] = self._triggers(known.first_ns[at], known.times[at], read_past_ns)
-        known.again_ns[at] = self._later(known.tries[at], now_ns)
+        known.again_ns[at] = self._later(len(at), now_ns)
 
     def retain(self, name: str, rows: Sequence[int]) -> None:
         """The others of this file are settled."""
@@ -138,7 +137,6 @@ class WaitingIndex:
                 known.times[at],
                 known.trigger_ns[at],
                 known.again_ns[at],
-                known.tries[at],
             )
 
     def open_rows(self, name: str) -> list[int]:
@@ -168,9 +166,10 @@ class WaitingIndex:
         """Keys of the open rows."""
         return [key for name, each in self.files.items() for key in _keys_at(read(name), each.rows)]
 
-    def _later(self, tries: I64, now_ns: int) -> I64:
-        delays = [NOT_YET_BACKOFF.delay(each, self.random) for each in tries.tolist()]
-        return now_ns + (np.array(delays) * NS_PER_S).astype(np.int64)
+    def _later(self, rows: int, now_ns: int) -> I64:
+        """Spread, so that events that were read together are not tried together for ever."""
+        bound = (FOLLOWED_S if self.followed else NOT_FOLLOWED_S) * NS_PER_S
+        return np.array([now_ns + int(bound * (0.5 + 0.5 * self.random())) for _ in range(rows)], np.int64)
 
     def _triggers(self, first: I64, times: I64, read_past_ns: int) -> I64:
         ages = list(zip(first.tolist(), times.tolist(), strict=True))

@@ -1,0 +1,131 @@
+"""photon spark join with real registry, event stores, Spark and services: each click once, whoever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from tests.integration.commands import Result, photon
+from tests.integration.forked import Process, begin
+from tests.spark.conftest import require_spark
+from tests.spark.join_site import JoinSite, make_site
+
+START = 14_000
+"""Clicks of the first batch: more than the driver does by itself."""
+ENDED_S = 400.0
+
+
+@contextmanager
+def application(site: JoinSite, datacentre: str, *more: str) -> Iterator[Process]:
+    """The command in a session of its own, with its Java process and workers; killed with them at the end."""
+    arguments = ("spark", "join", "--config", str(site.file), "--datacentre", datacentre, "--master", "local[2]")
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    with open(site.directory / f"{datacentre}.log", "ab") as log:
+        process = begin(*arguments, *more, stdout=log, stderr=log, start_new_session=True, env=environment)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def once(site: JoinSite, datacentre: str, *more: str) -> Result:
+    return photon(
+        "spark", "join", "--config", site.file, "--datacentre", datacentre, "--once", "-o", "json", *more,
+        timeout=ENDED_S, env={"PYSPARK_PYTHON": sys.executable},
+    )  # fmt: skip
+
+
+def kill_some(process: Process, random: Random) -> None:
+    """Everything of an application, or its Java process, or its Python workers."""
+    what = random.choice(("all", "java", "workers"))
+    children = psutil.Process(process.pid).children(recursive=True)
+    java = [each for each in children if each.name() == "java"]
+    if what == "all" or not java:
+        os.killpg(process.pid, signal.SIGKILL)
+    elif what == "java":
+        java[0].kill()
+    else:
+        for worker in java[0].children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                worker.kill()
+
+
+def is_in_batch(site: JoinSite, datacentre: str) -> bool:
+    """True if a batch is planned and not committed."""
+    journal = site.state(datacentre) / "slots" / f"{datacentre}-spark" / "spark"
+    names = [[int(path.name) for path in (journal / what).glob("[0-9]*")] for what in ("plans", "commits")]
+    planned, committed = (max(each, default=-1) for each in names)
+    return planned > committed
+
+
+async def killed_now_and_then(site: JoinSite, datacentre: str, random: Random, kills: int) -> None:
+    """Runs an application that is killed ``kills`` times in a batch, and then until every click has a line."""
+    for left in range(kills, -1, -1):
+        with application(site, datacentre) as process:
+            deadline = time.monotonic() + ENDED_S
+            while time.monotonic() < deadline and process.poll() is None:
+                await asyncio.sleep(0.05 if left else 0.5)
+                if not left and not await asyncio.to_thread(site.missing):
+                    return
+                if left and is_in_batch(site, datacentre):
+                    await asyncio.sleep(random.uniform(0, random.choice((0.5, 12))))
+                    kill_some(process, random)
+                    await asyncio.sleep(random.uniform(0, 2))
+                    break
+    pytest.fail((site.directory / f"{datacentre}.log").read_text()[-3000:])
+
+
+async def growing(site: JoinSite, steps: int) -> None:
+    for step in range(steps):
+        await asyncio.to_thread(site.grow, 400, delay_s=1.0)
+        if step % 3 == 1:
+            site.roll(compress=False)
+        elif step % 3 == 2:
+            site.roll(compress=True)
+        await asyncio.sleep(1.5)
+
+
+async def test_two_applications_join_each_click_once_whoever_is_killed(tmp_path: Path) -> None:
+    require_spark()
+    site, random = make_site(tmp_path), Random(1)
+    site.grow(START)
+    async with site.running("registry", "eventstore"):
+        await asyncio.gather(
+            growing(site, 6),
+            killed_now_and_then(site, "east", random, 2),
+            killed_now_and_then(site, "west", random, 2),
+        )
+        await asyncio.to_thread(_settle, site)
+        site.check()
+
+
+async def test_an_application_beside_the_services_of_another_datacentre(tmp_path: Path) -> None:
+    require_spark()
+    site, random = make_site(tmp_path, seed=2), Random(2)
+    site.grow(START)
+    async with site.running("registry", "eventstore", "joiner west", "dispatcher west"):
+        await asyncio.gather(growing(site, 4), killed_now_and_then(site, "east", random, 2))
+        await asyncio.to_thread(_settle, site, ["east"])
+        site.check()
+
+
+def _settle(site: JoinSite, datacentres: list[str] | None = None) -> None:
+    """Until each event has its verdict in each datacentre that joins on Spark."""
+    for name in datacentres or ["east", "west"]:
+        deadline = time.monotonic() + ENDED_S
+        while (done := once(site, name)).code or json.loads(done.out)["waiting"]:
+            assert done.code == 0, done.err
+            assert time.monotonic() < deadline, done.out

@@ -1,0 +1,60 @@
+"""Foreign logs of JSON lines, and what reads parts of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.logs.slices import Reading, StandingLog, standing_logs
+from photon.adapters.logs.unended_lines import RestRule
+from photon.config.disk import RealDisk
+from photon.idregistry.api import Digester
+from photon.spark.join.journal import JoinOf, Journal, LogAt, Part, Plan
+from photon.spark.join.planner import PlanLimits, advanced, parts_of
+from photon.spark.join.reading import LogReader, PartRead
+from tests.spark.small_deployment import FOREIGN, PRIMARY
+
+ADAPTER = ConfiguredAdapter({"primary": PRIMARY, "foreign": FOREIGN, "where": "join.clicks"})
+RECORD_MAX = 1000
+NOW_NS = 10**18
+
+
+def click(number: int) -> bytes:
+    return json.dumps({"click_id": f"c{number}", "query_id": f"q{number}", "time_us": number}).encode() + b"\n"
+
+
+class Logs:
+    """A directory of logs, read batch by batch."""
+
+    def __init__(self, directory: Path, limits: PlanLimits) -> None:
+        self.directory, self.limits = directory / "logs", limits
+        self.directory.mkdir()
+        self.journal = Journal(RealDisk(), directory / "spark")
+        self.journal.prepare(JoinOf("clicks", "east"))
+        self.known: dict[str, LogAt] = {}
+        self.now_ns = NOW_NS
+        self.reading = Reading(max_record=RECORD_MAX, rest=RestRule(60.0, lambda: self.now_ns))
+
+    def listed(self) -> list[StandingLog]:
+        return standing_logs(self.directory, self.reading, print)
+
+    def plan(self) -> list[Part]:
+        return parts_of(self.listed(), self.known, [], self.limits, self.now_ns)
+
+    def read(self, parts: Sequence[Part]) -> list[PartRead]:
+        """Reads the parts where their logs are now."""
+        paths = {log.identity: log.path for log in self.listed()}
+        reader = LogReader(
+            self.directory, self.reading, ADAPTER, Digester(b"k" * 32, "clicks"), self.journal, paths.get
+        )
+        plan = Plan(number=0, incarnation=1, at_ns=NOW_NS, first_read_ns=NOW_NS, read_past_ns=0, parts=list(parts))
+        return [reader(plan, part) for part in parts]
+
+    def batch(self) -> list[bytes]:
+        """The ids that the next batch reads."""
+        parts = self.plan()
+        read = self.read(parts)
+        self.known |= {log.identity: log for log in advanced(parts, [each.reached for each in read])}
+        return [event_id for each in read for event_id in each.events.ids]

@@ -1,0 +1,97 @@
+"""Parts of logs that grow, are renamed and are compressed: each record is in one batch, and in one part of it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from photon.adapters.logs.slices import LogUnreadable
+from photon.spark.join.planner import PlanLimits
+from tests.unit.spark.join.logs import RECORD_MAX, Logs, click
+
+SMALL = PlanLimits(part_bytes=4000, packed_bytes=4000, batch_bytes=40_000, max_record=RECORD_MAX)
+
+
+def ids(*numbers: int) -> list[bytes]:
+    return [b"c%d" % number for number in numbers]
+
+
+def test_a_growing_log_is_read_once_and_an_unfinished_line_later(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, SMALL)
+    log = logs.directory / "a.log"
+    log.write_bytes(click(0) + click(1) + click(2)[:9])
+    assert logs.batch() == ids(0, 1)
+    with log.open("ab") as file:
+        file.write(click(2)[9:] + click(3))
+    assert logs.batch() == ids(2, 3)
+    assert logs.plan() == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_large_log_is_cut_and_each_record_read_in_one_part(tmp_path: Path, seed: int) -> None:
+    random, logs = Random(seed), Logs(tmp_path, SMALL)
+    log, seen, count = logs.directory / "a.log", list[bytes](), 0
+    for _ in range(6):
+        added = random.randint(1, 900)
+        with log.open("ab") as file:
+            file.writelines(map(click, range(count, count + added)))
+        count += added
+        assert max(len(logs.plan()), 1) <= SMALL.batch_bytes // SMALL.part_bytes
+        seen += logs.batch()
+    while logs.plan():
+        seen += logs.batch()
+    assert seen == ids(*range(count))
+
+
+def test_a_log_that_is_rolled_and_compressed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Error 7: offsets of a compressed log are those of its content, and a batch is repeated after a renaming."""
+    logs = Logs(tmp_path, SMALL)
+    log = logs.directory / "a.log"
+    log.write_bytes(b"".join(map(click, range(50))))
+    assert logs.batch() == ids(*range(50))
+    with log.open("ab") as file:
+        file.writelines(map(click, range(50, 80)))
+    planned = logs.plan()
+    log.rename(logs.directory / "a.log.1")
+    assert [each for read in logs.read(planned) for each in read.events.ids] == ids(*range(50, 80))
+    (logs.directory / "a.log.1.gz").write_bytes(gzip.compress((logs.directory / "a.log.1").read_bytes()))
+    (logs.directory / "a.log.1").unlink()
+    assert [each for read in logs.read(planned) for each in read.events.ids] == ids(*range(50, 80))
+    assert logs.batch() == ids(*range(50, 80))
+    assert logs.batch() == []
+
+
+def test_a_large_compressed_log_is_read_in_several_batches(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, SMALL)
+    (logs.directory / "a.log.gz").write_bytes(gzip.compress(b"".join(map(click, range(60_000)))))
+    seen, batches = list[bytes](), 0
+    while logs.plan():
+        seen += logs.batch()
+        batches += 1
+    assert seen == ids(*range(60_000))
+    assert batches > 1
+
+
+def test_a_log_that_became_shorter_since_it_was_planned_is_told(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, SMALL)
+    log = logs.directory / "a.log"
+    log.write_bytes(b"".join(map(click, range(300))))
+    planned = logs.plan()
+    log.write_bytes(b"".join(map(click, range(20))))
+    with pytest.raises(LogUnreadable, match=r"a\.log: ends before byte 4000, which was there when the batch was"):
+        logs.read(planned)
+
+
+def test_the_last_line_of_a_log_at_rest_counts_a_minute_later(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, SMALL)
+    log = logs.directory / "a.log"
+    log.write_bytes(click(0) + click(1).rstrip())
+    logs.now_ns = log.stat().st_mtime_ns
+    assert logs.batch() == ids(0)
+    assert logs.plan() == []
+    logs.now_ns += 61 * 10**9
+    assert logs.batch() == ids(1)
+    assert logs.plan() == []
