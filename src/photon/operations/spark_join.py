@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from photon.assembly.samples import same_samples
 from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.file_lock import alone
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.dispatcher.retry import Patience
 from photon.fleet.access import pipeline_named, registry_of, tls_of
-from photon.joiner.slot.lock import SlotLock
+from photon.joiner.slot.lock import LOCK_NAME
 from photon.objects.paths import ObjectPath, placed
 from photon.operations.spark_backfill import registry_place
 from photon.outputs.output_places import EXPORTS_DIRECTORY, SLOTS_DIRECTORY
@@ -58,12 +60,7 @@ async def join(
         if isinstance(path, ObjectPath):
             raise UsageError(f"datacentre.{name}.{setting} = {path}: must be a directory that all machines mount")
     run = _run(settings, base, name, wish, state, output)
-    slot = Path(run.place.state)
-    if (slot / REDO).exists():
-        raise UsageError(f"{slot}: is the state of a joiner; give that joiner another name")
-    lock = SlotLock(slot)
-    lock.take()
-    try:
+    with _held(Path(run.place.state)):
         tls = tls_of(settings, base, identity(Role.SPARK, name))
         async with registry_of(settings, tls) as registry:
             if not await agree(registry, pipeline.join, rule_of(settings, base, pipeline.join), stop):
@@ -79,8 +76,16 @@ async def join(
                 stop,
             )
             return await application()
-    finally:
-        lock.release()
+
+
+@contextmanager
+def _held(slot: Path) -> Iterator[None]:
+    """Holds the slot's lock, which keeps other processes of this machine out of it. Raises UsageError."""
+    if (slot / REDO).exists():
+        raise UsageError(f"{slot}: is the state of a joiner; give that joiner another name")
+    slot.mkdir(parents=True, exist_ok=True)
+    with alone(slot / LOCK_NAME, f"{slot}: another process works on this slot; let it end"):
+        yield
 
 
 def _run(settings: Settings, base: Path, name: str, wish: Wish, state: Path, output: Path) -> JoinRun:
