@@ -193,7 +193,11 @@ def problems(settings: Settings) -> list[str]:
             found.append(f"datacentre.{dc}.join = {pipeline.join!r}: no such join; there are: {known}")
         if len(pipeline.caches) > CACHES_MAX:
             found.append(f"datacentre.{dc}.caches: there are {len(pipeline.caches)}, at most {CACHES_MAX} can be")
-        if not pipeline.joiners and not pipeline.discover:
+        if pipeline.on_spark and pipeline.together:
+            found.append(
+                f"datacentre.{dc}.together: joins services into one process; leave it out with pipeline = spark"
+            )
+        if not pipeline.joiners and not pipeline.discover and not pipeline.on_spark:
             found.append(
                 f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1], or "
                 f"datacentre.{dc}.discover = true and joiners that were started by photon serve joiner auto"

@@ -319,6 +319,9 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
     hbase: HBaseSettings | None = None  # unset: the file map is in ``state``
     dispatcher: str | None = None  # host:port of the dispatcher's progress and health; unset: none
+    # What joins: a dispatcher and joiners, or ``photon spark join``; tables of the others may stay.
+    pipeline: Literal["services", "spark"] = "services"
+    spark: dict[str, str] = msgspec.field(default_factory=dict)  # Spark's own settings; ``spark.master`` among them
     together: bool = False  # ``photon up`` runs its event store, joiners, verifier and dispatcher in one process
     # Several workers in place of one dispatcher; all on one machine.
     dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
@@ -330,6 +333,11 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # How changes in its log directories are noticed: notification where the file system supports it, or polling.
     watch: Literal["auto", "native", "poll"] = "auto"
     region: str | None = None  # its location; unset: a region of its own with the same name
+
+    @property
+    def on_spark(self) -> bool:
+        """True if ``photon spark join`` takes the place of dispatcher and joiners."""
+        return self.pipeline == "spark"
 
     def logs(self, side: Side) -> str:
         """Returns the directory of a side's logs."""

@@ -49,7 +49,7 @@ SEEK_KEYS = 4_000
 REPEAT_FIRST_S, REPEAT_MAX_S = 1.0, 30.0
 REPEATS = 5  # with --once
 
-Say = Callable[[str], None]
+Say = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ class Application:
     disk: Disk
     say: Say
     stop: asyncio.Event
+    up: Callable[[], None]  # called once it joins
     driver: Driver = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +128,7 @@ class Application:
                     (self.registry, store), self._paths,
                 )
             )  # fmt: skip
+            self.up()
             following = asyncio.create_task(self._follow(store))
             closing.push_async_callback(end, [following])
             await self._loop(alone)

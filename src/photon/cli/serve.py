@@ -82,6 +82,7 @@ def serve(
                          topics of Kafka as logs (docs/kafka.md)
       observe NAME-N     the Nth process of the observers of [observe.NAME] (docs/tables.md)
       copies             keeps copies of other datacentres' output (docs/output.md)
+      spark              joins a datacentre's logs on Spark, in place of dispatcher and joiners (docs/spark.md)
       pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and
                          work for each event, on one core. Each listens at its own address, as if it ran by itself
       compute [NAME]     computations over what is published, and how they stand (docs/computations.md)

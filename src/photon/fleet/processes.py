@@ -122,7 +122,17 @@ def of_datacentre(kind: str, datacentre: str, name: str, address: str | None) ->
     return Process(datacentre, kind, name, address, identity(role, datacentre), label=label)
 
 
+def _joiners(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    return [] if pipeline.on_spark else [(name, each.address, (name,)) for name, each in pipeline.joiners.items()]
+
+
+def _spark(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    return [(datacentre, None, ())] if pipeline.on_spark else []
+
+
 def _dispatchers(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    if pipeline.on_spark:
+        return []
     if not pipeline.dispatchers:
         return [(datacentre, pipeline.dispatcher, ())]
     return [(name, each.address, (name,)) for name, each in pipeline.dispatchers.items()]
@@ -151,8 +161,7 @@ KINDS: Mapping[str, Kind] = {
         5, "photon.v1.Dispatcher", _of_pipelines("dispatcher", _dispatchers),
         "photon.assembly.dispatcher:serve_dispatcher", "datacentre name listen address read_from"),
     "joiner": Kind(
-        4, "photon.v1.Joiner", _of_pipelines(
-            "joiner", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.joiners.items()]),
+        4, "photon.v1.Joiner", _of_pipelines("joiner", _joiners),
         "photon.assembly.joiner:serve_joiner", "datacentre name listen address accept_damaged_log"),
     "eventstore": Kind(
         3, "photon.v1.EventStore", _of_pipelines("eventstore", lambda name, p, s: [(name, p.eventstore, ())]),
@@ -168,6 +177,8 @@ KINDS: Mapping[str, Kind] = {
     "verifier": Kind(
         4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())]),
         "photon.assembly.verifier:serve_verifier", "datacentre listen"),
+    "spark": Kind(
+        5, "", _of_pipelines("spark", _spark), "photon.operations.spark_join:serve_join", "datacentre"),
     "relay": Kind(
         5, "photon.v1.Relay", _of_pipelines("relay", _relay), "photon.assembly.relay:serve_relay",
         "datacentre accept_lost_offsets"),

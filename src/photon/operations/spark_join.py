@@ -10,6 +10,7 @@ from pathlib import Path
 
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import agree, rule_of
+from photon.assembly.room import Room
 from photon.assembly.samples import same_samples
 from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
@@ -17,6 +18,7 @@ from photon.config.errors import UsageError
 from photon.config.file_lock import alone
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
+from photon.config.structured import get_logger
 from photon.dispatcher.retry import Patience
 from photon.fleet.access import pipeline_named, registry_of, tls_of
 from photon.joiner.slot.lock import LOCK_NAME
@@ -29,7 +31,10 @@ from photon.spark.join.tasks import JoinPlace
 from photon.spark.session import check_present, session
 from photon.spark.sources import pipeline_sources
 
+TRIGGER_S = 1.0
 REDO = "redo"  # in the state of a joiner's slot
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,21 @@ def slot_of(datacentre: str) -> str:
     return f"{datacentre}-spark"
 
 
+async def serve_join(room: Room) -> None:
+    """Raises as ``join``."""
+    wish = Wish(room.datacentre, once=False, trigger_s=TRIGGER_S)
+    await join(room.settings, room.base, wish, room.stop, log.info, room.up)
+
+
 async def join(
-    settings: Settings, base: Path, wish: Wish, stop: asyncio.Event, say: Callable[[str], None]
+    settings: Settings,
+    base: Path,
+    wish: Wish,
+    stop: asyncio.Event,
+    say: Callable[[str], object],
+    up: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """``base``: the deployment file's directory. May be killed at any moment and run again.
+    """``base``: the deployment file's directory; ``up``: called once it joins. May be killed and run again.
 
     Raises UsageError, PhotonError, OSError.
     """
@@ -66,16 +82,10 @@ async def join(
             if not await agree(registry, pipeline.join, rule_of(settings, base, pipeline.join), stop):
                 return Outcome(0, {}, 0)
             await same_samples(settings, base, pipeline.join, name, registry)
-            app = f"photon join {pipeline.join} in {name}"
-            application = Application(
-                run,
-                lambda: session(app, master=wish.master, settings=wish.spark),
-                registry,
-                RealDisk(),
-                say,
-                stop,
-            )
-            return await application()
+            app, own = f"photon join {pipeline.join} in {name}", {**pipeline.spark, **(wish.spark or {})}
+            return await Application(
+                run, lambda: session(app, master=wish.master, settings=own), registry, RealDisk(), say, stop, up
+            )()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.config.loader import load
+from photon.config.loader import ConfigError, load
 from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.fleet.processes import KINDS, PIPELINE, Kind, Process, asked_of, identities, listening, processes, stages
@@ -43,7 +43,7 @@ def test_every_process_that_listens_is_named() -> None:
     flags += ['datacentre.east.status="127.0.0.1:8080"', 'datacentre.east.caches.c1.address="127.0.0.1:9810"']
     settings = load(EXAMPLE, environment={}, flags=flags)
     everywhere = listening(settings)
-    apart = KINDS.keys() - {PIPELINE, "relay"}  # no join of the example builds on another one
+    apart = KINDS.keys() - {PIPELINE, "relay", "spark"}  # no join of the example builds on another one
     assert {each.kind for each in everywhere.values()} == apart
     assert apart <= {str(role) for role in Role}
     assert len(everywhere) == len(processes(settings)) == 22
@@ -91,3 +91,15 @@ def test_another_kind_of_process_is_one_entry(monkeypatch: pytest.MonkeyPatch) -
     [started] = [each for each in Deployment(EXAMPLE, settings, Path("run")).services() if each.name == "tally east"]
     assert started.arguments[:2] == ("serve", "tally")
     assert (started.health, started.address, started.datacentre) == ("photon.v1.Tally", "127.0.0.1:9999", "east")
+
+
+def test_a_join_on_spark_takes_the_place_of_dispatcher_and_joiners() -> None:
+    settings = load(EXAMPLE, environment={}, flags=['datacentre.east.pipeline="spark"'])
+    started = [each.label for stage in stages(settings) for each in stage if each.datacentre == "east"]
+    assert [label for label in started if not label.startswith("registry")] == [
+        "eventstore east", "verifier east", "spark east"
+    ]  # fmt: skip
+    with pytest.raises(
+        ConfigError, match=r"datacentre\.east\.together: joins services into one process; leave it out"
+    ):
+        load(EXAMPLE, environment={}, flags=['datacentre.east.pipeline="spark"', "datacentre.east.together=true"])
