@@ -101,15 +101,16 @@ class JoinSite:
         there = {line["event_id"] for kind in ("joined", "unmatched") for line in self.lines(kind)}
         return len(self.queries.keys() - there)
 
-    def check(self) -> None:
-        """Each click is written once over both datacentres, with its query, or as one without."""
+    def check(self, *, rejected_again: int = 0) -> None:
+        """Each click is written once over both datacentres, with its query, or as one without. ``rejected_again``:
+        bad records that a datacentre has read once more, on its way to Spark and back."""
         joined, unmatched = self.lines("joined"), self.lines("unmatched")
         times = Counter(line["event_id"] for line in joined + unmatched)
         assert {click: count for click, count in times.items() if count > 1} == {}
         assert times.keys() == self.queries.keys()
         pairs = {line["event_id"]: line["primary"]["q"] for line in joined}  # type: ignore[index]
         assert pairs == {click: query for click, query in self.queries.items() if query is not None}
-        assert len(self.lines("rejected")) == 2 * self.rejected  # each datacentre rejects its own
+        assert len(self.lines("rejected")) == 2 * self.rejected + rejected_again  # each datacentre rejects its own
 
 
 def make_site(directory: Path, *, seed: int = 1) -> JoinSite:

@@ -122,6 +122,28 @@ async def test_an_application_beside_the_services_of_another_datacentre(tmp_path
         site.check()
 
 
+def test_a_datacentre_moves_to_spark_and_back(tmp_path: Path) -> None:
+    """Only small batches, which need no Java."""
+    site = make_site(tmp_path, seed=3)
+    own = '[datacentre.east]\npipeline = "spark"\n'
+    texts = {True: site.file.read_text().replace("[datacentre.east]\n", own), False: site.file.read_text()}
+    site.file.write_text(texts[True])
+    assert photon("up", site.file, "--detach", "--timeout", "200", timeout=240).code == 0
+    try:
+        # Each side has read bad records of the other's time once more.
+        for on_spark, rejected in ((True, 2), (False, 5), (True, 8)):
+            site.file.write_text(texts[on_spark])
+            assert photon("reload", site.file).code == 0
+            site.grow(300)
+            deadline = time.monotonic() + ENDED_S
+            while site.missing() or len(site.lines("rejected")) != rejected:
+                assert time.monotonic() < deadline
+                time.sleep(0.5)
+    finally:
+        photon("down", site.file)
+    site.check(rejected_again=2)
+
+
 def _settle(site: JoinSite, datacentres: list[str] | None = None) -> None:
     """Until each event has its verdict in each datacentre that joins on Spark."""
     for name in datacentres or ["east", "west"]:
