@@ -71,15 +71,17 @@ class Worker:
         """Raises Fenced, RegistrySilent, EventStoreSilent, JournalDamaged, LogUnreadable, AdapterError, OSError."""
         journal, batch, part = self.journal, plan.number, plan.parts[number]
         read: PartRead | None = None
+        rows: Rows | None = None
         if (decision := journal.decision(batch, number)) is None:
             read = self.read(plan, part)
-            decision = await self._decide(plan, number, read)
+            decision, rows = await self._decide(plan, number, read)
         if (result := journal.result(batch, number)) is None:
-            result = await self._register(plan, number, decision, read)
+            result = await self._register(plan, number, decision, read, rows)
         return Done(decision, result)
 
     # -- deciding ----------------------------------------------------------------------------------------------
-    async def _decide(self, plan: Plan, number: int, read: PartRead) -> Decision:
+    async def _decide(self, plan: Plan, number: int, read: PartRead) -> tuple[Decision, Rows | None]:
+        """The decision that counts, and its rows if it is this one."""
         journal, disk, part = self.journal, self.journal.disk, plan.parts[number]
         token = plan.token(number, self.incarnation)
         found = await self.decide(plan, token, read)
@@ -115,7 +117,7 @@ class Worker:
                 disk.remove(path)
         if journal.is_committed(plan.number):
             raise Fenced(f"batch {plan.number} is committed: this attempt comes too late")
-        return counts_now
+        return counts_now, found.rows if counts_now == made else None
 
     def _rejected(self, read: PartRead) -> bytes:
         at_ns = self.clock.now_ns()
@@ -123,11 +125,14 @@ class Worker:
         return b"".join(made(bad.record, file, bad.offset, bad.reason, at_ns=at_ns) for file, bad in read.rejected)
 
     # -- registering -------------------------------------------------------------------------------------------
-    async def _register(self, plan: Plan, number: int, decision: Decision, read: PartRead | None) -> Result:
+    async def _register(
+        self, plan: Plan, number: int, decision: Decision, read: PartRead | None, rows: Rows | None
+    ) -> Result:
         journal = self.journal
         if not decision.staged:
             return journal.put_result(plan.number, number, Result())
-        rows = read_staged(journal.disk, journal.part_path(decision.staged))
+        if rows is None:
+            rows = read_staged(journal.disk, journal.part_path(decision.staged))
         core = BatchCore(rows, self.own_incarnations, self.clock.monotonic() + PATIENCE_S, asked_before=True)
         winners = await self._insert(rows, core)
         late = ""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ALONE_BYTES = 1 << 20  # a batch with less to read is done in the driver: a job of Spark costs half a second
-ALONE_ROWS = 2_000  # and so is one that tries no more waiting events again
+ALONE_ROWS = 20_000  # and so is one that tries no more waiting events again
 ARRIVED_S = 5.0
 AGAIN_S = 0.5
 SEEK_KEYS = 4_000

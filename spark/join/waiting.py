@@ -6,7 +6,7 @@ and then besides, since news of a key may be lost (paper, section 3.2.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -172,9 +172,9 @@ class WaitingIndex:
         return np.array([now_ns + int(bound * (0.5 + 0.5 * self.random())) for _ in range(rows)], np.int64)
 
     def _triggers(self, first: I64, times: I64, read_past_ns: int) -> I64:
-        ages = list(zip(first.tolist(), times.tolist(), strict=True))
-        made = {age: self.patience.trigger_ns(age[0], read_past_ns, age[1]) for age in set(ages)}
-        return np.array([made[age] for age in ages], np.int64)
+        return _by_age(
+            self.patience, first, times, lambda *age: self.patience.trigger_ns(age[0], read_past_ns, age[1])
+        )
 
 
 def hashes_of(keys: Iterable[bytes]) -> U64:
@@ -188,7 +188,16 @@ def _keys_at(file: WaitingFile, rows: RowIndexes) -> list[bytes]:
 def as_of(patience: Patience, first_read_ns: I64, times: I64, read_past_ns: int) -> I64:
     """For each event the time as of which a miss makes it unmatched, if the primary logs are read past it by both
     clocks; otherwise what a miss means before (``dispatcher.two_clocks.ask_for_final``)."""
-    ages = list(zip(first_read_ns.tolist(), times.tolist(), strict=True))
-    final: Mapping[tuple[int, int], int] = {age: patience.final_as_of_ns(*age) for age in set(ages)}
-    wanted = [final[age] if final[age] <= read_past_ns else patience.at_first_ns for age in ages]
-    return np.array(wanted, np.int64)
+    final = _by_age(patience, first_read_ns, times, patience.final_as_of_ns)
+    return np.where(final <= read_past_ns, final, patience.at_first_ns)
+
+
+def _by_age(patience: Patience, first: I64, times: I64, of: Callable[[int, int], int]) -> I64:
+    """``of`` for each event's first reading and time, computed once for those that are equal: with one primary an
+    event, its time is irrelevant, and all that were read together are equal."""
+    if not patience.whole_sets:
+        values, rows = np.unique(first, return_inverse=True)
+        return np.array([of(each, 0) for each in values.tolist()], np.int64)[rows]
+    ages = list(zip(first.tolist(), times.tolist(), strict=True))
+    made = {age: of(*age) for age in set(ages)}
+    return np.array([made[age] for age in ages], np.int64)

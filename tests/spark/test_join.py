@@ -18,8 +18,10 @@ import pytest
 
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
+from tests.spark.cluster import Cluster
 from tests.spark.conftest import require_spark
 from tests.spark.join_site import JoinSite, make_site
+from tests.spark.test_backfill import until
 
 START = 14_000
 """Clicks of the first batch: more than the driver does by itself."""
@@ -120,6 +122,32 @@ async def test_an_application_beside_the_services_of_another_datacentre(tmp_path
         await asyncio.gather(growing(site, 4), killed_now_and_then(site, "east", random, 2))
         await asyncio.to_thread(_settle, site, ["east"])
         site.check()
+
+
+async def test_executors_of_a_cluster_that_die_lose_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """Photon is shipped to them; one dies with a part in its hands, and with speculation on another one may do it."""
+    site = make_site(tmp_path, seed=4)
+    site.grow(START)
+    more = ("--once", "--master", cluster.master, "--spark", "spark.speculation=true")
+    async with site.running("registry", "eventstore"):
+        with application(site, "east", *more) as process:
+            await until(lambda: bool(executors_of(cluster)), "an executor runs", ENDED_S)
+            await asyncio.sleep(2)
+            executors_of(cluster)[0].kill()
+            assert await asyncio.to_thread(process.wait, ENDED_S) == 0, (site.directory / "east.log").read_text()
+        await asyncio.to_thread(_settle, site, ["east"])
+        await asyncio.to_thread(_settle, site, ["west"])
+        site.check()
+
+
+def executors_of(cluster: Cluster) -> list[psutil.Process]:
+    """Java processes of the cluster's applications."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.name() == "java" and f"{cluster.directory}/work-" in process.cwd():
+                found.append(process)
+    return found
 
 
 def test_a_datacentre_moves_to_spark_and_back(tmp_path: Path) -> None:
