@@ -35,7 +35,7 @@ from photon.joiner.slot.identity import open_incarnation
 from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
 from photon.outputs.log.writer import ROLL_BYTES, LogWriter
 from photon.spark.backfill.staging import read_staged
-from photon.spark.join.journal import WHOLE_EVERY, Commit, JoinOf, Journal, JournalDamaged, LogAt, Plan
+from photon.spark.join.journal import WHOLE_EVERY, Commit, JoinOf, Journal, JournalDamaged, LogAt, Plan, folded
 from photon.spark.join.part import Done, Fenced, won
 from photon.spark.join.planner import PlanLimits, advanced, forgotten, parts_of
 from photon.spark.join.reading import read_waiting
@@ -154,20 +154,21 @@ class Driver:
 
     def _load(self) -> None:
         """Takes up what the commits say. Waiting events count as never tried."""
-        waiting: dict[str, list[int]] = {}
-        for commit in self.journal.commits():
-            self.committed, self.counts = commit.number, commit.counts
-            self.logs = {} if commit.whole else self.logs
-            self.logs |= {log.identity: log for log in commit.logs}
-            waiting |= commit.waiting
-        for name, rows in waiting.items():
-            if rows:
-                self.waiting.add(name, read_waiting(self.journal, name), rows, 0, 0)
+        if not (commits := self.journal.commits()):
+            return
+        commit = folded(commits)
+        self.committed, self.counts = commit.number, commit.counts
+        self.logs = {log.identity: log for log in commit.logs}
+        for name, rows in commit.waiting.items():
+            self.waiting.add(name, read_waiting(self.journal, name), rows, 0, 0)
 
     def _take(self, commit: Commit, plan: Plan, done: Sequence[Done]) -> None:
         """Takes up the commit of a batch that was done just now."""
         self.committed, self.counts = commit.number, commit.counts
-        self.logs = {} if commit.whole else self.logs
+        if commit.whole:
+            self.logs = {}
+            for settled in self.waiting.files.keys() - commit.waiting.keys():
+                del self.waiting.files[settled]
         self.logs |= {log.identity: log for log in commit.logs}
         for name, rows in commit.waiting.items():
             if name in self.waiting.files:

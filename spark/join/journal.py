@@ -14,6 +14,7 @@ Numbers are given without gaps. Every ``WHOLE_EVERY``-th commit has the whole st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -123,6 +124,21 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag
     waiting: dict[str, list[int]]  # file -> its waiting rows, where they changed; all if ``whole``
     whole: bool
     counts: dict[str, int]  # of all batches
+
+
+def folded(commits: Sequence[Commit]) -> Commit:
+    """One whole commit that says the same as these, oldest first. A file named by an older one may be gone: its rows
+    are settled."""
+    logs: dict[str, LogAt] = {}
+    waiting: dict[str, list[int]] = {}
+    for commit in commits:
+        if commit.whole:
+            logs.clear()
+            waiting.clear()
+        logs |= {log.identity: log for log in commit.logs}
+        waiting |= commit.waiting
+    still = {name: rows for name, rows in waiting.items() if rows}
+    return msgspec.structs.replace(commits[-1], logs=list(logs.values()), waiting=still, whole=True)
 
 
 class JoinOf(msgspec.Struct, frozen=True, tag_field="version", tag=1):
