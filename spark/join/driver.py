@@ -31,7 +31,7 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import FirstRead, heard, passed_by_both
 from photon.eventstore.api import Progress
 from photon.idregistry.api import Kind, Registry, Slot
-from photon.joiner.slot.identity import open_incarnation
+from photon.joiner.slot.identity import open_incarnation, read_state
 from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
 from photon.outputs.log.writer import ROLL_BYTES, LogWriter
 from photon.spark.backfill.staging import read_staged
@@ -209,6 +209,7 @@ class Driver:
             raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
         done = await do(plan)
         await self.pause(0.0)
+        self._check_state()
         before = self.counts
         commit = self.journal.put_commit(self._commit(plan, done))
         self._take(commit, plan, done)
@@ -273,6 +274,7 @@ class Driver:
         first = min(self._exports.upto, self._log.upto) + 1
         if first <= newest:
             await self._check_newest()
+            self._check_state()  # last, as it takes no time: the published log has no other guard
         for number in range(first, newest + 1):
             self._append(number)
         if newest >= 0:
@@ -324,6 +326,12 @@ class Driver:
                 raise PhotonError("the registry does not answer; run the same command again once it does")
             await self.pause(0.1)
         if witnessed.newest != self.incarnation:
+            raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
+
+    def _check_state(self) -> None:
+        """Raises Fenced if another driver has begun to open the slot: this one may have slept since it asked."""
+        state = read_state(self.disk, self.places.state / "slot.json", self.slot)
+        if state.last != self.incarnation or state.nonce:
             raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
 
     def close(self) -> None:
