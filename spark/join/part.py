@@ -69,15 +69,23 @@ class Worker:
 
     async def __call__(self, plan: Plan, number: int) -> Done:
         """Raises Fenced, RegistrySilent, EventStoreSilent, JournalDamaged, LogUnreadable, AdapterError, OSError."""
-        journal, batch, part = self.journal, plan.number, plan.parts[number]
+        journal, batch = self.journal, plan.number
         read: PartRead | None = None
         rows: Rows | None = None
         if (decision := journal.decision(batch, number)) is None:
-            read = self.read(plan, part)
+            read = self._read(plan, number)
             decision, rows = await self._decide(plan, number, read)
         if (result := journal.result(batch, number)) is None:
             result = await self._register(plan, number, decision, read, rows)
         return Done(decision, result)
+
+    def _read(self, plan: Plan, number: int) -> PartRead:
+        self._check_open(plan)  # otherwise files that the plan names may be gone
+        return self.read(plan, plan.parts[number])
+
+    def _check_open(self, plan: Plan) -> None:
+        if self.journal.is_committed(plan.number):
+            raise Fenced(f"batch {plan.number} is committed: this attempt comes too late")
 
     # -- deciding ----------------------------------------------------------------------------------------------
     async def _decide(self, plan: Plan, number: int, read: PartRead) -> tuple[Decision, Rows | None]:
@@ -115,8 +123,7 @@ class Worker:
         if counts_now != made:
             for path in written:
                 disk.remove(path)
-        if journal.is_committed(plan.number):
-            raise Fenced(f"batch {plan.number} is committed: this attempt comes too late")
+        self._check_open(plan)
         return counts_now, found.rows if counts_now == made else None
 
     def _rejected(self, read: PartRead) -> bytes:
@@ -178,7 +185,7 @@ class Worker:
     def _late(self, plan: Plan, number: int, rows: Rows, late: Mask, read: PartRead | None) -> bytes:
         """Lines of the late events, whose records are read again if another attempt has decided."""
         if read is None:
-            read = self.read(plan, plan.parts[number])
+            read = self._read(plan, number)
         wanted = {digest for digest, is_late in zip(rows.digest_list(), late.tolist(), strict=True) if is_late}
         found: dict[bytes, int] = {}
         for at, digest in enumerate(split_digests(read.events.digests)):
