@@ -1,0 +1,208 @@
+"""The join on Spark with one rule removed each: the simulator must notice. None of this is in the production code.
+
+Not noticed, as another rule covers it:
+
+- a driver that does not introduce its incarnation to the shards, or does not ask the registry whether it is the
+  newest: attempts of an older driver repeat the decisions that stand, and the slot's state file stops that driver;
+- a batch shown before its commit, a commit and a result that replace others: all results are durable before, equal
+  until ids are cleared, which happens after they are shown, and commits follow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from photon.batch.columns import U64, RowIndexes
+from photon.joiner.rows import Rows
+from photon.spark.backfill.core import BatchCore
+from photon.spark.join import driver, part, planner
+from photon.spark.join.deciding import Decider, Verdicts
+from photon.spark.join.driver import Batch, DoesParts, Driver
+from photon.spark.join.journal import Decision, Journal, LogAt, Part, Plan, Reached, Result
+from photon.spark.join.part import Done, Worker
+from photon.spark.join.reading import PartRead
+from tests.simulation.spark_join import world
+from tests.simulation.world.world import Variant
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------
+class DecidesAgain(Journal):
+    """Rule 1: each attempt decides from scratch."""
+
+    def decision(self, batch: int, part: int) -> Decision | None:
+        return None
+
+    def put_decision(self, batch: int, part: int, decision: Decision) -> Decision:
+        self.disk.replace(self.part_path(self.part_name(batch, part, "decided")), msgspec.json.encode(decision))
+        return decision
+
+
+class DecisionAfterInsert(Journal):
+    """Rule 1: the decision becomes durable together with the result."""
+
+    decided: Decision | None = None
+
+    def put_decision(self, batch: int, part: int, decision: Decision) -> Decision:
+        self.decided = decision
+        return decision
+
+    def put_result(self, batch: int, part: int, result: Result) -> Result:
+        if self.decided is not None:
+            super().put_decision(batch, part, self.decided)
+        return super().put_result(batch, part, result)
+
+
+class TwoDecisionFiles(Journal):
+    """Rule 1: staged events and waiting ones are named by two files, which two attempts may have put."""
+
+    def put_decision(self, batch: int, part: int, decision: Decision) -> Decision:
+        counts = super().put_decision(batch, part, decision)
+        return msgspec.structs.replace(counts, waiting=decision.waiting, left=decision.left)
+
+
+class NewToken(Worker):
+    """Rule 1: an attempt registers under a token of its own incarnation."""
+
+    async def _insert(self, rows: Rows, core: BatchCore) -> RowIndexes:
+        rows.tokens.setflags(write=True)
+        rows.tokens[:] = (rows.tokens & np.uint64((1 << 40) - 1)) | np.uint64(self.incarnation << 40)
+        return await super()._insert(rows, core)
+
+
+def never_asked(rows: Rows, own: Sequence[int], deadline: float, *, asked_before: bool) -> BatchCore:
+    """Rule 2: each attempt takes itself for the first."""
+    return BatchCore(rows, own, deadline)
+
+
+class NoLateCheck(Worker):
+    """Rule 3: an attempt does not look for the commit once it has put its decision."""
+
+    def _read(self, plan: Plan, number: int) -> PartRead:
+        super()._check_open(plan)
+        return self.read(plan, plan.parts[number])
+
+    def _check_open(self, plan: Plan) -> None:
+        return None
+
+
+class ClearsAtOnce(Worker):
+    """Ids are cleared once they are won, before anybody is shown their lines."""
+
+    async def _insert(self, rows: Rows, core: BatchCore) -> RowIndexes:
+        registry: Any = self.registry
+        winners = await super()._insert(rows, core)
+        inserts = rows.inserts(winners)
+        await registry.clear(inserts.digests, inserts.times, inserts.tokens, timeout=2.0)
+        return winners
+
+
+class FutureDropped(Decider):
+    """Events newer than the plan's clock are counted, and do not wait."""
+
+    async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
+        found = await super().__call__(plan, token, read)
+        now = read.events.times[found.waits] <= plan.at_ns
+        return replace(found, waits=found.waits[now], again_ns=found.again_ns[now])
+
+
+# -- the driver ----------------------------------------------------------------------------------------------------
+class PlansAgain(Journal):
+    """Each driver plans a batch without commit from scratch."""
+
+    def plan(self, number: int) -> Plan | None:
+        return super().plan(number) if self.is_committed(number) else None
+
+    def put_plan(self, plan: Plan) -> Plan:
+        self.disk.replace(self._numbered("plans", plan.number), msgspec.json.encode(plan))
+        return plan
+
+
+class TidiedFirst(Driver):
+    """Staged rows are removed before readers see them."""
+
+    async def _show(self) -> None:
+        self._tidy(self.committed)
+        await super()._show()
+
+
+class DropsWaiting(Driver):
+    """A driver that repeats a batch forgets its events that go on waiting."""
+
+    async def step(self, do: DoesParts, woken: U64) -> Batch | None:
+        async def forget(plan: Plan) -> list[Done]:
+            done = await do(plan)
+            if plan.incarnation == self.incarnation:
+                return done
+            return [Done(msgspec.structs.replace(each.decision, left=[]), each.result) for each in done]
+
+        return await super().step(forget, woken)
+
+
+class NotShownAtStart(Driver):
+    """A start does not show what its predecessor committed."""
+
+    async def _show(self) -> None:
+        if self.begun:
+            await super()._show()
+
+    begun = False
+
+    async def step(self, *given: Any) -> Any:
+        self.begun = True
+        return await super().step(*given)
+
+
+class StateNotRead(Driver):
+    """A driver asks the registry before it shows, and not the slot's state file after that."""
+
+    def _check_state(self) -> None:
+        return None
+
+
+class NotFenced(StateNotRead):
+    """A driver shows although a newer one has the slot."""
+
+    async def _check_newest(self) -> None:
+        return None
+
+
+def advanced_by_plan(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]) -> list[LogAt]:
+    """The next batch begins at the size that was planned, wherever reading ended."""
+    logs = planner.advanced(parts, reached)
+    return [msgspec.structs.replace(log, offset=max(log.offset, log.size)) for log in logs]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """``finds``: the violation's message."""
+
+    variant: Variant
+    finds: str
+
+
+def _with(name: str, instead: object, where: object = world) -> Variant:
+    return Variant(patches=((where, name, instead),))
+
+
+ABLATIONS = {
+    "each attempt decides": Ablation(_with("Journal", DecidesAgain), "lost|times"),
+    "inserted before the decision is durable": Ablation(_with("Journal", DecisionAfterInsert), "lost|owned"),
+    "waiting and staged events in two decisions": Ablation(_with("Journal", TwoDecisionFiles), "lost"),
+    "registered under the token of the attempt": Ablation(_with("Worker", NewToken), "lost"),
+    "as if never asked before": Ablation(_with("BatchCore", never_asked, part), "lost"),
+    "no look for the commit after the decision": Ablation(_with("Worker", NoLateCheck), "owned"),
+    "cleared before the result": Ablation(_with("Worker", ClearsAtOnce), "lost"),
+    "events of the future are dropped": Ablation(_with("Decider", FutureDropped), "lost"),
+    "each driver plans": Ablation(_with("Journal", PlansAgain, driver), "lost|times|failed|ends"),
+    "tidied before shown": Ablation(_with("Driver", TidiedFirst), "files are gone"),
+    "waiting events of a repeated batch are dropped": Ablation(_with("Driver", DropsWaiting), "lost"),
+    "nothing shown at a start": Ablation(_with("Driver", NotShownAtStart), "lost|owned"),
+    "the state file is not read": Ablation(_with("Driver", StateNotRead), "times|changed|ends"),
+    "an older driver is not fenced": Ablation(_with("Driver", NotFenced), "times|changed|ends"),
+    "positions by the plan": Ablation(_with("advanced", advanced_by_plan, driver), "lost|unreadable"),
+}

@@ -1,0 +1,464 @@
+"""The join on Spark over the world's growing logs, while a rival in another datacentre registers some of its events:
+production's ``Driver`` and ``Worker``, each a process of its own, on one shared file system.
+
+The stand-in for Spark starts attempts of parts, some twice. It forgets attempts that it no longer needs: they live on
+beyond the commit, the driver and the next driver. A second driver may start while the first one sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.slices import Reading, Slice, StandingLog
+from photon.batch.ids import Ids
+from photon.config.clock import NS_PER_S
+from photon.config.errors import PhotonError
+from photon.idregistry.api import Answer, Kind, Slot, token_of
+from photon.joiner.slot.identity import until_told
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.joiner.verdicts import Judge, envelope_lines
+from photon.outputs.published import read_slot
+from photon.spark.join import driver, reading
+from photon.spark.join.deciding import Decider, EventStoreSilent
+from photon.spark.join.driver import EXPORTER, Driver, DriverPlaces
+from photon.spark.join.journal import Journal, Plan
+from photon.spark.join.part import Done, Fenced, RegistrySilent, Worker
+from photon.spark.join.planner import PlanLimits
+from photon.spark.join.reading import LogReader
+from photon.spark.join.waiting import hashes_of
+from photon.verifier.verifier import Verifier, VerifierLimits
+from tests.simulation.world import check, settings, site_faults
+from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.follower import _before, _bytes_of
+from tests.simulation.world.process import JOIN, Process, ProcessDisk, SimulatedStoreClient, Store, main
+from tests.simulation.world.truth import EPOCH_NS, Fate, make_truth
+from tests.simulation.world.world import DATACENTRES, Place, World
+
+EAST = "east"
+SLOT, RIVAL = Slot("spark-east", EAST), Slot("live-west", "west")
+PLACES = DriverPlaces(Path("/state/slots/spark-east"), Path("/state/exports"), Path("/out"))
+FATES = ((Fate.JOINED, 60), (Fate.UNMATCHED, 12), (Fate.RACED, 10), (Fate.FILTERED, 8), (Fate.REJECTED, 5))
+KIND_OF = {directory: kind for kind, directory in DIRECTORY_OF.items()}
+LOOK_S = 0.4
+MAX_RECORD = 80
+WHOLE_EVERY = 4
+
+
+class JoinOnSpark:
+    """The knowledge of Spark's stand-in, and the options drawn for this seed."""
+
+    def __init__(self, world: SparkJoinWorld) -> None:
+        random = world.random
+        self.disk = FaultyDisk(world._random())
+        self.limits = PlanLimits(
+            part_bytes=random.choice((60, 200, 1 << 20)),
+            packed_bytes=random.choice((100, 1 << 20)),
+            batch_bytes=random.choice((300, 1 << 20)),
+            batch_rows=random.choice((2, 1000)),
+            max_record=MAX_RECORD,
+        )
+        self.splittable = random.random() < 0.7
+        self.alone = random.choice((0.0, 0.3))  # share of batches that the driver does itself
+        self.roll_bytes = random.choice((400, 1 << 20))
+        self.drivers: list[str] = []  # the last one is started again when it ends
+        self.orders: dict[str, Order] = {}
+        self.attempts = self.speculated = 0
+
+    def add(self, world: World, name: str, kind: type[Process]) -> None:
+        place = world.places[EAST]
+        world.kinds[name] = (kind, place)
+        place.disks[name] = self.disk
+
+
+@dataclass
+class Order:
+    """One part of a batch, for a driver."""
+
+    plan: Plan
+    part: int
+    incarnation: int
+    own_incarnations: list[int]
+    done: list[Done | None]  # by part
+    fenced: list[str] = field(default_factory=list)
+
+
+class OfJoin(Process):
+    """Waits a little between steps, so that it may be killed between them."""
+
+    def __init__(self, world: SparkJoinWorld, place: Place, name: str) -> None:
+        super().__init__(world, place, name)
+        self.join = world.join
+
+    async def run(self) -> None:
+        self.disk: Any = ProcessDisk(self.join.disk, self)
+        try:
+            await self.work()
+        except (Fenced, RegistrySilent, EventStoreSilent) as error:
+            self.world.say(f"{self.name}: {type(error).__name__}: {error}")
+        except PhotonError as error:
+            self.world.violated(f"{self.name} ends: {type(error).__name__}: {error}", error)
+
+    async def work(self) -> None:
+        raise NotImplementedError
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(max(seconds, self.random.choice((0.0, self.random.uniform(0.0, 0.3)))))
+
+    def worker(self, incarnation: int, own_incarnations: list[int]) -> Worker:
+        world, registry = self.world, self.registry()
+        registry.announce(SLOT, own_incarnations)
+        journal = Journal(self.disk, PLACES.state / "spark")
+        envelope = Envelope()
+        store = SimulatedStoreClient(self.stub(f"{EAST}-store"), self.clock)
+        read = LogReader(Path(), Reading(max_record=MAX_RECORD), world.adapter, world.digester, journal)
+        judge = Judge(world.adapter, check_payloads=True)
+        lines = envelope_lines(envelope)
+        decide = Decider(store, judge, lines, envelope, settings.PATIENCE, self.clock, self.pause)
+        return Worker(
+            journal, incarnation, own_incarnations, registry, self.clock, read, decide, envelope, self.pause,
+            lambda: self.random.randbytes(6).hex(),
+        )  # fmt: skip
+
+
+class Attempt(OfJoin):
+    """An attempt of a part. A killed one is not restarted: the driver orders another one."""
+
+    async def work(self) -> None:
+        order = self.join.orders.pop(self.name, None)
+        self.world.kinds.pop(self.name, None)
+        if order is None:
+            return
+        try:
+            do = self.worker(order.incarnation, order.own_incarnations)
+            order.done[order.part] = await do(order.plan, order.part)
+        except Fenced as fenced:
+            order.fenced.append(str(fenced))
+            raise
+
+
+class DriverProcess(OfJoin):
+    """``photon spark join``, and Spark's scheduler."""
+
+    driver: Driver | None = None
+    idle = False
+    begun = False
+
+    async def work(self) -> None:
+        world, join = self.world, self.join
+        if self.name != join.drivers[-1]:
+            world.kinds.pop(self.name, None)
+            return
+        self.driver = own = Driver(
+            self.disk, PLACES, JOIN, SLOT, self.registry(),
+            SimulatedStoreClient(self.stub(f"{EAST}-store"), self.clock), self.clock, settings.PATIENCE, join.limits,
+            partial(standing, world), self.pause, lambda: self.random.randbytes(16), self.random.random,
+            settings.UNCERTAINTY_NS, join.roll_bytes,
+        )  # fmt: skip
+        await own.begin()
+        self.begun = True
+        self.alone = self.worker(own.incarnation, own.own_incarnations)
+        while True:
+            keys = [event.key for event in world.truth.events.values() if self.random.random() < 0.1]
+            try:
+                self.idle = await own.step(self._do, np.sort(hashes_of(keys))) is None
+            except (RegistrySilent, EventStoreSilent) as silent:
+                world.say(f"{self.name}: {silent}; the batch is repeated")
+            assert_as_after_a_start(world, own)
+            await self.pause(0.3 if self.idle else 0.0)
+
+    async def _do(self, plan: Plan) -> list[Done]:
+        self.idle = False
+        if self.random.random() < self.join.alone:
+            return [await self.alone(plan, part) for part in range(len(plan.parts))]
+        world, join, own = self.world, self.join, self.driver
+        assert own is not None
+        done: list[Done | None] = [None] * len(plan.parts)
+        fenced: list[str] = []
+        started: list[list[str]] = [[] for _ in done]
+        while not all(done):
+            for part, names in enumerate(started):
+                running = sum(name in join.orders or world.running(name) is not None for name in names)
+                again = world.faults and running == 1 and self.random.random() < 0.15
+                if done[part] is None and (not running or again):
+                    join.speculated += again
+                    names.append(f"{EAST}-{join.attempts}-attempt")
+                    join.attempts += 1
+                    join.orders[names[-1]] = Order(
+                        plan, part, own.incarnation, own.own_incarnations, done, fenced
+                    )
+                    join.add(world, names[-1], Attempt)
+                    world.loop.later(0.0, world.boot, names[-1])
+            if fenced:
+                raise Fenced(fenced[0])
+            await asyncio.sleep(0.1)
+        return [each for each in done if each is not None]
+
+
+class Clearing(OfJoin):
+    """``photon serve verifier``: clears ids whose lines readers see."""
+
+    async def work(self) -> None:
+        verifier = Verifier(
+            self.disk, PLACES.state, PLACES.output, self.world.digester, self.registry(),
+            limits=VerifierLimits(period_s=settings.VERIFIER_PERIOD_S, clear_timeout_s=2.0),
+        )  # fmt: skip
+        await verifier.run(asyncio.Event())
+
+
+class Rival(Process):
+    """Registers events one after the other, also ones that the join works on. It is never killed."""
+
+    async def run(self) -> None:
+        world: Any = self.world
+        registry, nonce = self.registry(), self.random.randbytes(8)
+        opened = await until_told(lambda: registry.open_slot(RIVAL, 0, nonce), asyncio.sleep)
+        registry.announce(RIVAL, [opened.incarnation])
+        for number, event in enumerate(world.truth.events.values()):
+            if self.random.random() < 0.25:
+                ids = Ids(
+                    world.digester.digest(event.event_id), np.array([event.time_ns]),
+                    np.array([token_of(opened.incarnation, number)], np.uint64), np.array([Kind.JOINED], np.uint8),
+                    np.array([7], np.uint32), np.zeros(1, np.uint32),
+                )  # fmt: skip
+                there_s = max(0.0, (event.time_ns - EPOCH_NS) / 1e9 - world.loop.now)
+                await asyncio.sleep(there_s + self.random.uniform(0.0, 1.5))
+                while (answer := (await registry.insert(ids, timeout=2.0)).outcomes[0]) == Answer.UNKNOWN:
+                    pass
+                if answer == Answer.COMMITTED:
+                    world.rivals.append(event.event_id)
+        await asyncio.Event().wait()
+
+
+# -- the logs --------------------------------------------------------------------------------------------------------
+def standing(world: SparkJoinWorld) -> Sequence[StandingLog]:
+    """The logs as this datacentre has them now."""
+    found = []
+    for log in world.truth.foreign:
+        if seen := log.visible(EAST, world.loop.now):
+            arrived_ns = EPOCH_NS + int(log.arrivals[EAST][seen - 1] * NS_PER_S)
+            size = log.offset_at(seen)
+            found.append(StandingLog(log.name, log.name, b"", 0, size, arrived_ns, world.join.splittable))
+    return found
+
+
+def read_slice(world: SparkJoinWorld, directory: Path, part: Slice, given: Reading) -> Iterator[Block]:
+    """Reads what is there now, like ``slices.read_slice``."""
+    (log,) = [each for each in world.truth.foreign if each.name == part.log.identity]
+    end = log.end if part.end is None else part.end
+    there = log.lines[: log.visible(EAST, world.loop.now)]
+    lines = [line for line in there if part.begin <= line.offset < end]
+    at = 0
+    while at < len(lines):
+        some = lines[at : at + world.random.choice((1, 3, 50))]
+        data = _bytes_of(world, world.places[EAST], log, some)
+        offset = some[0].offset
+        yield Block(log.name, log.file, offset, data, offset + len(data), before=_before(log, offset))
+        at += len(some)
+
+
+# -- the world -------------------------------------------------------------------------------------------------------
+class SparkJoinWorld(World):
+    """See the module."""
+
+    faults_s = 35.0
+
+    def _random(self) -> Any:
+        return type(self.random)(self.random.getrandbits(64))
+
+    def _draw(self) -> None:
+        super()._draw()
+        self.apart = self.loses_slots = False
+        self.unrests[:] = [undone]
+        self.checks[:] = [findings]
+        self.common_faults = FAULTS
+        self.patches = (
+            (reading, "read_slice", partial(read_slice, self)),
+            (driver, "WHOLE_EVERY", WHOLE_EVERY),
+            (check, "records", records),
+        )
+        self.rivals: list[bytes] = []
+        self.seen: dict[str, bytes] = {}  # published file -> its published bytes
+        self.truth = make_truth(
+            self.random, DATACENTRES, events=self.random.choice((5, 15, 30)), seconds=settings.GROWTH_S - 5.0,
+            patience=settings.WAITED_S, future=settings.UNCERTAINTY_S + 3.0, fates=FATES,
+        )  # fmt: skip
+
+    def _place_more(self) -> None:
+        place = self.places[EAST]
+        place.mapped = [0] * len(self.truth.primary)
+        self._add(f"{EAST}-store", Store, place)
+        self.join = JoinOnSpark(self)
+        self.join.add(self, f"{EAST}-verifier", Clearing)
+        add_driver(self)
+
+    def _begin(self) -> None:
+        super()._begin()
+        rival = Rival(self, self.places["west"], "west-rival")
+        self.lives.append(rival)
+        self.loop.later(0.5, self.loop.spawn, rival, main(rival))
+        self.loop.later(LOOK_S, self._watch)
+
+    def _watch(self) -> None:
+        """A published prefix stays: readers may have read it."""
+        for name, data in published(self):
+            before = self.seen.get(name, b"")
+            if data[: len(before)] != before:
+                self.violated(f"{name}: {len(before)} published bytes changed, {len(data)} are left")
+            self.seen[name] = data
+        if gone := self.seen.keys() - dict(published(self)).keys():
+            self.violated(f"{sorted(gone)} are no longer published")
+        self.loop.later(LOOK_S, self._watch)
+
+
+def add_driver(world: SparkJoinWorld) -> str:
+    join = world.join
+    join.drivers.append(f"{EAST}-driver-{len(join.drivers)}")
+    join.add(world, join.drivers[-1], DriverProcess)
+    return join.drivers[-1]
+
+
+def assert_as_after_a_start(world: SparkJoinWorld, own: Driver) -> None:
+    """A driver knows the waiting events that the commits tell of, as its successor will."""
+    waiting: dict[str, list[int]] = {}
+    for commit in own.journal.commits():
+        waiting = {} if commit.whole else waiting
+        waiting |= commit.waiting
+    if own.committed == max((commit.number for commit in own.journal.commits()), default=-1):
+        found = {name: own.waiting.open_rows(name) for name in own.waiting.files}
+        if found != (left := {name: rows for name, rows in waiting.items() if rows}):
+            world.violated(f"batch {own.committed}: {found} wait, and {left} by the commits")
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+def _processes(world: World, kind: type[Process] = OfJoin) -> list[Any]:
+    return [each for each in world.lives if each.alive and isinstance(each, kind)]
+
+
+def kill_one(world: SparkJoinWorld) -> None:
+    if here := _processes(world):
+        world.ended(world.random.choice(here), "kill -9")
+
+
+def crash_one(world: SparkJoinWorld) -> None:
+    """Kills one in the middle of a write."""
+    world.join.disk.crash_after(world.random.randint(1, 12))
+
+
+def cut_power(world: SparkJoinWorld) -> None:
+    """Cuts the power of the file system and all processes on it."""
+    world.say("the shared file system has no power")
+    for process in _processes(world):
+        world.ended(process, "with the file system")
+    world.join.disk.power_cut()
+
+
+def crash_and_cut(world: SparkJoinWorld) -> None:
+    """Kills one in the middle of a write, and soon cuts the power: others may have read names that are not durable."""
+    crash_one(world)
+    world.loop.later(world.random.uniform(0.1, 1.5), cut_power, world)
+
+
+def pause_one(world: SparkJoinWorld) -> None:
+    kind = world.random.choice((Attempt, OfJoin))
+    if here := [each for each in _processes(world, kind) if not each.paused]:
+        site_faults._pause(world, world.random.choice(here), world.random.choice((0.5, 3.0, 12.0)))
+
+
+def wrong_clock(world: SparkJoinWorld) -> None:
+    """Sets the clock of the driver or the event store wrong by more than S, one at a time."""
+    place = world.places[EAST]
+    name = world.random.choice((world.join.drivers[-1], f"{EAST}-store"))
+    place.wrong.clear()
+    place.wrong[name] = world.random.choice((-20.0, 20.0, 40.0))
+    world.say(f"{name}: the clock is wrong by {place.wrong[name]:g} s")
+
+
+def replace_driver(world: SparkJoinWorld) -> None:
+    """Another machine starts a driver while the current one sleeps, or is at work."""
+    current = world.running(world.join.drivers[-1])
+    if isinstance(current, DriverProcess) and current.begun:
+        if world.random.random() < 0.8:
+            site_faults._pause(world, current, world.random.choice((1.0, 4.0, 12.0)))
+        world.loop.later(world.random.uniform(0.0, 1.0), world.boot, add_driver(world))
+
+
+FAULTS: Any = (
+    (kill_one, 8), (crash_one, 6), (cut_power, 1), (crash_and_cut, 3), (pause_one, 5), (replace_driver, 4), (wrong_clock, 2),
+    (site_faults.kill_one, 2),    (site_faults.cut_network, 3), (site_faults.weather, 3), (site_faults.new_leader, 3),
+)  # fmt: skip
+
+
+# -- what must hold --------------------------------------------------------------------------------------------------
+def undone(world: SparkJoinWorld) -> str:
+    """Work that is left: nothing waits for ever."""
+    if world.loop.now < world.truth.last_arrival:
+        return "logs still grow"
+    process = world.running(world.join.drivers[-1])
+    if not isinstance(process, DriverProcess) or process.driver is None or not process.idle:
+        return "the driver is not idle"
+    if zombies := _processes(world, Attempt):
+        return f"{[each.name for each in zombies]} have not ended"
+    own = process.driver
+    if len(own.waiting):
+        return f"{len(own.waiting)} events wait"
+    for log in world.truth.foreign:
+        if log.lines and (log.name not in own.logs or own.logs[log.name].offset != log.end):
+            return f"{log.name} is not read to its end"
+    if owned := sum(len(page.times) for page in _owned(world)):
+        return f"{owned} ids are owned"
+    return ""
+
+
+def _owned(world: World) -> list[Any]:
+    return [machine.owned_page(SLOT.name, (1 << 24) - 1, b"") for machine in world.shard_machines()]
+
+
+def published(world: SparkJoinWorld) -> Iterator[tuple[str, bytes]]:
+    """Name and published bytes of each file of the slot, and of the exports."""
+    disk = world.join.disk
+    for state in (PLACES.state, PLACES.exports / EXPORTER):
+        for file in read_slot(disk, state).files:
+            data = disk.read(PLACES.output / file.path) if disk.exists(PLACES.output / file.path) else b""
+            yield file.name, data[: file.length]
+
+
+def records(world: SparkJoinWorld) -> Iterator[check.Record]:
+    """Lines that readers of the slot see."""
+    for name, data in published(world):
+        if f"/{EXPORTER}-" not in name:
+            for line in data.splitlines():
+                yield check._record(KIND_OF[name.partition("/")[0]], name, EAST, line, check._fields(line))
+
+
+def findings(world: SparkJoinWorld) -> Iterator[str]:
+    """Broken promises."""
+    found = list(records(world))
+    times = Counter(record.event_id for record in found) + Counter(world.rivals)
+    for event_id in world.truth.events:
+        if times[event_id] != 1:
+            yield f"{event_id!r} is {f'written {times[event_id]} times' if times[event_id] else 'lost'}"
+    for record in found:
+        event = world.truth.events.get(record.event_id)
+        if event is None:
+            yield f"invented: {record.event_id!r}"
+        elif record.kind not in event.fate.value:
+            yield f"wrong verdict: {record.event_id!r} is {record.kind.name}, not {event.fate.name}"
+        elif wrong := check._wrong_contents(world, event, record):
+            yield f"wrong contents of {record.event_id!r}: {wrong} in {record.fields}"
+    lines = [line for name, data in published(world) if f"/{EXPORTER}-" in name for line in data.splitlines()]
+    sources = [json.loads(line)["source"] for line in lines]
+    rejected = Counter((source["file"], source["offset"]) for source in sources)
+    if rejected != Counter(world.truth.malformed):
+        yield f"unreadable lines: exported {dict(rejected)}, there are {world.truth.malformed}"
+    yield from (f"alarm: {each}" for each in world.alarms)
