@@ -50,7 +50,7 @@ class LogAt(msgspec.Struct, frozen=True, array_like=True):
 
 class Stretch(msgspec.Struct, frozen=True, array_like=True):
     """Records of a log that begin at ``log.offset`` or later, before ``end``; ``None`` means up to the log's end as
-    the task finds it, or up to ``bytes_max``."""
+    it was planned (``log.size``), or up to ``bytes_max``."""
 
     log: LogAt
     end: int | None

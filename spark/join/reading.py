@@ -77,7 +77,10 @@ class LogReader:
         log, size = stretch.log, 0
         standing = _standing(log, self.paths(log.identity) or log.path)
         offset, header = log.offset, log.header
-        for block in read_slice(self.directory, Slice(standing, log.offset, stretch.end), self.reading):
+        # Bytes that came since the plan wait for the next one: the patience with their events begins then. A log that
+        # is read as a whole does not grow.
+        end = log.size if stretch.end is None and log.splittable else stretch.end
+        for block in read_slice(self.directory, Slice(standing, log.offset, end), self.reading):
             records, offsets = records_of(block)
             read = events_of(block, records, offsets, self.adapter, self.digester)
             some.append(read.events)

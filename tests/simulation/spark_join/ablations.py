@@ -23,9 +23,9 @@ from photon.spark.backfill.core import BatchCore
 from photon.spark.join import driver, part, planner
 from photon.spark.join.deciding import Decider, Verdicts
 from photon.spark.join.driver import Batch, DoesParts, Driver
-from photon.spark.join.journal import Decision, Journal, LogAt, Part, Plan, Reached, Result
+from photon.spark.join.journal import Decision, Journal, LogAt, Part, Plan, Reached, Result, Stretch
 from photon.spark.join.part import Done, Worker
-from photon.spark.join.reading import PartRead
+from photon.spark.join.reading import LogReader, PartRead
 from tests.simulation.spark_join import world
 from tests.simulation.world.world import Variant
 
@@ -99,6 +99,14 @@ class ClearsAtOnce(Worker):
         inserts = rows.inserts(winners)
         await registry.clear(inserts.digests, inserts.times, inserts.tokens, timeout=2.0)
         return winners
+
+
+class ReadsPastPlan(LogReader):
+    """An attempt reads bytes that came long after the plan, as of which patience begins."""
+
+    def _stretch(self, stretch: Stretch, *given: Any) -> Reached:
+        log = msgspec.structs.replace(stretch.log, size=1 << 40)
+        return super()._stretch(msgspec.structs.replace(stretch, log=log), *given)
 
 
 class FutureDropped(Decider):
@@ -197,6 +205,7 @@ ABLATIONS = {
     "as if never asked before": Ablation(_with("BatchCore", never_asked, part), "lost"),
     "no look for the commit after the decision": Ablation(_with("Worker", NoLateCheck), "owned"),
     "cleared before the result": Ablation(_with("Worker", ClearsAtOnce), "lost"),
+    "read past the plan": Ablation(_with("LogReader", ReadsPastPlan), "wrong verdict"),
     "events of the future are dropped": Ablation(_with("Decider", FutureDropped), "lost"),
     "each driver plans": Ablation(_with("Journal", PlansAgain, driver), "lost|times|failed|ends"),
     "tidied before shown": Ablation(_with("Driver", TidiedFirst), "files are gone"),

@@ -255,7 +255,7 @@ def standing(world: SparkJoinWorld) -> Sequence[StandingLog]:
 def read_slice(world: SparkJoinWorld, directory: Path, part: Slice, given: Reading) -> Iterator[Block]:
     """Reads what is there now, like ``slices.read_slice``."""
     (log,) = [each for each in world.truth.foreign if each.name == part.log.identity]
-    end = log.end if part.end is None else part.end
+    end = part.log.size if part.end is None else part.end  # one that cannot be cut does not grow
     there = log.lines[: log.visible(EAST, world.loop.now)]
     lines = [line for line in there if part.begin <= line.offset < end]
     at = 0
