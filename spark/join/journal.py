@@ -248,7 +248,10 @@ class Journal:
         return read_present(self.disk, path, type(value), _damaged)
 
     def _read(self, path: Path, kind: type[F]) -> F | None:
-        return read_present(self.disk, path, kind, _damaged) if self.disk.exists(path) else None
+        if not self.disk.exists(path):
+            return None
+        self.disk.sync_dir(path.parent)  # a process that died while it put the file may not have made its name durable
+        return read_present(self.disk, path, kind, _damaged)
 
 
 def _damaged(path: Path, why: str) -> JournalDamaged:

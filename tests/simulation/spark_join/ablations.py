@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from photon.batch.columns import U64, RowIndexes
+from photon.config.versioned_file import read_present
 from photon.joiner.rows import Rows
 from photon.spark.backfill.core import BatchCore
 from photon.spark.join import driver, part, planner
 from photon.spark.join.deciding import Decider, Verdicts
 from photon.spark.join.driver import Batch, DoesParts, Driver
-from photon.spark.join.journal import Decision, Journal, LogAt, Part, Plan, Reached, Result, Stretch
+from photon.spark.join.journal import Decision, F, Journal, LogAt, Part, Plan, Reached, Result, Stretch
 from photon.spark.join.part import Done, Worker
 from photon.spark.join.reading import LogReader, PartRead
 from tests.simulation.spark_join import world
@@ -63,6 +65,13 @@ class TwoDecisionFiles(Journal):
     def put_decision(self, batch: int, part: int, decision: Decision) -> Decision:
         counts = super().put_decision(batch, part, decision)
         return msgspec.structs.replace(counts, waiting=decision.waiting, left=decision.left)
+
+
+class NamesNotDurable(Journal):
+    """An attempt trusts a decision whose name may not outlast a power cut."""
+
+    def _read(self, path: Path, kind: type[F]) -> F | None:
+        return read_present(self.disk, path, kind, ValueError) if self.disk.exists(path) else None
 
 
 class NewToken(Worker):
@@ -201,6 +210,7 @@ ABLATIONS = {
     "each attempt decides": Ablation(_with("Journal", DecidesAgain), "lost|times"),
     "inserted before the decision is durable": Ablation(_with("Journal", DecisionAfterInsert), "lost|owned"),
     "waiting and staged events in two decisions": Ablation(_with("Journal", TwoDecisionFiles), "lost"),
+    "names of decisions may not be durable": Ablation(_with("Journal", NamesNotDurable), "lost"),
     "registered under the token of the attempt": Ablation(_with("Worker", NewToken), "lost"),
     "as if never asked before": Ablation(_with("BatchCore", never_asked, part), "lost"),
     "no look for the commit after the decision": Ablation(_with("Worker", NoLateCheck), "owned"),

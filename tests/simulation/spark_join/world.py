@@ -415,13 +415,9 @@ def undone(world: SparkJoinWorld) -> str:
     for log in world.truth.foreign:
         if log.lines and (log.name not in own.logs or own.logs[log.name].offset != log.end):
             return f"{log.name} is not read to its end"
-    if owned := sum(len(page.times) for page in _owned(world)):
-        return f"{owned} ids are owned"
-    return ""
-
-
-def _owned(world: World) -> list[Any]:
-    return [machine.owned_page(SLOT.name, (1 << 24) - 1, b"") for machine in world.shard_machines()]
+    pages = [machine.owned_page(SLOT.name, (1 << 24) - 1, b"") for machine in world.shard_machines()]
+    owned = sum(len(page.times) for page in pages)
+    return f"{owned} ids are owned" if owned else ""
 
 
 def published(world: SparkJoinWorld) -> Iterator[tuple[str, bytes]]:
@@ -434,21 +430,23 @@ def published(world: SparkJoinWorld) -> Iterator[tuple[str, bytes]]:
 
 
 def records(world: SparkJoinWorld) -> Iterator[check.Record]:
-    """Lines that readers of the slot see."""
+    """Lines that readers of the slot see, and the events of the rival."""
     for name, data in published(world):
         if f"/{EXPORTER}-" not in name:
             for line in data.splitlines():
                 yield check._record(KIND_OF[name.partition("/")[0]], name, EAST, line, check._fields(line))
+    for event_id in world.rivals:
+        yield check.Record(Kind.JOINED, "rival", RIVAL.datacentre, {"event_id": event_id.decode()})
 
 
 def findings(world: SparkJoinWorld) -> Iterator[str]:
     """Broken promises."""
     found = list(records(world))
-    times = Counter(record.event_id for record in found) + Counter(world.rivals)
+    times = Counter(record.event_id for record in found)
     for event_id in world.truth.events:
         if times[event_id] != 1:
             yield f"{event_id!r} is {f'written {times[event_id]} times' if times[event_id] else 'lost'}"
-    for record in found:
+    for record in [each for each in found if each.datacentre == EAST]:
         event = world.truth.events.get(record.event_id)
         if event is None:
             yield f"invented: {record.event_id!r}"
