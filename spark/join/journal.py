@@ -250,7 +250,9 @@ class Journal:
     def _read(self, path: Path, kind: type[F]) -> F | None:
         if not self.disk.exists(path):
             return None
-        self.disk.sync_dir(path.parent)  # a process that died while it put the file may not have made its name durable
+        self.disk.sync_dir(
+            path.parent
+        )  # a process that died while it put the file may not have made its name durable
         return read_present(self.disk, path, kind, _damaged)
 
 

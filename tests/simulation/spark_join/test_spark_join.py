@@ -1,15 +1,20 @@
-"""The join on Spark (``world``): seeded schedules, and with its rules removed."""
+"""The join on Spark (``world``) against a rival that registers some of its events: seeded schedules, and with its
+rules removed."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.simulation.spark_join.ablations import ABLATIONS
 from tests.simulation.spark_join.world import SparkJoinWorld
+from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.world import run_seed
 
 SEEDS = 30
 _SEEDS = share(seeds(SEEDS), 2, least=15)
+SEEDS_OF_AN_ABLATION = 600
+"""Schedules within which the world must notice a missing rule; most need a few."""
 
 
 @pytest.mark.seeded
@@ -19,3 +24,33 @@ _SEEDS = share(seeds(SEEDS), 2, least=15)
 def test_every_event_is_written_once(batch: list[int]) -> None:
     for seed in batch:
         run_seed(seed, kind=SparkJoinWorld)
+
+
+def test_a_seed_replays_exactly() -> None:
+    one, other = (run_seed(7, story=True, kind=SparkJoinWorld) for _ in range(2))
+    assert one.story == other.story
+
+
+@pytest.mark.parametrize("name", sorted(ABLATIONS))
+def test_the_simulator_notices_a_missing_rule(name: str) -> None:
+    ablation = ABLATIONS[name]
+    notice(
+        f"spark join: {name}", range(SEEDS_OF_AN_ABLATION),
+        lambda seed: run_seed(seed, ablation.variant, kind=SparkJoinWorld), ablation.finds,
+    )  # fmt: skip
+
+
+def test_schedules_reach_what_they_are_for() -> None:
+    """The faults really happen: a simulator that does nothing finds nothing."""
+    speculated = drivers = 0
+
+    def told(seed: int) -> list[str]:
+        nonlocal speculated, drivers
+        world = run_seed(seed, story=True, kind=SparkJoinWorld)
+        speculated += world.join.speculated
+        drivers += len(world.join.drivers) - 1
+        return world.story or []
+
+    killed = ("driver-. is no more: kill", "attempt is no more: kill", "in the middle of a write", "has no power")
+    fenced = ("driver-.: Fenced: slot", "attempt: Fenced: batch")
+    reach("spark join", range(30), told, (*killed, *fenced), lambda: speculated > 10 and drivers > 3)

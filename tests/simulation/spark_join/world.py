@@ -194,9 +194,7 @@ class DriverProcess(OfJoin):
                     join.speculated += again
                     names.append(f"{EAST}-{join.attempts}-attempt")
                     join.attempts += 1
-                    join.orders[names[-1]] = Order(
-                        plan, part, own.incarnation, own.own_incarnations, done, fenced
-                    )
+                    join.orders[names[-1]] = Order(plan, part, own.incarnation, own.own_incarnations, done, fenced)
                     join.add(world, names[-1], Attempt)
                     world.loop.later(0.0, world.boot, names[-1])
             if fenced:
@@ -364,7 +362,7 @@ def cut_power(world: SparkJoinWorld) -> None:
 
 
 def crash_and_cut(world: SparkJoinWorld) -> None:
-    """Kills one in the middle of a write, and soon cuts the power: others may have read names that are not durable."""
+    """Kills one in the middle of a write and soon cuts the power: others may have read names that do not last."""
     crash_one(world)
     world.loop.later(world.random.uniform(0.1, 1.5), cut_power, world)
 
@@ -394,8 +392,9 @@ def replace_driver(world: SparkJoinWorld) -> None:
 
 
 FAULTS: Any = (
-    (kill_one, 8), (crash_one, 6), (cut_power, 1), (crash_and_cut, 3), (pause_one, 5), (replace_driver, 4), (wrong_clock, 2),
-    (site_faults.kill_one, 2),    (site_faults.cut_network, 3), (site_faults.weather, 3), (site_faults.new_leader, 3),
+    (kill_one, 8), (crash_one, 6), (cut_power, 1), (crash_and_cut, 3), (pause_one, 5), (replace_driver, 4),
+    (wrong_clock, 2), (site_faults.kill_one, 2), (site_faults.cut_network, 3), (site_faults.weather, 3),
+    (site_faults.new_leader, 3),
 )  # fmt: skip
 
 
