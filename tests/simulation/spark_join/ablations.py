@@ -202,17 +202,18 @@ class Ablation:
     finds: str
 
 
-def _with(name: str, instead: object, where: object = world) -> Variant:
-    return Variant(patches=((where, name, instead),))
+def _with(name: str, instead: object, where: object = world, *faults: Any) -> Variant:
+    """``faults``: in place of all others."""
+    return Variant(patches=((where, name, instead),), faults=[(fault, 1) for fault in faults])
 
 
 ABLATIONS = {
     "each attempt decides": Ablation(_with("Journal", DecidesAgain), "lost|times"),
     "inserted before the decision is durable": Ablation(_with("Journal", DecisionAfterInsert), "lost|owned"),
-    "waiting and staged events in two decisions": Ablation(_with("Journal", TwoDecisionFiles), "lost"),
+    "waiting and staged events in two decisions": Ablation(_with("Journal", TwoDecisionFiles), "lost|ends"),
     "names of decisions may not be durable": Ablation(_with("Journal", NamesNotDurable), "lost"),
     "registered under the token of the attempt": Ablation(_with("Worker", NewToken), "lost"),
-    "as if never asked before": Ablation(_with("BatchCore", never_asked, part), "lost"),
+    "as if never asked before": Ablation(_with("BatchCore", never_asked, part, world.wrong_clock), "lost"),
     "no look for the commit after the decision": Ablation(_with("Worker", NoLateCheck), "owned"),
     "cleared before the result": Ablation(_with("Worker", ClearsAtOnce), "lost"),
     "read past the plan": Ablation(_with("LogReader", ReadsPastPlan), "wrong verdict"),
@@ -221,7 +222,7 @@ ABLATIONS = {
     "tidied before shown": Ablation(_with("Driver", TidiedFirst), "files are gone"),
     "waiting events of a repeated batch are dropped": Ablation(_with("Driver", DropsWaiting), "lost"),
     "nothing shown at a start": Ablation(_with("Driver", NotShownAtStart), "lost|owned"),
-    "the state file is not read": Ablation(_with("Driver", StateNotRead), "times|changed|ends"),
+    "the state file is not read": Ablation(_with("Driver", StateNotRead, world, world.replace_driver), "times|changed|ends"),
     "an older driver is not fenced": Ablation(_with("Driver", NotFenced), "times|changed|ends"),
     "positions by the plan": Ablation(_with("advanced", advanced_by_plan, driver), "lost|unreadable"),
 }
