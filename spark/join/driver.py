@@ -250,7 +250,8 @@ class Driver:
             left = {rest.file: set(rest.rows) for rest in each.decision.left}
             for rest in part.waiting:
                 settled = set(rest.rows) - left.get(rest.file, set())
-                open_rows = changed.get(rest.file) or self.waiting.open_rows(rest.file)
+                known = changed.get(rest.file)
+                open_rows = self.waiting.open_rows(rest.file) if known is None else known
                 changed[rest.file] = [row for row in open_rows if row not in settled]
             if name := each.decision.waiting:
                 changed[name] = list(range(len(read_waiting(self.journal, name).ids)))
@@ -313,10 +314,10 @@ class Driver:
             if number <= newest:
                 # Results go last: a part with a result and no decision is never taken for undecided by a start.
                 for name in sorted(names, key=lambda each: each.endswith((".decided", ".result"))):
-                    self.disk.remove(self.journal.part_path(name))
+                    self.journal.remove(self.journal.part_path(name))
         for name in self.disk.names(self.journal.directory / "waiting"):
             if name not in self.waiting.files and int(name.lstrip(".").partition("-")[0]) <= newest:
-                self.disk.remove(self.journal.waiting_path(name))
+                self.journal.remove(self.journal.waiting_path(name))
         self.journal.forget_before(newest - newest % WHOLE_EVERY)
 
     async def _check_newest(self) -> None:

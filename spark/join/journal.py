@@ -15,6 +15,7 @@ Numbers are given without gaps. Every ``WHOLE_EVERY``-th commit has the whole st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -232,7 +233,12 @@ class Journal:
         for what in ("plans", "commits"):
             for name in self.disk.names(self.directory / what):
                 if int(name.lstrip(".").partition(".")[0]) < number:
-                    self.disk.remove(self.directory / what / name)
+                    self.remove(self.directory / what / name)
+
+    def remove(self, path: Path) -> None:
+        """Removes a file that a late attempt may remove or rename at the same time."""
+        with suppress(FileNotFoundError):
+            self.disk.remove(path)
 
     def parts(self) -> dict[int, list[str]]:
         """Batch -> the files in ``parts``, also those that a killed process began."""

@@ -122,7 +122,7 @@ class Worker:
         counts_now = journal.put_decision(plan.number, number, made)
         if counts_now != made:
             for path in written:
-                disk.remove(path)
+                journal.remove(path)
         self._check_open(plan)
         return counts_now, found.rows if counts_now == made else None
 

@@ -222,7 +222,9 @@ ABLATIONS = {
     "tidied before shown": Ablation(_with("Driver", TidiedFirst), "files are gone"),
     "waiting events of a repeated batch are dropped": Ablation(_with("Driver", DropsWaiting), "lost"),
     "nothing shown at a start": Ablation(_with("Driver", NotShownAtStart), "lost|owned"),
-    "the state file is not read": Ablation(_with("Driver", StateNotRead, world, world.replace_driver), "times|changed|ends"),
+    "the state file is not read": Ablation(
+        _with("Driver", StateNotRead, world, world.replace_driver), "times|changed|ends"
+    ),
     "an older driver is not fenced": Ablation(_with("Driver", NotFenced), "times|changed|ends"),
     "positions by the plan": Ablation(_with("advanced", advanced_by_plan, driver), "lost|unreadable"),
 }
