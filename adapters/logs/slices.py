@@ -7,7 +7,7 @@ owns the records that *begin* in it, so slices may be cut at any byte: together 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -180,23 +180,29 @@ def cut(log: StandingLog, bytes_max: int) -> list[Slice]:
     return [Slice(log, begin, min(begin + bytes_max, log.size)) for begin in begins]
 
 
-def read_slice(directory: Path, part: Slice, reading: Reading) -> Iterator[Block]:
-    """Yields blocks of the records that begin in a slice.
+def open_log(directory: Path, path: str, reading: Reading) -> Source:
+    """Opens a log as lines. Raises LogUnreadable."""
+    try:
+        return as_lines(open_source(log_path(directory, path, reading.links)), reading.framing)
+    except OSError as error:
+        raise LogUnreadable(directory / path, 0, f"cannot be read ({error.strerror})") from None
+
+
+def read_slice(directory: Path, part: Slice, reading: Reading, source: Source | None = None) -> Iterator[Block]:
+    """Yields blocks of the records that begin in a slice. ``source``: the log, if the caller has opened it.
 
     Raises LogUnreadable, also if a log is damaged after records that were returned.
     """
-    path = directory / part.log.path
-    try:
-        source = as_lines(open_source(log_path(directory, part.log.path, reading.links)), reading.framing)
-    except OSError as error:
-        raise LogUnreadable(path, part.begin, f"cannot be read ({error.strerror})") from None
+    if source is None:
+        with closing(open_log(directory, part.log.path, reading)) as own:
+            yield from read_slice(directory, part, reading, own)
+        return
     reader = _SliceReader(source, part, reading, directory)
     try:
         yield from reader.blocks()
     except OSError as error:
+        path = directory / part.log.path
         raise LogUnreadable(path, reader.at, f"cannot be read ({error.strerror})") from None
-    finally:
-        source.close()
 
 
 class _SliceReader:

@@ -16,13 +16,12 @@ registry before it shows anything, and ends. On one machine the slot's lock keep
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from photon.adapters.logs.slices import StandingLog
-from photon.batch.columns import U64
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -86,7 +85,7 @@ class Driver:
     clock: Clock
     patience: Patience
     limits: PlanLimits
-    list_logs: Callable[[], Sequence[StandingLog]]
+    list_logs: Callable[[Mapping[str, LogAt]], Sequence[StandingLog]]
     pause: Callable[[float], Awaitable[None]]
     draw_nonce: Callable[[], bytes]
     random: Callable[[], float]
@@ -193,15 +192,15 @@ class Driver:
             await self.pause(0.1)
 
     # -- one batch ---------------------------------------------------------------------------------------------
-    async def step(self, do: DoesParts, woken: U64) -> Batch | None:
-        """Does the next batch, if there is anything to do. ``woken``: hashes of keys that have come.
+    async def step(self, do: DoesParts) -> Batch | None:
+        """Does the next batch, if there is anything to do.
 
         Raises as ``begin``, and what ``do`` raises: then the same batch is repeated by the next call.
         """
         number = self.committed + 1
         plan = self.journal.plan(number)
         if plan is None:
-            if (made := await self._plan(number, woken)) is None:
+            if (made := await self._plan(number)) is None:
                 return None
             await self.pause(0.0)
             plan = self.journal.put_plan(made)
@@ -217,17 +216,17 @@ class Driver:
         counts = {name: count - before.get(name, 0) for name, count in commit.counts.items()}
         return Batch(number, {name: count for name, count in counts.items() if count}, len(self.waiting))
 
-    async def _plan(self, number: int, woken: U64) -> Plan | None:
+    async def _plan(self, number: int) -> Plan | None:
         asked_ns, asked = self.clock.now_ns(), self.clock.monotonic()
         progress = await self.store.progress()
         if (told := heard(progress, asked_ns, asked)) is None:
             return None  # the event store was not reached yet: what is read now could not begin to wait
         self._first_read.hear(told)
         self.read_past_ns = passed_by_both(progress, asked_ns)
-        logs = self.list_logs()
+        logs = self.list_logs(self.logs)
         now_ns = self.clock.now_ns()  # after the logs were listed: no event of them was read later
         self.first_read_ns = self._first_read.at_ns(now_ns, self.clock.monotonic())
-        due = self.waiting.due(self.read_past_ns, now_ns, woken, self.limits.batch_rows)
+        due = self.waiting.due(self.read_past_ns, now_ns, self.limits.batch_rows)
         parts = parts_of(logs, self.logs, due, self.limits, now_ns)
         if not parts:
             return None

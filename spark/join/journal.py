@@ -47,13 +47,15 @@ class LogAt(msgspec.Struct, frozen=True, array_like=True):
     mtime_ns: int  # when they were written
     ended: bool  # that reading ended with the log's end
     seen_ns: int  # when the log was last listed
+    proof: bytes = b""  # ``listing.proof_at``; empty at its start
 
 
 class Stretch(msgspec.Struct, frozen=True, array_like=True):
-    """Records of a log that begin at ``log.offset`` or later, before ``end``; ``None`` means up to the log's end as
+    """Records of a log that begin at ``begin`` or later, before ``end``; ``None`` means up to the log's end as
     it was planned (``log.size``), or up to ``bytes_max``."""
 
     log: LogAt
+    begin: int
     end: int | None
     bytes_max: int
 
@@ -94,6 +96,7 @@ class Reached(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     header: bytes
     ended: bool
+    proof: bytes
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):

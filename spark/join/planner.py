@@ -73,17 +73,14 @@ def _has_more(log: StandingLog, at: LogAt, limits: PlanLimits, now_ns: int) -> b
 def _cut(at: LogAt, limits: PlanLimits) -> Iterable[tuple[Stretch, int]]:
     """Stretches from the log's offset on, each with its approximate size."""
     if not at.splittable:
-        yield Stretch(at, None, limits.packed_bytes), max(at.size, 1)
+        yield Stretch(at, at.offset, None, limits.packed_bytes), max(at.size, 1)
         return
     begin, margin = at.offset, limits.max_record + 1
     while begin + limits.part_bytes + margin < at.size:
         end = begin + limits.part_bytes
-        yield Stretch(msgspec.structs.replace(at, offset=begin), end, limits.part_bytes + margin), limits.part_bytes
+        yield Stretch(at, begin, end, limits.part_bytes + margin), limits.part_bytes
         begin = end
-    yield (
-        Stretch(msgspec.structs.replace(at, offset=begin), None, limits.part_bytes + margin),
-        max(at.size - begin, 1),
-    )
+    yield Stretch(at, begin, None, limits.part_bytes + margin), max(at.size - begin, 1)
 
 
 def _packed(stretches: Sequence[tuple[Stretch, int]], due: Sequence[Rest], limits: PlanLimits) -> list[Part]:
@@ -117,7 +114,7 @@ def advanced(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]) -> lis
             if stretch.end is not None and came.offset < stretch.end:
                 short.add(log.identity)
             found[log.identity] = msgspec.structs.replace(
-                log, offset=came.offset, header=came.header, ended=came.ended
+                log, offset=came.offset, header=came.header, ended=came.ended, proof=came.proof
             )
     return list(found.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -11,7 +12,8 @@ import msgspec
 import numpy as np
 
 from photon.adapters.contract import Adapter, LogFile
-from photon.adapters.logs.slices import LogUnreadable, Reading, Slice, StandingLog, read_slice
+from photon.adapters.logs.reader import Source
+from photon.adapters.logs.slices import LogUnreadable, Reading, Slice, StandingLog, open_log, read_slice
 from photon.batch.columns import I64
 from photon.batch.events import Events
 from photon.config.versioned_file import decoded
@@ -19,6 +21,7 @@ from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from photon.spark.join import waiting
 from photon.spark.join.journal import Journal, JournalDamaged, LogAt, Part, Plan, Reached, Rest, Stretch
+from photon.spark.join.listing import holds, proof_at
 
 EVENTS_NONE = Events.of([])
 
@@ -58,29 +61,47 @@ class LogReader:
     journal: Journal
     paths: Callable[[str], str | None] = lambda identity: None
     """Where a log is now, by its identity; ``None`` if it is where the plan says."""
+    now_ns: Callable[[], int] = lambda: 0
 
     def __call__(self, plan: Plan, part: Part) -> PartRead:
         read = PartRead()
         some: list[Events] = []
+        first: list[I64] = []
         for stretch in part.stretches:
+            before = sum(map(len, some))
             read.reached.append(self._stretch(stretch, some, read.rejected))
+            # One that is read as a whole may have grown since it was planned, if the batch is repeated.
+            first_ns = plan.first_read_ns if stretch.log.splittable else max(plan.first_read_ns, self.now_ns())
+            first.append(np.full(sum(map(len, some)) - before, first_ns, np.int64))
         read.fresh = sum(map(len, some))
-        first = [np.full(read.fresh, plan.first_read_ns, np.int64)]
         for rest in part.waiting:
-            events, first_ns = read_rest(self.journal, rest)
+            events, read_at = read_rest(self.journal, rest)
             some.append(events)
-            first.append(first_ns)
-        read.events, read.first_read_ns = Events.concat(some), np.concatenate(first)
+            first.append(read_at)
+        read.events, read.first_read_ns = Events.concat(some), np.concatenate([np.empty(0, np.int64), *first])
         return read
 
     def _stretch(self, stretch: Stretch, some: list[Events], rejected: list[Rejected]) -> Reached:
+        log, path = stretch.log, self.paths(stretch.log.identity) or stretch.log.path
+        with closing(open_log(self.directory, path, self.reading)) as source:
+            if not holds(source, log, self.directory, path, self.reading):
+                # It was renamed, and another one has its name now: the next batch looks where it is.
+                return Reached(log.identity, stretch.begin, log.header, ended=False, proof=log.proof)
+            offset, header, whole = self._read(stretch, path, source, some, rejected)
+            proof = proof_at(source, msgspec.structs.replace(log, offset=offset))
+        return Reached(log.identity, offset, header, whole and stretch.end is None, proof)
+
+    def _read(
+        self, stretch: Stretch, path: str, source: Source, some: list[Events], rejected: list[Rejected]
+    ) -> tuple[int, bytes, bool]:
+        """Returns where reading ended, the header in force there, and whether that was the stretch's end."""
         log, size = stretch.log, 0
-        standing = _standing(log, self.paths(log.identity) or log.path)
-        offset, header = log.offset, log.header
-        # Bytes that came since the plan wait for the next one: the patience with their events begins then. A log that
-        # is read as a whole does not grow.
+        offset, header = stretch.begin, log.header
+        # Bytes that came since the plan wait for the next one: the patience with their events begins then.
         end = log.size if stretch.end is None and log.splittable else stretch.end
-        for block in read_slice(self.directory, Slice(standing, log.offset, end), self.reading):
+        for block in read_slice(
+            self.directory, Slice(_standing(log, path), stretch.begin, end), self.reading, source
+        ):
             records, offsets = records_of(block)
             read = events_of(block, records, offsets, self.adapter, self.digester)
             some.append(read.events)
@@ -91,13 +112,13 @@ class LogReader:
             offset, header = max(offset, block.end), block.file.header
             size += len(block.data)
             if size >= stretch.bytes_max:
-                return Reached(log.identity, offset, header, ended=False)
-        if stretch.end is not None:
-            if stretch.end - offset > self.reading.max_record + 1:
-                why = f"ends before byte {stretch.end}, which was there when the batch was planned"
-                raise LogUnreadable(self.directory / standing.path, offset, why)
-            offset = max(offset, stretch.end)
-        return Reached(log.identity, offset, header, ended=stretch.end is None)
+                return offset, header, False
+        if stretch.end is None:
+            return offset, header, True
+        if stretch.end - offset > self.reading.max_record + 1:
+            why = f"ends before byte {stretch.end}, which was there when the batch was planned"
+            raise LogUnreadable(self.directory / path, offset, why)
+        return max(offset, stretch.end), header, True
 
 
 def _standing(log: LogAt, path: str) -> StandingLog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from photon.adapters.logs.problems import Problem
-from photon.adapters.logs.slices import StandingLog, standing_logs
+from photon.adapters.logs.slices import StandingLog
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -27,7 +27,8 @@ from photon.joiner.slot.identity import NONCE_BYTES, until_told
 from photon.objects.paths import placed
 from photon.spark.join.deciding import EventStoreSilent
 from photon.spark.join.driver import Batch, Driver, DriverPlaces
-from photon.spark.join.journal import Plan
+from photon.spark.join.journal import LogAt, Plan
+from photon.spark.join.listing import LogLister
 from photon.spark.join.part import Done, RegistrySilent, Worker
 from photon.spark.join.planner import PlanLimits
 from photon.spark.join.reading import read_waiting
@@ -95,6 +96,10 @@ class Application:
         self._listed = False  # for the batch that is done next
         self._spark: SparkSession | None = None
         self._problems: set[str] = set()
+        place = self.run.place
+        adapter = made(place.join.adapter, task_directory())
+        reading = reading_of(place.foreign, adapter, foreign=True)
+        self._lister = LogLister(placed(Path(), place.foreign.directory), reading, self._tell)
 
     async def __call__(self) -> Outcome:
         """Raises SlotRefused, Fenced, JournalDamaged, PhotonError, OSError."""
@@ -139,8 +144,10 @@ class Application:
         while not self.stop.is_set():
             at = self._clock.monotonic()
             woken, self._woken = self._woken, set()
+            if woken:  # after the rows of the batch before were taken up, which may be among them
+                self.driver.waiting.wake(np.array(list(woken), np.uint64))
             try:
-                batch = await self.driver.step(lambda plan: self._do(plan, alone), np.array(sorted(woken), np.uint64))
+                batch = await self.driver.step(lambda plan: self._do(plan, alone))
             except (RegistrySilent, EventStoreSilent) as silent:
                 repeats += 1
                 if self.run.once and repeats > REPEATS:
@@ -169,10 +176,10 @@ class Application:
     # -- one batch ---------------------------------------------------------------------------------------------
     async def _do(self, plan: Plan, alone: Worker) -> list[Done]:
         if not self._listed:  # it is repeated, and a log may have been renamed since
-            self._list_logs()
+            self._list_logs(self.driver.logs)
         self._listed = False
         size = sum(
-            stretch.log.size - stretch.log.offset if stretch.log.splittable else stretch.log.size
+            (stretch.end or stretch.log.size) - stretch.begin if stretch.log.splittable else stretch.log.size
             for part in plan.parts
             for stretch in part.stretches
         )
@@ -197,10 +204,8 @@ class Application:
                     raise kind(said) from None
             raise PhotonError(said) from None
 
-    def _list_logs(self) -> list[StandingLog]:
-        source = self.run.place.foreign
-        adapter = made(self.run.place.join.adapter, task_directory())
-        logs = standing_logs(placed(Path(), source.directory), reading_of(source, adapter, foreign=True), self._tell)
+    def _list_logs(self, known: Mapping[str, LogAt]) -> list[StandingLog]:
+        logs = self._lister(known)
         self._paths.clear()
         self._paths.update({log.identity: log.path for log in logs})
         self._listed = True

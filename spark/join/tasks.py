@@ -96,7 +96,7 @@ async def worker(
     own = type(adapter) is ConfiguredAdapter  # its payloads are JSON by construction
     judge = Judge(adapter, check_payloads=not own)
     journal = Journal(disk, place.journal_directory)
-    moved = paths or {}
+    moved = {} if paths is None else paths
     reader = LogReader(
         placed(Path(), place.foreign.directory),
         reading_of(place.foreign, adapter, foreign=True),
@@ -104,6 +104,7 @@ async def worker(
         Digester(place.join.key, place.join.join),
         journal,
         moved.get,
+        clock.now_ns,
     )
     try:
         yield Worker(

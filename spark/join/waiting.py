@@ -142,14 +142,17 @@ class WaitingIndex:
     def open_rows(self, name: str) -> list[int]:
         return self.files[name].rows.tolist() if name in self.files else []
 
-    def due(self, read_past_ns: int, now_ns: int, woken: U64, most: int) -> list[Rest]:
-        """At most about ``most`` rows to try now. ``woken``: hashes of keys that have come."""
+    def wake(self, hashes: U64) -> None:
+        """Keys with these hashes have come: their rows are due until they are tried."""
+        for each in self.files.values():
+            each.again_ns[np.isin(each.hashes, hashes)] = 0
+
+    def due(self, read_past_ns: int, now_ns: int, most: int) -> list[Rest]:
+        """At most about ``most`` rows to try now."""
         found: list[Rest] = []
         count = 0
         for name, each in self.files.items():
             pays = (each.trigger_ns <= read_past_ns) | (each.again_ns <= now_ns)
-            if len(woken):
-                pays |= np.isin(each.hashes, woken)
             if pays.any():
                 rows = each.rows[pays].tolist()
                 found.append(Rest(name, rows))

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.logs.slices import Reading, StandingLog, standing_logs
+from photon.adapters.logs.slices import Reading, StandingLog
 from photon.adapters.logs.unended_lines import RestRule
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Digester
 from photon.spark.join.journal import JoinOf, Journal, LogAt, Part, Plan
+from photon.spark.join.listing import LogLister
 from photon.spark.join.planner import PlanLimits, advanced, parts_of
 from photon.spark.join.reading import LogReader, PartRead
 from tests.spark.small_deployment import FOREIGN, PRIMARY
@@ -36,9 +37,10 @@ class Logs:
         self.known: dict[str, LogAt] = {}
         self.now_ns = NOW_NS
         self.reading = Reading(max_record=RECORD_MAX, rest=RestRule(60.0, lambda: self.now_ns))
+        self.lister = LogLister(self.directory, self.reading, print)
 
     def listed(self) -> list[StandingLog]:
-        return standing_logs(self.directory, self.reading, print)
+        return self.lister(self.known)
 
     def plan(self) -> list[Part]:
         return parts_of(self.listed(), self.known, [], self.limits, self.now_ns)

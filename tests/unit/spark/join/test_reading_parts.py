@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 from random import Random
 
@@ -94,4 +95,38 @@ def test_the_last_line_of_a_log_at_rest_counts_a_minute_later(tmp_path: Path) ->
     assert logs.plan() == []
     logs.now_ns += 61 * 10**9
     assert logs.batch() == ids(1)
+    assert logs.plan() == []
+
+
+def test_another_log_that_has_the_name_by_now_is_not_read_for_it(tmp_path: Path) -> None:
+    """It was rolled between the plan and the reading, and the path of the plan leads to its successor."""
+    logs = Logs(tmp_path, SMALL)
+    log = logs.directory / "a.log"
+    log.write_bytes(click(0) + click(1))
+    listed = logs.listed
+    for number in (2, 3):
+        planned = logs.plan()
+        log.rename(logs.directory / f"a.log.{number}")
+        log.write_bytes(click(10 * number))
+        logs.listed = list  # type: ignore[method-assign]  # nobody looks again
+        assert [len(read.events) for read in logs.read(planned)] == [0]
+        logs.listed = listed  # type: ignore[method-assign]
+        assert sorted(logs.batch()) == ([*ids(0, 1), b"c20"] if number == 2 else ids(30, 7))
+        with log.open("ab") as file:
+            file.write(click(7))
+
+
+def test_logs_that_begin_alike_keep_their_places_when_one_is_deleted(tmp_path: Path) -> None:
+    """They are numbered from the oldest: without a proof, the second one would be taken for the first."""
+    logs = Logs(tmp_path, SMALL)
+    for number in (1, 2, 3):
+        log = logs.directory / f"a.log.{number}"
+        log.write_bytes(click(0) + click(number))
+        os.utime(log, ns=(number * 10**9, number * 10**9))
+    assert sorted(logs.batch()) == [b"c0"] * 3 + ids(1, 2, 3)
+    (logs.directory / "a.log.1").unlink()
+    for number in (2, 3):
+        with (logs.directory / f"a.log.{number}").open("ab") as file:
+            file.write(click(10 * number))
+    assert sorted(logs.batch()) == ids(20, 30)
     assert logs.plan() == []

@@ -1,0 +1,112 @@
+"""The foreign logs of a datacentre as they are now, by the follower's identities.
+
+A file is known by its first record. Logs that begin alike are numbered from the oldest, and when that one is deleted
+the numbers would move to others. So each known log has a proof of the bytes before its position: by that it is looked
+for among logs that begin alike, and whoever reads on compares it first (``reading``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from photon.adapters.logs.elsewhere import is_final
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.identity import (
+    ALIKE_MARK,
+    HEAD_BYTES,
+    PROOF_BYTES,
+    numbered,
+    proof_of,
+    read_head,
+    record_of,
+)
+from photon.adapters.logs.log_finder import LogFinder, LogFound
+from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.reader import Source
+from photon.adapters.logs.slices import LogUnreadable, Reading, StandingLog, open_log
+from photon.spark.join.journal import LogAt
+
+_Look = tuple[str, tuple[int, int], int, int, str, int]  # a file as it was seen, and a log's position
+
+
+def holds(source: Source, log: LogAt, directory: Path, path: str, reading: Reading) -> bool:
+    """True if an open file is this log: by the bytes before its position, or at its start by its first record.
+
+    Raises OSError.
+    """
+    if is_final(directory):  # a path is one log for ever
+        return True
+    if log.offset > log.data_start:
+        return proof_at(source, log) == log.proof
+    data = source.read(0, HEAD_BYTES)
+    head = read_head(path, data, has_header=reading.has_header, framing=reading.framing, final=True)
+    return head is not None and record_of(head.identity) == record_of(log.identity)
+
+
+def proof_at(source: Source, log: LogAt) -> bytes:
+    """The proof of the bytes before the log's position. Raises OSError."""
+    begin = max(log.data_start, log.offset - PROOF_BYTES)
+    return proof_of(source.read(begin, log.offset - begin)) if log.offset > begin else b""
+
+
+class LogLister:
+    """Lists again and again. A file whose size and time have not changed is not opened again."""
+
+    def __init__(self, directory: Path, reading: Reading, tell: Callable[[Problem], None]) -> None:
+        self._directory, self._reading, self._tell = directory, reading, tell
+        self._looked: dict[_Look, bool] = {}
+        self._finder = LogFinder(
+            directory,
+            reading.patterns,
+            has_header=reading.has_header,
+            framing=reading.framing,
+            links=reading.links,
+        )
+
+    def __call__(self, known: Mapping[str, LogAt]) -> list[StandingLog]:
+        """All logs with a record, by path. ``known``: logs that were read before. Raises OSError."""
+        found = self._finder.find()
+        for problem in self._finder.unread:
+            self._tell(problem)
+        of_record: dict[str, list[LogAt]] = {}
+        for log in sorted(known.values(), key=lambda each: -each.offset):
+            of_record.setdefault(record_of(log.identity), []).append(log)
+        taken, looked, logs = set(known), dict[_Look, bool](), list[StandingLog]()
+        for name, file in found.items():
+            before = of_record.get(record_of(name), [])
+            same = next((log for log in before if self._holds(file, log, looked)), None)
+            if same is not None:
+                before.remove(same)
+                name = same.identity
+            else:
+                name = self._new(name, taken)
+            logs.append(self._standing(file, name))
+        self._looked = looked
+        return sorted(logs, key=lambda log: log.path)
+
+    def _new(self, name: str, taken: set[str]) -> str:
+        """An identity that no log had."""
+        first, number = name.partition(ALIKE_MARK)[0], 0
+        while (new := numbered(first, number)) in taken:
+            number += 1
+        taken.add(new)
+        return new
+
+    def _holds(self, found: LogFound, log: LogAt, looked: dict[_Look, bool]) -> bool:
+        file = found.file
+        mark = (file.path, file.key, file.size, file.mtime_ns, log.identity, log.offset)
+        if (known := self._looked.get(mark)) is None:
+            try:
+                with closing(open_log(self._directory, file.path, self._reading)) as source:
+                    known = holds(source, log, self._directory, file.path, self._reading)
+            except (LogUnreadable, OSError):
+                known = False
+        looked[mark] = known
+        return known
+
+    def _standing(self, found: LogFound, identity: str) -> StandingLog:
+        file, head = found.file, found.head
+        plain = self._reading.framing.splittable and not file.path.endswith(COMPRESSED_SUFFIXES)
+        return StandingLog(file.path, identity, head.header, head.data_start, file.size, file.mtime_ns, plain)
