@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from photon.batch.columns import U64, RowIndexes
+from photon.batch.columns import RowIndexes
 from photon.config.versioned_file import read_present
 from photon.joiner.rows import Rows
 from photon.spark.backfill.core import BatchCore
@@ -150,14 +150,14 @@ class TidiedFirst(Driver):
 class DropsWaiting(Driver):
     """A driver that repeats a batch forgets its events that go on waiting."""
 
-    async def step(self, do: DoesParts, woken: U64) -> Batch | None:
+    async def step(self, do: DoesParts) -> Batch | None:
         async def forget(plan: Plan) -> list[Done]:
             done = await do(plan)
             if plan.incarnation == self.incarnation:
                 return done
             return [Done(msgspec.structs.replace(each.decision, left=[]), each.result) for each in done]
 
-        return await super().step(forget, woken)
+        return await super().step(forget)
 
 
 class NotShownAtStart(Driver):
@@ -211,7 +211,9 @@ ABLATIONS = {
     "each attempt decides": Ablation(_with("Journal", DecidesAgain), "lost|times"),
     "inserted before the decision is durable": Ablation(_with("Journal", DecisionAfterInsert), "lost|owned"),
     "waiting and staged events in two decisions": Ablation(_with("Journal", TwoDecisionFiles), "lost|ends"),
-    "names of decisions may not be durable": Ablation(_with("Journal", NamesNotDurable), "lost"),
+    "names of decisions may not be durable": Ablation(
+        _with("Journal", NamesNotDurable, world, world.crash_and_cut), "lost"
+    ),
     "registered under the token of the attempt": Ablation(_with("Worker", NewToken), "lost"),
     "as if never asked before": Ablation(_with("BatchCore", never_asked, part, world.wrong_clock), "lost"),
     "no look for the commit after the decision": Ablation(_with("Worker", NoLateCheck), "owned"),
@@ -221,7 +223,7 @@ ABLATIONS = {
     "each driver plans": Ablation(_with("Journal", PlansAgain, driver), "lost|times|failed|ends"),
     "tidied before shown": Ablation(_with("Driver", TidiedFirst), "files are gone"),
     "waiting events of a repeated batch are dropped": Ablation(_with("Driver", DropsWaiting), "lost"),
-    "nothing shown at a start": Ablation(_with("Driver", NotShownAtStart), "lost|owned"),
+    "nothing shown at a start": Ablation(_with("Driver", NotShownAtStart, world, world.crash_one), "lost|owned"),
     "the state file is not read": Ablation(
         _with("Driver", StateNotRead, world, world.replace_driver), "times|changed|ends"
     ),
