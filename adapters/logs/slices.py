@@ -185,7 +185,7 @@ def open_log(directory: Path, path: str, reading: Reading) -> Source:
     try:
         return as_lines(open_source(log_path(directory, path, reading.links)), reading.framing)
     except OSError as error:
-        raise LogUnreadable(directory / path, 0, f"cannot be read ({error.strerror})") from None
+        raise LogUnreadable(directory / path, 0, f"cannot be read ({error.strerror})") from error
 
 
 def read_slice(directory: Path, part: Slice, reading: Reading, source: Source | None = None) -> Iterator[Block]:

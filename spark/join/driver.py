@@ -29,11 +29,11 @@ from photon.dispatcher.events import LATE, REJECTED
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import FirstRead, heard, passed_by_both
 from photon.eventstore.api import Progress
-from photon.idregistry.api import Kind, Registry, Slot
+from photon.idregistry.api import Kind, Registry, Slot, incarnation_of
 from photon.joiner.slot.identity import open_incarnation, read_state
 from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
 from photon.outputs.log.writer import ROLL_BYTES, LogWriter
-from photon.spark.backfill.staging import read_staged
+from photon.spark.backfill.staging import read_ids, read_staged
 from photon.spark.join.journal import WHOLE_EVERY, Commit, JoinOf, Journal, JournalDamaged, LogAt, Plan, folded
 from photon.spark.join.part import Done, Fenced, won
 from photon.spark.join.planner import PlanLimits, advanced, forgotten, parts_of
@@ -98,6 +98,7 @@ class Driver:
     counts: dict[str, int] = field(default_factory=dict)  # of all batches
     read_past_ns: int = 0  # of the newest plan of this process
     first_read_ns: int = 0
+    listed: set[str] = field(default_factory=set)  # identities of the logs that it has seen last
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.disk, self.places.state / "spark")
@@ -144,11 +145,9 @@ class Driver:
         newest = max((commit.number for commit in self.journal.commits()), default=-1)
         plan = self.journal.plan(newest + 1)
         found = {plan.incarnation} if plan is not None else set()
-        for names in (self.journal.parts().get(newest + 1, ()),):
-            for name in names:
-                if name.endswith(".staged") and not name.startswith("."):
-                    rows = read_staged(self.disk, self.journal.part_path(name))
-                    found.update(int(token) >> 40 for token in set(rows.tokens.tolist()))
+        for name in self.journal.parts().get(newest + 1, ()):
+            if name.endswith(".staged") and not name.startswith("."):
+                found.add(incarnation_of(read_ids(self.disk, self.journal.part_path(name)).token))
         return sorted(found)
 
     def _load(self) -> None:
@@ -224,6 +223,7 @@ class Driver:
         self._first_read.hear(told)
         self.read_past_ns = passed_by_both(progress, asked_ns)
         logs = self.list_logs(self.logs)
+        self.listed = {log.identity for log in logs}
         now_ns = self.clock.now_ns()  # after the logs were listed: no event of them was read later
         self.first_read_ns = self._first_read.at_ns(now_ns, self.clock.monotonic())
         due = self.waiting.due(self.read_past_ns, now_ns, self.limits.batch_rows)
@@ -257,9 +257,8 @@ class Driver:
         logs = advanced(plan.parts, [each.decision.reached for each in done])
         whole = plan.number % WHOLE_EVERY == 0
         if whole:
-            listed = {log.identity for log in logs}
             every = self.logs | {log.identity: log for log in logs}
-            gone = forgotten(every, listed, plan.at_ns)
+            gone = forgotten(every, self.listed, plan.at_ns) if self.listed else ()
             logs = [log for name, log in every.items() if name not in gone]
             kept = {name: self.waiting.open_rows(name) for name in self.waiting.files}
             changed = {name: rows for name, rows in (kept | changed).items() if rows}

@@ -83,10 +83,16 @@ class LogReader:
 
     def _stretch(self, stretch: Stretch, some: list[Events], rejected: list[Rejected]) -> Reached:
         log, path = stretch.log, self.paths(stretch.log.identity) or stretch.log.path
-        with closing(open_log(self.directory, path, self.reading)) as source:
+        nothing = Reached(log.identity, stretch.begin, log.header, ended=False, proof=log.proof)
+        try:
+            source = open_log(self.directory, path, self.reading)
+        except LogUnreadable as unreadable:
+            if isinstance(unreadable.__cause__, FileNotFoundError):
+                return nothing  # it was renamed, or is gone: the next batch looks where it is
+            raise
+        with closing(source):
             if not holds(source, log, self.directory, path, self.reading):
-                # It was renamed, and another one has its name now: the next batch looks where it is.
-                return Reached(log.identity, stretch.begin, log.header, ended=False, proof=log.proof)
+                return nothing  # it was renamed, and another one has its name now
             offset, header, whole = self._read(stretch, path, source, some, rejected)
             proof = proof_at(source, msgspec.structs.replace(log, offset=offset))
         return Reached(log.identity, offset, header, whole and stretch.end is None, proof)

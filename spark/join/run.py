@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,6 +73,7 @@ class Outcome:
     batches: int
     counts: dict[str, int]
     waiting: int
+    lost: list[str] = field(default_factory=list)  # what was not read and is gone, a line each
 
 
 @dataclass
@@ -96,6 +97,7 @@ class Application:
         self._listed = False  # for the batch that is done next
         self._spark: SparkSession | None = None
         self._problems: set[str] = set()
+        self.lost: list[str] = []
         place = self.run.place
         adapter = made(place.join.adapter, task_directory())
         reading = reading_of(place.foreign, adapter, foreign=True)
@@ -137,7 +139,7 @@ class Application:
             following = asyncio.create_task(self._follow(store))
             closing.push_async_callback(end, [following])
             await self._loop(alone)
-            return Outcome(driver.committed + 1, dict(driver.counts), len(driver.waiting))
+            return Outcome(driver.committed + 1, dict(driver.counts), len(driver.waiting), self.lost)
 
     async def _loop(self, alone: Worker) -> None:
         repeats, wait = 0, REPEAT_FIRST_S
@@ -185,8 +187,27 @@ class Application:
         )
         rows = sum(len(rest.rows) for part in plan.parts for rest in part.waiting)
         if size <= ALONE_BYTES and rows <= ALONE_ROWS:
-            return [await alone(plan, number) for number in range(len(plan.parts))]
-        return await asyncio.to_thread(self._on_spark, plan)
+            done = [await alone(plan, number) for number in range(len(plan.parts))]
+        else:
+            done = await asyncio.to_thread(self._on_spark, plan)
+        self._tell_gone(plan, done)
+        return done
+
+    def _tell_gone(self, plan: Plan, done: Sequence[Done]) -> None:
+        """Tells of logs that were planned and cannot be found any more."""
+        short = [
+            (stretch.log.identity, stretch.log.path, stretch.log.size - came.offset)
+            for part, each in zip(plan.parts, done, strict=True)
+            for stretch, came in zip(part.stretches, each.decision.reached, strict=True)
+            if came.offset == stretch.begin < stretch.log.size and not came.ended
+        ]
+        if short:
+            self._list_logs(self.driver.logs)
+            self._listed = False
+        for identity, path, left in short:
+            if identity not in self._paths:
+                self.lost.append(f"{path}: is gone, and its last {left:,} bytes were not read; put it back")
+                self.say(self.lost[-1])
 
     def _on_spark(self, plan: Plan) -> list[Done]:
         if self._spark is None:

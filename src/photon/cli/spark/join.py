@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli.errors import DONE
+from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
 from photon.cli.spark.backfill import pairs
 from photon.cli.tables import print_table, say
@@ -49,7 +49,8 @@ def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
       photon spark join --config photon.toml --datacentre east --once -o json
       photon spark join --config photon.toml --datacentre east --master spark://host:7077 \\
         --spark spark.executor.memory=4g
-    Exit codes: 0 done or stopped, 1 failed (start it again), 2 wrong usage.
+    Exit codes: 0 done or stopped, 1 failed (start it again), 2 wrong usage, 3 done, and a log was gone before it was
+    read.
     """
     from photon.config.stopping import stop_event
     from photon.operations.spark_join import Wish
@@ -61,9 +62,9 @@ def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
         return await do(at.with_registry, at.base, wish, stop_event(with_parent=False), say)
 
     done = asyncio.run(run())
-    found = {"batches": done.batches, "events": done.counts, "waiting": done.waiting}
+    found = {"batches": done.batches, "events": done.counts, "waiting": done.waiting, "lost": done.lost}
     at.show(found, lambda: _show(done))
-    return DONE
+    return ATTENTION if done.lost else DONE
 
 
 def _show(done: Outcome) -> None:

@@ -130,3 +130,14 @@ def test_logs_that_begin_alike_keep_their_places_when_one_is_deleted(tmp_path: P
             file.write(click(10 * number))
     assert sorted(logs.batch()) == ids(20, 30)
     assert logs.plan() == []
+
+
+def test_a_log_that_is_gone_leaves_the_others_to_be_read(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, SMALL)
+    for name, number in (("a.log", 1), ("b.log", 2)):
+        (logs.directory / name).write_bytes(click(number))
+    planned = logs.plan()
+    (logs.directory / "a.log").unlink()
+    (read,) = logs.read(planned)
+    assert list(read.events.ids) == ids(2)
+    assert [(each.offset, each.ended) for each in read.reached] == [(0, False), (len(click(2)), True)]
