@@ -25,7 +25,7 @@ from photon.cli.main import main
 from photon.fleet.ledger import read_ledger
 from photon.supervision.ports import free_ports
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
-from tests.integration.commands import interrupt, running, until
+from tests.integration.commands import interrupt, photon, running, until
 from tests.spark.backfill_site import Site, in_thread, make_site, manifest_of
 from tests.spark.cluster import HOST, ONE, bare_environment
 from tests.spark.conftest import require_spark
@@ -115,12 +115,14 @@ def invoked(words: list[str], site: Site, directory: Path) -> str:
 
 VERIFY = [words for words in spark_commands() if words[1] == "verify"]
 BACKFILL = [words for words in spark_commands() if words[1] == "backfill"]
+JOIN = [words for words in spark_commands() if words[1] == "join"]
 
 
 def test_each_is_run_here() -> None:
-    assert len(VERIFY) + len(BACKFILL) == len(spark_commands())
+    assert len(VERIFY) + len(BACKFILL) + len(JOIN) == len(spark_commands())
     assert VERIFY
     assert BACKFILL
+    assert JOIN
 
 
 @pytest.mark.parametrize("words", VERIFY, ids=" ".join)
@@ -181,3 +183,15 @@ async def test_backfill(
     async with site.running():
         await in_thread(invoked, words, site, tmp_path)
     assert manifest_of(tmp_path / "backfill-november").files
+
+
+@pytest.mark.parametrize("words", JOIN, ids=" ".join)
+async def test_join(tmp_path: Path, words: list[str]) -> None:
+    """They follow the logs; here they end with them."""
+    require_spark()
+    site = make_site(tmp_path, CLICKS)
+    async with site.running(["registry", "eventstore"]):
+        done = await in_thread(photon, *(as_here(word, site, tmp_path) for word in words), "--once")
+    assert done.code == 0, done.err
+    output = tmp_path / "output" / "joined" / "east-spark-000001.jsonl"
+    assert len(output.read_bytes().splitlines()) == len(site.pairs) + 1  # and the old click
