@@ -65,14 +65,23 @@ class Result(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
     def winners(self) -> RowIndexes:
         """Row numbers of the winners."""
-        bits = np.unpackbits(np.frombuffer(self.won, np.uint8), count=self.rows, bitorder="little")
-        return np.flatnonzero(bits)
+        return winners_in(self.won, self.rows)
+
+
+def winner_bits(rows: int, winners: RowIndexes) -> bytes:
+    """A bit for each row, the first row lowest: set if it won."""
+    bits = np.zeros(rows, np.uint8)
+    bits[winners] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def winners_in(bits: bytes, rows: int) -> RowIndexes:
+    """The inverse of ``winner_bits``."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), count=rows, bitorder="little"))
 
 
 def result_of(batch: BatchName, rows: int, winners: RowIndexes, parts: list[Part]) -> Result:
-    bits = np.zeros(rows, np.uint8)
-    bits[winners] = 1
-    return Result(str(batch), rows, np.packbits(bits, bitorder="little").tobytes(), parts)
+    return Result(str(batch), rows, winner_bits(rows, winners), parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,7 @@ class Verdicts:
     rows: Rows
     waits: RowIndexes
     again_ns: I64
-    repeats: int = 0  # lines with the id of an earlier line of this part
-    no_pairs: int = 0  # unmatched although their primary event exists
+    repeats: int  # lines with the id of an earlier line of this part
 
 
 class Decides(Protocol):
@@ -93,7 +92,7 @@ class Decider:
         left = np.flatnonzero(waits)
         again = np.where(outcomes[left] == Outcome.NOT_YET, 0, plan.at_ns + int(AGAIN_S * NS_PER_S))
         again = np.where(times[left] > plan.at_ns, times[left], again)
-        return Verdicts(rows, left, again.astype(np.int64), len(decided.repeats), len(decided.unpaired))
+        return Verdicts(rows, left, again.astype(np.int64), len(decided.repeats))
 
     async def _look_up(self, events: Events) -> EventLookUps:
         if not len(events):

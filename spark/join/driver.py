@@ -33,9 +33,9 @@ from photon.idregistry.api import Kind, Registry, Slot, incarnation_of
 from photon.joiner.slot.identity import open_incarnation, read_state
 from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
 from photon.outputs.log.writer import ROLL_BYTES, LogWriter
-from photon.spark.backfill.staging import read_ids, read_staged
+from photon.spark.backfill.staging import read_ids, read_staged, winners_in
 from photon.spark.join.journal import WHOLE_EVERY, Commit, JoinOf, Journal, JournalDamaged, LogAt, Plan, folded
-from photon.spark.join.part import Done, Fenced, won
+from photon.spark.join.part import Done, Fenced
 from photon.spark.join.planner import PlanLimits, advanced, forgotten, parts_of
 from photon.spark.join.reading import read_waiting
 from photon.spark.join.waiting import WaitingIndex
@@ -297,7 +297,7 @@ class Driver:
                         self._exports.append(kind, self.disk.read(self.journal.part_path(name)))
             if number > self._log.upto and decision.staged:
                 rows = read_staged(self.disk, self.journal.part_path(decision.staged))
-                winners = won(result)
+                winners = winners_in(result.won, result.rows)
                 logs = rows.logs(winners)
                 for kind in sorted(set(logs.tolist())):
                     lines = [rows.lines[row] for row in winners[logs == kind].tolist()]

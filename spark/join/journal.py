@@ -259,9 +259,8 @@ class Journal:
     def _read(self, path: Path, kind: type[F]) -> F | None:
         if not self.disk.exists(path):
             return None
-        self.disk.sync_dir(
-            path.parent
-        )  # a process that died while it put the file may not have made its name durable
+        # A process that died while it put the file may not have made its name durable.
+        self.disk.sync_dir(path.parent)
         return read_present(self.disk, path, kind, _damaged)
 
 

@@ -28,7 +28,7 @@ from photon.joiner.rows import Rows
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.spark.backfill.attempt import INSERT_S, PAUSE_FIRST_S, PAUSE_MAX_S, InsertsIds
 from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Instruction, Stage, Write
-from photon.spark.backfill.staging import read_staged, stage
+from photon.spark.backfill.staging import read_staged, stage, winner_bits
 from photon.spark.join.deciding import Decides
 from photon.spark.join.journal import Decision, Journal, Part, Plan, Rest, Result
 from photon.spark.join.reading import PartRead, ReadsPart
@@ -147,8 +147,6 @@ class Worker:
             late = journal.part_name(plan.number, number, f"{self.random_name()}.late")
             lines = self._late(plan, number, rows, core.late, read)
             journal.disk.replace(journal.part_path(late), lines)
-        bits = np.zeros(len(rows), np.uint8)
-        bits[winners] = 1
         counts = {"own": core.counts.own, "elsewhere": core.counts.elsewhere, "late": core.counts.below_boundary}
         counts |= _by_kind(rows, winners)
         await self.pause(0.0)
@@ -157,7 +155,7 @@ class Worker:
             number,
             Result(
                 rows=len(rows),
-                won=np.packbits(bits, bitorder="little").tobytes(),
+                won=winner_bits(len(rows), winners),
                 late=late,
                 counts={name: count for name, count in counts.items() if count},
             ),
@@ -214,8 +212,3 @@ def _left(part: Part, fresh: int, waits: RowIndexes) -> list[Rest]:
 def _by_kind(rows: Rows, winners: RowIndexes) -> dict[str, int]:
     kinds, counts = np.unique(rows.kinds[winners], return_counts=True)
     return {DIRECTORY_OF[Kind(kind)]: count for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)}
-
-
-def won(result: Result) -> RowIndexes:
-    """Row numbers of the winners."""
-    return np.flatnonzero(np.unpackbits(np.frombuffer(result.won, np.uint8), count=result.rows, bitorder="little"))
