@@ -180,12 +180,12 @@ def cut(log: StandingLog, bytes_max: int) -> list[Slice]:
     return [Slice(log, begin, min(begin + bytes_max, log.size)) for begin in begins]
 
 
-def open_log(directory: Path, path: str, reading: Reading) -> Source:
-    """Opens a log as lines. Raises LogUnreadable."""
+def open_log(directory: Path, path: str, reading: Reading, begin: int = 0) -> Source:
+    """Opens a log as lines, to be read from ``begin`` on. Raises LogUnreadable."""
     try:
         return as_lines(open_source(log_path(directory, path, reading.links)), reading.framing)
     except OSError as error:
-        raise LogUnreadable(directory / path, 0, f"cannot be read ({error.strerror})") from error
+        raise LogUnreadable(directory / path, begin, f"cannot be read ({error.strerror})") from error
 
 
 def read_slice(directory: Path, part: Slice, reading: Reading, source: Source | None = None) -> Iterator[Block]:
@@ -194,7 +194,7 @@ def read_slice(directory: Path, part: Slice, reading: Reading, source: Source | 
     Raises LogUnreadable, also if a log is damaged after records that were returned.
     """
     if source is None:
-        with closing(open_log(directory, part.log.path, reading)) as own:
+        with closing(open_log(directory, part.log.path, reading, part.begin)) as own:
             yield from read_slice(directory, part, reading, own)
         return
     reader = _SliceReader(source, part, reading, directory)

@@ -262,9 +262,7 @@ class Driver:
             logs = [log for name, log in every.items() if name not in gone]
             kept = {name: self.waiting.open_rows(name) for name in self.waiting.files}
             changed = {name: rows for name, rows in (kept | changed).items() if rows}
-        return Commit(
-            number=plan.number, parts=len(plan.parts), logs=logs, waiting=changed, whole=whole, counts=counts
-        )
+        return Commit(number=plan.number, logs=logs, waiting=changed, whole=whole, counts=counts)
 
     # -- what readers see --------------------------------------------------------------------------------------
     async def _show(self) -> None:

@@ -123,7 +123,6 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag
     """``commits/N``."""
 
     number: int
-    parts: int
     logs: list[LogAt]  # those that changed; all if ``whole``
     waiting: dict[str, list[int]]  # file -> its waiting rows, where they changed; all if ``whole``
     whole: bool

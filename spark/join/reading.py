@@ -85,7 +85,7 @@ class LogReader:
         log, path = stretch.log, self.paths(stretch.log.identity) or stretch.log.path
         nothing = Reached(log.identity, stretch.begin, log.header, ended=False, proof=log.proof)
         try:
-            source = open_log(self.directory, path, self.reading)
+            source = open_log(self.directory, path, self.reading, stretch.begin)
         except LogUnreadable as unreadable:
             if isinstance(unreadable.__cause__, FileNotFoundError):
                 return nothing  # it was renamed, or is gone: the next batch looks where it is
