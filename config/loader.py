@@ -197,6 +197,10 @@ def problems(settings: Settings) -> list[str]:
             found.append(
                 f"datacentre.{dc}.together: joins services into one process; leave it out with pipeline = spark"
             )
+        if pipeline.on_spark and settings.output.copies > 1:
+            found.append(
+                f"datacentre.{dc}.pipeline = spark: what Spark joins is kept in one place; set output.copies = 1"
+            )
         if not pipeline.joiners and not pipeline.discover and not pipeline.on_spark:
             found.append(
                 f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1], or "

@@ -72,7 +72,7 @@ RIGHTS: Rights = {
     },
     "/photon.v1.Registry/Trace": {Role.DISPATCHER: _ANY, **_OPERATOR},
     "/photon.v1.Registry/JudgeBy": dict.fromkeys(
-        (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER), Right(names_own="datacentre")
+        (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.SPARK), Right(names_own="datacentre")
     ),
     "/photon.v1.Registry/KeepSamples": {
         **dict.fromkeys(

@@ -356,6 +356,11 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [address for address in addresses if address is not None]
 
 
+def spark_slot(datacentre: str) -> str:
+    """Returns the slot that a datacentre's join on Spark writes."""
+    return f"{datacentre}-spark"
+
+
 class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     join: dict[str, Join] = msgspec.field(default_factory=dict)
     limits: Limits = msgspec.field(default_factory=Limits)
@@ -389,6 +394,11 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if (upstream := pipeline.topic(side) or join.upstream(side)) is not None
             and (pipeline.topic(side) or pipeline.logs(side) == pipeline.relayed_directory(side))
         }
+
+    def slots(self, datacentre: str) -> list[str]:
+        """Returns the slots that write a datacentre's output, besides those of ``serve joiner auto``."""
+        pipeline = self.datacentre[datacentre]
+        return [spark_slot(datacentre)] if pipeline.on_spark else list(pipeline.joiners)
 
     def needs(self, join: str) -> set[str]:
         """Returns the join and those whose output it reads, directly or indirectly."""

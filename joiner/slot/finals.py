@@ -25,12 +25,13 @@ from isal import isal_zlib
 
 from photon.config.disk import AppendFile, Disk
 from photon.idregistry.api import Kind
-from photon.joiner.slot.output import OutputDamaged, SlotLog
+from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs.cleared import Clearing
 from photon.outputs.event_times import EventTimes
 from photon.outputs.log.format import FINAL_SUFFIX, ManifestEntry, gzip_name, name_of, numbers_of
 from photon.outputs.log.manifest import Manifest
+from photon.outputs.log.writer import LogWriter
 from photon.outputs.published import read_damaged
 
 COPY_CHUNK_BYTES = 4 << 20
@@ -79,7 +80,7 @@ class Finals:
         listed = ((number, name) for number, name in self._numbers(slot, kind) if number in here)
         return {number: self._listed[name].uncompressed_bytes for number, name in listed}
 
-    def settle(self, files: SlotLog) -> None:
+    def settle(self, files: LogWriter) -> None:
         """Finishes, at a start, what a crash interrupted."""
         for name, entry in self._listed.items():
             plain = self._root / name
@@ -149,7 +150,7 @@ class Finals:
         return ManifestEntry(stored, at, at if out is None else out.size, records, crc, *times.span())
 
 
-def ready(files: SlotLog, clearing: Clearing) -> Iterable[str]:
+def ready(files: LogWriter, clearing: Clearing) -> Iterable[str]:
     """Files that are rolled, durable and cleared to their end, and undamaged."""
     cleared = {name: length for name, length in clearing.files.items() if name not in clearing.trouble}
     return [name for name in sorted(files.rolled) if cleared.get(name, -1) >= files.lengths.get(name, 1 << 62)]

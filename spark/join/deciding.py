@@ -18,6 +18,7 @@ from photon.config.errors import PhotonError
 from photon.dispatcher.events import LATE_REASON
 from photon.dispatcher.retry import Patience
 from photon.eventstore.api import EventLookUps, LookUpCode
+from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.joiner.api import Outcome
 from photon.joiner.rows import Rows
 from photon.joiner.verdicts import Judge, LineBuilder, rows_of, settle_mismatched, taken
@@ -83,6 +84,8 @@ class Decider:
             found = EventLookUps(codes.tobytes(), found.found, ambiguous, found.counts)
         decided = self.judge.decide(events, found, frozenset())
         settle_mismatched(events, decided, plan.read_past_ns)
+        if plan.read_past_ns == NOTHING_READ_NS:
+            decided.withhold_unmatched()
         self.judge.inline(events, decided)
         at_ns = self.clock.now_ns()
         rows = rows_of(events, decided, self.lines(events, decided, token, at_ns), token)

@@ -29,10 +29,15 @@ from photon.dispatcher.events import LATE, REJECTED
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.two_clocks import FirstRead, heard, passed_by_both
 from photon.eventstore.api import Progress
+from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.idregistry.api import Kind, Registry, Slot, incarnation_of
+from photon.joiner.slot.finals import Finals, ready
 from photon.joiner.slot.identity import open_incarnation, read_state
+from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
-from photon.outputs.log.writer import ROLL_BYTES, LogWriter
+from photon.outputs.cleared import read_clearing
+from photon.outputs.log.writer import LogWriter
+from photon.outputs.published import read_damaged
 from photon.spark.backfill.staging import read_ids, read_staged, winners_in
 from photon.spark.join.journal import WHOLE_EVERY, Commit, JoinOf, Journal, JournalDamaged, LogAt, Plan, folded
 from photon.spark.join.part import Done, Fenced
@@ -89,8 +94,9 @@ class Driver:
     pause: Callable[[float], Awaitable[None]]
     draw_nonce: Callable[[], bytes]
     random: Callable[[], float]
+    withholds: Callable[[], str] = lambda: ""  # why no event may be called unmatched now; empty if events may
     uncertainty_ns: int = 0
-    roll_bytes: int = ROLL_BYTES
+    output: OutputLimits = field(default_factory=OutputLimits)
     incarnation: int = 0
     own_incarnations: list[int] = field(default_factory=list)
     committed: int = -1  # the newest batch
@@ -98,17 +104,23 @@ class Driver:
     counts: dict[str, int] = field(default_factory=dict)  # of all batches
     read_past_ns: int = 0  # of the newest plan of this process
     first_read_ns: int = 0
+    full: bool = False  # so many events wait that nothing new is read
     listed: set[str] = field(default_factory=set)  # identities of the logs that it has seen last
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.disk, self.places.state / "spark")
         self.waiting = WaitingIndex(self.patience, self.random)
-        self._log = LogWriter(
-            self.disk, self.places.output, self.places.state, self.slot.name, DIRECTORIES, roll_bytes=self.roll_bytes
-        )
-        exports = self.places.exports / EXPORTER
-        kinds = (REJECTED, LATE)
-        self._exports = LogWriter(self.disk, self.places.output, exports, EXPORTER, kinds, roll_bytes=self.roll_bytes)
+        disk, root, state = self.disk, self.places.output, self.places.state
+        self._log, self._exports = (
+            LogWriter(
+                disk, root, own, slot, kinds,
+                roll_bytes=self.output.roll_bytes, roll_after_s=self.output.roll_after_s,
+            )
+            for own, slot, kinds in (
+                (state, self.slot.name, DIRECTORIES), (self.places.exports / EXPORTER, EXPORTER, (REJECTED, LATE)),
+            )
+        )  # fmt: skip
+        self._finals = Finals(disk, root, state, compress=self.output.compress)
         self._first_read = FirstRead(self.uncertainty_ns)
 
     # -- start -------------------------------------------------------------------------------------------------
@@ -138,6 +150,8 @@ class Driver:
             writer.expect(self._tidied(), str(self.journal.directory))
             for kind in writer.kinds:
                 writer.recover(kind)
+        self._finals.load()
+        self._finals.settle(self._log)
         await self._show()
 
     def _incarnations(self) -> list[int]:
@@ -200,6 +214,7 @@ class Driver:
         plan = self.journal.plan(number)
         if plan is None:
             if (made := await self._plan(number)) is None:
+                self._finish()
                 return None
             await self.pause(0.0)
             plan = self.journal.put_plan(made)
@@ -212,6 +227,7 @@ class Driver:
         commit = self.journal.put_commit(self._commit(plan, done))
         self._take(commit, plan, done)
         await self._show()
+        self._finish()
         counts = {name: count - before.get(name, 0) for name, count in commit.counts.items()}
         return Batch(number, {name: count for name, count in counts.items() if count}, len(self.waiting))
 
@@ -221,13 +237,14 @@ class Driver:
         if (told := heard(progress, asked_ns, asked)) is None:
             return None  # the event store was not reached yet: what is read now could not begin to wait
         self._first_read.hear(told)
-        self.read_past_ns = passed_by_both(progress, asked_ns)
+        self.read_past_ns = NOTHING_READ_NS if self.withholds() else passed_by_both(progress, asked_ns)
         logs = self.list_logs(self.logs)
         self.listed = {log.identity for log in logs}
         now_ns = self.clock.now_ns()  # after the logs were listed: no event of them was read later
         self.first_read_ns = self._first_read.at_ns(now_ns, self.clock.monotonic())
         due = self.waiting.due(self.read_past_ns, now_ns, self.limits.batch_rows)
-        parts = parts_of(logs, self.logs, due, self.limits, now_ns)
+        self.full = self.waiting.size >= self.limits.waiting_bytes
+        parts = parts_of(() if self.full else logs, self.logs, due, self.limits, now_ns)
         if not parts:
             return None
         return Plan(
@@ -299,10 +316,26 @@ class Driver:
                 logs = rows.logs(winners)
                 for kind in sorted(set(logs.tolist())):
                     lines = [rows.lines[row] for row in winners[logs == kind].tolist()]
-                    self._log.append(DIRECTORY_OF[Kind(kind)], b"".join(lines))
+                    self._log.append(DIRECTORY_OF[Kind(kind)], b"".join(lines), self.clock.monotonic())
         for writer in (self._exports, self._log):
             if number > writer.upto:
-                writer.publish(number)
+                writer.publish(number, now=self.clock.monotonic())
+
+    def _finish(self) -> None:
+        """Closes files that are due. Those whose ids are all cleared become final, except the newest of a kind, which
+        tells a start where to go on."""
+        self._check_state()
+        for writer in (self._exports, self._log):
+            writer.publish(now=self.clock.monotonic())
+        older = set(self._log.rolled) - set(self._log.newest().values())
+        if not older:
+            return
+        damaged = {each.file for each in read_damaged(self.disk, self.places.state)}
+        for name in ready(self._log, read_clearing(self.disk, self.places.state)):
+            if name in older - damaged:
+                self._finals.finish(name)
+                self._log.forget([name])
+                self._log.show()
 
     def _tidy(self, newest: int) -> None:
         """Removes what no start needs: all of it is published."""

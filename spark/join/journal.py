@@ -81,7 +81,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1
     incarnation: int  # of the driver that made it
     at_ns: int  # its clock: events of a later time wait
     first_read_ns: int  # when the events of its stretches were first read, by two clocks
-    read_past_ns: int  # how far the primary logs were read, by two clocks
+    # How far the primary logs were read, by two clocks; NOTHING_READ_NS too while no event may be called unmatched.
+    read_past_ns: int
     parts: list[Part]
 
     def token(self, part: int, incarnation: int) -> int:

@@ -94,12 +94,13 @@ class Worker:
         token = plan.token(number, self.incarnation)
         found = await self.decide(plan, token, read)
         own = journal.part_name(plan.number, number, self.random_name())
+        anew = (found.waits < read.fresh) | read.corrected[found.waits]  # these begin to wait
         counts = {"events": read.fresh, "unreadable": len(read.rejected), "repeats": found.repeats}
         made = Decision(
             staged=f"{own}.staged" if len(found.rows) else "",
             rejected=f"{own}.rejected" if read.rejected else "",
-            waiting=f"{own}.events" if (found.waits < read.fresh).any() else "",
-            left=_left(part, read.fresh, found.waits),
+            waiting=f"{own}.events" if anew.any() else "",
+            left=_left(part, read.fresh, found.waits[~anew]),
             reached=read.reached,
             counts={name: count for name, count in counts.items() if count},
         )
@@ -112,11 +113,10 @@ class Worker:
             disk.replace(written[-1], self._rejected(read))
         if made.waiting:
             written.append(journal.waiting_path(made.waiting))
-            fresh = found.waits < read.fresh
-            rows = found.waits[fresh]
+            rows = found.waits[anew]
             disk.replace(
                 written[-1],
-                encode_waiting(read.events.take(rows), read.first_read_ns[rows], found.again_ns[fresh]),
+                encode_waiting(read.events.take(rows), read.first_read_ns[rows], found.again_ns[anew]),
             )
         await self.pause(0.0)
         counts_now = journal.put_decision(plan.number, number, made)

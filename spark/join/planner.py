@@ -26,6 +26,7 @@ class PlanLimits:
     packed_bytes: int = 32 << 20  # of content of a log that cannot be cut
     batch_bytes: int = 256 << 20
     batch_rows: int = 200_000  # waiting events tried again
+    waiting_bytes: int = 10 << 30  # of waiting events; beyond, nothing new is read
     max_record: int = 1 << 20
     last_line_after_s: float = 60.0
 

@@ -14,7 +14,7 @@ import numpy as np
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.reader import Source
 from photon.adapters.logs.slices import LogUnreadable, Reading, Slice, StandingLog, open_log, read_slice
-from photon.batch.columns import I64
+from photon.batch.columns import I64, Mask
 from photon.batch.events import Events
 from photon.config.versioned_file import decoded
 from photon.idregistry.api import Digester
@@ -40,6 +40,8 @@ class PartRead:
     events: Events = EVENTS_NONE
     first_read_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     fresh: int = 0  # events of the stretches
+    # Events with another ``first_read_ns`` than their file says: the clock was ahead when they were read.
+    corrected: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
     rejected: list[Rejected] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
 
@@ -62,6 +64,8 @@ class LogReader:
     paths: Callable[[str], str | None] = lambda identity: None
     """Where a log is now, by its identity; ``None`` if it is where the plan says."""
     now_ns: Callable[[], int] = lambda: 0
+    slack_ns: int = 0
+    """An event was first read no later than so much after it is tried (``dispatcher.two_clocks``)."""
 
     def __call__(self, plan: Plan, part: Part) -> PartRead:
         read = PartRead()
@@ -75,10 +79,13 @@ class LogReader:
             first.append(np.full(sum(map(len, some)) - before, first_ns, np.int64))
         read.fresh = sum(map(len, some))
         for rest in part.waiting:
-            events, read_at = read_rest(self.journal, rest)
+            events, at = read_rest(self.journal, rest)
             some.append(events)
-            first.append(read_at)
-        read.events, read.first_read_ns = Events.concat(some), np.concatenate([np.empty(0, np.int64), *first])
+            first.append(at)
+        read_at = np.concatenate([np.empty(0, np.int64), *first])
+        latest_ns = plan.first_read_ns + self.slack_ns
+        read.corrected = (read_at > latest_ns) & (np.arange(len(read_at)) >= read.fresh)
+        read.events, read.first_read_ns = Events.concat(some), np.where(read.corrected, latest_ns, read_at)
         return read
 
     def _stretch(self, stretch: Stretch, some: list[Events], rejected: list[Rejected]) -> Reached:

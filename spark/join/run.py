@@ -24,6 +24,7 @@ from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Slot
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.joiner.slot.identity import NONCE_BYTES, until_told
+from photon.joiner.slot.output import OutputLimits
 from photon.objects.paths import placed
 from photon.spark.join.deciding import EventStoreSilent
 from photon.spark.join.driver import Batch, Driver, DriverPlaces
@@ -49,6 +50,7 @@ AGAIN_S = 0.5
 SEEK_KEYS = 4_000
 REPEAT_FIRST_S, REPEAT_MAX_S = 1.0, 30.0
 REPEATS = 5  # with --once
+FULL = "as many events wait as [limits] retry_store allows; no log is read until some of them are decided"
 
 Say = Callable[[str], object]
 
@@ -64,6 +66,7 @@ class JoinRun:
     once: bool
     trigger_s: float
     uncertainty_ns: int
+    shown: OutputLimits
 
 
 @dataclass(slots=True)
@@ -87,6 +90,7 @@ class Application:
     say: Say
     stop: asyncio.Event
     up: Callable[[], None]  # called once it joins
+    withholds: Callable[[], str]  # as of ``Driver``
     driver: Driver = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,7 +127,9 @@ class Application:
                 pause=asyncio.sleep,
                 draw_nonce=lambda: os.urandom(NONCE_BYTES),
                 random=Random().random,
+                withholds=self.withholds,
                 uncertainty_ns=self.run.uncertainty_ns,
+                output=self.run.shown,
             )
             closing.callback(self.driver.close)
             await self.driver.begin()
@@ -142,7 +148,7 @@ class Application:
             return Outcome(driver.committed + 1, dict(driver.counts), len(driver.waiting), self.lost)
 
     async def _loop(self, alone: Worker) -> None:
-        repeats, wait = 0, REPEAT_FIRST_S
+        repeats, wait, full = 0, REPEAT_FIRST_S, False
         while not self.stop.is_set():
             at = self._clock.monotonic()
             woken, self._woken = self._woken, set()
@@ -159,9 +165,12 @@ class Application:
                 wait = min(2 * wait, REPEAT_MAX_S)
                 continue
             repeats, wait = 0, REPEAT_FIRST_S
+            if self.driver.full != full:
+                full = self.driver.full
+                self.say(FULL if full else "logs are read again")
             if batch is not None:
                 self.say(_told(batch))
-            elif self.run.once and not self.driver.waiting.is_any_untried():
+            elif self.run.once and (self.withholds() or not self.driver.waiting.is_any_untried()):
                 return
             if batch is None or not self.run.once:
                 await self._sleep(self.run.trigger_s - (self._clock.monotonic() - at))

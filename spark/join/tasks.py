@@ -105,6 +105,7 @@ async def worker(
         journal,
         moved.get,
         clock.now_ns,
+        place.patience.slack_ns,
     )
     try:
         yield Worker(

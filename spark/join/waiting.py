@@ -23,6 +23,7 @@ from photon.spark.join.journal import Rest
 AGAIN_S = 5.0  # an event that was tried in vain for another reason than a missing primary is tried again then
 # When an event without a primary is tried again in any case: if the event store tells of arrivals, and if not.
 FOLLOWED_S, NOT_FOLLOWED_S = 300.0, 5.0
+ROW_BYTES = 200  # what an event counts against ``limits.retry_store`` besides its record, as in the retry store
 
 
 class WaitingFile(msgspec.Struct, frozen=True, array_like=True, tag_field="version", tag=1):
@@ -88,11 +89,12 @@ class _Rows:
     times: I64
     trigger_ns: I64  # tried again once the primary logs are read past this
     again_ns: I64  # tried again at this time
+    sizes: I64  # of their records, and ``ROW_BYTES`` each
 
 
 @dataclass(slots=True)
 class WaitingIndex:
-    """Open rows of all waiting files: 48 bytes each."""
+    """Open rows of all waiting files: 56 bytes each."""
 
     patience: Patience
     random: Callable[[], float]
@@ -101,6 +103,11 @@ class WaitingIndex:
 
     def __len__(self) -> int:
         return sum(len(each.rows) for each in self.files.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes that count against ``limits.retry_store``."""
+        return sum(int(each.sizes.sum()) for each in self.files.values())
 
     def add(self, name: str, file: WaitingFile, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
         """Takes up rows that were tried when the primary logs were read up to ``read_past_ns``."""
@@ -114,6 +121,7 @@ class WaitingIndex:
             times,
             self._triggers(first, times, read_past_ns),
             np.where(again > 0, again, self._later(len(index), now_ns)),
+            np.array([ROW_BYTES + len(file.records[row]) for row in rows], np.int64),
         )
 
     def tried(self, name: str, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
@@ -137,6 +145,7 @@ class WaitingIndex:
                 known.times[at],
                 known.trigger_ns[at],
                 known.again_ns[at],
+                known.sizes[at],
             )
 
     def open_rows(self, name: str) -> list[int]:

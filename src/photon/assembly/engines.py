@@ -50,13 +50,15 @@ log = get_logger(__name__)
 
 
 def joiner_limits(settings: Settings) -> JoinerLimits:
-    limits, output = settings.limits, settings.output
+    limits = settings.limits
     return JoinerLimits(
-        bounds=Bounds(ids=limits.registrations_in_flight, redo_bytes=limits.redo_log),
-        output=OutputLimits(
-            roll_bytes=output.roll_size, roll_after_s=output.roll_age, compress=output.compress == "gzip"
-        ),
+        bounds=Bounds(ids=limits.registrations_in_flight, redo_bytes=limits.redo_log), output=output_limits(settings)
     )
+
+
+def output_limits(settings: Settings) -> OutputLimits:
+    output = settings.output
+    return OutputLimits(roll_bytes=output.roll_size, roll_after_s=output.roll_age, compress=output.compress == "gzip")
 
 
 def joiner_engine(

@@ -129,7 +129,7 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
         for side, each, place in places:
             relay = Relay(RealDisk(), place, room.logs(side), each)
             closing.callback(relay.close)
-            slots = frozenset(settings.datacentre[each].joiners)
+            slots = frozenset(settings.slots(each))
             upstreams.append(Upstream(side, each, relay, place, slots, whole_s=room.clock.monotonic()))
         for side, source in sides.items():
             if is_topic(source) and (topic := await _topic(room, side, source, accept_lost_offsets)) is not None:

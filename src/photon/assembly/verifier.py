@@ -44,7 +44,7 @@ log = get_logger(__name__)
 def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, VerifiedPipeline]:
     """(datacentre, place of its slots). Raises UsageError."""
     name, pipeline = pipeline_named(settings, datacentre)
-    return name, VerifiedPipeline(base / pipeline.state, base / pipeline.output, tuple(pipeline.joiners))
+    return name, VerifiedPipeline(base / pipeline.state, base / pipeline.output, tuple(settings.slots(name)))
 
 
 def limits_of(settings: Settings) -> ServiceLimits:

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.join_adapters import adapter_of
+from photon.assembly.engines import output_limits
 from photon.assembly.registry import agree, rule_of
 from photon.assembly.room import Room
 from photon.assembly.samples import same_samples
-from photon.config.clock import NS_PER_S
+from photon.assembly.verdict_rule import Unmatched, named, verdict_rule
+from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import alone
 from photon.config.roles import Role, identity
-from photon.config.settings import Settings
+from photon.config.settings import Settings, spark_slot
+from photon.config.stopping import end
 from photon.config.structured import get_logger
 from photon.dispatcher.retry import Patience
 from photon.fleet.access import pipeline_named, registry_of, tls_of
@@ -48,11 +51,6 @@ class Wish:
     trigger_s: float
     master: str | None = None
     spark: Mapping[str, str] | None = None  # Spark's own settings
-
-
-def slot_of(datacentre: str) -> str:
-    """The slot that a datacentre's join on Spark writes."""
-    return f"{datacentre}-spark"
 
 
 async def serve_join(room: Room) -> None:
@@ -86,10 +84,23 @@ async def join(
             if not await agree(registry, pipeline.join, rule_of(settings, base, pipeline.join), stop):
                 return Outcome(0, {}, 0)
             await same_samples(settings, base, pipeline.join, name, registry)
+            verdicts = Unmatched(
+                registry, SystemClock(),
+                join=pipeline.join, datacentre=name, process=named("spark", name),
+                rule=verdict_rule(settings.join[pipeline.join], adapter_of(settings, pipeline.join, base)),
+                others=(named("eventstore", name),),
+            )  # fmt: skip
+            if not await verdicts.begin(stop):
+                return Outcome(0, {}, 0)
             app, own = f"photon join {pipeline.join} in {name}", {**SPARK, **pipeline.spark, **(wish.spark or {})}
-            return await Application(
-                run, lambda: session(app, master=wish.master, settings=own), registry, RealDisk(), say, stop, up
-            )()
+            asking = asyncio.create_task(verdicts.run(stop))
+            try:
+                return await Application(
+                    run, lambda: session(app, master=wish.master, settings=own), registry, RealDisk(), say, stop, up,
+                    lambda: verdicts.waits,
+                )()  # fmt: skip
+            finally:
+                await end([asking])
 
 
 @contextmanager
@@ -104,6 +115,8 @@ def _held(slot: Path) -> Iterator[None]:
 
 def _run(settings: Settings, base: Path, name: str, wish: Wish, state: Path, output: Path) -> JoinRun:
     pipeline = settings.datacentre[name]
+    if settings.output.copies > 1:
+        raise UsageError("output.copies = 2: what Spark joins is kept in one place; join by services, or take 1")
     configured, limits = settings.join[pipeline.join], settings.limits
     sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name])
     matching = adapter_of(settings, pipeline.join, base).matching
@@ -114,7 +127,7 @@ def _run(settings: Settings, base: Path, name: str, wish: Wish, state: Path, out
         whole_sets=matching.whole_sets,
         after_ns=matching.after_ns or 0,
     )
-    slot = slot_of(name)
+    slot = spark_slot(name)
     place = JoinPlace(
         join=sources.join,
         foreign=sources.foreign[0],
@@ -130,7 +143,12 @@ def _run(settings: Settings, base: Path, name: str, wish: Wish, state: Path, out
         place=place,
         output=output,
         exports=state / EXPORTS_DIRECTORY,
-        limits=PlanLimits(max_record=int(limits.record), last_line_after_s=float(configured.last_line_after)),
+        limits=PlanLimits(
+            max_record=int(limits.record),
+            last_line_after_s=float(configured.last_line_after),
+            waiting_bytes=int(limits.retry_store),
+        ),
+        shown=output_limits(settings),
         once=wish.once,
         trigger_s=wish.trigger_s,
         uncertainty_ns=int(uncertainty * NS_PER_S),

@@ -194,6 +194,31 @@ def advanced_by_plan(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]
     return [msgspec.structs.replace(log, offset=max(log.offset, log.size)) for log in logs]
 
 
+class NothingWithheld(Driver):
+    """Events are called unmatched while a process has an older file."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        asked = self.withholds
+        self.withholds = lambda: asked() and ""
+
+
+class FutureReading(LogReader):
+    """A time of first reading that a wrong clock made stays as it is."""
+
+    def __call__(self, plan: Plan, part: Part) -> PartRead:
+        object.__setattr__(self, "slack_ns", 1 << 61)
+        return super().__call__(plan, part)
+
+
+class FinishesNewest(Driver):
+    """The newest file of a kind becomes final too."""
+
+    def _finish(self) -> None:
+        self._log.newest = dict  # type: ignore[method-assign]
+        super()._finish()
+
+
 @dataclass(frozen=True)
 class Ablation:
     """``finds``: the violation's message."""
@@ -228,5 +253,8 @@ ABLATIONS = {
         _with("Driver", StateNotRead, world, world.replace_driver), "times|changed|ends"
     ),
     "an older driver is not fenced": Ablation(_with("Driver", NotFenced), "times|changed|ends"),
+    "unmatched under an older file": Ablation(_with("Driver", NothingWithheld), "older file"),
+    "read in the future": Ablation(_with("LogReader", FutureReading, world, world.wrong_clock), "wait"),
+    "the newest file is final": Ablation(_with("Driver", FinishesNewest), "published|lost|ends|changed"),
     "positions by the plan": Ablation(_with("advanced", advanced_by_plan, driver), "lost|unreadable"),
 }

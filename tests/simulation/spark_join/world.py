@@ -8,6 +8,7 @@ beyond the commit, the driver and the next driver. A second driver may start whi
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,15 +26,17 @@ from photon.adapters.logs.slices import Reading, Slice, StandingLog
 from photon.batch.ids import Ids
 from photon.config.clock import NS_PER_S
 from photon.config.errors import PhotonError
-from photon.idregistry.api import Answer, Kind, Slot, token_of
+from photon.idregistry.api import Answer, Kind, Slot, incarnation_of, token_of
 from photon.joiner.slot.identity import until_told
+from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import Judge, envelope_lines
+from photon.outputs.log.format import gzip_name
 from photon.outputs.published import read_slot
 from photon.spark.join import driver, reading
 from photon.spark.join.deciding import Decider, EventStoreSilent
 from photon.spark.join.driver import EXPORTER, Driver, DriverPlaces
-from photon.spark.join.journal import Journal, Plan
+from photon.spark.join.journal import PART_BITS, Journal, Plan
 from photon.spark.join.part import Done, Fenced, RegistrySilent, Worker
 from photon.spark.join.planner import PlanLimits
 from photon.spark.join.reading import LogReader
@@ -54,6 +57,7 @@ KIND_OF = {directory: kind for kind, directory in DIRECTORY_OF.items()}
 LOOK_S = 0.4
 MAX_RECORD = 80
 WHOLE_EVERY = 4
+CLOCKS_APART_S = 4.0
 
 
 class JoinOnSpark:
@@ -68,13 +72,25 @@ class JoinOnSpark:
             batch_bytes=random.choice((300, 1 << 20)),
             batch_rows=random.choice((2, 1000)),
             max_record=MAX_RECORD,
+            waiting_bytes=random.choice((1000, 1 << 30)),
         )
         self.splittable = random.random() < 0.7
         self.alone = random.choice((0.0, 0.3))  # share of batches that the driver does itself
-        self.roll_bytes = random.choice((400, 1 << 20))
+        self.output = OutputLimits(
+            roll_bytes=random.choice((400, 1 << 20)), roll_after_s=random.choice((3.0, 300.0)),
+            compress=random.random() < 0.5,
+        )  # fmt: skip
         self.drivers: list[str] = []  # the last one is started again when it ends
+        self.clock_set = -CLOCKS_APART_S
+        self.older_until = 0.0  # seconds: some process works under an older file until then
+        self.planned: dict[tuple[int, int], bool] = {}  # batch and incarnation -> if it was planned before that
         self.orders: dict[str, Order] = {}
         self.attempts = self.speculated = 0
+
+    def is_planned_older(self, record: check.Record) -> bool:
+        """True if the batch of this record was planned while some process worked under an older file."""
+        token = int(record.fields["token"], 16)
+        return self.planned.get(((token & (1 << 40) - 1) >> PART_BITS, incarnation_of(token)), False)
 
     def add(self, world: World, name: str, kind: type[Process]) -> None:
         place = world.places[EAST]
@@ -122,7 +138,10 @@ class OfJoin(Process):
         journal = Journal(self.disk, PLACES.state / "spark")
         envelope = Envelope()
         store = SimulatedStoreClient(self.stub(f"{EAST}-store"), self.clock)
-        read = LogReader(Path(), Reading(max_record=MAX_RECORD), world.adapter, world.digester, journal)
+        read = LogReader(
+            Path(), Reading(max_record=MAX_RECORD), world.adapter, world.digester, journal,
+            slack_ns=settings.PATIENCE.slack_ns,
+        )  # fmt: skip
         judge = Judge(world.adapter, check_payloads=True)
         lines = envelope_lines(envelope)
         decide = Decider(store, judge, lines, envelope, settings.PATIENCE, self.clock, self.pause)
@@ -164,7 +183,7 @@ class DriverProcess(OfJoin):
             self.disk, PLACES, JOIN, SLOT, self.registry(),
             SimulatedStoreClient(self.stub(f"{EAST}-store"), self.clock), self.clock, settings.PATIENCE, join.limits,
             partial(standing, world), self.pause, lambda: self.random.randbytes(16), self.random.random,
-            settings.UNCERTAINTY_NS, join.roll_bytes,
+            self._withholds, settings.UNCERTAINTY_NS, join.output,
         )  # fmt: skip
         await own.begin()
         self.begun = True
@@ -178,6 +197,13 @@ class DriverProcess(OfJoin):
                 world.say(f"{self.name}: {silent}; the batch is repeated")
             assert_as_after_a_start(world, own)
             await self.pause(0.3 if self.idle else 0.0)
+
+    def _withholds(self) -> str:
+        own = self.driver
+        assert own is not None
+        older = self.world.loop.now < self.join.older_until
+        self.join.planned[own.committed + 1, own.incarnation] = older
+        return "a process has an older file" if older else ""
 
     async def _do(self, plan: Plan) -> list[Done]:
         self.idle = False
@@ -381,12 +407,21 @@ def pause_one(world: SparkJoinWorld) -> None:
 
 
 def wrong_clock(world: SparkJoinWorld) -> None:
-    """Sets the clock of the driver or the event store wrong by more than S, one at a time."""
-    place = world.places[EAST]
+    """Sets the clock of the driver or the event store wrong by more than S, one at a time. What one says by a wrong
+    clock holds for a while: if the other is wrong by as much at once, both are, and nobody notices."""
+    place, now = world.places[EAST], world.loop.now
+    if now < world.join.clock_set + CLOCKS_APART_S:
+        return
+    world.join.clock_set = now
     name = world.random.choice((world.join.drivers[-1], f"{EAST}-store"))
     place.wrong.clear()
-    place.wrong[name] = world.random.choice((-20.0, 20.0, 40.0))
+    place.wrong[name] = world.random.choice((-20.0, 20.0, 40.0, 3600.0))
     world.say(f"{name}: the clock is wrong by {place.wrong[name]:g} s")
+
+
+def older_file(world: SparkJoinWorld) -> None:
+    """A process of the datacentre works under an older file than another one for some seconds."""
+    world.join.older_until = world.loop.now + world.random.uniform(1.0, 8.0)
 
 
 def replace_driver(world: SparkJoinWorld) -> None:
@@ -400,8 +435,8 @@ def replace_driver(world: SparkJoinWorld) -> None:
 
 FAULTS: Any = (
     (kill_one, 8), (crash_one, 6), (cut_power, 1), (crash_and_cut, 3), (pause_one, 5), (replace_driver, 4),
-    (wrong_clock, 2), (site_faults.kill_one, 2), (site_faults.cut_network, 3), (site_faults.weather, 3),
-    (site_faults.new_leader, 3),
+    (wrong_clock, 2), (older_file, 2), (site_faults.kill_one, 2), (site_faults.cut_network, 3),
+    (site_faults.weather, 3), (site_faults.new_leader, 3),
 )  # fmt: skip
 
 
@@ -431,8 +466,11 @@ def published(world: SparkJoinWorld) -> Iterator[tuple[str, bytes]]:
     disk = world.join.disk
     for state in (PLACES.state, PLACES.exports / EXPORTER):
         for file in read_slot(disk, state).files:
-            data = disk.read(PLACES.output / file.path) if disk.exists(PLACES.output / file.path) else b""
-            yield file.name, data[: file.length]
+            plain, compressed = PLACES.output / file.path, PLACES.output / gzip_name(file.path)
+            if disk.exists(plain):
+                yield file.name, disk.read(plain)[: file.length]
+            else:
+                yield file.name, gzip.decompress(disk.read(compressed)) if disk.exists(compressed) else b""
 
 
 def records(world: SparkJoinWorld) -> Iterator[check.Record]:
@@ -458,6 +496,8 @@ def findings(world: SparkJoinWorld) -> Iterator[str]:
             yield f"invented: {record.event_id!r}"
         elif record.kind not in event.fate.value:
             yield f"wrong verdict: {record.event_id!r} is {record.kind.name}, not {event.fate.name}"
+        elif record.kind == Kind.UNMATCHED and world.join.is_planned_older(record):
+            yield f"unmatched under an older file: {record.event_id!r}"
         elif wrong := check._wrong_contents(world, event, record):
             yield f"wrong contents of {record.event_id!r}: {wrong} in {record.fields}"
     lines = [line for name, data in published(world) if f"/{EXPORTER}-" in name for line in data.splitlines()]

@@ -87,17 +87,18 @@ def rows_of(settings: Settings, base: Path, disk: Disk, known: Sequence[KnownSlo
     for each in known:
         state = state_of(settings, base, each.datacentre, each.name)
         pipeline = settings.datacentre.get(each.datacentre)
-        configured = pipeline is not None and each.name in pipeline.joiners
+        configured = pipeline is not None and each.name in settings.slots(each.datacentre)
         found = None if state is None else on_disk(disk, state)
         rows.append(SlotRow(each.name, each.datacentre, each, configured, found))
     names = {each.name for each in known}
     for datacentre, pipeline in settings.datacentre.items():
         slots = base / pipeline.state / "slots"
         there = disk.names(slots) if disk.exists(slots) else []
-        for name in sorted({*there, *pipeline.joiners} - names):
+        configured_here = settings.slots(datacentre)
+        for name in sorted({*there, *configured_here} - names):
             found = on_disk(disk, slots / name)
-            if found is not None or name in pipeline.joiners:
-                rows.append(SlotRow(name, datacentre, None, name in pipeline.joiners, found))
+            if found is not None or name in configured_here:
+                rows.append(SlotRow(name, datacentre, None, name in configured_here, found))
     return sorted(rows, key=lambda row: (row.datacentre, row.name))
 
 

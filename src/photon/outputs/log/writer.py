@@ -155,7 +155,7 @@ class LogWriter:
     def forget_gone(self) -> list[str]:
         """Returns the published files that somebody removed, and no longer lists them. The newest of a kind stays, as
         no number may be used again."""
-        newest = {self._named(kind, self._newest_published(kind)) for kind in self.kinds}
+        newest = set(self.newest().values())
         gone = [name for name in self.lengths if name not in newest and not self.disk.exists(self.root / name)]
         self.forget(gone)
         return gone
@@ -191,6 +191,11 @@ class LogWriter:
                 return begin + end
             at = begin
         return 0
+
+    def newest(self) -> dict[str, str]:
+        """Returns the newest published file of each kind that has one."""
+        numbers = {kind: self._newest_published(kind) for kind in self.kinds}
+        return {kind: self._named(kind, number) for kind, number in numbers.items() if number}
 
     def _newest_published(self, kind: str) -> int:
         """Returns the number of the newest file of a kind; 0 if there is none."""
