@@ -19,6 +19,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any
 
@@ -28,6 +29,11 @@ HOUR_NS = 3_600_000_000_000
 UNKNOWN_HOUR = -(1 << 40)  # replaces the hour of a record whose event time cannot be read
 VERDICT_BITS = 4
 _FEW = 20  # below this number of rows a list is faster than numpy's calls
+
+
+def hour_name(hour: int) -> str:
+    """Returns an hour since 1970 as commands take it: UTC, ``2026-11-21T09``."""
+    return "unknown" if hour == UNKNOWN_HOUR else f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%dT%H}"
 
 
 class Verdict(enum.IntEnum):

@@ -112,9 +112,6 @@ class LogPass:
     window: LogWindow
     record_bytes_max: int
 
-    def __post_init__(self) -> None:
-        """Sets nothing up."""
-
     def cut(self, offsets: Sequence[int]) -> list[bytes | None]:
         """The records that begin at ``offsets``, all within the window; ``None`` if the line end is missing."""
         data, begin = self.window.data, self.window.begin

@@ -2,15 +2,13 @@
 
 ``copy.json``: whose it is, the newest incarnation seen, and where the copy ends, replaced after each extension's own
 sync and before its answer. ``output/<kind>/<slot>-<6 digits>.jsonl``: the bytes, plain. ``durable.json`` and
-``manifest.jsonl``: the part that readers may read, in the form of every slot. ``sealed.json``: the slot is being
-retired and the copy no longer changes; ``retired.json`` then names the part to read.
+``manifest.jsonl``: the slot's published output, as far as the copy has it, in the form of every slot: the first for
+files that grow or are not published whole yet, the second for the others, so that neither grows with each extension.
+``sealed.json``: the slot is being retired and the copy no longer changes; ``retired.json`` then names the part to
+read.
 
 Bytes after the ends in ``copy.json`` were never acknowledged: a start cuts them off. Any OSError in a write or sync
 means that the process must end (rule 7).
-
-Readers may read the output that the slot has published, as far as the copy has it, in the form of every slot
-(``photon.outputs.published``): ``durable.json`` for files that grow or are not published whole yet,
-``manifest.jsonl`` for the others, so that neither grows with each extension.
 """
 
 from __future__ import annotations
@@ -27,47 +25,10 @@ from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
 from photon.joiner.slot.place import DIRECTORIES, KINDS, place_of
 from photon.joiner.slot.witness import PrefixHash, hash_file, shown
-from photon.outputs.log.format import RETIRED_NAME, Durable, ManifestEntry, name_of
+from photon.outputs.log.format import RETIRED_NAME, Durable, ManifestEntry
 from photon.outputs.log.manifest import Manifest
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
-
-
-class KeptLog(LogWriter):
-    """Files of one copy. Readers see the slot's published output, as far as it is here."""
-
-    def __init__(self, disk: Disk, directory: Path, slot: str) -> None:
-        super().__init__(disk, directory / OUTPUT_NAME, directory, slot, DIRECTORIES)
-        self.current = dict.fromkeys(DIRECTORIES, 0)  # the slot names the first file
-        self._manifest = Manifest(disk, directory)
-        self._told: Witness = EMPTY
-        self._last: Durable | None = None
-
-    def load(self) -> None:
-        """Loads the names already listed. Raises CopyDamaged, OSError."""
-        self._manifest.load(lambda path, why: CopyDamaged(f"{path}: {why}; set {self.state} aside"))
-
-    def tell(self, ends: Witness, witness: Witness) -> None:
-        """``ends``: where the copy ends; ``witness``: the slot's published output."""
-        self._told = witness
-        whole = [
-            ManifestEntry(name, length, length)
-            for name, length in self._growing()
-            for log, number in [place_of(name)]
-            if number < min(ends[log].number, witness[log].number)
-        ]
-        self._manifest.add(*whole)
-        if (durable := self._shown()) != self._last:
-            self.show()
-            self._last = durable
-
-    def _growing(self) -> list[tuple[str, int]]:
-        return [(name, length) for name, length in self.lengths.items() if name not in self._manifest.entries]
-
-    def _shown(self) -> Durable:
-        growing = self._growing()
-        return Durable(self.slot, {name: shown(self._told, *place_of(name), length) for name, length in growing})
-
 
 READ_BYTES = 1 << 20  # returned at once when a slot takes bytes from its copy
 
@@ -83,57 +44,60 @@ class CopyDamaged(PhotonError):
     """The kept copy cannot be used. One line."""
 
 
-class KeptCopy:
-    """The copy of one slot. One thread at a time; ``load`` first."""
+class KeptCopy(LogWriter):
+    """The copy of one slot: a log writer with a fence. One thread at a time; ``load`` first."""
 
     def __init__(self, disk: Disk, directory: Path, of: CopyOf) -> None:
-        self._disk = disk
-        self._directory = directory
+        super().__init__(disk, directory / OUTPUT_NAME, directory, of.slot, DIRECTORIES)
+        self.current = dict.fromkeys(DIRECTORIES, 0)  # the slot names the first file
         self._of = of
         self._state = CopyState(of.slot, of.datacentre, 0)
         self._hashes = [PrefixHash() for _ in KINDS]
-        self._log = KeptLog(disk, directory, of.slot)
+        self._manifest = Manifest(disk, directory)
+        self._told: Witness = EMPTY  # the slot's published output
+        self._last: Durable | None = None
 
     # -- start -----------------------------------------------------------------------------------------------
     def load(self) -> None:
         """Loads the copy, if there is one; creates nothing. Raises CopyDamaged, OSError."""
-        path = self._directory / COPY_NAME
-        if not self._disk.exists(path):
+        if not self.disk.exists(self.state / COPY_NAME):
             return
-        self._state = read_copy_state(self._disk, self._directory, self._of)
+        self._state = read_copy_state(self.disk, self.state, self._of)
         if self.sealed:
             return  # no longer ours to touch
-        self._disk.replace(path, msgspec.json.encode(self._state))  # the bytes just read may be in the cache only
-        self._log.load()
+        self._save(self._state.incarnation, self._state.ends)  # the bytes just read may be in the cache only
+        self._manifest.load(lambda path, why: CopyDamaged(f"{path}: {why}; set {self.state} aside"))
         for at, end in enumerate(self._state.ends):
+            path = self.root / self.name(DIRECTORIES[at], end.number)
             self._cut(at, end.number, end.length)
             if end.length:
-                self._hashes[at] = hash_file(self._disk, self._path(at, end.number), end.length)
+                self._hashes[at] = hash_file(self.disk, path, end.length)
                 if self._hashes[at].log(end.number, end.length) != end:
                     raise CopyDamaged(
-                        f"{self._path(at, end.number)}: does not hold the {end.length} bytes that were acknowledged; "
-                        f"restore it, or set {self._directory} aside: the copy is then made anew"
+                        f"{path}: does not hold the {end.length} bytes that were acknowledged; "
+                        f"restore it, or set {self.state} aside: the copy is then made anew"
                     )
 
     def _cut(self, at: int, number: int, length: int) -> None:
         kind, changed = DIRECTORIES[at], False
-        self._log.current[kind] = number
-        for each in self._log.on_disk(kind):
-            path = self._path(at, each)
+        self.current[kind] = number
+        for each in self.numbers(kind):
+            name = self.name(kind, each)
+            path = self.root / name
             if each > number:
-                self._disk.remove(path)
+                self.disk.remove(path)
                 changed = True
                 continue
-            if each == number and self._disk.size(path) > length:
-                self._disk.truncate(path, length)
-            self._log.lengths[self._name(at, each)] = self._disk.size(path)
+            if each == number and self.disk.size(path) > length:
+                self.disk.truncate(path, length)
+            self.lengths[name] = self.disk.size(path)
         if changed:
-            self._disk.sync_dir(self._log.root / kind)
+            self.disk.sync_dir(self.root / kind)
 
     # -- what the slot asks ----------------------------------------------------------------------------------
     @property
     def sealed(self) -> bool:
-        return any(self._disk.exists(self._directory / name) for name in (SEALED_NAME, RETIRED_NAME))
+        return any(self.disk.exists(self.state / name) for name in (SEALED_NAME, RETIRED_NAME))
 
     @property
     def incarnation(self) -> int:
@@ -159,7 +123,7 @@ class KeptCopy:
             return self._answer(status)
         if extension.parts:
             self._save(self._state.incarnation, self._append(extension.parts))
-        self._log.tell(self._state.ends, extension.shown)
+        self._tell(extension.shown)
         return self._answer(Status.OK)
 
     def _refusal(self, extension: Extension) -> Status:
@@ -174,22 +138,23 @@ class KeptCopy:
         """Writes and syncs; returns where the copy then ends."""
         for part in parts:
             kind = DIRECTORIES[part.log]
-            if part.number > self._log.current[kind]:
-                self._log.go_on(kind, part.number)
+            if part.number > self.current[kind]:
+                self.go_on(kind, part.number)
                 self._hashes[part.log] = PrefixHash()
-            self._log.append(kind, part.data)
+            self.append(kind, part.data)
             self._hashes[part.log].update(part.data)
-        self._log.sync()
-        self._log.close()
-        places = [(self._log.current[kind], self._log.end(kind)) for kind in DIRECTORIES]
+        self.sync()
+        self.close()
+        places = [(self.current[kind], self.end(kind)) for kind in DIRECTORIES]
         return tuple(each.log(*place) for each, place in zip(self._hashes, places, strict=True))
 
     def read(self, log: int, number: int, offset: int) -> CopyBytes:
         """Some bytes of one file. Raises OSError."""
-        path, length = self._path(log, number), self._log.lengths.get(self._name(log, number))
-        if length is None or not self._disk.exists(path):
+        name = self.name(DIRECTORIES[log], number)
+        length = self.lengths.get(name)
+        if length is None or not self.disk.exists(self.root / name):
             return CopyBytes(-1, b"")
-        return CopyBytes(length, self._disk.read(path, offset, max(0, min(READ_BYTES, length - offset))))
+        return CopyBytes(length, self.disk.read(self.root / name, offset, max(0, min(READ_BYTES, length - offset))))
 
     # -- inside ----------------------------------------------------------------------------------------------
     def _answer(self, status: Status) -> CopyAnswer:
@@ -197,20 +162,36 @@ class KeptCopy:
 
     def _prepare(self) -> None:
         for kind in DIRECTORIES:
-            self._disk.make_dir(self._log.root / kind)
+            self.disk.make_dir(self.root / kind)
         # A predecessor killed before the names were durable may have made them.
-        for directory in (self._log.root, self._directory, *self._directory.parents[:3]):
-            self._disk.sync_dir(directory)
+        for directory in (self.root, self.state, *self.state.parents[:3]):
+            self.disk.sync_dir(directory)
 
     def _save(self, incarnation: int, ends: Witness) -> None:
         self._state = CopyState(self._of.slot, self._of.datacentre, incarnation, ends)
-        self._disk.replace(self._directory / COPY_NAME, msgspec.json.encode(self._state))
+        self.disk.replace(self.state / COPY_NAME, msgspec.json.encode(self._state))
 
-    def _name(self, log: int, number: int) -> str:
-        return name_of(DIRECTORIES[log], self._of.slot, number)
+    # -- what readers see ------------------------------------------------------------------------------------
+    def _tell(self, witness: Witness) -> None:
+        """Shows readers the slot's published output, as far as it is here."""
+        self._told = witness
+        whole = [
+            ManifestEntry(name, length, length)
+            for name, length in self._growing()
+            for log, number in [place_of(name)]
+            if number < min(self._state.ends[log].number, witness[log].number)
+        ]
+        self._manifest.add(*whole)
+        if (durable := self._shown()) != self._last:
+            self.show()
+            self._last = durable
 
-    def _path(self, log: int, number: int) -> Path:
-        return self._log.root / self._name(log, number)
+    def _growing(self) -> list[tuple[str, int]]:
+        return [(name, length) for name, length in self.lengths.items() if name not in self._manifest.entries]
+
+    def _shown(self) -> Durable:
+        growing = self._growing()
+        return Durable(self.slot, {name: shown(self._told, *place_of(name), length) for name, length in growing})
 
 
 def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:

@@ -19,8 +19,7 @@ from photon.joiner.copies.api import CopyBytes, CopyOf, Keeper
 from photon.joiner.slot.finals import Finals
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import SlotLog
-from photon.joiner.slot.place import DIRECTORY_OF, KINDS
-from photon.joiner.slot.witness import hash_file
+from photon.joiner.slot.witness import difference, witness_log
 
 ASK_S = 10.0
 TRIES_MAX = 6  # per request; then the start is refused, and the next one continues from there
@@ -42,28 +41,21 @@ def lacking(files: SlotLog, finals: Finals, ends: Witness) -> Lacking:
     """The logs in which the output does not begin with the whole copy. Raises SlotRefused, OSError."""
     found: Lacking = {}
     for at, end in enumerate(ends):
-        name = files.name(KINDS[at], end.number)
-        path = files.root / name
-        if not end.length or _begins_with(files.disk, files, finals, at, end):
+        kind = files.kinds[at]
+        name = files.name(kind, end.number)
+        if not end.length or finals.unseen(name) >= end.length:
             continue
-        plain = files.numbers(KINDS[at])
+        if not difference(files.disk, files.root / name, end):
+            continue
+        plain = files.numbers(kind)
         if plain and plain[-1] > end.number:
             raise SlotRefused(
-                f"{path}: does not hold the {end.length} bytes that its copy has, and there are later files; put the "
-                "slot's newest state and output back, or set them aside and retire the slot"
+                f"{files.root / name}: does not hold the {end.length} bytes that its copy has, and there are later "
+                "files; put the slot's newest state and output back, or set them aside and retire the slot"
             )
-        highest = finals.highest(files.slot).get(KINDS[at], 0)
+        highest = finals.highest().get(kind, 0)
         found[at] = (max([number for number in plain if number <= end.number], default=highest + 1), end)
     return found
-
-
-def _begins_with(disk: Disk, files: SlotLog, finals: Finals, at: int, end: WitnessLog) -> bool:
-    name = files.name(KINDS[at], end.number)
-    if finals.unseen(name) >= end.length:
-        return True
-    if not disk.exists(files.root / name) or disk.size(files.root / name) < end.length:
-        return False
-    return hash_file(disk, files.root / name, end.length).log(end.number, end.length) == end
 
 
 async def take(
@@ -82,12 +74,12 @@ async def take(
     """
     fetched: list[tuple[int, int]] = []
     for at, (first, end) in wanted.items():
-        files.disk.make_dir(files.root / DIRECTORY_OF[KINDS[at]])
+        files.disk.make_dir(files.root / files.kinds[at])
         for number in range(first, end.number + 1):
             until = end.length if number == end.number else -1
             if await _fetch(files, at, number, until, keeper, of, pause):
                 fetched.append((at, number))
-    paths = [files.root / files.name(KINDS[at], number) for at, number in fetched]
+    paths = [files.root / files.name(files.kinds[at], number) for at, number in fetched]
     if not replaces and not all(_extends(files.disk, path) for path in paths):
         for path in paths:
             files.disk.remove(_temporary(path))
@@ -96,10 +88,10 @@ async def take(
         files.disk.rename(_temporary(path), path)
         files.disk.sync_dir(path.parent)
     for at, (_, end) in wanted.items():
-        name = files.name(KINDS[at], end.number)
-        if hash_file(files.disk, files.root / name, end.length).log(end.number, end.length) != end:
+        name = files.name(files.kinds[at], end.number)
+        if difference(files.disk, files.root / name, end):
             raise SlotRefused(f"{files.root / name}: the copy gave other bytes than it says it holds; start again")
-    return [files.name(KINDS[at], number) for at, number in fetched]
+    return [files.name(files.kinds[at], number) for at, number in fetched]
 
 
 def _temporary(path: Path) -> Path:
@@ -110,7 +102,7 @@ def _extends(disk: Disk, path: Path) -> bool:
     size = disk.size(path) if disk.exists(path) else 0
     if disk.size(_temporary(path)) < size:
         return False
-    return hash_file(disk, path, size).log(0, size) == hash_file(disk, _temporary(path), size).log(0, size)
+    return witness_log(disk, path, 0, size) == witness_log(disk, _temporary(path), 0, size)
 
 
 async def _fetch(
@@ -123,7 +115,7 @@ async def _fetch(
     pause: Callable[[float], Awaitable[None]],
 ) -> bool:
     """Fetches one file. ``until``: -1 means as far as the copy has it. False if the copy has no such file."""
-    path = files.root / files.name(KINDS[at], number)
+    path = files.root / files.name(files.kinds[at], number)
     temporary = _temporary(path)
     part = await _ask(keeper, of, at, number, 0, pause)
     if part.size < 0:

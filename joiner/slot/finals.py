@@ -23,41 +23,33 @@ from pathlib import Path
 
 from isal import isal_zlib
 
-from photon.config.disk import AppendFile, Disk
-from photon.idregistry.api import Kind
+from photon.config.disk import AppendFile
 from photon.joiner.slot.output import OutputDamaged
-from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs.cleared import Clearing
+from photon.outputs.content import gzip_stream
 from photon.outputs.event_times import EventTimes
-from photon.outputs.log.format import FINAL_SUFFIX, ManifestEntry, gzip_name, name_of, numbers_of
+from photon.outputs.log.format import FINAL_SUFFIX, ManifestEntry, gzip_name, number_of
 from photon.outputs.log.manifest import Manifest
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.published import read_damaged
 
 COPY_CHUNK_BYTES = 4 << 20
-COMPRESSION_LEVEL = 2
-"""One of igzip's four levels: output an eighth larger than zlib's at level 6, in a thirteenth of the time, which was
-a third of a joiner's work.
-"""
-_GZIP = 31  # zlib's window bits for a gzip stream
 
 
 class Finals:
-    """Makes files final. One thread at a time."""
+    """Makes files of one slot final. One thread at a time."""
 
-    def __init__(self, disk: Disk, root: Path, state: Path, *, compress: bool = False) -> None:
-        self._disk = disk
-        self._root = root
-        self._state = state
-        self._manifest = Manifest(disk, state)
+    def __init__(self, files: LogWriter, *, compress: bool = False) -> None:
+        self._files, self._disk, self._root = files, files.disk, files.root
+        self._manifest = Manifest(files.disk, files.state)
         self._listed = self._manifest.entries
         self._compress = compress
         self._damaged: frozenset[str] = frozenset()  # plain names of files with a damaged range
 
     def load(self) -> None:
         """Reads the manifest. Raises OutputDamaged, PublishedDamaged."""
-        self._disk.make_dir(self._state)
-        self._damaged = frozenset(each.file for each in read_damaged(self._disk, self._state))
+        self._disk.make_dir(self._files.state)
+        self._damaged = frozenset(each.file for each in read_damaged(self._disk, self._files.state))
         self._manifest.load(OutputDamaged)
 
     def length_of(self, name: str) -> int:
@@ -73,36 +65,34 @@ class Finals:
             return self.length_of(name)
         return -1
 
-    def kept(self, slot: str, kind: Kind) -> dict[int, int]:
+    def kept(self, kind: str) -> dict[int, int]:
         """File number -> uncompressed bytes of listed files that still exist."""
-        there = self._disk.names(self._root / DIRECTORY_OF[kind])
-        here = {*numbers_of(there, slot), *numbers_of(there, slot, FINAL_SUFFIX)}
-        listed = ((number, name) for number, name in self._numbers(slot, kind) if number in here)
-        return {number: self._listed[name].uncompressed_bytes for number, name in listed}
+        here = {*self._files.numbers(kind), *self._files.numbers(kind, FINAL_SUFFIX)}
+        return {
+            number_of(name): entry.uncompressed_bytes
+            for name, entry in self._listed.items()
+            if name.startswith(f"{kind}/") and number_of(name) in here
+        }
 
-    def settle(self, files: LogWriter) -> None:
+    def settle(self) -> None:
         """Finishes, at a start, what a crash interrupted."""
         for name, entry in self._listed.items():
             plain = self._root / name
             if entry.compressed and self._disk.exists(plain) and self._disk.exists(self._root / entry.file):
                 self._disk.remove(plain)
                 self._disk.sync_dir(plain.parent)
-        listed = self._listed.keys() & (files.lengths.keys() | files.rolled)
+        listed = self._listed.keys() & (self._files.lengths.keys() | self._files.rolled)
         if listed:
-            files.forget(listed)
-            files.show()
+            self._files.forget(listed)
+            self._files.show()
 
-    def highest(self, slot: str) -> dict[Kind, int]:
+    def highest(self) -> dict[str, int]:
         """The highest file number of each kind ever listed: numbers are not used again."""
-        numbers = {kind: [number for number, _ in self._numbers(slot, kind)] for kind in DIRECTORY_OF}
-        return {kind: max(found) for kind, found in numbers.items() if found}
-
-    def _numbers(self, slot: str, kind: Kind) -> list[tuple[int, str]]:
-        """Number and plain name of the listed files of a slot."""
-        directory = DIRECTORY_OF[kind]
-        names = (name.partition("/") for name in self._listed)
-        numbers = numbers_of((file for kept, _, file in names if kept == directory), slot)
-        return [(number, name_of(directory, slot, number)) for number in numbers]
+        found: dict[str, int] = {}
+        for name in self._listed:
+            kind = name.partition("/")[0]
+            found[kind] = max(found.get(kind, 0), number_of(name))
+        return found
 
     def finish(self, name: str) -> ManifestEntry:
         """Makes one rolled and cleared file final, in the requested form."""
@@ -134,7 +124,7 @@ class Finals:
         """Reads a plain file and makes its entry, under the name ``stored``; writes it to ``out``, compressed and
         synced.
         """
-        gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, _GZIP)
+        gzip = gzip_stream()
         at = records = crc = 0
         times = EventTimes()
         while part := self._disk.read(self._root / name, at, COPY_CHUNK_BYTES):

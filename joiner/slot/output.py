@@ -16,9 +16,9 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness, WitnessLog
-from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF, KINDS, Place, place_of
-from photon.joiner.slot.witness import PrefixHash, hash_file, shown
-from photon.outputs.log.format import PLAIN_SUFFIX, Durable, name_of
+from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF, Place, place_of
+from photon.joiner.slot.witness import PrefixHash, hash_file, shown, witness_log
+from photon.outputs.log.format import Durable
 from photon.outputs.log.writer import LogWriter
 
 
@@ -80,39 +80,30 @@ class SlotLog(LogWriter):
 
     def close_older(self) -> None:
         """Permanently closes files with a successor, including those that a start took from the copy."""
-        for kind in KINDS:
+        for kind in self.kinds:
             older = (self.name(kind, number) for number in self.numbers(kind)[:-1])
             self.rolled.update(name for name in older if self.final(name) < 0)
 
-    def begin(self, starts: Mapping[Kind, tuple[int, bool]]) -> None:
+    def begin(self, starts: Mapping[str, tuple[int, bool]]) -> None:
         """``starts``: for each kind the file's number, and True if it exists and is to be continued."""
         for kind, (number, goes_on) in starts.items():
-            directory = DIRECTORY_OF[kind]
-            self.current[directory] = number
+            self.current[kind] = number
             if goes_on:
-                self._files[directory] = self.disk.append(self.path(directory))
-                self._hashes[directory] = hash_file(self.disk, self.path(directory), self.end(directory))
-            size = self.end(directory)
-            self._newest[directory] = self._hashes[directory].log(number, size) if size else self._newest_log(kind)
+                self._files[kind] = self.disk.append(self.path(kind))
+                self._hashes[kind] = hash_file(self.disk, self.path(kind), self.end(kind))
+            size = self.end(kind)
+            self._newest[kind] = self._hashes[kind].log(number, size) if size else self._newest_log(kind)
         seen = self.witness or ()
         # If a file that an earlier process had witnessed has become final since, its witness still counts.
-        self._before = [*seen, *(WitnessLog(starts[kind][0], 0) for kind in KINDS[len(seen) :])]
+        self._before = [*seen, *(WitnessLog(starts[kind][0], 0) for kind in self.kinds[len(seen) :])]
         self._look()
 
-    def _newest_log(self, kind: Kind) -> WitnessLog | None:
+    def _newest_log(self, kind: str) -> WitnessLog | None:
         for number in reversed(self.numbers(kind)):
             name = self.name(kind, number)
             if length := self.lengths.get(name, 0):
-                return hash_file(self.disk, self.root / name, length).log(number, length)
+                return witness_log(self.disk, self.root / name, number, length)
         return None
-
-    # -- names -----------------------------------------------------------------------------------------------
-    def name(self, kind: Kind, number: int, suffix: str = PLAIN_SUFFIX) -> str:
-        """Relative to the output root."""
-        return name_of(DIRECTORY_OF[kind], self.slot, number).removesuffix(PLAIN_SUFFIX) + suffix
-
-    def numbers(self, kind: Kind, suffix: str = PLAIN_SUFFIX) -> list[int]:
-        return self.on_disk(DIRECTORY_OF[kind], suffix)
 
     # -- writing ---------------------------------------------------------------------------------------------
     def write(self, chunks: Sequence[tuple[Kind, bytes]], now: float) -> None:

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from photon.adapters.envelope_reader import lacking_pairs
-from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness
 from photon.joiner.slot.finals import Finals
 from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.output import OutputDamaged, SlotLog
-from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place, place_of
-from photon.joiner.slot.witness import READ_BYTES, shown
+from photon.joiner.slot.place import Place, place_of
+from photon.joiner.slot.witness import READ_BYTES, difference, shown
 from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
 
 KEEP_OUTPUT = (
@@ -51,7 +50,7 @@ def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witn
     the output beyond the durable part, whole or as a torn beginning.
     """
     beyond: set[bytes] = set()
-    for at, kind in enumerate(KINDS):
+    for at, kind in enumerate(files.kinds):
         plain, compressed = files.numbers(kind), set(files.numbers(kind, FINAL_SUFFIX))
         for number in plain:
             name = files.name(kind, number)
@@ -104,7 +103,7 @@ def _newer(files: SlotLog, name: str) -> NoReturn:
 
 def check_never_opened(files: SlotLog) -> None:
     """For a state that knows no incarnation: raises OutOfStep if the output has anything of the slot."""
-    for kind in KINDS:
+    for kind in files.kinds:
         for suffix in (PLAIN_SUFFIX, FINAL_SUFFIX):
             for number in files.numbers(kind, suffix):
                 path = files.root / files.name(kind, number, suffix)
@@ -114,10 +113,27 @@ def check_never_opened(files: SlotLog) -> None:
                     )
 
 
+def check_witness(files: SlotLog, finals: Finals, witness: Witness) -> None:
+    """Raises OutOfStep if the output does not extend the witness.
+
+    A file becomes final only after the witness covers all of it, so of one that cannot be compared
+    (``Finals.unseen``) the length is enough.
+    """
+    for kind, log in zip(files.kinds, witness, strict=False):  # one of a later release may have more logs
+        name = files.name(kind, log.number)
+        if not log.length or finals.unseen(name) >= log.length:
+            continue
+        if found := difference(files.disk, files.root / name, log):
+            raise OutOfStep(
+                f"{files.root / name}: {found}, but the registry has witnessed {log.length} bytes of it: this "
+                f"directory is an older copy of slot {files.slot}"
+            )
+
+
 def check_registry(files: SlotLog, finals: Finals, witness: Witness) -> None:
     """Raises OutOfStep if readers were shown more than the registry has witnessed: it is an older copy."""
     told = dict(files.published)
-    for kind, number in finals.highest(files.slot).items():
+    for kind, number in finals.highest().items():
         told[files.name(kind, number)] = finals.length_of(files.name(kind, number))
     for name, length in told.items():
         has = shown(witness, *place_of(name), length)
@@ -141,13 +157,13 @@ def repair_output(files: SlotLog, place: Place | None, logged: Logged, *, log_is
     well. Final files are not searched: their ids are cleared, so a redo of their lines writes nothing.
     """
     found = Found()
-    for at, kind in enumerate(KINDS):
+    for at, kind in enumerate(files.kinds):
         numbers = [number for number in files.numbers(kind) if files.final(files.name(kind, number)) < 0]
         for number in numbers:
             looked_from = _looked_from(place[at], number) if place is not None else None
             _repair_file(files, files.name(kind, number), looked_from, logged, found, completes=log_is_whole)
         if numbers:
-            files.disk.sync_dir(files.root / DIRECTORY_OF[kind])
+            files.disk.sync_dir(files.root / kind)
     _check_missing(files)
     files.show()
     return found
@@ -219,13 +235,13 @@ def _check_missing(files: SlotLog) -> None:
             raise OutputDamaged(files.root / name, f"{length} bytes had been made durable, but the file is gone")
 
 
-def next_numbers(files: SlotLog, listed: dict[Kind, int], place: Place | None) -> dict[Kind, tuple[int, bool]]:
+def next_numbers(files: SlotLog, listed: dict[str, int], place: Place | None) -> dict[str, tuple[int, bool]]:
     """For each kind: the number of the file to write to, and True if it exists and may be continued.
 
     ``listed``: the highest number in the manifest, for files that were moved away. A final file is not continued.
     """
     starts = {}
-    for at, kind in enumerate(KINDS):
+    for at, kind in enumerate(files.kinds):
         plain = files.numbers(kind)
         highest = max([*plain, *files.numbers(kind, FINAL_SUFFIX), listed.get(kind, 0)], default=0)
         current = (

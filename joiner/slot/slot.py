@@ -30,7 +30,6 @@ from photon.joiner.slot.identity import OutOfStep, SlotState
 from photon.joiner.slot.output import OutputLimits, SlotLog
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest, place_of
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, Lost, RedoFrame, RedoLog, salvage, segments_in, set_aside
-from photon.joiner.slot.witness import check_output
 from photon.outputs.cleared import read_clearing
 from photon.outputs.log.format import Redone
 from photon.outputs.published import read_damaged
@@ -113,7 +112,7 @@ class SlotStore:
         self._redo = RedoLog(disk, paths.state / REDO_NAME, segment_bytes=self.segment_bytes)
         self._files = SlotLog(disk, paths.output, paths.state, self.slot, self.output_limits)
         self._files.log_end = lambda: self._redo.end or self._files.log
-        self._finals = Finals(disk, paths.output, paths.state, compress=self.output_limits.compress)
+        self._finals = Finals(self._files, compress=self.output_limits.compress)
         self._files.final = self._finals.length_of
         self._log_read: _Log | None = None
         self._beyond: set[bytes] = set()  # logged lines that ``check_age`` found above the durable length
@@ -144,12 +143,7 @@ class SlotStore:
         From then on nothing beyond the witness is published; an empty one is of a slot that has none yet.
         """
         self._finals.load()
-
-        def name(at: int, number: int) -> str:
-            return self._files.name(KINDS[at], number)
-
-        # A witness of a later release may have more logs.
-        check_output(self.disk, self.paths.output, self.slot, witness[: len(KINDS)], name, self._finals.unseen)
+        recovery.check_witness(self._files, self._finals, witness)
         self._files.witness = witness or None
 
     def check_age(self, state: SlotState, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
@@ -217,7 +211,7 @@ class SlotStore:
         return LocalOutput(
             self.disk,
             self.paths.output,
-            lambda at, number: self._files.name(KINDS[at], number),
+            lambda at, number: self._files.name(self._files.kinds[at], number),
             lambda: read_damaged(self.disk, self.paths.state),
         )
 
@@ -261,7 +255,7 @@ class SlotStore:
             self._files.held = ()  # until the keeper's next answer
         self._files.prepare()
         self._finals.load()
-        self._finals.settle(self._files)
+        self._finals.settle()
         self._files.close_older()
         frames, rows, logged, lost, whole = self._log_read or self._read_log(accept_damaged_log)
         self._log_read, self._beyond = None, set()
@@ -269,9 +263,9 @@ class SlotStore:
             set_aside(self.disk, path)  # before the new log voids the old one
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
         found = recovery.repair_output(self._files, place, logged, log_is_whole=whole)
-        starts = recovery.next_numbers(self._files, self._finals.highest(self.slot), place)
+        starts = recovery.next_numbers(self._files, self._finals.highest(), place)
         self._files.begin(starts)
-        self._final_files = [self._finals.kept(self.slot, kind) if self.ships else {} for kind in KINDS]
+        self._final_files = [self._finals.kept(kind) if self.ships else {} for kind in self._files.kinds]
         self._look_at_files()
         kept = list(enumerate(_together(_missing(rows, found.lines))))
         note = encode_place(self._files.place)

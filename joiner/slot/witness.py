@@ -17,7 +17,7 @@ import xxhash
 from photon.config.disk import Disk
 from photon.idregistry.api import Registry
 from photon.idregistry.witness import Witness, Witnessed, WitnessLog
-from photon.joiner.slot.identity import OutOfStep, until_told
+from photon.joiner.slot.identity import until_told
 
 READ_BYTES = 4 << 20
 
@@ -49,33 +49,18 @@ def hash_file(disk: Disk, path: Path, length: int) -> PrefixHash:
     return found
 
 
-def check_output(
-    disk: Disk, root: Path, slot: str, witness: Witness, name: Callable[[int, int], str], final: Callable[[str], int]
-) -> None:
-    """Raises OutOfStep if the output does not extend the witness.
+def witness_log(disk: Disk, path: Path, number: int, length: int) -> WitnessLog:
+    """The witness of the first bytes of file ``number``."""
+    return hash_file(disk, path, length).log(number, length)
 
-    ``name``: for a log and a file number, relative to ``root``; ``final``: uncompressed bytes of a final file that
-    cannot be compared (``Finals.unseen``), -1 for any other. A file becomes final only after the witness covers all
-    of it, so its length is enough.
-    """
-    for at, log in enumerate(witness):
-        if not log.length:
-            continue
-        file = name(at, log.number)
-        path = root / file
-        if final(file) >= log.length:
-            continue
-        if disk.exists(path):
-            size = disk.size(path)
-            if size >= log.length and hash_file(disk, path, log.length).log(log.number, log.length) == log:
-                continue
-            found = f"has {size} bytes" if size < log.length else "holds other bytes"
-        else:
-            found = "does not exist"
-        raise OutOfStep(
-            f"{path}: {found}, but the registry has witnessed {log.length} bytes of it: this directory is an older "
-            f"copy of slot {slot}"
-        )
+
+def difference(disk: Disk, path: Path, log: WitnessLog) -> str:
+    """Why the file does not begin with the bytes in ``log``; empty if it does."""
+    if not disk.exists(path):
+        return "does not exist"
+    if (size := disk.size(path)) < log.length:
+        return f"has {size} bytes"
+    return "" if witness_log(disk, path, log.number, log.length) == log else "holds other bytes"
 
 
 def shown(witness: Witness, at: int, number: int, length: int) -> int:

@@ -120,7 +120,7 @@ class Driver:
                 (state, self.slot.name, DIRECTORIES), (self.places.exports / EXPORTER, EXPORTER, (REJECTED, LATE)),
             )
         )  # fmt: skip
-        self._finals = Finals(disk, root, state, compress=self.output.compress)
+        self._finals = Finals(self._log, compress=self.output.compress)
         self._first_read = FirstRead(self.uncertainty_ns)
 
     # -- start -------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Driver:
             for kind in writer.kinds:
                 writer.recover(kind)
         self._finals.load()
-        self._finals.settle(self._log)
+        self._finals.settle()
         await self._show()
 
     def _incarnations(self) -> list[int]:

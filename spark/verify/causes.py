@@ -11,11 +11,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
 
+from photon.dispatcher.ledger import hour_name
 from photon.outputs.every_file import CHECKSUM_WRONG
 from photon.outputs.published import GONE
 from photon.spark.verify.classify import FOREIGN, LogName
@@ -172,11 +172,6 @@ class Evidence:
     logs: Mapping[LogGroup, int] = field(default_factory=dict)
     known: Mapping[LogName, LogEvidence] = field(default_factory=dict)
     damaged: Sequence[LogTrouble] = ()
-
-
-def hour_name(hour: int) -> str:
-    """Returns an hour since 1970 as commands take it: UTC, ``2026-11-20T00``."""
-    return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
 Attributed = dict[LostGroup, str]  # lost records -> the reason
@@ -356,4 +351,4 @@ def _shell(command: str, *words: str) -> str:
     return " ".join([command, *map(shlex.quote, words)])
 
 
-__all__ = ["Cause", "CauseKind", "CommandLine", "Evidence", "causes_of", "hour_name"]
+__all__ = ["Cause", "CauseKind", "CommandLine", "Evidence", "causes_of"]

@@ -68,7 +68,8 @@ def _tell(seen: _Seen) -> int:
 def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
     """A function that reads the requested ledgers. Raises UsageError."""
     from photon.dispatcher.database import read_ledger
-    from photon.fleet.ledger import as_json, hour_name
+    from photon.dispatcher.ledger import hour_name
+    from photon.fleet.ledger import as_json
 
     if output is None and at.given is not None:
         if at.datacentre is None and len(at.settings.datacentre) > 1:
@@ -180,7 +181,7 @@ def _of_deployment(at: Deployed) -> Path:
 
 # -- as tables -------------------------------------------------------------------------------------------------------
 def _table_of(read: Ledger) -> Table:
-    from photon.fleet.ledger import hour_name
+    from photon.dispatcher.ledger import hour_name
 
     table = _table(["hour (UTC)"], read.total)
     for hour, each in read.hours.items():
@@ -192,7 +193,8 @@ def _table_of(read: Ledger) -> Table:
 
 def _table_of_all(found: Sequence[Account]) -> Table:
     """For each hour: a line per datacentre, and the combined ledger of each join."""
-    from photon.fleet.ledger import by_join, hour_name, named, together
+    from photon.dispatcher.ledger import hour_name
+    from photon.fleet.ledger import by_join, named, together
 
     known = [each for each in found if each.total is not None]
     first = known[0].total

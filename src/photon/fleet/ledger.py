@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.database import read_ledger as _read
-from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine, Verdict, made, total_of
+from photon.dispatcher.ledger import Ledger, LedgerLine, Verdict, hour_name, made, total_of
 
 VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
 """Verdicts in the ledger's order; ``read`` is the sum of these and ``pending``."""
@@ -36,13 +35,6 @@ def read_ledger(state: Path) -> dict[str, int]:
 def balances(ledger: Mapping[str, int]) -> bool:
     """True if read = all verdicts + pending, as it must be at every moment."""
     return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
-
-
-def hour_name(hour: int) -> str:
-    """``2026-11-21T09``, UTC."""
-    if hour == UNKNOWN_HOUR:
-        return "unknown"
-    return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
 def as_json(ledger: Ledger) -> dict[str, object]:

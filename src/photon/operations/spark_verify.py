@@ -22,7 +22,7 @@ from photon.config.errors import PhotonError, UsageError
 from photon.config.file_lock import alone
 from photon.config.settings import Settings
 from photon.dispatcher.database import count_waiting, read_standing
-from photon.dispatcher.ledger import UNKNOWN_HOUR
+from photon.dispatcher.ledger import UNKNOWN_HOUR, hour_name
 from photon.fleet.ledger import Account, accounts, ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.core.config_machine import ConfigMachine
@@ -34,7 +34,7 @@ from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import said_by_spark, session
 from photon.spark.sources import RegistrySource, pipeline_sources
 from photon.spark.verify.acknowledged import kept_below
-from photon.spark.verify.causes import CommandLine, hour_name
+from photon.spark.verify.causes import CommandLine
 from photon.spark.verify.figures import LedgerLine
 from photon.spark.verify.nights import Nights, chosen, latest_hour
 from photon.spark.verify.reading import VerifyTask

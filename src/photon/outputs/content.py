@@ -8,6 +8,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
+from isal import isal_zlib
+
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.objects.paths import ObjectPath
@@ -17,7 +19,10 @@ COMPRESSED_CHUNK_BYTES = 256 << 10
 SKIP_BYTES = 1 << 20
 # A compressed file is unchanged if its length and its last compressed bytes are, which include checksums.
 END_BYTES = 64
-_GZIP = 31  # zlib's window bits for a gzip stream
+GZIP = 31  # zlib's window bits for a gzip stream
+# One of igzip's four levels: output an eighth larger than zlib's at level 6, in a thirteenth of the time, which was a
+# third of a joiner's work.
+COMPRESSION_LEVEL = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +34,11 @@ class OutputMissing(PhotonError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.why}; restore it, or begin after it"
+
+
+def gzip_stream() -> isal_zlib.Compress:
+    """A compressor of output files: ``compress`` the parts, then ``flush``."""
+    return isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, GZIP)
 
 
 class FileContent:
@@ -97,7 +107,7 @@ class _Unpacking:
         self._end: tuple[int, bytes] | None = None
         self._packed = b""
         self._given_back = b""
-        self._member = zlib.decompressobj(_GZIP)
+        self._member = zlib.decompressobj(GZIP)
 
     def skip(self, length: int) -> None:
         while length and (part := self.read(min(length, SKIP_BYTES))):
@@ -130,7 +140,7 @@ class _Unpacking:
                 self._packed = self._member.unused_data or self._chunk()
                 if not self._packed:
                     return b""
-                self._member = zlib.decompressobj(_GZIP)
+                self._member = zlib.decompressobj(GZIP)
             last = not self._packed and not self._fill()
             before = self._member.copy()
             try:

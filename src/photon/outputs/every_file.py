@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import Disk
+from photon.outputs.content import GZIP
 from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
 from photon.outputs.published import GONE
 from photon.outputs.ranges import BLOCK_BYTES, Lines
 
-_GZIP = 31
 CHECKSUM_WRONG = "checksum wrong"  # a ``trouble``; all lines were returned nevertheless
 _CHECKS = {"incorrect data check": 4, "incorrect length check": 0}
 # zlib's words for a wrong trailer -> bytes of the trailer after the place where zlib stops
@@ -102,7 +102,7 @@ class WholeLines:
 def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
     """The members of a gzip stream, up to where it is damaged; a wrong checksum ends only its own member."""
     packed = b""
-    inflate = zlib.decompressobj(_GZIP)
+    inflate = zlib.decompressobj(GZIP)
     begun = False
     skip = 0
     while True:
@@ -128,11 +128,11 @@ def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
                 return
             told.trouble = CHECKSUM_WRONG
             packed, skip, begun = packed[taken:], left, False
-            inflate = zlib.decompressobj(_GZIP)
+            inflate = zlib.decompressobj(GZIP)
             continue
         begun, packed = not inflate.eof, inflate.unconsumed_tail or inflate.unused_data
         if inflate.eof:
-            inflate = zlib.decompressobj(_GZIP)
+            inflate = zlib.decompressobj(GZIP)
         if data:
             yield data
     if begun and told.trouble is None:

@@ -27,7 +27,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from isal import isal_zlib
 
 from photon.config.clock import NS_PER_S, Clock, SystemClock
 from photon.config.disk import Disk
@@ -36,7 +35,7 @@ from photon.objects.api import Meta, ObjectChanged
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
-from photon.outputs.content import OutputMissing
+from photon.outputs.content import OutputMissing, gzip_stream
 from photon.outputs.damaged import FilledContent
 from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX, gzip_name, name_of
 from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_bytes, manifest_of
@@ -44,8 +43,6 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import OutputFile, SlotOutput
 
 READ_BYTES = 1 << 20
-COMPRESSION_LEVEL = 2  # of igzip's four
-GZIP = 31  # zlib's window bits for a gzip stream
 FILES_MAX = 5_000_000  # below one prefix: a slot makes up to 288 a day
 FOLLOW_S = 5.0  # interval of checks for newly final files
 KEPT_NS = 3600 * NS_PER_S  # how long an object that is no longer valid stays
@@ -251,7 +248,7 @@ class ObjectSink:
         """Puts the published bytes of a file, compressed."""
         content = FilledContent(self._disk, output / file.name, 0, file.damaged)
         with tempfile.NamedTemporaryFile(prefix="photon-") as packed:
-            gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, GZIP)
+            gzip = gzip_stream()
             while (left := file.length - content.at) and (data := content.read(min(READ_BYTES, left))):
                 packed.write(gzip.compress(data))
             packed.write(gzip.flush())

@@ -17,7 +17,6 @@ from photon.joiner.core import Instruction, Redone, Release, SlotCore, _Frame
 from photon.joiner.rows import Rows
 from photon.joiner.slot import identity, recovery, slot
 from photon.joiner.slot.identity import read_state
-from photon.joiner.slot.place import KINDS
 from photon.joiner.slot.redo_log import RedoFrame
 from photon.joiner.slot.slot import Recovered, SlotStore, _Log, write_redone
 from photon.verifier.recovery import RecoveryReport, SlotRecovery
@@ -451,7 +450,7 @@ class PlaceNotSynced(SlotStore):
         files = self._files
         lengths = {
             files.name(kind, number): files.disk.size(files.root / files.name(kind, number))
-            for kind in KINDS
+            for kind in files.kinds
             for number in files.numbers(kind)
         }
         write_redone(self.disk, self.paths.state, self.slot, upto, lengths)

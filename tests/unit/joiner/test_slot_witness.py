@@ -252,7 +252,7 @@ def test_a_newer_file_that_became_final_keeps_the_witness_where_it_is(tmp_path: 
         found = SlotLog(RealDisk(), tmp_path / "out", tmp_path / "state", "s0")
         found.prepare()
         found.witness = witness
-        found.begin(dict.fromkeys(KINDS, (number, False)))
+        found.begin(dict.fromkeys(found.kinds, (number, False)))
         return found
 
     first = opened(1, None)

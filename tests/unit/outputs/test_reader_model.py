@@ -247,7 +247,7 @@ def test_each_reader_has_each_record_once(seed: int) -> None:
 DEFECTS: dict[str, tuple[type, str, Callable[..., object]]] = {
     "a final file from its beginning": (content._Unpacking, "skip", lambda unpacking, length: None),
     "what was not used is lost": (FileContent, "give_back", lambda reading, data: None),
-    "a start goes on in a final file": (Finals, "highest", lambda finals, slot: {}),
+    "a start goes on in a final file": (Finals, "highest", lambda finals: {}),
 }
 
 

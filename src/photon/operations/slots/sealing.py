@@ -24,11 +24,11 @@ from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.versioned_file import decoded
 from photon.idregistry.api import I64, U8, U64, Answer, Digester
-from photon.idregistry.witness import Witness, WitnessLog
+from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.copies.kept import KeptCopy, read_copy_state
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
-from photon.joiner.slot.witness import hash_file
+from photon.joiner.slot.witness import difference
 from photon.outputs.content import OutputMissing
 from photon.outputs.damaged import FilledContent, add_damaged
 from photon.outputs.log.format import (
@@ -178,7 +178,7 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
         length = copy.lengths.get(name, 0)
         if length < log.length:
             copy.lacking[name] = log.length - length
-        elif known is not None and not (known.compressed or known.damaged) and _hashed(disk, known.path, log) != log:
+        elif known is not None and not (known.compressed or known.damaged) and difference(disk, known.path, log):
             why = f"its first {log.length} bytes are not those that the registry has witnessed: no copy of this slot"
             raise CopyRefused(known.path, why)
 
@@ -197,10 +197,6 @@ def _to_whole_events(disk: Disk, file: CopiedFile, length: int) -> int:
             return begin + skipped + max(lacking, 0)
         size *= 2
     return length
-
-
-def _hashed(disk: Disk, path: Path, log: WitnessLog) -> WitnessLog:
-    return hash_file(disk, path, log.length).log(log.number, log.length)
 
 
 def blocks(disk: Disk, file: CopiedFile) -> Iterator[bytes]:

@@ -106,9 +106,9 @@ class Redone(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
-def name_of(kind: str, slot: str, number: int) -> str:
-    """The plain name of an output file, relative to the output."""
-    return f"{kind}/{slot}-{number:06d}{PLAIN_SUFFIX}"
+def name_of(kind: str, slot: str, number: int, suffix: str = PLAIN_SUFFIX) -> str:
+    """The name of an output file, relative to the output."""
+    return f"{kind}/{slot}-{number:06d}{suffix}"
 
 
 def gzip_name(name: str) -> str:

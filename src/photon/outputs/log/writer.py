@@ -80,6 +80,10 @@ class LogWriter:
         """The number of the newest published row, for writers with numbered rows; -1 if there is none."""
         return -1 if self.log is None else self.log[1]
 
+    def name(self, kind: str, number: int, suffix: str = PLAIN_SUFFIX) -> str:
+        """Returns the name of a file, relative to ``root``."""
+        return name_of(kind, self.slot, number, suffix)
+
     def path(self, kind: str) -> Path:
         """Returns the path of the current file."""
         return self.root / self._current(kind)
@@ -88,7 +92,7 @@ class LogWriter:
         """Returns the size of that file."""
         return self._files[kind].size if kind in self._files else self._size(self._current(kind))
 
-    def on_disk(self, kind: str, suffix: str = PLAIN_SUFFIX) -> list[int]:
+    def numbers(self, kind: str, suffix: str = PLAIN_SUFFIX) -> list[int]:
         """Returns the numbers of the existing files, in order."""
         return numbers_of(self.disk.names(self.root / kind), self.slot, suffix)
 
@@ -102,7 +106,7 @@ class LogWriter:
         self._read(PublishedDamaged)
         for kind in self.kinds:
             newest = self._newest_published(kind)
-            self.current[kind] = max(1, newest + (self._named(kind, newest) in self.rolled))
+            self.current[kind] = max(1, newest + (self.name(kind, newest) in self.rolled))
 
     def _read(self, damaged: Callable[[Path, str], Exception]) -> None:
         durable = read_versioned(self.disk, self.state / DURABLE_NAME, Durable, damaged)
@@ -134,11 +138,11 @@ class LogWriter:
         shown to its last whole line. Raises PublishedDamaged if published bytes are missing, OSError.
         """
         number = self._newest_published(kind)
-        newest = self._named(kind, number)
+        newest = self.name(kind, number)
         length = self.published.get(newest, 0)
         if (size := self._size(newest)) < length:
             raise PublishedDamaged(self.root / newest, f"has {size} bytes, but {length} were published")
-        behind = {newest: length} | {self._named(kind, each): 0 for each in self.on_disk(kind) if each > number}
+        behind = {newest: length} | {self.name(kind, each): 0 for each in self.numbers(kind) if each > number}
         if again is not None and not self._is_again(behind, again):
             self._keep(kind)
             return False
@@ -174,7 +178,7 @@ class LogWriter:
 
     def _keep(self, kind: str) -> None:
         for number in self._written(kind):
-            name = self._named(kind, number)
+            name = self.name(kind, number)
             whole, length = self._whole(self.root / name), self.lengths.get(name, 0)
             if whole > length:
                 self.disk.rewrite(self.root / name, length)  # it may be only in the cache
@@ -195,7 +199,7 @@ class LogWriter:
     def newest(self) -> dict[str, str]:
         """Returns the newest published file of each kind that has one."""
         numbers = {kind: self._newest_published(kind) for kind in self.kinds}
-        return {kind: self._named(kind, number) for kind, number in numbers.items() if number}
+        return {kind: self.name(kind, number) for kind, number in numbers.items() if number}
 
     def _newest_published(self, kind: str) -> int:
         """Returns the number of the newest file of a kind; 0 if there is none."""
@@ -203,7 +207,7 @@ class LogWriter:
 
     def _written(self, kind: str) -> list[int]:
         """Numbers of the files that are not empty."""
-        return [number for number in self.on_disk(kind) if self._size(self._named(kind, number))]
+        return [number for number in self.numbers(kind) if self._size(self.name(kind, number))]
 
     # -- writing -----------------------------------------------------------------------------------------------
     def append(self, kind: str, lines: bytes, now: float = 0.0) -> None:
@@ -281,10 +285,7 @@ class LogWriter:
         self._files.clear()
 
     def _current(self, kind: str) -> str:
-        return self._named(kind, self.current[kind])
-
-    def _named(self, kind: str, number: int) -> str:
-        return name_of(kind, self.slot, number)
+        return self.name(kind, self.current[kind])
 
     def _size(self, name: str) -> int:
         return self.disk.size(self.root / name) if self.disk.exists(self.root / name) else 0
