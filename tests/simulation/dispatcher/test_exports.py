@@ -1,11 +1,14 @@
 """Seeded schedules of the rejected and late logs: killed anywhere, their database lost or restored from older copies.
 
-Anything readers have seen stays in place.
+Anything readers have seen stays in place; without a loss each line stands there once, in order.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from photon.config.disk import RealDisk
+from photon.config.disk import Disk, RealDisk
 from photon.dispatcher import exports
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import LOGS, Exports
@@ -21,6 +24,7 @@ from photon.dispatcher.previous import copy_state
 from photon.dispatcher.state import Changes, State
 from photon.outputs import OutputPlace
 from photon.outputs.log.writer import LogWriter, NotOfThisState
+from tests.dying_disk import DyingDisk, Killed
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import run_each
 from tests.simulation.world.violation import Violation, of_seed
@@ -42,36 +46,51 @@ class Schedule:
         self.directory, self.state, self.aside = directory, directory / "s", directory / "aside"
         self.shown: dict[tuple[str, str], bytes] = {}
         self.lines = 0
+        self.loses = self.random.random() < 0.6
 
     def run(self) -> None:
         for _ in range(STEPS):
-            self._life()
+            with suppress(Killed):
+                self._life(self.random.choice((math.inf, self.random.randrange(60))))
             if self.random.random() < 0.3 and self.state.exists():
                 copy_state(self.state)
-            self._lose()
+            if self.loses:
+                self._lose()
+        if not self.loses:
+            self._life(math.inf)
+            self._all_stand()
 
-    def _life(self) -> None:
-        """One process: what it found, some lines, and its end, before or after they were written out."""
-        state = State(self.state)
-        roll = self.random.choice((1, 30, 1 << 20))
-        try:
-            exports = self._open(state, roll)
-        except NotOfThisState:
-            shutil.copytree(self.aside, self.directory / "p", dirs_exist_ok=True)
-            exports = self._open(state, roll)
-        self._look()
-        for _ in range(self.random.randrange(4)):
-            self.lines += 1
-            state.commit(Changes(exports=[Export(self.random.choice(LOGS), b"line %d\n" % self.lines)]))
-            if self.random.random() < 0.3:
-                break  # killed before it was written
-            exports.flush()
-            self._look()
-        exports.close()
-        state.close()
+    def _life(self, steps: float) -> None:
+        """One process: what it found, some lines, and its end, after so many steps of its disk."""
+        disk, roll = DyingDisk(steps), self.random.choice((1, 30, 1 << 20))
+        with closing(State(self.state)) as state:
+            try:
+                exports = self._open(disk, state, roll)
+            except NotOfThisState:
+                shutil.copytree(self.aside, self.directory / "p", dirs_exist_ok=True)
+                exports = self._open(disk, state, roll)
+            with closing(exports):
+                self._look()
+                for _ in range(self.random.randrange(4)):
+                    more = range(self.lines + 1, self.lines + self.random.randrange(2, 4))
+                    self.lines += len(more)
+                    lines = [Export(self.random.choice(LOGS), b"line %d\n" % number) for number in more]
+                    state.commit(Changes(exports=lines))
+                    exports.flush()
+                    self._look()
 
-    def _open(self, state: State, roll: int) -> Exports:
-        return Exports(self.directory, RealDisk(), state, self.directory / "p", warn=lambda _: None, roll_bytes=roll)
+    def _open(self, disk: Disk, state: State, roll: int) -> Exports:
+        return Exports(self.directory, disk, state, self.directory / "p", warn=lambda _: None, roll_bytes=roll)
+
+    def _all_stand(self) -> None:
+        stand: list[int] = []
+        for data in self.shown.values():
+            numbers = [int(each) for each in re.findall(rb"line (\d+)\n", data)]
+            if numbers != sorted(numbers) or data != b"".join(b"line %d\n" % number for number in numbers):
+                raise Violation(f"not in order: {data!r}")
+            stand += numbers
+        if sorted(stand) != list(range(1, self.lines + 1)):
+            raise Violation(f"{self.lines} lines were given, {sorted(stand)} stand there")
 
     def _lose(self) -> None:
         what = self.random.random()
@@ -93,6 +112,8 @@ class Schedule:
             for file in slot.files:
                 path = self.directory / file.name
                 data = path.read_bytes()[: file.length] if path.exists() else b""
+                if len(data) < file.length:
+                    raise Violation(f"{file.name}: {file.length} bytes are shown, {len(data)} are there")
                 found[slot.slot, file.kind] = found.get((slot.slot, file.kind), b"") + data
         for log, data in self.shown.items():
             if not found.get(log, b"").startswith(data):

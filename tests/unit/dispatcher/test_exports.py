@@ -1,4 +1,7 @@
-"""The rejected and late logs hold each line once, whenever the process dies."""
+"""The rejected and late logs: files that somebody touched, and a database that is lost.
+
+Kills: ``tests/simulation/dispatcher/test_exports.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,85 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from photon.config.disk import Disk, RealDisk
+from photon.config.disk import RealDisk
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.previous import copy_state
 from photon.dispatcher.state import Changes, State
-from photon.outputs import OutputPlace, Reader
 from photon.outputs.log.writer import NotOfThisState
-from tests.dying_disk import DyingDisk, Killed
 
 
 def content(output: Path, log: str) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((output / log).glob("dispatcher-*.jsonl")))
 
 
-def published(directory: Path) -> dict[tuple[str, str], bytes]:
-    """Data of each log that readers were shown: in one piece, over all its files."""
-    found: dict[tuple[str, str], bytes] = {}
-    for slot in OutputPlace(directory, directory / "p").published(RealDisk()):
-        for file in slot.files:
-            data = (directory / file.name).read_bytes()[: file.length]
-            found[file.kind, slot.slot] = found.get((file.kind, slot.slot), b"") + data
-    return found
-
-
 def add(state: State, log: str, *lines: bytes) -> None:
     state.commit(Changes(exports=[Export(log, line) for line in lines]))
 
 
-def opened(
-    directory: Path,
-    state: State,
-    disk: Disk | None = None,
-    warnings: list[str] | None = None,
-    roll_bytes: int = 1_000,
-) -> Exports:
+def opened(directory: Path, state: State, warnings: list[str] | None = None) -> Exports:
     warn = print if warnings is None else warnings.append
-    return Exports(directory, disk or RealDisk(), state, directory / "p", warn=warn, roll_bytes=roll_bytes)
-
-
-@pytest.mark.parametrize("roll_bytes", [1_000, 5])
-def test_killed_at_any_moment(tmp_path: Path, roll_bytes: int) -> None:
-    for at in range(200):
-        directory = tmp_path / str(at)
-        state = State(directory / "s")
-        exports = None
-        survived = True
-        try:
-            exports = opened(directory, state, DyingDisk(at), roll_bytes=roll_bytes)
-            for n in range(4):
-                add(state, "rejected", b"r%d\n" % n, b"s%d\n" % n)
-                add(state, "late", b"l%d\n" % n)
-                exports.flush()
-        except Killed:
-            survived = False
-        if exports is not None:
-            exports.close()
-        told = published(directory)
-        for (log, _), data in told.items():
-            assert content(directory, log).startswith(data)  # it never claims more than there is
-        state.close()
-        state = State(directory / "s")
-        again = opened(directory, state, roll_bytes=roll_bytes)
-        shown = published(directory)
-        for log, data in told.items():
-            assert shown[log].startswith(data)
-        whole = {log: content(directory, log) for log in ("rejected", "late")}
-        read: dict[str, bytes] = {}
-        for block in Reader(RealDisk(), OutputPlace(directory, directory / "p"), ("rejected", "late")).read():
-            read[block.place.kind] = read.get(block.place.kind, b"") + block.data
-        assert {log: read.get(log, b"") for log in whole} == whole
-        lines = whole["rejected"].split(b"\n")[:-1]
-        assert lines == [b"%c%d" % (c, n) for n in range(4) for c in b"rs"][: len(lines)]
-        assert not state.outbox(1)
-        again.close()
-        state.close()
-        if survived:
-            assert len(lines) == 8
-            return
-    raise AssertionError("it was killed each time")
+    return Exports(directory, RealDisk(), state, directory / "p", warn=warn)
 
 
 @pytest.mark.parametrize("what", ["gone", "shorter"])
@@ -149,38 +92,18 @@ class Lost:
 
 @pytest.mark.parametrize(("what", "file"), [("database", 1), ("older", 1), ("database, published", 2)])
 def test_a_lost_database_goes_on_behind_what_was_shown(tmp_path: Path, what: str, file: int) -> None:
-    """Whenever the next process dies, data that readers were shown stays in its place."""
-    for at in range(200):
-        directory = tmp_path / str(at)
-        lost = Lost(directory)
-        before, told = {log: content(directory, log) for log in ("rejected", "late")}, published(directory)
-        lost.lose(what)
-        state, warnings = State(lost.path), list[str]()
-        survived = True
-        try:
-            again = opened(directory, state, DyingDisk(at), warnings)
-            add(state, "late", b"l2\n")
-            add(state, "rejected", b"r2\n")
-            again.flush()
-        except Killed:
-            survived = False
-        state.close()
-        state = State(lost.path)
-        opened(directory, state).close()
-        state.close()
-        after, shown = {log: content(directory, log) for log in before}, published(directory)
-        for log in before:
-            assert after[log].startswith(before[log])
-            assert shown[log, "dispatcher"] == after[log]
-            assert shown[log, "dispatcher"].startswith(told[log, "dispatcher"])
-        assert after["late"] in (b"l0\nl1\n", b"l0\nl1\nl2\n")
-        if survived:
-            assert after == {"late": b"l0\nl1\nl2\n", "rejected": b"r0\nr1\nr2\n"}
-            assert (directory / "late" / f"dispatcher-{file:06d}.jsonl").read_bytes().endswith(b"l2\n")
-            assert warnings
-            assert all(str(directory) in line for line in warnings)
-            return
-    raise AssertionError("it was killed each time")
+    lost = Lost(tmp_path)
+    lost.lose(what)
+    state, warnings = State(lost.path), list[str]()
+    again = opened(tmp_path, state, warnings=warnings)
+    add(state, "late", b"l2\n")
+    again.flush()
+    again.close()
+    state.close()
+    assert content(tmp_path, "late") == b"l0\nl1\nl2\n"
+    assert (tmp_path / "late" / f"dispatcher-{file:06d}.jsonl").read_bytes().endswith(b"l2\n")
+    assert warnings
+    assert all(str(tmp_path) in line for line in warnings)
 
 
 @pytest.mark.parametrize("what", ["published", "older, published"])

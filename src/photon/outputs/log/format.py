@@ -134,12 +134,6 @@ def number_of(name: str) -> int:
 
 
 # -- contents --------------------------------------------------------------------------------------------------------
-def durable_bytes(slot: str, files: dict[str, int], rolled: Collection[str], upto: int = -1) -> bytes:
-    """The content of ``durable.json`` for publishers other than a joiner's slots. ``upto``: the number of the last
-    published row; -1 if there is none."""
-    return msgspec.json.encode(Durable(slot, files, sorted(rolled), log=(0, upto) if upto >= 0 else None))
-
-
 def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
     """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
 

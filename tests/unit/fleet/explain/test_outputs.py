@@ -15,7 +15,7 @@ from photon.fleet.explain.evidence import Evidence, Record
 from photon.fleet.explain.outputs import SLACK_NS, search_place
 from photon.fleet.explain.question import Budget, Question, question_of
 from photon.outputs import OutputPlace
-from photon.outputs.log.format import durable_bytes, name_of
+from photon.outputs.log.format import Durable, name_of
 
 SLOT = "east-1"
 
@@ -48,7 +48,7 @@ class Site:
         return path
 
     def publish(self) -> None:
-        (self.state / "durable.json").write_bytes(durable_bytes(SLOT, self.lengths, ()))
+        (self.state / "durable.json").write_bytes(msgspec.json.encode(Durable(SLOT, self.lengths)))
 
     def clear(self, name: str, length: int) -> None:
         path = self.state / "verifier" / "cleared.json"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from photon.config.disk import RealDisk
 from photon.outputs import OutputPlace, Reader
-from photon.outputs.log.format import DamagedRange, durable_bytes
+from photon.outputs.log.format import DamagedRange, Durable
 from photon.outputs.output_places import OUTPUT_NAME, kept_directory
 from photon.outputs.published import read_damaged
 from photon.spark.recover.journal import MarkedRanges
@@ -37,7 +38,9 @@ class Machines:
             path.write_bytes(DATA)
         (self.copy / "copy.json").write_bytes(b"{}")
         names = [self.slot.name(number) for number in (1, 2, 3)]
-        (self.copy / "durable.json").write_bytes(durable_bytes("s0", dict.fromkeys(names, len(DATA)), names))
+        (self.copy / "durable.json").write_bytes(
+            msgspec.json.encode(Durable("s0", dict.fromkeys(names, len(DATA)), names))
+        )
         self.places = {"east": self.slot.place, "west": OutputPlace(base / "west" / "out", base / "west" / "state")}
         self.away = {name: OutputPlace(base / "none" / name, base / "none" / name) for name in self.places}
 
