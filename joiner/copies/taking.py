@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from photon.config.disk import Disk
@@ -72,14 +73,15 @@ async def take(
     Without ``replaces`` it returns ``None`` and does nothing if a file of this directory differs from the beginning
     of its copy. Raises SlotRefused, OSError.
     """
-    fetched: list[tuple[int, int]] = []
+    fetched: list[str] = []
     for at, (first, end) in wanted.items():
         files.disk.make_dir(files.root / files.kinds[at])
         for number in range(first, end.number + 1):
+            name = files.name(files.kinds[at], number)
             until = end.length if number == end.number else -1
-            if await _fetch(files, at, number, until, keeper, of, pause):
-                fetched.append((at, number))
-    paths = [files.root / files.name(files.kinds[at], number) for at, number in fetched]
+            if await _fetch(files.disk, files.root / name, until, partial(_ask, keeper, of, pause, at, number)):
+                fetched.append(name)
+    paths = [files.root / name for name in fetched]
     if not replaces and not all(_extends(files.disk, path) for path in paths):
         for path in paths:
             files.disk.remove(_temporary(path))
@@ -91,7 +93,7 @@ async def take(
         name = files.name(files.kinds[at], end.number)
         if difference(files.disk, files.root / name, end):
             raise SlotRefused(f"{files.root / name}: the copy gave other bytes than it says it holds; start again")
-    return [files.name(files.kinds[at], number) for at, number in fetched]
+    return fetched
 
 
 def _temporary(path: Path) -> Path:
@@ -105,30 +107,21 @@ def _extends(disk: Disk, path: Path) -> bool:
     return witness_log(disk, path, 0, size) == witness_log(disk, _temporary(path), 0, size)
 
 
-async def _fetch(
-    files: SlotLog,
-    at: int,
-    number: int,
-    until: int,
-    keeper: Keeper,
-    of: CopyOf,
-    pause: Callable[[float], Awaitable[None]],
-) -> bool:
+async def _fetch(disk: Disk, path: Path, until: int, ask: Callable[[int], Awaitable[CopyBytes]]) -> bool:
     """Fetches one file. ``until``: -1 means as far as the copy has it. False if the copy has no such file."""
-    path = files.root / files.name(files.kinds[at], number)
     temporary = _temporary(path)
-    part = await _ask(keeper, of, at, number, 0, pause)
+    part = await ask(0)
     if part.size < 0:
         return False
     until = part.size if until < 0 else until
-    if files.disk.exists(temporary):
-        files.disk.remove(temporary)
-    with closing(files.disk.append(temporary)) as file:
+    if disk.exists(temporary):
+        disk.remove(temporary)
+    with closing(disk.append(temporary)) as file:
         while True:
             file.write(part.data[: until - file.size])
             if file.size >= until:
                 break
-            part = await _ask(keeper, of, at, number, file.size, pause)
+            part = await ask(file.size)
             if not part.data:
                 raise SlotRefused(f"{path}: its copy ends at byte {file.size} of {until}; start again")
         file.sync()
@@ -136,7 +129,7 @@ async def _fetch(
 
 
 async def _ask(
-    keeper: Keeper, of: CopyOf, at: int, number: int, offset: int, pause: Callable[[float], Awaitable[None]]
+    keeper: Keeper, of: CopyOf, pause: Callable[[float], Awaitable[None]], at: int, number: int, offset: int
 ) -> CopyBytes:
     for _ in range(TRIES_MAX):
         part = await keeper.read(of, at, number, offset, timeout=ASK_S)

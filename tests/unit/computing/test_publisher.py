@@ -68,18 +68,6 @@ def test_what_was_not_published_is_cut_off_and_comes_again(tmp_path: Path) -> No
         Publisher(DISK, tmp_path, "i0")
 
 
-def test_a_cursor_goes_on_behind_what_was_read(tmp_path: Path) -> None:
-    publisher = Publisher(DISK, tmp_path, "i0", roll_bytes=100)
-    cursor: bytes | None = None
-    seen: list[int] = []
-    for number in range(9):
-        publisher.publish(_items(number))
-        for batch in Output.of_join(tmp_path).batches(cursor=cursor):
-            cursor = batch.cursor
-            seen += [each["foreign"]["n"] for each in batch.records()]
-    assert seen == list(range(9))
-
-
 def test_lines_are_output_records(tmp_path: Path) -> None:
     publisher = Publisher(DISK, tmp_path, "i0")
     publisher.publish(_items(1, value={"raw": b"\xff\x00", "text": b"abc", 7: None}))
@@ -91,14 +79,6 @@ def test_lines_are_output_records(tmp_path: Path) -> None:
     assert batch.records()[0]["foreign"] == {"raw": "/wA=", "text": "abc", "7": None}
     with pytest.raises(UsageError, match="no name for files"):
         Publisher(DISK, tmp_path, "a/b")
-
-
-def test_the_last_line_may_be_long(tmp_path: Path) -> None:
-    publisher = Publisher(DISK, tmp_path, "i0")
-    publisher.publish(_items(1))
-    publisher.publish(_items(2, value="x" * 500_000))
-    publisher.close()
-    assert Publisher(DISK, tmp_path, "i0").taken == 2
 
 
 def test_another_state_and_an_older_copy_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.idregistry.witness import KnownSlot, WitnessLog
 from photon.joiner.slot.lock import is_held
-from photon.joiner.slot.place import DIRECTORY_OF, KINDS
+from photon.joiner.slot.place import DIRECTORIES
 from photon.joiner.slot.redo_log import SUFFIX as REDO_SUFFIX
 from photon.joiner.slot.slot import REDO_NAME, STATE_NAME
 from photon.outputs.cleared import read_clearing
@@ -112,8 +112,8 @@ def witness_rows(disk: Disk, row: SlotRow) -> list[WitnessRow]:
         files = {(file.kind, file.number): file.length for file in read_slot(disk, row.disk.directory).files}
 
     def one(at: int, log: WitnessLog) -> WitnessRow:
-        kind = DIRECTORY_OF[KINDS[at]]
+        kind = DIRECTORIES[at]
         here = None if row.disk is None else files.get((kind, log.number), 0)
         return WitnessRow(kind, log.number, log.length, here)
 
-    return [one(at, log) for at, log in enumerate(row.registry.witness[: len(KINDS)]) if log.length]
+    return [one(at, log) for at, log in enumerate(row.registry.witness[: len(DIRECTORIES)]) if log.length]

@@ -27,7 +27,7 @@ from photon.idregistry.api import I64, U8, U64, Answer, Digester
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.copies.kept import KeptCopy, read_copy_state
-from photon.joiner.slot.place import DIRECTORY_OF, KINDS
+from photon.joiner.slot.place import DIRECTORIES
 from photon.joiner.slot.witness import difference
 from photon.outputs.content import OutputMissing
 from photon.outputs.damaged import FilledContent, add_damaged
@@ -123,7 +123,7 @@ def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
 def _files(disk: Disk, root: Path, slot: str) -> list[CopiedFile]:
     """The slot's files; of a file in both forms the plain one."""
     found = {}
-    for kind in DIRECTORY_OF.values():
+    for kind in DIRECTORIES:
         names = disk.names(root / kind)
         for suffix in (FINAL_SUFFIX, PLAIN_SUFFIX):
             for number in numbers_of(names, slot, suffix):
@@ -157,7 +157,7 @@ def find_copy(root: Path, slot: str) -> Copy:
     """Returns the slot's files below an output directory. Raises CopyRefused if there are none."""
     files = _files(RealDisk(), root, slot)
     if not files:
-        raise CopyRefused(root, f"has no output files of slot {slot} in {', '.join(DIRECTORY_OF.values())}")
+        raise CopyRefused(root, f"has no output files of slot {slot} in {', '.join(DIRECTORIES)}")
     return Copy(root, files, slot=slot)
 
 
@@ -169,10 +169,10 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
         length = sum(map(len, blocks(disk, file)))
         at_damage = bool(file.damaged) and length <= file.damaged[-1].end
         copy.lengths[file.name] = length if file.compressed or at_damage else _to_whole_events(disk, file, length)
-    for at, log in enumerate(witness[: len(KINDS)]):
+    for at, log in enumerate(witness[: len(DIRECTORIES)]):
         if not log.length:
             continue
-        name = name_of(DIRECTORY_OF[KINDS[at]], copy.slot, log.number)
+        name = name_of(DIRECTORIES[at], copy.slot, log.number)
         file_of = {file.name: file for file in copy.files}
         known = file_of.get(name)
         length = copy.lengths.get(name, 0)

@@ -58,13 +58,6 @@ def test_files_go_one_after_the_other_and_no_more_than_a_request_at_once() -> No
     assert step.pieces == (Piece(0, 1, 30, 40), Piece(0, 2, 0, 60), Piece(0, 4, 0, 500))
 
 
-def test_what_was_published_is_told_when_nothing_else_is_due() -> None:
-    one = at_work()
-    assert one.next(0.0, local((1, 30)), ends(1, 30)) == Ship(ends(1, 30), (), ends(1, 30))
-    one.answered(ok(ends(1, 30)), 0.0, expected=ends(1, 30))
-    assert one.next(1.0, local((1, 30)), ends(1, 30)) is None
-
-
 def test_an_answer_that_was_lost_is_made_up_for_by_comparing() -> None:
     one = at_work()
     assert isinstance(one.next(0.0, local((1, 50)), EMPTY), Ship)
