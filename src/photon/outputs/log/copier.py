@@ -9,6 +9,10 @@ Invariants, whenever the process is killed or the power fails:
 4. A damaged range is skipped by the reader, which reports it; blank lines take its place, so that offsets stay.
 
 Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
+
+Two others carry published logs on by plans of their own. ``sinks.objects`` puts files whole: an object never grows,
+and the manifest, not a position, says what is there. ``joiner.copies`` asks the copy for its end, and its answer
+decides how much the slot may publish.
 """
 
 from __future__ import annotations
