@@ -17,7 +17,9 @@ import pytest
 from photon.adapters.configured import ConfiguredAdapter
 from photon.config.disk import RealDisk
 from photon.joiner.slot.finals import Finals
+from photon.joiner.slot.place import DIRECTORIES
 from photon.lab.demo.generator import Disorder, Generator
+from photon.outputs.log.writer import LogWriter
 from photon.spark import exports
 from photon.spark.schemas import REGISTRY
 from photon.spark.sources import PipelineSources, RegistrySource
@@ -59,7 +61,8 @@ class Nights(Deployment):
             if kind == "rejected":
                 published[site][name] = len(b"".join(lines))
             else:
-                finals = Finals(RealDisk(), output, self.root / site / "state" / "slots" / slot, compress=True)
+                state = self.root / site / "state" / "slots" / slot
+                finals = Finals(LogWriter(RealDisk(), output, state, slot, DIRECTORIES), compress=True)
                 finals.load()
                 finals.finish(name)
         for site in SITES:
