@@ -430,8 +430,8 @@ address = "127.0.0.1:{port}2"
 """
 
 
-def test_a_chain_of_joins_is_verified_stage_by_stage(spark: SparkSession, tmp_path: Path) -> None:
-    """One payment for each of the pairs of the first stage; the second stage attaches the customer to each."""
+def test_pairs_of_a_set_are_events_of_the_next_join(spark: SparkSession, tmp_path: Path) -> None:
+    """The second join attaches to each pair the customer; ``test_chain`` verifies each stage of a deployment."""
     texts = {
         "payments": "payment,order,at\n" + "".join(f"p{n},o{n % 40},{EPOCH + n}\n" for n in range(100)),
         "orders": "order,customer,at\n" + "".join(f"o{n},c{n % 9},{EPOCH + n}\n" for n in range(50)),
@@ -455,9 +455,8 @@ def test_a_chain_of_joins_is_verified_stage_by_stage(spark: SparkSession, tmp_pa
         assert done.code == 0, done.err
     places = {"pay": 'primary = "payments"\nforeign = "orders"', "named": 'primary = "customers"'}
     text = "".join(PIPELINE.format(join=join, logs=logs, port=len(join)) for join, logs in places.items())
-    for join, right in (("pay", 50), ("named", 100)):
-        file.write_text(f'key_file = "{join}.out/.photon/key"\n' + CHAIN + text)
-        sources = pipeline_sources(load(file, environment={}), tmp_path, join)
-        task = VerifyTask(sources, "f" * 32, EPOCH // 3600, EPOCH // 3600 + 1, MADE_AT)
-        found = run(spark, task, tmp_path / f"{join}.report", print).verdict.counts
-        assert {kind: count for kind, count in found.items() if count} == {"correct": right}
+    file.write_text('key_file = "named.out/.photon/key"\n' + CHAIN + text)
+    sources = pipeline_sources(load(file, environment={}), tmp_path, "named")
+    task = VerifyTask(sources, "f" * 32, EPOCH // 3600, EPOCH // 3600 + 1, MADE_AT)
+    found = run(spark, task, tmp_path / "report", print).verdict.counts
+    assert {kind: count for kind, count in found.items() if count} == {"correct": 100}

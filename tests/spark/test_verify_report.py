@@ -41,12 +41,16 @@ def task_of(deployment: Deployment) -> VerifyTask:
     )
 
 
-def test_a_report_and_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
-    deployment = make(tmp_path / "site", 5, clicks=60)
+def test_a_report_and_the_next_ones(spark: SparkSession, tmp_path: Path) -> None:
+    """Red means new: a loss that is acknowledged is green, and another one red."""
+    deployment = make(tmp_path / "site", 5, clicks=120)
     report = tmp_path / "report"
+    rejected = sum(each.kind == "rejected" for each in deployment.lines)
+    assert rejected > 0
     said: list[str] = []
     first = run(spark, task_of(deployment), report, said.append)
     assert (first.verdict.exit, first.verdict.problems, first.verdict.reused) == (0, 0, [])
+    assert first.verdict.counts == {"correct": len(deployment.registry) + rejected}
     verdict = json.loads((report / "verdict.json").read_bytes())
     assert (verdict["version"], verdict["deployment"], verdict["verdict"]) == (1, "f" * 32, "right")
     assert {each["what"] for each in verdict["inputs"]} == {"foreign", "primary", "output"}
@@ -55,10 +59,10 @@ def test_a_report_and_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
 
     second = run(spark, task_of(deployment), report, said.append)
     assert said[-1] == "nothing has changed since the last report"
-    assert second.verdict.counts["correct"] == len(deployment.registry)
+    assert second.verdict.counts == {"correct": len(deployment.registry)}
     assert len(second.verdict.reused) == 2
 
-    lost = deployment.joined()[3]
+    lost, new = deployment.joined()[3:5]
     deployment.lines.remove(lost)
     deployment.write_outputs()
     third = run(spark, task_of(deployment), report, said.append)
@@ -69,33 +73,25 @@ def test_a_report_and_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
     assert rows["event_id"].to_pylist() == [event_of(lost).encode()]
     assert set(rows.column_names) == {column.split()[0] for column in PROBLEM.split(", ")} | {"day"}
 
-    deployment.lines.append(lost)
-    deployment.write_outputs()
-    assert run(spark, task_of(deployment), report, said.append).verdict.exit == 0
-
-
-def test_red_means_new(spark: SparkSession, tmp_path: Path) -> None:
-    deployment = make(tmp_path / "site", 5, clicks=60)
-    report = tmp_path / "report"
-    known, new = deployment.joined()[3:5]
-    deployment.lines.remove(known)
-    deployment.write_outputs()
-    assert run(spark, task_of(deployment), report, print).verdict.exit == 3
-    words = ("--event", event_of(known), "--class", "lost-unregistered", "--who", "ana", "--why", "never billed")
+    words = ("--event", event_of(lost), "--class", "lost-unregistered", "--who", "ana", "--why", "never billed")
     done = photon("spark", "acknowledge", str(report), *words)
     assert done.code == 0, done.err
     green = run(spark, task_of(deployment), report, print).verdict
     assert (green.exit, green.problems, green.acknowledged) == (0, 0, {"lost-unregistered": 1})
     assert green.counts["lost-unregistered"] == 1
     assert "No new problem" in (report / "report.html").read_text()
-    assert _findings(report) == {event_of(known): True}
+    assert _findings(report) == {event_of(lost): True}
 
     deployment.lines.remove(new)
     deployment.write_outputs()
     red = run(spark, task_of(deployment), report, print)
     assert (red.verdict.exit, red.verdict.problems, red.verdict.acknowledged) == (3, 1, {"lost-unregistered": 1})
     assert [each.event for each in red.figures.examples] == [event_of(new)]
-    assert _findings(report) == {event_of(known): True, event_of(new): False}
+    assert _findings(report) == {event_of(lost): True, event_of(new): False}
+
+    deployment.lines += [lost, new]
+    deployment.write_outputs()
+    assert run(spark, task_of(deployment), report, print).verdict.exit == 0
 
 
 def _findings(report: Path) -> dict[str, bool]:
@@ -152,14 +148,16 @@ def test_a_day_that_was_not_looked_at_is_not_right_and_comes_again(spark: SparkS
     assert [row.usual for row in joined.figures.coverage] == [None, None], "no day before is closed"
 
     usual = {row.datacentre: row.events for row in joined.figures.coverage}
-    for _ in range(2):  # the day is not closed, and comes again
-        quiet = night(days=2)
-        assert (quiet.verdict.begin, quiet.verdict.exit) == (hour_text(quiet.figures.to_hour - HOURS_A_DAY), 4)
-        day = quiet.verdict.begin[:10]
-        assert quiet.verdict.unjudged == [f"{day}: {name}: 0 events, usually {usual[name]}" for name in usual]
+    quiet = night(days=2)
+    assert (quiet.verdict.begin, quiet.verdict.exit) == (hour_text(quiet.figures.to_hour - HOURS_A_DAY), 4)
+    day = quiet.verdict.begin[:10]
+    told = [f"{day}: {name}: 0 events, usually {usual[name]}" for name in usual]
+    assert quiet.verdict.unjudged == told
     (tmp_path / "site" / "west" / "clicks").rename(tmp_path / "away")
     (tmp_path / "site" / "west" / "clicks").mkdir()
-    assert "west: no foreign file is there, earlier nights had some" in night(days=2).verdict.unjudged
+    gone = night(days=2).verdict
+    assert gone.begin == quiet.verdict.begin, "the day is not closed, and comes again"
+    assert {"west: no foreign file is there, earlier nights had some", *told} == {*gone.unjudged}
     (tmp_path / "site" / "west" / "clicks").rmdir()
     (tmp_path / "away").rename(tmp_path / "site" / "west" / "clicks")
     right = night(days=2, allow_empty=True)
