@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
 import shutil
 import subprocess
 import sys
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow.dataset as ds
 import pytest
 
@@ -27,6 +29,7 @@ from photon.lab.demo.deployment import DemoDeployment, Shape
 from photon.library import Output
 from photon.operations.spark_verify import Wish, nightly
 from photon.spark import register
+from photon.spark.verify.causes import Cause
 from photon.spark.verify.run import VerifyOutcome
 from tests.integration.commands import photon, soon
 from tests.integration.supervised import only_registry, supervised
@@ -120,7 +123,9 @@ async def test_every_kind_of_defect_is_found_repaired_or_accepted(spark: SparkSe
         effects = {row.name: row.plant(day) for row in ROWS}
         day.write()
         effects |= {row.name: row.plant(day) for row in FILES}
-        _check(await here.verify("planted"), here.problems("planted"), day, effects)
+        found, rows = await here.verify("planted"), here.problems("planted")
+        _check(found, rows, day, effects)
+        _check_words(found, rows, here, day, effects)
 
         _put_back(here, kept, effects)
         for name in (each.name for each in services if not each.name.startswith("registry")):
@@ -206,6 +211,51 @@ def _check(found: VerifyOutcome, rows: list[dict[str, Any]], day: Day, effects: 
         causes[str(cause.kind), cause.what] += cause.events
     assert causes == {effect.cause[:2]: effect.cause[2] for effect in effects.values() if effect.cause}
     assert found.figures.unexplained() == []
+
+
+def _check_words(
+    found: VerifyOutcome, rows: list[dict[str, Any]], here: Pipelines, day: Day, effects: dict[str, Effect]
+) -> None:
+    """What each cause says, and that its findings name it."""
+    causes = {each.what: each for each in reversed(found.figures.causes)}
+
+    def of(name: str) -> Cause:
+        cause = effects[name].cause
+        assert cause is not None
+        return causes[cause[1]]
+
+    copies, records = len(day.of("east", "joined", 7)), len(day.of("west", "unmatched", 7))
+    for name, words in (
+        (".gz with a wrong checksum", "checksum wrong, all "),
+        ("file that no manifest names", f"{copies} lines: {copies} are copies of records in the output, 0 "),
+        ("manifest without its last entry", f"{records} lines: 0 are copies of records in the output, {records} "),
+        ("foreign log deleted everywhere", "was read by the dispatcher and is gone in every"),
+        ("foreign log deleted in one datacentre", "was read by the dispatcher and is gone in east only"),
+        ("foreign .gz with a wrong checksum", "checksum wrong, all its lines are whole"),
+    ):
+        assert words in of(name).say
+    for side in ("foreign", "primary"):
+        gone = of(f"{side} log deleted everywhere")
+        assert gone.say.startswith(f"{side} log {gone.what} ")
+        assert gone.datacentre == "east, west"
+    alone = {"file that no manifest names", "manifest without its last entry", "foreign .gz with a wrong checksum"}
+    assert {each.what for each in found.figures.causes if each.alone} == {of(name).what for name in alone}
+    assert (found.verdict.exit, found.verdict.problems) == (3, len(rows) + len(alone))
+    said = json.loads((here.root / "reports" / "planted" / "verdict.json").read_bytes())["causes"]
+    assert said == msgspec.to_builtins(found.figures.causes)
+    shown = html.unescape((here.root / "reports" / "planted" / "report.html").read_text())
+    assert all(each["command"] and each["command"] in shown for each in said)
+
+    evidence = {row["event"]: json.loads(row["evidence"]) for row in rows if row["event"]}
+    for name, member in (("member added", "members"), ("another reason", "reason")):
+        assert evidence[effects[name].found[0].event]["fields"] == [member]
+    by_cause = defaultdict[str | None, set[str]](set)
+    for row in rows:
+        if row["class"] == "lost-cleared":
+            by_cause[evidence[row["event"]].get("cause")].add(row["event"])
+    files = [effects[row.name] for row in FILES if str(effects[row.name].cause).startswith("('file-")]
+    lost = [{each.event for each in effect.found if each.kind == "lost-cleared"} for effect in files]
+    assert sorted(map(sorted, by_cause.values())) == sorted(map(sorted, [by_cause[None], *filter(None, lost)]))
 
 
 def _is_told(day: Day, place: Line | str, row: dict[str, Any]) -> bool:
