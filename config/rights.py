@@ -70,7 +70,7 @@ RIGHTS: Rights = {
         **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.STATUS), _ANY),
         **_OPERATOR,
     },
-    "/photon.v1.Registry/Trace": {Role.DISPATCHER: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/Trace": {Role.DISPATCHER: _ANY, Role.SPARK: _ANY, **_OPERATOR},
     "/photon.v1.Registry/JudgeBy": dict.fromkeys(
         (Role.EVENTSTORE, Role.JOINER, Role.DISPATCHER, Role.SPARK), Right(names_own="datacentre")
     ),

@@ -30,7 +30,7 @@ class Role(enum.StrEnum):
 # (``observe-dedup``), a sink (``sink-lake``) or a datacentre (``joiner-east``).
 PLACED = frozenset(Role) - {Role.WAN, Role.OPERATOR}
 # Nobody calls them, so their certificates are not for servers: none of them can pose as a service.
-CLIENTS_ONLY = frozenset({Role.OPERATOR, Role.SPARK, Role.STATUS})
+CLIENTS_ONLY = frozenset({Role.OPERATOR, Role.STATUS})
 
 _ROLES = {str(role): role for role in Role}
 

@@ -318,7 +318,8 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Cache nodes. Without any, the event store keeps recent records in its own process.
     caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
     hbase: HBaseSettings | None = None  # unset: the file map is in ``state``
-    dispatcher: str | None = None  # host:port of the dispatcher's progress and health; unset: none
+    # host:port of the progress and health of the dispatcher, or of the join on Spark in its place; unset: none
+    dispatcher: str | None = None
     # What joins: a dispatcher and joiners, or ``photon spark join``; tables of the others may stay.
     pipeline: Literal["services", "spark"] = "services"
     spark: dict[str, str] = msgspec.field(default_factory=dict)  # Spark's own settings; ``spark.master`` among them

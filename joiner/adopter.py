@@ -31,7 +31,7 @@ from photon.config.versioned_file import decoded
 from photon.idregistry.api import Slot
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.shell import Die
-from photon.joiner.slot.identity import SlotRefused, read_state
+from photon.joiner.slot.identity import SPARK_NAME, SlotRefused, read_state
 from photon.joiner.slot.lock import LOCK_NAME, is_held
 from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.cleared import read_clearing
@@ -183,6 +183,8 @@ class Adopter:
         found = []
         for name in self.disk.names(self.slots):
             state = self.slots / name
+            if self.disk.exists(state / SPARK_NAME):
+                continue  # the next driver repeats its batches
             if self.disk.exists(state / STATE_NAME) and self.disk.exists(state / LOCK_NAME):
                 found.append(Seen(name, is_held(state), _taken(state), self._is_left(name)))
         return found

@@ -372,9 +372,25 @@ TABLES = [
     ),
 ]
 
+_SPARK = [
+    *_counters(
+        "photon_spark",
+        _EVENT_PARTS,
+        batches="Batches committed, since the slot began.",
+        logs_gone="Foreign logs that were gone before they were read, since the start.",
+    ),
+    *_gauges(
+        "photon_spark",
+        _EVENT_PARTS,
+        batch_seconds="Duration of the newest batch.",
+        waiting_bound_events="Patience times the events a second since the start: as many may wait in the end.",
+    ),
+]
+
 SERVICES: dict[str, list[Metric]] = {
     PROCESS: _OF_PROCESS,
     "dispatcher": _DISPATCHER,
+    "spark": _SPARK,
     "joiner": _JOINER,
     "eventstore": _EVENT_STORE,
     "cache": _CACHE,

@@ -21,6 +21,7 @@ from photon.idregistry.api import Opened, Registry, Slot
 
 _T = TypeVar("_T")
 
+SPARK_NAME = "spark"  # in the state of a slot that a join on Spark writes: its journal
 NONCE_BYTES = 16
 ASK_AGAIN_FIRST_S = 0.05
 ASK_AGAIN_MAX_S = 2.0

@@ -6,6 +6,7 @@ commit   where the next batch goes on
 show     winners are appended to the slot's published log, and readers see them. Never before the commit: the verifier
          clears what it reads, and a part that is still repeated would find its own ids cleared
 tidy     what the batch staged is removed
+claim    what is not decided, for the watermark (``claim``); never before it is shown
 
 A start redoes ``show`` and ``tidy`` of the newest commits, and repeats a batch that has a plan and no commit.
 
@@ -21,27 +22,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from photon.adapters.logs.slices import StandingLog
+from photon.adapters.logs.lag import LogLag
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.dispatcher.events import LATE, REJECTED
 from photon.dispatcher.retry import Patience
+from photon.dispatcher.status import JoinTimes
 from photon.dispatcher.two_clocks import FirstRead, heard, passed_by_both
+from photon.dispatcher.undecided import PERIOD_S, counts_of
 from photon.eventstore.api import Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.idregistry.api import Kind, Registry, Slot, incarnation_of
 from photon.joiner.slot.finals import Finals, ready
-from photon.joiner.slot.identity import open_incarnation, read_state
+from photon.joiner.slot.identity import SPARK_NAME, open_incarnation, read_state
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
 from photon.outputs.cleared import read_clearing
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.published import read_damaged
 from photon.spark.backfill.staging import read_ids, read_staged, winners_in
-from photon.spark.join.journal import WHOLE_EVERY, Commit, JoinOf, Journal, JournalDamaged, LogAt, Plan, folded
+from photon.spark.join.claim import Claim, claimed
+from photon.spark.join.journal import (
+    CLAIM,
+    WHOLE_EVERY,
+    Commit,
+    JoinOf,
+    Journal,
+    JournalDamaged,
+    LogAt,
+    Plan,
+    folded,
+)
+from photon.spark.join.listing import NO_LISTING, Listing
 from photon.spark.join.part import Done, Fenced
-from photon.spark.join.planner import PlanLimits, advanced, forgotten, parts_of
+from photon.spark.join.planner import PlanLimits, advanced, forgotten, left_of, parts_of, unread
 from photon.spark.join.reading import read_waiting
 from photon.spark.join.waiting import WaitingIndex
 
@@ -90,7 +105,7 @@ class Driver:
     clock: Clock
     patience: Patience
     limits: PlanLimits
-    list_logs: Callable[[Mapping[str, LogAt]], Sequence[StandingLog]]
+    list_logs: Callable[[Mapping[str, LogAt]], Listing]
     pause: Callable[[float], Awaitable[None]]
     draw_nonce: Callable[[], bytes]
     random: Callable[[], float]
@@ -105,10 +120,16 @@ class Driver:
     read_past_ns: int = 0  # of the newest plan of this process
     first_read_ns: int = 0
     full: bool = False  # so many events wait that nothing new is read
-    listed: set[str] = field(default_factory=set)  # identities of the logs that it has seen last
+    listing: Listing = NO_LISTING  # the newest one of this process
+    behind: dict[str, LogLag] = field(default_factory=dict)  # logs of that listing with undecided bytes, by identity
+    batch_s: float = 0.0  # duration of the newest batch
+    times: JoinTimes = field(default_factory=JoinTimes)  # of joined events, until they were shown
+    busy: bool = False  # a batch has begun and is not done
 
     def __post_init__(self) -> None:
-        self.journal = Journal(self.disk, self.places.state / "spark")
+        self.journal = Journal(self.disk, self.places.state / SPARK_NAME)
+        self.claim: Claim | None = None
+        self._claim_at = float("-inf")
         self.waiting = WaitingIndex(self.patience, self.random)
         disk, root, state = self.disk, self.places.output, self.places.state
         self._log, self._exports = (
@@ -166,6 +187,7 @@ class Driver:
 
     def _load(self) -> None:
         """Takes up what the commits say. Waiting events count as never tried."""
+        self.claim = self.journal.read_last(CLAIM, Claim)
         if not (commits := self.journal.commits()):
             return
         commit = folded(commits)
@@ -215,11 +237,13 @@ class Driver:
         if plan is None:
             if (made := await self._plan(number)) is None:
                 self._finish()
+                self._look()
                 return None
             await self.pause(0.0)
             plan = self.journal.put_plan(made)
         if plan.incarnation > self.incarnation:
             raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
+        begun, self.busy = self.clock.monotonic(), True
         done = await do(plan)
         await self.pause(0.0)
         self._check_state()
@@ -228,6 +252,8 @@ class Driver:
         self._take(commit, plan, done)
         await self._show()
         self._finish()
+        self._look()
+        self.batch_s, self.busy = self.clock.monotonic() - begun, False
         counts = {name: count - before.get(name, 0) for name, count in commit.counts.items()}
         return Batch(number, {name: count for name, count in counts.items() if count}, len(self.waiting))
 
@@ -238,13 +264,12 @@ class Driver:
             return None  # the event store was not reached yet: what is read now could not begin to wait
         self._first_read.hear(told)
         self.read_past_ns = NOTHING_READ_NS if self.withholds() else passed_by_both(progress, asked_ns)
-        logs = self.list_logs(self.logs)
-        self.listed = {log.identity for log in logs}
+        self.listing = self.list_logs(self.logs)
         now_ns = self.clock.now_ns()  # after the logs were listed: no event of them was read later
         self.first_read_ns = self._first_read.at_ns(now_ns, self.clock.monotonic())
         due = self.waiting.due(self.read_past_ns, now_ns, self.limits.batch_rows)
         self.full = self.waiting.size >= self.limits.waiting_bytes
-        parts = parts_of(() if self.full else logs, self.logs, due, self.limits, now_ns)
+        parts = parts_of(() if self.full else self.listing.logs, self.logs, due, self.limits, now_ns)
         if not parts:
             return None
         return Plan(
@@ -255,6 +280,27 @@ class Driver:
             read_past_ns=self.read_past_ns,
             parts=parts,
         )
+
+    def _look(self) -> None:
+        """Notes which logs of the newest listing have undecided bytes. Call it between two batches."""
+        left = unread(self.listing.logs, self.logs, self.limits, self.clock.now_ns())
+        self.behind = {
+            log.identity: LogLag(
+                log.path,
+                left_of(log, self.logs),
+                log.mtime_ns if (before := self.behind.get(log.identity)) is None else before.since_ns,
+            )
+            for log in left
+        }
+        self._claim()
+
+    def _claim(self) -> None:
+        at, at_ns = self.clock.monotonic(), self.clock.now_ns()
+        if at < self._claim_at + PERIOD_S and (self.behind or (self.claim is not None and not self.claim.why)):
+            return
+        waiting = counts_of(self.waiting.times())
+        self.claim, self._claim_at = claimed(self.claim, self.listing, self.behind.values(), waiting, at_ns), at
+        self.journal.put_last(CLAIM, self.claim)
 
     def _commit(self, plan: Plan, done: Sequence[Done]) -> Commit:
         counts = dict(self.counts)
@@ -275,7 +321,8 @@ class Driver:
         whole = plan.number % WHOLE_EVERY == 0
         if whole:
             every = self.logs | {log.identity: log for log in logs}
-            gone = forgotten(every, self.listed, plan.at_ns) if self.listed else ()
+            listed = {log.identity for log in self.listing.logs}
+            gone = forgotten(every, listed, plan.at_ns) if listed else ()
             logs = [log for name, log in every.items() if name not in gone]
             kept = {name: self.waiting.open_rows(name) for name in self.waiting.files}
             changed = {name: rows for name, rows in (kept | changed).items() if rows}
@@ -314,6 +361,8 @@ class Driver:
                 rows = read_staged(self.disk, self.journal.part_path(decision.staged))
                 winners = winners_in(result.won, result.rows)
                 logs = rows.logs(winners)
+                joined = rows.times[winners[logs == Kind.JOINED]]
+                self.times.since_event.add(self.clock.now_ns() - joined)
                 for kind in sorted(set(logs.tolist())):
                     lines = [rows.lines[row] for row in winners[logs == kind].tolist()]
                     self._log.append(DIRECTORY_OF[Kind(kind)], b"".join(lines), self.clock.monotonic())

@@ -9,6 +9,8 @@ commits/N          the batch is done: where the next one goes on. Readers are sh
 waiting/FILE       events without a verdict, of the part that read them
 parts/N-P.RANDOM   what a decision names: written by one attempt, and by its name nobody else's
 
+``claim`` (``claim``) alone is replaced, again and again: it says for the watermark what is not decided.
+
 Numbers are given without gaps. Every ``WHOLE_EVERY``-th commit has the whole state, so that a start reads few.
 """
 
@@ -23,15 +25,24 @@ import msgspec
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.config.settings import spark_slot
 from photon.config.versioned_file import read_present
 from photon.idregistry.api import token_of
+from photon.joiner.slot.identity import SPARK_NAME
+from photon.outputs.output_places import SLOTS_DIRECTORY
 
+CLAIM = "claim"
 PART_BITS = 12
 PARTS_MAX = 1 << PART_BITS
 WHOLE_EVERY = 100
 DIGITS = 9
 
 F = TypeVar("F", bound=msgspec.Struct)
+
+
+def journal_of(state: Path, datacentre: str) -> Path:
+    """The journal's directory below the datacentre's state."""
+    return state / SLOTS_DIRECTORY / spark_slot(datacentre) / SPARK_NAME
 
 
 class LogAt(msgspec.Struct, frozen=True, array_like=True):
@@ -212,6 +223,22 @@ class Journal:
     def put_commit(self, commit: Commit) -> Commit:
         """Returns the commit that counts."""
         return self._put(self._numbered("commits", commit.number), commit)
+
+    def put_last(self, name: str, value: msgspec.Struct) -> None:
+        """Replaces a file."""
+        self.disk.replace(self.directory / name, msgspec.json.encode(value))
+
+    def read_last(self, name: str, kind: type[F]) -> F | None:
+        path = self.directory / name
+        return read_present(self.disk, path, kind, _damaged) if self.disk.exists(path) else None
+
+    def is_finished(self) -> bool:
+        """True if every batch that was planned is committed and shown."""
+        return self.newest("plans") <= self.newest() and not self.disk.names(self.directory / "parts")
+
+    def newest(self, what: str = "commits") -> int:
+        """-1 if there is none."""
+        return max((int(name) for name in self.disk.names(self.directory / what) if name.isdigit()), default=-1)
 
     def is_committed(self, number: int) -> bool:
         return any(name.isdigit() and int(name) >= number for name in self.disk.names(self.directory / "commits"))

@@ -7,11 +7,12 @@ for among logs that begin alike, and whoever reads on compares it first (``readi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
-from photon.adapters.logs.elsewhere import is_final
+from photon.adapters.logs.elsewhere import elsewhere, is_final
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import (
     ALIKE_MARK,
@@ -27,6 +28,18 @@ from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.reader import Source
 from photon.adapters.logs.slices import LogUnreadable, Reading, StandingLog, open_log
 from photon.spark.join.journal import LogAt
+
+
+class Listing(NamedTuple):
+    """All logs at one moment."""
+
+    logs: Sequence[StandingLog]
+    seen_ns: int  # logs, and bytes of them, that were there at this time are among these
+    doubt: str = ""  # why there may be others; empty if there are none
+
+
+NO_LISTING = Listing((), 0)
+
 
 _Look = tuple[str, tuple[int, int], int, int, str, int]  # a file as it was seen, and a log's position
 
@@ -54,8 +67,11 @@ def proof_at(source: Source, log: LogAt) -> bytes:
 class LogLister:
     """Lists again and again. A file whose size and time have not changed is not opened again."""
 
-    def __init__(self, directory: Path, reading: Reading, tell: Callable[[Problem], None]) -> None:
-        self._directory, self._reading, self._tell = directory, reading, tell
+    def __init__(
+        self, directory: Path, reading: Reading, tell: Callable[[Problem], None], now_ns: Callable[[], int]
+    ) -> None:
+        self._directory, self._reading, self._tell, self._now_ns = directory, reading, tell, now_ns
+        self._there = elsewhere(directory)
         self._looked: dict[_Look, bool] = {}
         self._finder = LogFinder(
             directory,
@@ -65,8 +81,9 @@ class LogLister:
             links=reading.links,
         )
 
-    def __call__(self, known: Mapping[str, LogAt]) -> list[StandingLog]:
+    def __call__(self, known: Mapping[str, LogAt]) -> Listing:
         """All logs with a record, by path. ``known``: logs that were read before. Raises OSError."""
+        seen_ns = self._now_ns() if self._there is None else self._there.whole_ns()
         found = self._finder.find()
         for problem in self._finder.unread:
             self._tell(problem)
@@ -84,7 +101,8 @@ class LogLister:
                 name = self._new(name, taken)
             logs.append(self._standing(file, name))
         self._looked = looked
-        return sorted(logs, key=lambda log: log.path)
+        doubt = str(self._finder.unread[0]) if self._finder.unread else ""
+        return Listing(sorted(logs, key=lambda log: log.path), seen_ns, doubt)
 
     def _new(self, name: str, taken: set[str]) -> str:
         """An identity that no log had."""

@@ -63,6 +63,19 @@ def parts_of(
     return _packed(stretches, due, limits)
 
 
+def unread(
+    logs: Iterable[StandingLog], known: Mapping[str, LogAt], limits: PlanLimits, now_ns: int
+) -> list[StandingLog]:
+    """Those of these logs that are not decided up to the end at which they were listed."""
+    return [log for log in logs if _has_more(log, known.get(log.identity) or begun(log, now_ns), limits, now_ns)]
+
+
+def left_of(log: StandingLog, known: Mapping[str, LogAt]) -> int:
+    """Bytes on disk that are not decided; of a log that cannot be cut all, until it is read to its end."""
+    at = known.get(log.identity)
+    return log.size if at is None or not log.splittable else max(log.size - at.offset, 0)
+
+
 def _has_more(log: StandingLog, at: LogAt, limits: PlanLimits, now_ns: int) -> bool:
     if not at.ended or (log.size, log.mtime_ns) != (at.size, at.mtime_ns):
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from photon.adapters.logs.problems import Problem
-from photon.adapters.logs.slices import StandingLog
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -29,7 +28,7 @@ from photon.objects.paths import placed
 from photon.spark.join.deciding import EventStoreSilent
 from photon.spark.join.driver import Batch, Driver, DriverPlaces
 from photon.spark.join.journal import LogAt, Plan
-from photon.spark.join.listing import LogLister
+from photon.spark.join.listing import Listing, LogLister
 from photon.spark.join.part import Done, RegistrySilent, Worker
 from photon.spark.join.planner import PlanLimits
 from photon.spark.join.reading import read_waiting
@@ -89,7 +88,7 @@ class Application:
     disk: Disk
     say: Say
     stop: asyncio.Event
-    up: Callable[[], None]  # called once it joins
+    serving: Callable[[Application], AbstractAsyncContextManager[None]]  # entered once it joins
     withholds: Callable[[], str]  # as of ``Driver``
     driver: Driver = field(init=False)
 
@@ -105,7 +104,7 @@ class Application:
         place = self.run.place
         adapter = made(place.join.adapter, task_directory())
         reading = reading_of(place.foreign, adapter, foreign=True)
-        self._lister = LogLister(placed(Path(), place.foreign.directory), reading, self._tell)
+        self._lister = LogLister(placed(Path(), place.foreign.directory), reading, self._tell, self._clock.now_ns)
 
     async def __call__(self) -> Outcome:
         """Raises SlotRefused, Fenced, JournalDamaged, PhotonError, OSError."""
@@ -141,7 +140,7 @@ class Application:
                     (self.registry, store), self._paths,
                 )
             )  # fmt: skip
-            self.up()
+            await closing.enter_async_context(self.serving(self))
             following = asyncio.create_task(self._follow(store))
             closing.push_async_callback(end, [following])
             await self._loop(alone)
@@ -234,12 +233,12 @@ class Application:
                     raise kind(said) from None
             raise PhotonError(said) from None
 
-    def _list_logs(self, known: Mapping[str, LogAt]) -> list[StandingLog]:
-        logs = self._lister(known)
+    def _list_logs(self, known: Mapping[str, LogAt]) -> Listing:
+        listing = self._lister(known)
         self._paths.clear()
-        self._paths.update({log.identity: log.path for log in logs})
+        self._paths.update({log.identity: log.path for log in listing.logs})
         self._listed = True
-        return logs
+        return listing
 
     def _tell(self, problem: Problem) -> None:
         if (line := str(problem)) not in self._problems:

@@ -23,6 +23,7 @@ from photon.dispatcher.retry import Patience
 from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Digester, Slot
 from photon.idregistry.client.grpc_client import RegistryClient
+from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.objects.paths import placed
 from photon.spark.backfill.work import RegistryPlace
@@ -56,7 +57,7 @@ class JoinPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def journal_directory(self) -> Path:
-        return Path(self.state) / "spark"
+        return Path(self.state) / SPARK_NAME
 
 
 class _Work(msgspec.Struct, frozen=True, kw_only=True):

@@ -174,6 +174,21 @@ class WaitingIndex:
         """True if a row was not tried since the primary logs were read past its first reading."""
         return any(bool((each.trigger_ns == each.first_ns).any()) for each in self.files.values())
 
+    def times(self) -> I64:
+        """Event times of the open rows."""
+        return np.concatenate([np.empty(0, np.int64), *(each.times for each in self.files.values())])
+
+    def oldest(self, most: int) -> list[tuple[str, int, int, int]]:
+        """At most ``most`` rows of the file with the event that waits longest: file, row, when it was first read and
+        when it is tried again at the latest (ns)."""
+        name = min(self.files, key=lambda each: int(self.files[each].first_ns.min()), default=None)
+        if name is None:
+            return []
+        each = self.files[name]
+        at = np.argsort(each.first_ns, kind="stable")[:most]
+        columns = (each.rows[at].tolist(), each.first_ns[at].tolist(), each.again_ns[at].tolist())
+        return [(name, *row) for row in zip(*columns, strict=True)]
+
     def keys(self, read: Callable[[str], WaitingFile]) -> list[bytes]:
         """Keys of the open rows."""
         return [key for name, each in self.files.items() for key in _keys_at(read(name), each.rows)]

@@ -38,6 +38,7 @@ OWNER = {
     Role.COPIES: ("photon.v1.Copies",),
     Role.COMPUTE: (),
     Role.SINK: (),
+    Role.SPARK: ("photon.v1.Explain",),
     Role.WAN: ("photon.v1.Wan",),
 }
 """Services of each, in addition to health and metrics."""

@@ -130,12 +130,12 @@ async def _copies(directory: Path, tls: Tls) -> AsyncIterator[str]:
         await task
 
 
-def _healthy(kind: str) -> Start:
-    """A service with only health and metrics."""
+def _healthy(kind: str, also: Callable[[grpc.aio.Server], None] = lambda server: None) -> Start:
+    """A service with only health and metrics, and what ``also`` adds."""
 
     @asynccontextmanager
     async def start(directory: Path, tls: Tls) -> AsyncIterator[str]:
-        server = await listen("127.0.0.1:0", KINDS[kind].health, tls=tls)
+        server = await listen("127.0.0.1:0", KINDS[kind].health, also, tls=tls)
         await server.serving()
         try:
             yield f"127.0.0.1:{server.port}"
@@ -178,6 +178,7 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.COPIES: (COPIES.name, _copies),
     Role.COMPUTE: (KINDS["compute"].health, _healthy("compute")),
     Role.SINK: (KINDS["sink"].health, _healthy("sink")),
+    Role.SPARK: (KINDS["spark"].health, _healthy("spark", _explain)),
     Role.WAN: (CONTROL.name, _wan),
 }
 """Name in its health report, and its start: (an empty directory, certificate) -> address."""

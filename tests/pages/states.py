@@ -38,10 +38,11 @@ def empty() -> dict[str, Any]:
         )
     )
     zeros = (
-        "foreign_logs", "foreign_lag_bytes", "foreign_lag_s", "pending", "oldest_pending_s", "retry_store_events",
-        "retry_store_oldest_s", "batches_in_flight", "waiting_for_home", "joiner_open_ids", "joiner_redo_bytes",
-        "joiners_failing", "primary_lag_bytes", "primary_lag_s", "primary_logs", "cache_bytes", "registry_queued_ids",
-        "published_bytes", "uncleared_bytes", "unchecked_bytes",
+        "foreign_logs", "foreign_lag_bytes", "foreign_lag_s", "pending", "oldest_pending_s",
+        "retry_store_events", "retry_store_oldest_s", "waiting_bound", "batches_in_flight", "waiting_for_home",
+        "joiner_open_ids", "joiner_redo_bytes", "joiners_failing", "primary_lag_bytes", "primary_lag_s",
+        "primary_logs", "cache_bytes", "registry_queued_ids", "published_bytes", "uncleared_bytes",
+        "unchecked_bytes",
     )  # fmt: skip
     flow |= dict.fromkeys(zeros, 0.0)
     flow["verdicts_per_s"] = dict.fromkeys(VERDICTS)

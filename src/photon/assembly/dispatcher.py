@@ -273,7 +273,7 @@ def _explainer(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own, regist
     from photon.fleet.explain.dispatchers import foreign_logs
     from photon.fleet.explain.service import of_dispatcher
 
-    logs = foreign_logs(room.settings, room.base, plan.join, plan.foreign, plan.state)
+    logs = foreign_logs(room.settings, room.base, room.datacentre, plan.foreign, plan.state)
     digester = room.digester
 
     async def trace(event_id: bytes, time_ns: int) -> Traced | Refusal:

@@ -16,13 +16,12 @@ from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role
-from photon.config.settings import Settings
+from photon.config.settings import Settings, spark_slot
 from photon.config.structured import get_logger
-from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.undecided import read_undecided
 from photon.fleet.access import pipeline_named
 from photon.fleet.polling import LIST_S, Gatherer
 from photon.fleet.slots_shown import SlotsShown
+from photon.fleet.watermarks import undecided_of
 from photon.objects.costs import put_costs
 from photon.objects.paths import placed
 from photon.outputs.output_places import PublishedEnd
@@ -125,13 +124,14 @@ async def serve_verifier(room: Room) -> None:
             {slot: each.address for slot, each in pipeline.joiners.items()},
             lambda: registry.recovery.list_slots(timeout=LIST_S),
             gatherer.gather,
+            spark_slot(room.datacentre) if pipeline.on_spark else "",
         )
         watermarks = WatermarkKeeper(
             disk,
             clock,
             own.state,
             within_ns(settings, pipeline.join),
-            undecided=lambda: read_undecided(own.state / STATE_NAME),
+            undecided=lambda: undecided_of(own.state, room.datacentre, on_spark=pipeline.on_spark),
             slots=slots.ask,
             cursor=PublishedEnd(disk, own.slots).look,
             timed=adapter.has_foreign_time,

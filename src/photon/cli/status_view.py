@@ -42,7 +42,7 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
         ("latency", f"p50 {delay(latency['p50_s'])}, p90 {delay(latency['p90_s'])}, p99 "
                     f"{delay(latency['p99_s'])} from line to join"),
         ("queues", f"{many(int(flow['pending']), 'event')} pending (oldest {delay(flow['oldest_pending_s'])}), "
-                   f"{flow['retry_store_events']:,.0f} in the retry store, {flow['waiting_for_home']:,.0f} left to "
+                   f"{_stored(flow)}, {flow['waiting_for_home']:,.0f} left to "
                    f"their home, {flow['joiner_open_ids']:,.0f} being registered"),
         ("output", f"{size(flow['published_bytes'])} published, {size(flow['uncleared_bytes'])} not cleared, "
                    f"{size(flow['unchecked_bytes'])} not checked"),
@@ -57,6 +57,13 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
     head = f"{said['datacentre']}: {up} of {len(said['processes'])} processes answer"
     head += f" (seen {age:.0f} s ago)" if age > 10 else ""
     return "\n".join([head, *(f"  {name:<9} {line}" for name, line in rows)])
+
+
+def _stored(flow: dict[str, Any]) -> str:
+    """A join on Spark has a bound, and no retry store."""
+    if bound := flow["waiting_bound"]:
+        return f"{flow['retry_store_events']:,.0f} wait on Spark, where {bound:,.0f} may in the end"
+    return f"{flow['retry_store_events']:,.0f} in the retry store"
 
 
 def _ago(seconds: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from photon.config.disk import RealDisk
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
 from photon.dispatcher.database import STATE_NAME
@@ -65,8 +66,11 @@ class Account:
 
 
 def accounts(settings: Settings, base: Path) -> list[Account]:
-    """Ledgers of all datacentres in the file. Raises StateError if a local one cannot be read."""
-    found = {name: _here(base / pipeline.state, name) for name, pipeline in settings.datacentre.items()}
+    """Ledgers of all datacentres in the file. Raises StateError, JournalDamaged if a local one cannot be read."""
+    found = {
+        name: (_on_spark if pipeline.on_spark else _here)(base / pipeline.state, name)
+        for name, pipeline in settings.datacentre.items()
+    }
     away = [name for name, each in found.items() if each is None]
     told = asyncio.run(_told(settings, base, away)) if away else {}
     joins = {name: pipeline.join for name, pipeline in settings.datacentre.items()}
@@ -79,6 +83,18 @@ def _here(state: Path, name: str) -> Account | None:
         return None
     ledger = _read(path)
     return Account(name, ledger.total, ledger)
+
+
+def _on_spark(state: Path, name: str) -> Account | None:
+    """Its commits count over all hours."""
+    from photon.spark.join.journal import journal_of
+    from photon.spark.join.standing import ledger_of, read_standing
+
+    found = read_standing(RealDisk(), journal_of(state, name), lambda file, rows: len(rows))
+    if found is None:
+        return Account(name, total_of({})) if state.is_dir() else None
+    commit, waiting = found
+    return Account(name, ledger_of(commit.counts, sum(waiting)))
 
 
 async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, Account]:

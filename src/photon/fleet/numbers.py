@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from photon.fleet.polling import Heard
-from photon.fleet.processes import Process
+from photon.fleet.processes import READERS, Process
 
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -228,11 +228,11 @@ def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def lag_of(heard: Iterable[Heard]) -> list[tuple[Process, dict[str, Any]]]:
-    """Foreign logs that lag, as their dispatchers name them: log, bytes, seconds."""
+    """Foreign logs that lag, as their readers name them: log, bytes, seconds."""
     return [
         (each.process, {"log": row["log"], "bytes": row["bytes"], "seconds": row["seconds"]})
         for each in heard
-        if each.process.kind == "dispatcher"
+        if each.process.kind in READERS
         for row in each.details.get("lag", ())
     ]
 

@@ -27,7 +27,7 @@ from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.worker_names import living_workers
 from photon.fleet.access import registry_client
-from photon.fleet.processes import COMMON, KINDS, Process, asked_of, of_datacentre
+from photon.fleet.processes import COMMON, KINDS, READERS, Process, asked_of, of_datacentre
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
@@ -232,9 +232,10 @@ def _workers_at(state: Path | None) -> dict[str, str]:
 
 
 def dispatchers_of(settings: Settings, base: Path, datacentre: str) -> list[Process]:
-    """Dispatchers known here: from the file, and from the state that workers of this machine share."""
+    """Dispatchers known here, or the join on Spark in their place: from the file, and from the state that workers of
+    this machine share."""
     pipeline = settings.datacentre[datacentre]
-    named = [each for each in asked_of(settings, datacentre) if each.kind == "dispatcher"]
+    named = [each for each in asked_of(settings, datacentre) if each.kind in READERS]
     found = Discovered("dispatcher", datacentre, pipeline.dispatcher_addresses())
     found.heard_workers((), _workers_at(base / pipeline.state / STATE_NAME))
     return [*named, *found.candidates()]

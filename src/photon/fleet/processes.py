@@ -127,7 +127,7 @@ def _joiners(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterabl
 
 
 def _spark(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    return [(datacentre, None, ())] if pipeline.on_spark else []
+    return [(datacentre, pipeline.dispatcher, ())] if pipeline.on_spark else []
 
 
 def _dispatchers(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
@@ -178,7 +178,8 @@ KINDS: Mapping[str, Kind] = {
         4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())]),
         "photon.assembly.verifier:serve_verifier", "datacentre listen"),
     "spark": Kind(
-        5, "", _of_pipelines("spark", _spark), "photon.operations.spark_join:serve_join", "datacentre"),
+        5, "photon.v1.SparkJoin", _of_pipelines("spark", _spark), "photon.operations.spark_join:serve_join",
+        "datacentre listen"),
     "relay": Kind(
         5, "photon.v1.Relay", _of_pipelines("relay", _relay), "photon.assembly.relay:serve_relay",
         "datacentre accept_lost_offsets"),
@@ -197,6 +198,8 @@ KINDS: Mapping[str, Kind] = {
 """Kinds by their name for ``photon serve``, in display order."""
 
 
+READERS = ("dispatcher", "spark")
+"""Kinds that read foreign logs, and report on them in the same way."""
 COMMON = ("registry", "wan", "compute", "observe")
 """Kinds that belong to no single datacentre, though a replica is lost with one."""
 

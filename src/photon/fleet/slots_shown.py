@@ -18,15 +18,18 @@ from photon.idregistry.api import Slot
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.adopter import has_work_left
+from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.slot.slot import STATE_NAME
 from photon.joiner.whereabouts import reached_at
+from photon.spark.join.journal import Journal
 from photon.verifier.watermark import SlotShown
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsShown:
     """``slots``: the directory with the slots' states; ``named``: joiner's slot -> host:port in the deployment file;
-    ``known``: the registry's list; ``gather``: asks processes."""
+    ``known``: the registry's list; ``gather``: asks processes; ``claimed``: the slot of a join on Spark whose claims
+    are taken, which it makes once all is shown."""
 
     disk: Disk
     slots: Path
@@ -34,6 +37,7 @@ class SlotsShown:
     named: Mapping[str, str]
     known: Callable[[], Awaitable[list[KnownSlot] | Refusal]]
     gather: Callable[[list[Process]], Awaitable[list[Heard]]]
+    claimed: str = ""
 
     async def ask(self) -> list[SlotShown]:
         known = await self.known()
@@ -45,7 +49,11 @@ class SlotsShown:
                     f"the registry does not say which slots there are ({known.reason or known.status.name})",
                 )
             ]
-        own = [each for each in known if each.datacentre == self.datacentre and not each.retired]
+        own = [
+            each
+            for each in known
+            if each.datacentre == self.datacentre and not each.retired and each.name != self.claimed
+        ]
         addresses = {each.name: self.named.get(each.name) or reached_at(each.address) for each in own}
         processes = [
             of_datacentre("joiner", self.datacentre, name, address) for name, address in addresses.items() if address
@@ -67,6 +75,11 @@ class SlotsShown:
     def _of(self, slot: KnownSlot, said: Mapping[str, int]) -> SlotShown:
         if not self._is_here(slot.name):
             return SlotShown(slot.name, None, "its directory is not on this machine")
+        journal = self.slots / slot.name / SPARK_NAME
+        if self.disk.exists(journal):  # of a join on Spark that runs, or ran, next to dispatchers
+            is_finished = Journal(self.disk, journal).is_finished()
+            problem = "" if is_finished else "a batch of its join on Spark is not finished"
+            return SlotShown(slot.name, NEVER_NS if is_finished else None, problem)
         if slot.name in said:
             return SlotShown(slot.name, said[slot.name])
         if not has_work_left(self.disk, self.slots / slot.name, Slot(slot.name, self.datacentre, "")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +22,22 @@ from photon.fleet.polling import Gatherer, Heard, gathered
 from photon.fleet.processes import of_datacentre
 from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Pair, PairsHeard, decode, late_in, pairs_of, read_journal
+from photon.spark.join.claim import read_claimed
+from photon.spark.join.journal import journal_of
+from photon.verifier.watermark import Asked
 
 ASK_EVERY_S = 0.25
 FIRST_S = 3.0  # longer than the time limit of a question
+
+
+def undecided_of(state: Path, datacentre: str, *, on_spark: bool) -> AbstractContextManager[Asked | None]:
+    """Undecided events of a datacentre's dispatchers, or of its join on Spark. ``None`` until they have reported.
+
+    Raises StateError, JournalDamaged, OSError on entering.
+    """
+    if on_spark:
+        return read_claimed(RealDisk(), journal_of(state, datacentre))
+    return read_undecided(state / STATE_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +50,12 @@ class DatacentreWatermark:
     problem: str = ""  # why there is no pair
     percentile_moved_ns: int = 0
     exact_moved_ns: int = 0  # wall clock: when the pair's times were first reported
+    on_spark: bool = False
 
     def waiting_before(self, time_ns: int) -> int | None:
         """Number of events before this time without a verdict in its state now. `None` if the state does not say."""
         try:
-            with read_undecided(self.state / STATE_NAME) as found:
+            with undecided_of(self.state, self.datacentre, on_spark=self.on_spark) as found:
                 return None if found is None else found.before(time_ns)
         except PhotonError:
             return None
@@ -70,7 +85,9 @@ async def watermarks(
     found = await gathered(tls(), asked, details=True) if asked else []
     heard = {each.process.datacentre: each for each in found}
     return [
-        of_state(name, join, state) if state.is_dir() else _said(name, join, state, heard.get(name))
+        of_state(name, join, state, on_spark=settings.datacentre[name].on_spark)
+        if state.is_dir()
+        else _said(name, join, state, heard.get(name))
         for name, (state, join) in places.items()
     ]
 
@@ -101,7 +118,7 @@ def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
     )
 
 
-def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
+def of_state(datacentre: str, join: str, state: Path, *, on_spark: bool = False) -> DatacentreWatermark:
     try:
         entries = read_journal(RealDisk(), state)
     except OSError as error:
@@ -109,7 +126,7 @@ def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
     pairs = pairs_of(entries)
     problem = "" if pairs else f"no {state / JOURNAL}: its verifier keeps it, where the state is"
     last = pairs[-1] if pairs else None
-    return DatacentreWatermark(datacentre, join, state, last, late_in(entries), problem, *_moved(pairs))
+    return DatacentreWatermark(datacentre, join, state, last, late_in(entries), problem, *_moved(pairs), on_spark)
 
 
 class VerifierTail:

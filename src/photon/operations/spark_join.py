@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from photon.adapters.join_adapters import adapter_of
+from photon.adapters.loader import code_of
 from photon.assembly.engines import output_limits
 from photon.assembly.registry import agree, rule_of
 from photon.assembly.room import Room
 from photon.assembly.samples import same_samples
 from photon.assembly.verdict_rule import Unmatched, named, verdict_rule
-from photon.config.clock import NS_PER_S, SystemClock
+from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import alone
-from photon.config.roles import Role, identity
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics
+from photon.config.roles import Role
 from photon.config.settings import Settings, spark_slot
 from photon.config.stopping import end
 from photon.config.structured import get_logger
 from photon.dispatcher.retry import Patience
-from photon.fleet.access import pipeline_named, registry_of, tls_of
+from photon.dispatcher.status import details_of, reads
+from photon.fleet.explain.dispatchers import foreign_logs
+from photon.fleet.explain.service import EXPLAIN, Explainer, ExplainService, of_join_on_spark
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import Traced
 from photon.joiner.slot.lock import LOCK_NAME
+from photon.objects.costs import put_costs
 from photon.objects.paths import ObjectPath, placed
 from photon.operations.spark_backfill import registry_place
 from photon.outputs.output_places import EXPORTS_DIRECTORY, SLOTS_DIRECTORY
 from photon.spark.join.planner import PlanLimits
+from photon.spark.join.report import DriverReport
 from photon.spark.join.run import Application, JoinRun, Outcome
 from photon.spark.join.tasks import JoinPlace
 from photon.spark.session import check_present, session
 from photon.spark.sources import pipeline_sources
 
 TRIGGER_S = 1.0
+TRACE_S = 2.0  # the registry's answer about one event
 # No event passes through Java, so that its optimising compiler costs more than it saves: 18 s of CPU time in place of
 # 42 for a million events.
 LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -46,7 +59,6 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    datacentre: str | None
     once: bool
     trigger_s: float
     master: str | None = None
@@ -55,52 +67,73 @@ class Wish:
 
 async def serve_join(room: Room) -> None:
     """Raises as ``join``."""
-    wish = Wish(room.datacentre, once=False, trigger_s=TRIGGER_S)
-    await join(room.settings, room.base, wish, room.stop, log.info, room.up)
+    await join(room, Wish(once=False, trigger_s=TRIGGER_S), log.info)
 
 
-async def join(
-    settings: Settings,
-    base: Path,
-    wish: Wish,
-    stop: asyncio.Event,
-    say: Callable[[str], object],
-    up: Callable[[], None] = lambda: None,
-) -> Outcome:
-    """``base``: the deployment file's directory; ``up``: called once it joins. May be killed and run again.
-
-    Raises UsageError, PhotonError, OSError.
-    """
+async def join(room: Room, wish: Wish, say: Callable[[str], object]) -> Outcome:
+    """May be killed and run again. Raises UsageError, CannotListen, PhotonError, OSError."""
     check_present()
-    name, pipeline = pipeline_named(settings, wish.datacentre)
+    settings, base, name, pipeline = room.settings, room.base, room.datacentre, room.pipeline
     state, output = placed(base, pipeline.state).absolute(), placed(base, pipeline.output).absolute()
     for setting, path in (("state", state), ("output", output)):
         if isinstance(path, ObjectPath):
             raise UsageError(f"datacentre.{name}.{setting} = {path}: must be a directory that all machines mount")
     run = _run(settings, base, name, wish, state, output)
     with _held(Path(run.place.state)):
-        tls = tls_of(settings, base, identity(Role.SPARK, name))
-        async with registry_of(settings, tls) as registry:
-            if not await agree(registry, pipeline.join, rule_of(settings, base, pipeline.join), stop):
+        tls = room.tls(Role.SPARK)
+
+        @asynccontextmanager
+        async def serving(at_work: Application) -> AsyncIterator[None]:
+            """Beside the services of its datacentre, and with --once, it has no address."""
+            address = pipeline.dispatcher if pipeline.on_spark and not wish.once else None
+            async with room.answering("spark", address, _metrics(room, at_work), tls, also):
+                room.up()
+                yield
+
+        async with room.registry(tls) as registry:
+            also = partial(EXPLAIN.add, servicer=ExplainService(_explainer(room, registry)))
+            if not await agree(registry, pipeline.join, rule_of(settings, base, pipeline.join), room.stop):
                 return Outcome(0, {}, 0)
             await same_samples(settings, base, pipeline.join, name, registry)
             verdicts = Unmatched(
-                registry, SystemClock(),
+                registry, room.clock,
                 join=pipeline.join, datacentre=name, process=named("spark", name),
-                rule=verdict_rule(settings.join[pipeline.join], adapter_of(settings, pipeline.join, base)),
+                rule=verdict_rule(settings.join[pipeline.join], room.adapter()),
                 others=(named("eventstore", name),),
             )  # fmt: skip
-            if not await verdicts.begin(stop):
+            if not await verdicts.begin(room.stop):
                 return Outcome(0, {}, 0)
             app, own = f"photon join {pipeline.join} in {name}", {**SPARK, **pipeline.spark, **(wish.spark or {})}
-            asking = asyncio.create_task(verdicts.run(stop))
+            asking = asyncio.create_task(verdicts.run(room.stop))
             try:
                 return await Application(
-                    run, lambda: session(app, master=wish.master, settings=own), registry, RealDisk(), say, stop, up,
-                    lambda: verdicts.waits,
+                    run, lambda: session(app, master=wish.master, settings=own), registry, RealDisk(), say, room.stop,
+                    serving, lambda: verdicts.waits,
                 )()  # fmt: skip
             finally:
                 await end([asking])
+
+
+def _explainer(room: Room, registry: RegistryClient) -> Explainer:
+    logs = foreign_logs(room.settings, room.base, room.datacentre, room.logs("foreign"), room.state)
+
+    async def trace(event_id: bytes, time_ns: int) -> Traced | Refusal:
+        return await registry.recovery.trace(room.digester.digest(event_id), time_ns, timeout=TRACE_S)
+
+    return of_join_on_spark(room.state, room.output, room.datacentre, logs, trace)
+
+
+def _metrics(room: Room, at_work: Application) -> ProcessMetrics:
+    join, clock, driver = room.pipeline.join, room.clock, at_work.driver
+    report, code = DriverReport(driver, at_work.lost), code_of(room.adapter())
+
+    def details() -> dict[str, Any]:
+        return {**details_of(join, report, clock), "adapter": code}
+
+    limit = room.settings.limits.retry_store
+    space = free_space({"state": room.state, "output": room.output})
+    figures = reads(join, lambda: report, clock, retry_limit=limit)
+    return ProcessMetrics([figures, report.put, space, put_costs], details)
 
 
 @contextmanager

@@ -11,12 +11,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from photon.adapters.join_adapters import join_named
 from photon.assembly.samples import compare_here
+from photon.batch.columns import split_digests
 from photon.config.disk import RealDisk, naming
 from photon.config.errors import PhotonError, UsageError
 from photon.config.file_lock import alone
@@ -30,6 +33,9 @@ from photon.idregistry.operate.backup import check_backup, config_of, read_manif
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath
 from photon.spark.backfill.manifest import known_backfills
+from photon.spark.join.journal import journal_of
+from photon.spark.join.standing import read_standing as read_standing_on_spark
+from photon.spark.join.waiting import WaitingFile, events_of, first_read_of
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import said_by_spark, session
 from photon.spark.sources import RegistrySource, pipeline_sources
@@ -180,30 +186,62 @@ def _working(directory: Path, name: str) -> Iterator[Path]:
 
 
 def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask, work: Path) -> None:
-    """Adds places and retry stores of the dispatchers whose state is on this machine."""
+    """Adds places and waiting events of the dispatchers, and joins on Spark, whose state is on this machine."""
     waiting = work / "waiting"
     waiting.mkdir()
     schema = pa.schema([("digest", pa.binary())])
     places: list[tuple[str, str, int, str]] = []
     known, waited = [], {}
     for name in names:
-        path = ledger_file(base / settings.datacentre[name].state)
+        pipeline = settings.datacentre[name]
+        state = base / pipeline.state
+        path = ledger_file(state)
         kept = waiting / f"{name}.parquet"
         with naming(kept), pq.ParquetWriter(kept, schema) as writer:
-            if not path.exists():
-                task.notes.append(f"{name}: {UNSEEN}")
-                continue
 
             def take(digests: Sequence[bytes], writer: pq.ParquetWriter = writer) -> None:
                 writer.write_table(pa.table({"digest": pa.array(digests, pa.binary())}, schema=schema))
 
-            places += ((name, *place) for place in read_standing(path, take))
+            overdue = Overdue(task.from_hour * HOUR_NS, task.to_hour * HOUR_NS, task.waited_before_ns or 0)
+            if pipeline.on_spark and (standing := _on_spark(journal_of(state, name), overdue)) is not None:
+                found, digests, waits = standing
+                take(digests)
+            elif not pipeline.on_spark and path.exists():
+                found, waits = read_standing(path, take), count_waiting(path, *overdue)
+            else:
+                task.notes.append(f"{name}: {UNSEEN}")
+                continue
+            places += ((name, *place) for place in found)
             known.append(name)
             if task.waited_before_ns is not None:
-                begin, end = task.from_hour * HOUR_NS, task.to_hour * HOUR_NS
-                waited[name] = count_waiting(path, begin, end, task.waited_before_ns)
+                waited[name] = waits
     task.waited = waited
     task.places, task.places_of, task.waiting = places, tuple(known), waiting
+
+
+class Overdue(NamedTuple):
+    """Events of these times that were first read before a time."""
+
+    begin_ns: int
+    end_ns: int
+    before_ns: int
+
+
+def _on_spark(directory: Path, overdue: Overdue) -> tuple[list[tuple[str, int, str]], list[bytes], int] | None:
+    """Places, digests of waiting events and the number of overdue ones of a join on Spark, as of one commit."""
+
+    def look(file: WaitingFile, rows: Sequence[int]) -> tuple[list[bytes], int]:
+        at = np.array(rows, np.intp)
+        times, first = events_of(file).times[at], first_read_of(file)[at]
+        late = (overdue.begin_ns <= times) & (times < overdue.end_ns) & (first < overdue.before_ns)
+        digests = split_digests(file.digests)
+        return [digests[row] for row in rows], int(late.sum())
+
+    if (standing := read_standing_on_spark(RealDisk(), directory, look)) is None:
+        return None
+    commit, found = standing
+    places = [(log.identity, log.offset, log.path) for log in commit.logs]
+    return places, [digest for digests, _ in found for digest in digests], sum(late for _, late in found)
 
 
 def _add_registry(

@@ -18,6 +18,7 @@ SORTS: Mapping[str, Mapping[str, str]] = {
 """The meaning of each word of --sort in a view."""
 _RATES = {
     "dispatcher": ("photon_dispatcher_read_total",),
+    "spark": ("photon_dispatcher_read_total",),
     "joiner": ("photon_joiner_outcomes_total",),
     "eventstore": ("photon_eventstore_events_total", "photon_eventstore_cache_hits_total",
                    "photon_eventstore_cache_misses_total"),

@@ -10,6 +10,7 @@ from typing import Any
 from photon.fleet.ledger import VERDICTS
 from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
 from photon.fleet.polling import Heard
+from photon.fleet.processes import READERS
 from photon.status.shards import alarms_of, copies_of, registry_of, slots_of, tables_of, upstream_of
 
 POINTS = 180
@@ -109,7 +110,7 @@ class View:
         flow, latency = _flow(now, rates), _latency(now, rates)
         if began_s < now_s and self._history.due(now_s):
             self._history.add(_point(now_s, flow, latency))
-        details = [each.details for each in heard if each.process.kind == "dispatcher"]
+        details = [each.details for each in heard if each.process.kind in READERS]
         ledger = merged_ledger(details)
         return {
             "at_s": now_s,
@@ -159,6 +160,7 @@ def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
         "oldest_pending_s": now.max(f"{_D}_oldest_pending_seconds"),
         "retry_store_events": now.max(f"{_D}_retry_store_events"),
         "retry_store_oldest_s": now.max(f"{_D}_retry_store_oldest_seconds"),
+        "waiting_bound": now.max("photon_spark_waiting_bound_events"),
         "batches_in_flight": now.sum(f"{_D}_batches_in_flight"),
         "waiting_for_home": now.sum(f"{_D}_waiting_for_home_events"),
         "joiner_open_ids": now.sum(f"{_J}_open_ids"),

@@ -101,7 +101,7 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         yield from directory(f"{at}.state", pipeline.state, "/state")
         yield from directory(f"{at}.output", pipeline.output, "/output")
         if pipeline.on_spark:
-            yield f"{at}.pipeline: no service is made of a join on Spark; run it by photon spark join"
+            yield f"{at}.pipeline: the image has no Java for a join on Spark; run it by photon spark join"
         if not pipeline.discover or pipeline.joiners or pipeline.dispatchers:
             yield f"{at}: joiners and dispatchers are found; write discover = true and name none of them"
         if pipeline.dispatcher is None:

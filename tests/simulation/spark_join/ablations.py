@@ -18,14 +18,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from photon.adapters.logs.slices import StandingLog
 from photon.batch.columns import RowIndexes
 from photon.config.versioned_file import read_present
 from photon.joiner.rows import Rows
 from photon.spark.backfill.core import BatchCore
 from photon.spark.join import driver, part, planner
+from photon.spark.join.claim import Claim, claimed
 from photon.spark.join.deciding import Decider, Verdicts
 from photon.spark.join.driver import Batch, DoesParts, Driver
 from photon.spark.join.journal import Decision, F, Journal, LogAt, Part, Plan, Reached, Result, Stretch
+from photon.spark.join.listing import Listing
 from photon.spark.join.part import Done, Worker
 from photon.spark.join.reading import LogReader, PartRead
 from tests.simulation.spark_join import world
@@ -188,6 +191,25 @@ class NotFenced(StateNotRead):
         return None
 
 
+def nothing_unread(*given: Any) -> list[StandingLog]:
+    """The watermark goes by the listing, though a batch has not read all of it."""
+    return []
+
+
+def waiting_forgotten(before: Claim | None, listing: Listing, behind: Any, waiting: object, at_ns: int) -> Claim:
+    """The watermark does not look at events that wait."""
+    return claimed(before, listing, behind, [], at_ns)
+
+
+class ClaimsFirst(Driver):
+    """A claim is made before what it counts as decided is shown."""
+
+    async def _show(self) -> None:
+        if self.listing.logs:
+            self._look()
+        await super()._show()
+
+
 def advanced_by_plan(parts: Iterable[Part], reached: Iterable[Sequence[Reached]]) -> list[LogAt]:
     """The next batch begins at the size that was planned, wherever reading ended."""
     logs = planner.advanced(parts, reached)
@@ -256,5 +278,10 @@ ABLATIONS = {
     "unmatched under an older file": Ablation(_with("Driver", NothingWithheld), "older file"),
     "read in the future": Ablation(_with("LogReader", FutureReading, world, world.wrong_clock), "wait"),
     "the newest file is final": Ablation(_with("Driver", FinishesNewest), "published|lost|ends|changed"),
+    "the watermark ignores what is unread": Ablation(_with("unread", nothing_unread, driver), "watermark passes"),
+    "the watermark ignores events that wait": Ablation(
+        _with("claimed", waiting_forgotten, driver), "watermark passes"
+    ),
+    "the watermark is claimed before lines are shown": Ablation(_with("Driver", ClaimsFirst), "watermark passes"),
     "positions by the plan": Ablation(_with("advanced", advanced_by_plan, driver), "lost|unreadable"),
 }

@@ -27,26 +27,29 @@ from photon.batch.ids import Ids
 from photon.config.clock import NS_PER_S
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Answer, Kind, Slot, incarnation_of, token_of
-from photon.joiner.slot.identity import until_told
+from photon.joiner.slot.identity import SPARK_NAME, until_told
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.outputs.log.format import gzip_name
 from photon.outputs.published import read_slot
 from photon.spark.join import driver, reading
+from photon.spark.join.claim import Claim, Undecided
 from photon.spark.join.deciding import Decider, EventStoreSilent
 from photon.spark.join.driver import EXPORTER, Driver, DriverPlaces
-from photon.spark.join.journal import PART_BITS, Journal, Plan
+from photon.spark.join.journal import CLAIM, PART_BITS, Journal, Plan
+from photon.spark.join.listing import Listing
 from photon.spark.join.part import Done, Fenced, RegistrySilent, Worker
 from photon.spark.join.planner import PlanLimits
 from photon.spark.join.reading import LogReader
+from photon.spark.join.standing import ledger_of
 from photon.spark.join.waiting import hashes_of
 from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.simulation.world import check, settings, site_faults
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.follower import _before, _bytes_of
 from tests.simulation.world.process import JOIN, Process, ProcessDisk, SimulatedStoreClient, Store, main
-from tests.simulation.world.truth import EPOCH_NS, Fate, make_truth
+from tests.simulation.world.truth import EPOCH_NS, Fate, make_truth, time_in
 from tests.simulation.world.world import DATACENTRES, Place, World
 
 EAST = "east"
@@ -182,7 +185,8 @@ class DriverProcess(OfJoin):
         self.driver = own = Driver(
             self.disk, PLACES, JOIN, SLOT, self.registry(),
             SimulatedStoreClient(self.stub(f"{EAST}-store"), self.clock), self.clock, settings.PATIENCE, join.limits,
-            partial(standing, world), self.pause, lambda: self.random.randbytes(16), self.random.random,
+            lambda known: Listing(standing(world), self.clock.now_ns()),
+            self.pause, lambda: self.random.randbytes(16), self.random.random,
             self._withholds, settings.UNCERTAINTY_NS, join.output,
         )  # fmt: skip
         await own.begin()
@@ -259,6 +263,7 @@ class Rival(Process):
                 )  # fmt: skip
                 there_s = max(0.0, (event.time_ns - EPOCH_NS) / 1e9 - world.loop.now)
                 await asyncio.sleep(there_s + self.random.uniform(0.0, 1.5))
+                world.asked.add(event.event_id)
                 while (answer := (await registry.insert(ids, timeout=2.0)).outcomes[0]) == Answer.UNKNOWN:
                     pass
                 if answer == Answer.COMMITTED:
@@ -267,7 +272,7 @@ class Rival(Process):
 
 
 # -- the logs --------------------------------------------------------------------------------------------------------
-def standing(world: SparkJoinWorld, known: object) -> Sequence[StandingLog]:
+def standing(world: SparkJoinWorld) -> Sequence[StandingLog]:
     """The logs as this datacentre has them now."""
     found = []
     for log in world.truth.foreign:
@@ -319,7 +324,11 @@ class SparkJoinWorld(World):
             (check, "records", records),
         )
         self.rivals: list[bytes] = []
+        self.asked: set[bytes] = set()  # events that the rival asks for: it may not know yet that it has won
         self.seen: dict[str, bytes] = {}  # published file -> its published bytes
+        self.claimed: list[int] = []  # ``read_ns`` of the claims that were looked at
+        self.passed: list[str] = []  # wrong claims and ledgers; told last: a lost event says more
+        self.was_wrong = False  # a clock was wrong by more than S
         self.truth = make_truth(
             self.random, DATACENTRES, events=self.random.choice((5, 15, 30)), seconds=settings.GROWTH_S - 5.0,
             patience=settings.WAITED_S, future=settings.UNCERTAINTY_S + 3.0, fates=FATES,
@@ -349,7 +358,24 @@ class SparkJoinWorld(World):
             self.seen[name] = data
         if gone := self.seen.keys() - dict(published(self)).keys():
             self.violated(f"{sorted(gone)} are no longer published")
+        self._check_claim()
         self.loop.later(LOOK_S, self._watch)
+
+    def _check_claim(self) -> None:
+        """The watermark passes no undecided event: one that was in a log at ``read_ns`` has a line that readers see,
+        or is counted among those that wait."""
+        claim = Journal(self.join.disk, PLACES.state / SPARK_NAME).read_last(CLAIM, Claim)
+        if claim is None or claim.read_ns is None or self.was_wrong:
+            return
+        self.claimed.append(claim.read_ns)
+        decided = {record.event_id for record in records(self)} | self.asked
+        read_s = (claim.read_ns - EPOCH_NS - settings.UNCERTAINTY_NS) / NS_PER_S
+        for log in self.truth.foreign:
+            for line in log.lines[: log.visible(EAST, read_s)]:
+                event_id = line.record.split(b" ")[0]
+                is_left = event_id in self.truth.events and event_id not in decided
+                if is_left and time_in(line.record) < Undecided(claim).oldest_ns:
+                    self.passed.append(f"the watermark passes {event_id!r}, which has no line: {claim}")
 
 
 def add_driver(world: SparkJoinWorld) -> str:
@@ -361,6 +387,8 @@ def add_driver(world: SparkJoinWorld) -> str:
 
 def assert_as_after_a_start(world: SparkJoinWorld, own: Driver) -> None:
     """A driver knows the waiting events that the commits tell of, as its successor will."""
+    if balance := ledger_of(own.counts, len(own.waiting)).balance:
+        world.passed.append(f"batch {own.committed}: {balance} more are read than the ledger has: {own.counts}")
     waiting: dict[str, list[int]] = {}
     for commit in own.journal.commits():
         waiting = {} if commit.whole else waiting
@@ -415,6 +443,7 @@ def wrong_clock(world: SparkJoinWorld) -> None:
     world.join.clock_set = now
     name = world.random.choice((world.join.drivers[-1], f"{EAST}-store"))
     place.wrong.clear()
+    world.was_wrong = True
     place.wrong[name] = world.random.choice((-20.0, 20.0, 40.0, 3600.0))
     world.say(f"{name}: the clock is wrong by {place.wrong[name]:g} s")
 
@@ -506,3 +535,4 @@ def findings(world: SparkJoinWorld) -> Iterator[str]:
     if rejected != Counter(world.truth.malformed):
         yield f"unreadable lines: exported {dict(rejected)}, there are {world.truth.malformed}"
     yield from (f"alarm: {each}" for each in world.alarms)
+    yield from world.passed[:1]

@@ -85,3 +85,20 @@ async def test_without_the_registry_nothing_is_known(tmp_path: Path) -> None:
     ((_, unshown_ns, problem),) = await its.ask()
     assert unshown_ns is None
     assert "registry" in problem
+
+
+async def test_a_join_on_spark_beside_dispatchers_has_shown_all_once_its_batches_are_finished(tmp_path: Path) -> None:
+    its = _Deployment(tmp_path)
+    its.make("s1")
+    its.known = [replace(KNOWN, name="s1", address="")]
+    journal = its.slots / "s1" / "spark"
+    for what in ("plans", "commits", "parts"):
+        (journal / what).mkdir(parents=True)
+    (journal / "plans" / "000000004").touch()
+    assert await its.ask() == [("s1", None, "a batch of its join on Spark is not finished")]
+    (journal / "commits" / "000000004").touch()
+    assert await its.ask() == [("s1", NEVER_NS, "")]
+    (journal / "parts" / "000000004-0000.result").touch()
+    assert (await its.ask())[0][1] is None
+    shown = SlotsShown(DISK, its.slots, "east", {}, its._known, its._gather, claimed="s1")
+    assert await shown.ask() == []  # its driver claims for it

@@ -190,3 +190,18 @@ class _FailsOnce:
         assert not self._failed, "a failed sync was tried again"
         self._failed = True
         raise OSError(errno.EIO, "Input/output error")
+
+
+async def test_the_slot_of_a_join_on_spark_is_left_alone(tmp_path: Path) -> None:
+    """It repeats its own batches, and a newer incarnation would end it."""
+    registry, state = FakeRegistry(), tmp_path / "slots" / "s0"
+    engine = engine_of(tmp_path, "s0", Claiming(registry))
+    await engine.start()
+    await engine.close()
+    before = (state / "slot.json").read_bytes()
+    (state / "spark").mkdir()
+    adopter = adopter_of(tmp_path, registry)
+    assert [await adopter.look() for _ in range(2)] == [[], []]
+    assert (state / "slot.json").read_bytes() == before
+    (state / "spark").rmdir()
+    assert await adopter.look() == ["s0"]

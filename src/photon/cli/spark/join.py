@@ -52,14 +52,15 @@ def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
     Exit codes: 0 done or stopped, 1 failed (start it again), 2 wrong usage, 3 done, and a log was gone before it was
     read.
     """
+    from photon.assembly.room import Room
     from photon.config.stopping import stop_event
     from photon.operations.spark_join import Wish
     from photon.operations.spark_join import join as do
 
-    wish = Wish(at.datacentre, spark=pairs(spark), **given)
+    wish = Wish(spark=pairs(spark), **given)
 
     async def run() -> Outcome:
-        return await do(at.with_registry, at.base, wish, stop_event(with_parent=False), say)
+        return await do(Room(at.with_registry, at.base, stop_event(with_parent=False), at.datacentre), wish, say)
 
     done = asyncio.run(run())
     found = {"batches": done.batches, "events": done.counts, "waiting": done.waiting, "lost": done.lost}

@@ -1,4 +1,5 @@
-"""Looks for an event in a dispatcher: in memory, in its retry store, and in its foreign logs, read so far or not."""
+"""Looks for an event in a dispatcher, or in the join on Spark: in memory, among the events that wait, and in the
+foreign logs, read so far or not."""
 
 from __future__ import annotations
 
@@ -16,17 +17,23 @@ from photon.adapters.logs.links import log_path
 from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.adapters.logs.place_ids import CONTEXT_BYTES
 from photon.adapters.logs.reader import Source
+from photon.batch.events import ForeignEvent
 from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME, opened
 from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
-from photon.fleet.explain.evidence import FOUND_MAX, Evidence, InLog, Searched, Waiting
+from photon.fleet.explain.evidence import FOUND_MAX, ON_SPARK, Evidence, InLog, Searched, Waiting
 from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question, own_offset
 from photon.idregistry.api import Digester
 from photon.joiner.api import Outcome
 from photon.joiner.foreign_columns import events_of, records_of
+from photon.spark.join.journal import journal_of
+from photon.spark.join.standing import read_standing, waiting_in
+from photon.spark.join.waiting import WaitingFile, first_read_of
+from photon.spark.join.waiting import events_of as waiting_events
 
 if TYPE_CHECKING:
     from photon.dispatcher.core import Core
@@ -254,6 +261,54 @@ def _rows(db: sqlite3.Connection, question: Question) -> Iterator[Waiting]:
         )
 
 
+def in_waiting_files(directory: Path, question: Question, budget: Budget) -> Evidence:
+    """Searches the waiting events of a join on Spark, even one at work. ``directory``: its journal's."""
+
+    def found_in(file: WaitingFile, rows: Sequence[int]) -> list[Waiting]:
+        if budget.over:
+            return []
+        events, first_read = waiting_events(file), first_read_of(file)
+        return [
+            _of_event(event, int(first_read[row]))
+            for row in rows
+            if question.means((event := events.row(row)).event_id, event.file.path, event.offset)
+        ]
+
+    try:
+        standing = read_standing(RealDisk(), directory, found_in)
+    except (PhotonError, OSError) as error:
+        return Evidence(searched=[Searched(what=ON_SPARK, why=str(error))])
+    if standing is None:
+        return Evidence(searched=[Searched(what=ON_SPARK, why=f"{directory}: has no commit")])
+    commit, found = standing
+    what, why = f"{ON_SPARK} ({waiting_in(commit)} events)", budget.why if budget.over else ""
+    return Evidence(waiting=[one for some in found for one in some], searched=[Searched(what=what, why=why)])
+
+
+def _of_event(event: ForeignEvent, first_read_ns: int) -> Waiting:
+    return Waiting(
+        where=ON_SPARK,
+        state="waits for its next try",
+        event_id=event.event_id,
+        key=event.key,
+        event_time_ns=event.event_time_ns,
+        source_file=event.file.path,
+        source_offset=event.offset,
+        first_read_ns=first_read_ns,
+        attempts=1,
+        last=_REASONS[Outcome.NOT_YET],
+    )
+
+
+def places_on_spark(directory: Path) -> dict[str, int] | None:
+    """Like ``read_places``, of a join on Spark. ``directory``: its journal's."""
+    try:
+        standing = read_standing(RealDisk(), directory, lambda file, rows: None)
+    except (PhotonError, OSError):
+        return None
+    return None if standing is None else {log.identity: log.offset for log in standing[0].logs}
+
+
 def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
     """The result of the row's last try: only a missing primary makes it wait for a point of the primary logs."""
     if not attempts:
@@ -272,13 +327,17 @@ def read_places(path: Path) -> dict[str, int] | None:
         return None
 
 
-def foreign_logs(settings: Settings, base: Path, join: str, directory: Path, state: Path) -> ForeignLogs:
+def foreign_logs(settings: Settings, base: Path, datacentre: str, directory: Path, state: Path) -> ForeignLogs:
     """``state``: the pipeline's state directory. Raises UsageError if the join's adapter cannot be loaded."""
+    pipeline = settings.datacentre[datacentre]
+    join = pipeline.join
     configured = settings.join[join]
     return ForeignLogs(
         directory,
         configured.foreign_files,
         adapter_of(settings, join, base),
         settings.limits.record,
-        lambda: read_places(state / STATE_NAME),
+        lambda: (
+            places_on_spark(journal_of(state, datacentre)) if pipeline.on_spark else read_places(state / STATE_NAME)
+        ),
     )

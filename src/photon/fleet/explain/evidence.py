@@ -6,6 +6,7 @@ import msgspec
 
 from photon.idregistry.core.scans import Traced
 
+ON_SPARK = "waiting events of the join on Spark"  # ``Waiting.where``
 FOUND_MAX = 64  # records and rows that one answer names: an id stands once, unless something is wrong
 
 
@@ -33,9 +34,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event without a verdict in a dispatcher."""
+    """An event without a verdict in a dispatcher, or in the join on Spark."""
 
-    where: str  # memory or retry store
+    where: str  # memory, retry store, or ON_SPARK
     state: str  # on its way, waits for its next try, left to its home, or waits for the next run
     event_id: bytes
     key: bytes

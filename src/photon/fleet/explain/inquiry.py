@@ -15,18 +15,18 @@ import grpc.aio
 
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
-from photon.config.settings import Settings
+from photon.config.settings import Settings, spark_slot
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
 from photon.fleet.access import output_of, registry_of
 from photon.fleet.explain import explain_pb2 as pb
-from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, search_logs
+from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, in_waiting_files, search_logs
 from photon.fleet.explain.evidence import Evidence, decode
 from photon.fleet.explain.outputs import search_place, search_redo_logs, slots_of
 from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question
 from photon.fleet.explain.service import EXPLAIN, exported
 from photon.fleet.explain.story import Heard, Story, tell
-from photon.fleet.processes import Process, asked_of, of_datacentre
+from photon.fleet.processes import READERS, Process, asked_of, of_datacentre
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.client.grpc_client import RegistryClient
@@ -38,6 +38,7 @@ from photon.outputs import OutputPlace
 from photon.outputs import decode as decode_line
 from photon.outputs.content import FileContent
 from photon.outputs.output_places import EXPORTS_DIRECTORY
+from photon.spark.join.journal import journal_of
 
 LIST_S = 2.0
 TRACE_S = 3.0
@@ -187,7 +188,7 @@ class _Datacentre:
         self._state = asking.base / self._pipeline.state
         self._output = asking.base / self._pipeline.output
         asked = asked_of(asking.settings, name)
-        self._dispatchers = [each for each in asked if each.kind == "dispatcher"]
+        self._dispatchers = [each for each in asked if each.kind in READERS]
         self._joiners = [each for each in asked if each.kind == "joiner"]
         named = [joiner.address for joiner in self._pipeline.joiners.values()]
         found = list(listed(slots, name, named))[:JOINERS_MAX]
@@ -214,11 +215,17 @@ class _Datacentre:
         budget = Budget(self._left_s, time.monotonic, self._asking.progress)
         silent, covered = await self._ask_dispatchers(), await self._ask_joiners()
         here = self._state.is_dir()
+        if not silent and self._pipeline.on_spark:
+            covered.add(spark_slot(self.name))
         if silent and here:
-            path = self._state / STATE_NAME
-            self.evidence.add(await asyncio.to_thread(in_retry_store, path, self._question, budget))
+            self.evidence.add(await asyncio.to_thread(self._waiting, budget))
             self.evidence.add(await asyncio.to_thread(exported, self._state, self._output, self._question, budget))
         await self._look_at_slots(covered, budget)
+
+    def _waiting(self, budget: Budget) -> Evidence:
+        if self._pipeline.on_spark:
+            return in_waiting_files(journal_of(self._state, self.name), self._question, budget)
+        return in_retry_store(self._state / STATE_NAME, self._question, budget)
 
     async def look_in_logs(self) -> None:
         """Searches the foreign logs: by a dispatcher, or here."""
@@ -232,7 +239,7 @@ class _Datacentre:
         directory = self._asking.base / self._pipeline.foreign
         if not directory.is_dir():
             return
-        logs = foreign_logs(self._asking.settings, self._asking.base, self._pipeline.join, directory, self._state)
+        logs = foreign_logs(self._asking.settings, self._asking.base, self.name, directory, self._state)
         budget = Budget(self._left_s, time.monotonic, self._asking.progress)
         self.evidence.add(await asyncio.to_thread(search_logs, logs, self._question, budget))
 

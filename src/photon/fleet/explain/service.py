@@ -16,10 +16,11 @@ import msgspec
 
 from photon.config.disk import RealDisk
 from photon.config.rpc import Context, Service, abort, seconds_left
+from photon.config.settings import spark_slot
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.engine import DispatcherEngine
 from photon.fleet.explain import explain_pb2 as pb
-from photon.fleet.explain.dispatchers import ForeignLogs, in_memory, in_retry_store, search_logs
+from photon.fleet.explain.dispatchers import ForeignLogs, in_memory, in_retry_store, in_waiting_files, search_logs
 from photon.fleet.explain.evidence import FOUND_MAX, Evidence, Record, encode
 from photon.fleet.explain.outputs import record_of, search_place, search_redo_logs, search_slot
 from photon.fleet.explain.question import ID_BYTES_MAX, Budget, Place, Question
@@ -31,6 +32,7 @@ from photon.joiner.process import HasSlot
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EXPORTS_DIRECTORY
+from photon.spark.join.journal import journal_of
 
 SEARCH_S = 60.0  # longest time for one question, however long its caller would wait
 MARGIN_S = 0.5  # the answer leaves this long before the caller's deadline
@@ -80,12 +82,37 @@ def of_dispatcher(
 ) -> Explainer:
     """``engine``: the current one. ``state``: the pipeline's state directory."""
 
+    def files(question: Question, budget: Budget) -> Evidence:
+        evidence = in_retry_store(state / STATE_NAME, question, budget)
+        evidence.add(exported(state, output, question, budget))
+        return evidence
+
+    return _of_reader(lambda question: in_memory(engine().core, question, worker()), files, logs, trace)
+
+
+def of_join_on_spark(state: Path, output: Path, datacentre: str, logs: ForeignLogs, trace: Trace) -> Explainer:
+    """``state``: the pipeline's state directory. Its own slot is searched too."""
+
+    def files(question: Question, budget: Budget) -> Evidence:
+        evidence = in_waiting_files(journal_of(state, datacentre), question, budget)
+        evidence.add(exported(state, output, question, budget, also=spark_slot(datacentre)))
+        return evidence
+
+    return _of_reader(lambda question: Evidence(), files, logs, trace)
+
+
+def _of_reader(
+    memory: Callable[[Question], Evidence],
+    files: Callable[[Question, Budget], Evidence],
+    logs: ForeignLogs,
+    trace: Trace,
+) -> Explainer:
+
     async def explain(question: Question, scope: Scope) -> Evidence:
-        evidence = in_memory(engine().core, question, worker())
+        evidence = memory(question)
         budget = Budget(scope.seconds, time.monotonic)
         if not scope.memory_only:
-            evidence.add(await asyncio.to_thread(in_retry_store, state / STATE_NAME, question, budget))
-            evidence.add(await asyncio.to_thread(exported, state, output, question, budget))
+            evidence.add(await asyncio.to_thread(files, question, budget))
         if scope.logs:
             evidence.add(await asyncio.to_thread(search_logs, logs, question, budget))
         if scope.registry:
@@ -106,10 +133,10 @@ async def _trace(evidence: Evidence, question: Question, scope: Scope, trace: Tr
         evidence.traced = found
 
 
-def exported(state: Path, output: Path, question: Question, budget: Budget) -> Evidence:
-    """Searches what the pipeline's dispatchers write themselves: rejected and late lines."""
+def exported(state: Path, output: Path, question: Question, budget: Budget, also: str = "") -> Evidence:
+    """Searches what the pipeline's dispatchers write themselves: rejected and late lines. ``also``: a slot."""
     disk, place = RealDisk(), OutputPlace(output, state)
-    slots = {each.name for each in place.states(disk) if each.parent != state / EXPORTS_DIRECTORY}
+    slots = {each.name for each in place.states(disk) if each.parent != state / EXPORTS_DIRECTORY} - {also}
     return search_place(disk, place, question, budget, without=slots)
 
 

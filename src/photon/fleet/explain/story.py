@@ -9,7 +9,7 @@ from typing import Any
 
 from photon.adapters.times import rfc3339_us
 from photon.config.words import many
-from photon.fleet.explain.evidence import Evidence, InLog, Record, Waiting
+from photon.fleet.explain.evidence import ON_SPARK, Evidence, InLog, Record, Waiting
 from photon.fleet.explain.question import Question, shown
 from photon.idregistry.api import BATCH_BITS, Answer, incarnation_of
 from photon.idregistry.core.scans import Traced
@@ -255,7 +255,8 @@ def _waits(place: str, one: Waiting) -> Step:
     }
     if one.last:
         what += f"; last: {one.last}"
-    return Step("waiting", "", place, f"dispatcher {one.worker}".strip(), what, facts=facts)
+    who = "join on Spark" if one.where == ON_SPARK else f"dispatcher {one.worker}".strip()
+    return Step("waiting", "", place, who, what, facts=facts)
 
 
 def _owns(record: Record, traced: Traced) -> bool:

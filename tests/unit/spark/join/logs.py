@@ -37,10 +37,10 @@ class Logs:
         self.known: dict[str, LogAt] = {}
         self.now_ns = NOW_NS
         self.reading = Reading(max_record=RECORD_MAX, rest=RestRule(60.0, lambda: self.now_ns))
-        self.lister = LogLister(self.directory, self.reading, print)
+        self.lister = LogLister(self.directory, self.reading, print, lambda: self.now_ns)
 
-    def listed(self) -> list[StandingLog]:
-        return self.lister(self.known)
+    def listed(self) -> Sequence[StandingLog]:
+        return self.lister(self.known).logs
 
     def plan(self) -> list[Part]:
         return parts_of(self.listed(), self.known, [], self.limits, self.now_ns)

@@ -1,0 +1,53 @@
+"""Reads what the join of a slot has decided and what waits, while its driver may be at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from photon.config.disk import Disk
+from photon.dispatcher.ledger import LedgerLine, total_of
+from photon.spark.join.journal import Commit, Journal, JournalDamaged, folded
+from photon.spark.join.reading import read_waiting
+from photon.spark.join.waiting import WaitingFile
+
+T = TypeVar("T")
+
+
+def read_standing(
+    disk: Disk, directory: Path, of: Callable[[WaitingFile, Sequence[int]], T]
+) -> tuple[Commit, list[T]] | None:
+    """As of the newest commit: where each log goes on, counts, and ``of`` each file with rows that wait. ``None`` if
+    there is no commit. ``directory``: the journal's.
+
+    Raises JournalDamaged, OSError.
+    """
+    journal, before = Journal(disk, directory), None
+    while True:
+        newest = journal.newest()
+        try:
+            if not (commits := journal.commits()):
+                return None
+            commit = folded(commits)
+            return commit, [of(read_waiting(journal, name), rows) for name, rows in commit.waiting.items()]
+        except JournalDamaged:
+            if newest == before:
+                raise
+            before = newest  # the driver has removed what no newer commit names
+
+
+def waiting_in(commit: Commit) -> int:
+    """Number of events that wait."""
+    return sum(map(len, commit.waiting.values()))
+
+
+def ledger_of(counts: Mapping[str, int], waiting: int) -> LedgerLine:
+    """The ledger over all batches. ``counts``: a commit's; ``waiting``: number of events that wait after it."""
+    named = {
+        "read": counts.get("events", 0) + counts.get("unreadable", 0),
+        "rejected": counts.get("rejected", 0) + counts.get("unreadable", 0),
+        "duplicate": counts.get("own", 0) + counts.get("repeats", 0),
+        "pending": waiting,
+    }
+    return total_of({**counts, **named})
