@@ -1,175 +1,231 @@
-"""A backfill from start to end: the driver's steps around Spark's job."""
+"""A backfill from start to end: the driver's steps around Spark's jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from photon.adapters.logs.problems import Problem, ProblemKind
+from photon.adapters.logs.slices import StandingLog
 from photon.config import file_lock
-from photon.config.clock import Clock
+from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
+from photon.dispatcher.retry import Patience
 from photon.idregistry.api import Slot
 from photon.joiner.slot.identity import NONCE_BYTES
 from photon.objects.api import ObjectChanged
-from photon.objects.paths import ObjectPath
+from photon.objects.paths import ObjectPath, placed
 from photon.objects.transfer import told
-from photon.outputs.mirrored import MANIFEST
-from photon.spark import logs
-from photon.spark.backfill import job as spark_job
-from photon.spark.backfill.batch_names import BackfillPaths
-from photon.spark.backfill.compare import Written, missing_events
-from photon.spark.backfill.driver import BackfillFailed, Driver, FencingRegistry
-from photon.spark.backfill.manifest import BackfillJob, Manifest, begun, read_manifest
-from photon.spark.backfill.parts import encoder
-from photon.spark.backfill.work import BATCH_ROWS, BackfillCounts, BackfillTask, RegistryPlace, TaskResult
+from photon.outputs.output_places import OutputPlace
+from photon.spark.backfill.deciding import BackfillFailed
+from photon.spark.backfill.driver import AllRead, BackfillDriver, Completion, Finished, to_read
+from photon.spark.backfill.finding import free_ids, primaries
+from photon.spark.backfill.known import BackfillJob, BackfillPaths
+from photon.spark.backfill.tasks import FOUND, BackfillPlace, Found, PartsToDo, do_on_spark
+from photon.spark.join.driver import DriverPlaces, FencingRegistry
+from photon.spark.join.journal import Journal, LogAt, Plan
+from photon.spark.join.listing import LogLister
+from photon.spark.join.part import Done
+from photon.spark.join.planner import PlanLimits
+from photon.spark.logs import LogNotRead
 from photon.spark.session import said_by_spark
-from photon.spark.sources import JoinSource, LogSource, OutputSource
+from photon.spark.shipped_adapter import made
+from photon.spark.sources import LogSource, OutputSource, reading_of
+from photon.spark.tasks import task_directory
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 LOCK_NAME = "lock"
+PACKED_BYTES = 128 << 20  # of content of a compressed log in one batch: what a task holds
+BATCH_BYTES = 1 << 62
 
 Say = Callable[[str], None]  # receives progress, a line each
+CopiesOutput = Callable[[OutputPlace, ObjectPath], object]  # shows a finished output below a URL
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """One backfill. ``job`` is the requested one: a directory created earlier keeps its own slot."""
+    """One backfill."""
 
-    places: BackfillPaths
+    paths: BackfillPaths
     job: BackfillJob
-    join: JoinSource
-    foreign: LogSource | None  # events to register; None means the whole range is below the registry's boundary
+    place: BackfillPlace
     primary: LogSource
-    registry: RegistryPlace
-    forgotten: LogSource | None = None  # events below the boundary, to compare with ``outputs``
-    outputs: tuple[OutputSource, ...] = ()  # of all datacentres
-    backfills: tuple[Path, ...] = ()  # outputs of other backfills that overlap the range
-    joined_at: bool = True
-    batch_rows: int = BATCH_ROWS
+    limits: PlanLimits
+    outputs: tuple[OutputSource, ...] = ()  # of all datacentres, and of other backfills that overlap the range
+
+    @property
+    def journal(self) -> Path:
+        return placed(Path(), self.place.journal)
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """The visible output, and the work of this run."""
+    """The output, and the work of this run."""
 
-    manifest: Manifest
-    counts: BackfillCounts | None  # of this run's tasks; None if an earlier run had finished them
-    redone: int
-    cleared: int
-
-
-async def run(
-    spark: SparkSession, plan: BackfillPlan, registry: FencingRegistry, disk: Disk, clock: Clock, say: Say
-) -> BackfillOutcome:
-    """May be killed at any moment and run again. Raises PhotonError, OSError and Spark's errors."""
-    job = begun(disk, plan.places.job, plan.job)
-    driver = Driver(
-        disk, plan.places, Slot(job.slot, job.datacentre), registry, clock,
-        encode=encoder(job.format), suffix=job.format,
-        draw_nonce=lambda: os.urandom(NONCE_BYTES), pause=asyncio.sleep,
-    )  # fmt: skip
-    if (manifest := read_manifest(disk, plan.places.manifest)) is not None and _done(disk, plan.places):
-        return BackfillOutcome(manifest, None, 0, 0)
-    say("opening the slot; doing again what an earlier run left")
-    manifest = await driver.begin()
-    task = _task(plan, job, driver)
-    counts = None
-    if manifest is None:
-        say(f"joining as {job.slot}, incarnation {driver.incarnation}")
-        done = await asyncio.to_thread(_tasks, spark, plan, task, say)
-        counts = done.counts
-        say("closing the run; doing again what discarded attempts left")
-        await driver.settle()
-        manifest = await driver.publish(msgspec.structs.asdict(counts), done.parts)
-    driver.show(manifest)
-    batches = sorted({file.batch for file in manifest.files if file.batch})
-    say(f"published {len(manifest.files)} files; clearing tokens")
-    cleared = await asyncio.to_thread(spark_job.clear, spark, task, batches)
-    await driver.tidy(manifest)
-    return BackfillOutcome(manifest, counts, driver.redone, cleared)
+    slot: str
+    result: Finished
+    cleared: int  # by this run
+    earlier: bool  # an earlier run had finished it
 
 
-def _tasks(spark: SparkSession, plan: BackfillPlan, task: BackfillTask, say: Say) -> TaskResult:
-    try:
-        done = TaskResult(BackfillCounts(), [])
-        if plan.forgotten is not None:
-            written = Written(plan.outputs, plan.backfills)
-            events = missing_events(spark, plan.join, plan.forgotten, written, plan.registry, plan.places, say)
-            done = _joined(spark, plan, events, msgspec.structs.replace(task, registers=False), say)
-        if plan.foreign is not None:
-            events = logs.foreign(spark, plan.join, [plan.foreign], report=say)
-            done.counts.add(_joined(spark, plan, events, task, say).counts)
-    except Exception as error:
-        if (why := said_by_spark(error)) is None:
-            raise
-        raise BackfillFailed(f"{why}; run the same command again to go on") from error
-    return done
+@dataclass
+class Backfill:
+    """One run. May be killed at any moment, and another one started."""
 
+    spark: Callable[[], SparkSession]
+    plan: BackfillPlan
+    registry: FencingRegistry
+    disk: Disk
+    clock: Clock
+    say: Say
+    copy: CopiesOutput
+    _paths: dict[str, str] = field(default_factory=dict)  # identity of a log -> where it is
 
-def _joined(spark: SparkSession, plan: BackfillPlan, events: DataFrame, task: BackfillTask, say: Say) -> TaskResult:
-    from pyspark import StorageLevel
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self._journal = Journal(self.disk, plan.journal)
+        foreign = plan.place.foreign
+        adapter = made(plan.place.join.adapter, task_directory())
+        reading = reading_of(foreign, adapter, foreign=True)
+        self._lister = LogLister(placed(Path(), foreign.directory), reading, self._tell)
 
-    events = events.persist(StorageLevel.DISK_ONLY)
-    try:
-        return spark_job.run(spark, spark_job.joined(spark, plan.join, events, plan.primary, say), task)
-    finally:
-        events.unpersist()
+    async def __call__(self) -> BackfillOutcome:
+        """Raises PhotonError, OSError and Spark's errors."""
+        journal, job = self._journal, self.plan.job
+        completion = Completion(journal, self.registry, job.boundary_ns, self.clock)
+        earlier = completion.finished() is not None
+        result, cleared = await completion(self._join)
+        for name in self.disk.names(journal.directory / FOUND):
+            self._remove(journal.directory / FOUND / name)
+        return BackfillOutcome(job.slot, result, cleared, earlier)
 
+    def _remove(self, path: Path) -> None:
+        if path.is_dir():  # of Spark's own, on a file system
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            self._journal.remove(path)
 
-def _done(disk: Disk, places: BackfillPaths) -> bool:
-    """True if nothing remains to be done after the manifest was written."""
-    return not disk.names(places.staging) and (not places.url or disk.exists(places.output / MANIFEST))
+    @contextmanager
+    def _output(self) -> Iterator[OutputPlace]:
+        """Where the log is written. Below a URL it is made here from the journal, and copied once it is whole."""
+        paths = self.plan.paths
+        if not isinstance(paths.output, ObjectPath):
+            yield OutputPlace(paths.output, paths.state)
+            return
+        with tempfile.TemporaryDirectory(prefix="photon-backfill-") as directory:
+            local = BackfillPaths(Path(directory))
+            place = OutputPlace(local.output, local.state)
+            yield place
+            self.copy(place, paths.output)
 
+    async def _join(self) -> Finished:
+        with self._output() as place:
+            done = await self._batches(place)
+        self.say("all records are published; clearing tokens")
+        return done
 
-def _task(plan: BackfillPlan, job: BackfillJob, driver: Driver) -> BackfillTask:
-    return BackfillTask(
-        output=str(plan.places.output),
-        slot=job.slot,
-        datacentre=job.datacentre,
-        incarnation=driver.incarnation,
-        own_incarnations=driver.incarnations,
-        registry=plan.registry,
-        adapter=plan.join.adapter,
-        format=job.format,
-        unmatched=job.unmatched,
-        joined_at=plan.joined_at,
-        batch_rows=plan.batch_rows,
-    )
-
-
-@contextmanager
-def alone(places: BackfillPaths) -> Iterator[None]:
-    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL two
-    drivers may run: each replaces only the version of a file that it has read, so one notices the other and ends."""
-    if places.url:
-        with told_of_others(places):
-            yield
-        return
-    places.state.mkdir(parents=True, exist_ok=True)
-    busy = f"{places.output}: another photon spark backfill works on it; let it end"
-    with file_lock.alone(places.state / LOCK_NAME, busy):
-        yield
-
-
-@contextmanager
-def told_of_others(places: BackfillPaths) -> Iterator[None]:
-    """Raises BackfillFailed, ObjectsUnavailable."""
-    assert isinstance(places.output, ObjectPath)
-    with told(places.output):
+    async def _batches(self, place: OutputPlace) -> Finished:
+        plan, job, local = self.plan, self.plan.job, BackfillPaths(place.output)
+        driver = BackfillDriver(
+            disk=self.disk,
+            places=DriverPlaces(plan.paths.slot(job), local.exports, local.output, local.slot(job)),
+            join=job.join,
+            slot=Slot(job.slot, job.datacentre),
+            registry=self.registry,
+            store=AllRead(),
+            clock=self.clock,
+            patience=Patience(),
+            limits=plan.limits,
+            list_logs=self._list_logs,
+            pause=asyncio.sleep,
+            draw_nonce=lambda: os.urandom(NONCE_BYTES),
+            random=Random().random,
+        )
         try:
-            yield
-        except ObjectChanged:
-            raise BackfillFailed(f"{places.output}: another photon spark backfill works on it") from None
+            await driver.begin()
+            self.say(f"joining as {job.slot}, incarnation {driver.incarnation}")
+            while (batch := await driver.step(lambda plan: asyncio.to_thread(self._do, driver, plan))) is not None:
+                counts = ", ".join(f"{count:,} {name}" for name, count in sorted(batch.counts.items()))
+                self.say(f"batch {batch.number}: {counts or 'no events'}")
+            driver.end()
+            files = [file for slot in place.published(self.disk) for file in slot.files]
+            return Finished(counts=driver.counts, files=len(files), bytes=sum(file.length for file in files))
+        finally:
+            driver.close()
+
+    def _list_logs(self, known: Mapping[str, LogAt]) -> list[StandingLog]:
+        logs, window = self._lister(known), self.plan.place.foreign.window
+        self._paths = {log.identity: log.path for log in logs}
+        assert window.begin_ns is not None, "a backfill has a range"
+        return to_read(logs, known, window.begin_ns - int(window.slack_s * NS_PER_S))
+
+    def _tell(self, problem: Problem) -> None:
+        foreign = self.plan.place.foreign
+        if problem.kind is ProblemKind.UNREADABLE:
+            raise LogNotRead(f"{foreign.directory}/{problem}; make it readable, or move it away")
+        self.say(f"{foreign.datacentre}: {problem}")
+
+    # -- one batch ---------------------------------------------------------------------------------------------
+    def _do(self, driver: BackfillDriver, plan: Plan) -> list[Done]:
+        if not self._paths:  # it is repeated, and a log may have been renamed since
+            self._list_logs(driver.logs)
+        journal, spark = self._journal, self.spark()
+        work = PartsToDo(
+            place=self.plan.place,
+            plan=plan,
+            paths=self._paths,
+            incarnation=driver.incarnation,
+            own_incarnations=driver.own_incarnations,
+        )
+        try:
+            parts = [part for part in range(len(plan.parts)) if journal.decision(plan.number, part) is None]
+            if parts:
+                found = primaries(spark, work, parts, self.plan.primary, self.say)
+                work = msgspec.structs.replace(work, primaries=found)
+            if self.plan.place.is_compared:
+                work = msgspec.structs.replace(work, free=self._free(spark, work))
+            return do_on_spark(spark, work)
+        except Exception as error:
+            if (why := said_by_spark(error)) is None:
+                raise
+            raise BackfillFailed(f"{why}; run the same command again to go on") from error
+
+    def _free(self, spark: SparkSession, work: PartsToDo) -> Found:
+        """As ``free_ids``; the first answer counts, since the registry may have forgotten more by now."""
+        mark = self._journal.directory / FOUND / f"free-{work.plan.number}"
+        if not self.disk.exists(mark):
+            self.disk.create(mark, msgspec.json.encode(free_ids(spark, work, self.plan.outputs)))
+        return msgspec.json.decode(self.disk.read(mark), type=Found)
+
+
+@contextmanager
+def alone(paths: BackfillPaths) -> Iterator[None]:
+    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL two
+    drivers may run: the newer one is told apart by its incarnation, and the older one ends."""
+    if isinstance(paths.output, ObjectPath):
+        with told(paths.output):
+            try:
+                yield
+            except ObjectChanged:
+                raise BackfillFailed(f"{paths.output}: another photon spark backfill works on it") from None
+        return
+    paths.state.mkdir(parents=True, exist_ok=True)
+    busy = f"{paths.output}: another photon spark backfill works on it; let it end"
+    with file_lock.alone(paths.state / LOCK_NAME, busy):
+        yield
 
 
 def check_output(output: Path) -> None:

@@ -9,13 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from photon.adapters.envelope import Envelope
 from photon.batch.columns import I64, RowIndexes
 from photon.batch.events import Events
 from photon.batch.records import NO_RECORDS
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.errors import PhotonError
-from photon.dispatcher.events import LATE_REASON
 from photon.dispatcher.retry import Patience
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.eventstore.tiered import NOTHING_READ_NS
@@ -47,15 +45,12 @@ class Verdicts:
     waits: RowIndexes
     again_ns: I64
     repeats: int  # lines with the id of an earlier line of this part
+    without_primary: int = 0  # events that neither wait nor get a verdict
 
 
 class Decides(Protocol):
     async def __call__(self, plan: Plan, token: int, read: PartRead) -> Verdicts:
         """Raises EventStoreSilent, AdapterError."""
-        ...
-
-    def late(self, events: Events, at_ns: int) -> list[bytes]:
-        """Lines of events below the registry's boundary."""
         ...
 
 
@@ -66,7 +61,6 @@ class Decider:
     store: LooksUp
     judge: Judge
     lines: LineBuilder
-    envelope: Envelope
     patience: Patience
     clock: Clock
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -108,6 +102,3 @@ class Decider:
             await self.pause(wait)
             wait = min(PAUSE_MAX_S, 2 * wait)
         return found
-
-    def late(self, events: Events, at_ns: int) -> list[bytes]:
-        return self.envelope.undone(events, [LATE_REASON] * len(events), token=None, at_ns=at_ns)

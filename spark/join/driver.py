@@ -41,7 +41,6 @@ from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
 from photon.outputs.cleared import read_clearing
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.published import read_damaged
-from photon.spark.backfill.staging import read_ids, read_staged, winners_in
 from photon.spark.join.claim import Claim, claimed
 from photon.spark.join.journal import (
     CLAIM,
@@ -58,6 +57,7 @@ from photon.spark.join.listing import NO_LISTING, Listing
 from photon.spark.join.part import Done, Fenced
 from photon.spark.join.planner import PlanLimits, advanced, forgotten, left_of, parts_of, unread
 from photon.spark.join.reading import read_waiting
+from photon.spark.join.staging import read_ids, read_staged, winners_in
 from photon.spark.join.waiting import WaitingIndex
 
 INTRODUCE_S = 5.0
@@ -81,6 +81,7 @@ class DriverPlaces:
     state: Path  # ``STATE/slots/SLOT``
     exports: Path  # ``STATE/exports``
     output: Path
+    log: Path | None = None  # the state of the published log; None: ``state``
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class Driver:
         self.claim: Claim | None = None
         self._claim_at = float("-inf")
         self.waiting = WaitingIndex(self.patience, self.random)
-        disk, root, state = self.disk, self.places.output, self.places.state
+        disk, root, state = self.disk, self.places.output, self.places.log or self.places.state
         self._log, self._exports = (
             LogWriter(
                 disk, root, own, slot, kinds,
@@ -379,8 +380,8 @@ class Driver:
         older = set(self._log.rolled) - set(self._log.newest().values())
         if not older:
             return
-        damaged = {each.file for each in read_damaged(self.disk, self.places.state)}
-        for name in ready(self._log, read_clearing(self.disk, self.places.state)):
+        damaged = {each.file for each in read_damaged(self.disk, self._log.state)}
+        for name in ready(self._log, read_clearing(self.disk, self._log.state)):
             if name in older - damaged:
                 self._finals.finish(name)
                 self._log.forget([name])
@@ -388,11 +389,7 @@ class Driver:
 
     def _tidy(self, newest: int) -> None:
         """Removes what no start needs: all of it is published."""
-        for number, names in self.journal.parts().items():
-            if number <= newest:
-                # Results go last: a part with a result and no decision is never taken for undecided by a start.
-                for name in sorted(names, key=lambda each: each.endswith((".decided", ".result"))):
-                    self.journal.remove(self.journal.part_path(name))
+        self.journal.tidy_parts(newest)
         for name in self.disk.names(self.journal.directory / "waiting"):
             if name not in self.waiting.files and int(name.lstrip(".").partition("-")[0]) <= newest:
                 self.journal.remove(self.journal.waiting_path(name))

@@ -277,6 +277,14 @@ class Journal:
             found.setdefault(int(name.lstrip(".").partition("-")[0]), []).append(name)
         return found
 
+    def tidy_parts(self, newest: int) -> None:
+        """Removes the files in ``parts`` of batches up to this one: readers see them."""
+        for number, names in self.parts().items():
+            if number <= newest:
+                # Results go last: a part with a result and no decision is never taken for undecided by a start.
+                for name in sorted(names, key=lambda each: each.endswith((".decided", ".result"))):
+                    self.remove(self.part_path(name))
+
     # -- inside ------------------------------------------------------------------------------------------------
     def _put(self, path: Path, value: F) -> F:
         if self.disk.create(path, msgspec.json.encode(value)):

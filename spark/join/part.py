@@ -15,26 +15,31 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import numpy as np
 
 from photon.adapters.envelope import Envelope
 from photon.batch.columns import Mask, RowIndexes, split_digests
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.errors import PhotonError
+from photon.dispatcher.events import LATE_REASON
 from photon.idregistry.api import Kind
 from photon.joiner.rows import Rows
 from photon.joiner.slot.place import DIRECTORY_OF
-from photon.spark.backfill.attempt import INSERT_S, PAUSE_FIRST_S, PAUSE_MAX_S, InsertsIds
-from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Instruction, Stage, Write
-from photon.spark.backfill.staging import read_staged, stage, winner_bits
 from photon.spark.join.deciding import Decides
 from photon.spark.join.journal import Decision, Journal, Part, Plan, Rest, Result
 from photon.spark.join.reading import PartRead, ReadsPart
+from photon.spark.join.registering import BatchCore, GiveUp, Insert
+from photon.spark.join.staging import read_staged, stage, winner_bits
 from photon.spark.join.waiting import encode_waiting
 
 PATIENCE_S = 120.0  # how long an attempt asks the registry
+INSERT_S = 10.0  # for one request
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 
 
 class Fenced(PhotonError):
@@ -43,6 +48,10 @@ class Fenced(PhotonError):
 
 class RegistrySilent(PhotonError):
     """The registry does not answer. The batch is repeated later."""
+
+
+class InsertsIds(Protocol):
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts: ...
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +72,7 @@ class Worker:
     clock: Clock
     read: ReadsPart
     decide: Decides
-    envelope: Envelope
+    envelope: Envelope | None  # of rejected and late records; None: they are counted, and others publish them
     pause: Callable[[float], Awaitable[None]]
     random_name: Callable[[], str]
 
@@ -95,10 +104,15 @@ class Worker:
         found = await self.decide(plan, token, read)
         own = journal.part_name(plan.number, number, self.random_name())
         anew = (found.waits < read.fresh) | read.corrected[found.waits]  # these begin to wait
-        counts = {"events": read.fresh, "unreadable": len(read.rejected), "repeats": found.repeats}
+        counts = {
+            "events": read.fresh,
+            "unreadable": len(read.rejected),
+            "repeats": found.repeats,
+            "without_primary": found.without_primary,
+        }
         made = Decision(
             staged=f"{own}.staged" if len(found.rows) else "",
-            rejected=f"{own}.rejected" if read.rejected else "",
+            rejected=f"{own}.rejected" if read.rejected and self.envelope is not None else "",
             waiting=f"{own}.events" if anew.any() else "",
             left=_left(part, read.fresh, found.waits[~anew]),
             reached=read.reached,
@@ -108,9 +122,9 @@ class Worker:
         if made.staged:
             written.append(journal.part_path(made.staged))
             stage(disk, written[-1], found.rows, token)
-        if made.rejected:
+        if made.rejected and self.envelope is not None:
             written.append(journal.part_path(made.rejected))
-            disk.replace(written[-1], self._rejected(read))
+            disk.replace(written[-1], self._rejected(read, self.envelope))
         if made.waiting:
             written.append(journal.waiting_path(made.waiting))
             rows = found.waits[anew]
@@ -126,9 +140,9 @@ class Worker:
         self._check_open(plan)
         return counts_now, found.rows if counts_now == made else None
 
-    def _rejected(self, read: PartRead) -> bytes:
+    def _rejected(self, read: PartRead, envelope: Envelope) -> bytes:
         at_ns = self.clock.now_ns()
-        made = self.envelope.unreadable
+        made = envelope.unreadable
         return b"".join(made(bad.record, file, bad.offset, bad.reason, at_ns=at_ns) for file, bad in read.rejected)
 
     # -- registering -------------------------------------------------------------------------------------------
@@ -143,9 +157,9 @@ class Worker:
         core = BatchCore(rows, self.own_incarnations, self.clock.monotonic() + PATIENCE_S, asked_before=True)
         winners = await self._insert(rows, core)
         late = ""
-        if core.late.any():
+        if core.late.any() and self.envelope is not None:
             late = journal.part_name(plan.number, number, f"{self.random_name()}.late")
-            lines = self._late(plan, number, rows, core.late, read)
+            lines = self._late(plan, number, rows, core.late, read, self.envelope)
             journal.disk.replace(journal.part_path(late), lines)
         counts = {"own": core.counts.own, "elsewhere": core.counts.elsewhere, "late": core.counts.below_boundary}
         counts |= _by_kind(rows, winners)
@@ -162,25 +176,23 @@ class Worker:
         )
 
     async def _insert(self, rows: Rows, core: BatchCore) -> RowIndexes:
-        step: Instruction = core.begin()
-        wait = 0.0
-        while not isinstance(step, Finish):
+        """Returns the rows that won. Raises Fenced, RegistrySilent."""
+        await self.pause(0.0)
+        step, wait = core.begin(), 0.0
+        while isinstance(step, Insert):
             await self.pause(wait)
-            wait = 0.0
-            if isinstance(step, Stage):  # it is: a decision names only what is durable
-                step = core.staged()
-            elif isinstance(step, Write):  # the driver does, from the staged rows, once the batch is committed
-                step = core.written()
-            elif isinstance(step, Insert):
-                answers = await self.registry.insert(rows.inserts(step.index), timeout=INSERT_S)
-                step = core.answered(answers, self.clock.monotonic())
-                if isinstance(step, Insert):
-                    wait = min(PAUSE_MAX_S, 2 * wait or PAUSE_FIRST_S)
-            else:
-                raise _given_up(step)
+            answers = await self.registry.insert(rows.inserts(step.index), timeout=INSERT_S)
+            step = core.answered(answers, self.clock.monotonic())
+            wait = min(PAUSE_MAX_S, 2 * wait or PAUSE_FIRST_S)
+        if isinstance(step, GiveUp):
+            raise (Fenced if step.fenced else RegistrySilent)(step.reason)
+        if len(step.winners):
+            await self.pause(0.0)
         return step.winners
 
-    def _late(self, plan: Plan, number: int, rows: Rows, late: Mask, read: PartRead | None) -> bytes:
+    def _late(
+        self, plan: Plan, number: int, rows: Rows, late: Mask, read: PartRead | None, envelope: Envelope
+    ) -> bytes:
         """Lines of the late events, whose records are read again if another attempt has decided."""
         if read is None:
             read = self._read(plan, number)
@@ -190,11 +202,8 @@ class Worker:
             if digest in wanted:
                 found.setdefault(digest, at)
         events = read.events.take(np.array(sorted(found.values()), np.intp))
-        return b"".join(self.decide.late(events, self.clock.now_ns()))
-
-
-def _given_up(step: GiveUp) -> PhotonError:
-    return (Fenced if step.fenced else RegistrySilent)(step.reason)
+        reasons = [LATE_REASON] * len(events)
+        return b"".join(envelope.undone(events, reasons, token=None, at_ns=self.clock.now_ns()))
 
 
 def _left(part: Part, fresh: int, waits: RowIndexes) -> list[Rest]:

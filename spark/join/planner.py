@@ -17,12 +17,13 @@ from photon.config.clock import NS_PER_S
 from photon.spark.join.journal import PARTS_MAX, LogAt, Part, Reached, Rest, Stretch
 
 FORGET_S = 30 * 24 * 3600.0  # a log that was not listed for this long is forgotten
+PART_BYTES = 16 << 20
 ROW_BYTES = 600  # the assumed size of a waiting event
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    part_bytes: int = 16 << 20  # of foreign records
+    part_bytes: int = PART_BYTES  # of foreign records
     packed_bytes: int = 32 << 20  # of content of a log that cannot be cut
     batch_bytes: int = 256 << 20
     batch_rows: int = 200_000  # waiting events tried again

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.envelope import Envelope
 from photon.config.certificate_files import load
-from photon.config.clock import SystemClock
+from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.roles import Role, identity
 from photon.config.tls import Tls, towards
@@ -26,7 +26,6 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.objects.paths import placed
-from photon.spark.backfill.work import RegistryPlace
 from photon.spark.join.deciding import Decider
 from photon.spark.join.journal import Journal, Plan
 from photon.spark.join.part import Done, Fenced, Worker
@@ -38,8 +37,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from photon.spark.tasks import Run
+
 NAME_BYTES = 6
 SCHEMA = "done binary"
+
+
+class RegistryPlace(msgspec.Struct, frozen=True):
+    """How an executor reaches the registry."""
+
+    addresses: dict[str, str]
+    tls_directory: str | None = None  # certificates, on the shared file system
+    identity: str = ""
+
+    def client(self, clock: Clock) -> RegistryClient:
+        """Call on the event loop. Raises the errors of reading certificates."""
+        tls = None
+        if self.tls_directory is not None:
+            tls = load(Path(self.tls_directory), self.identity, datetime.now(UTC))
+        return RegistryClient(self.addresses, clock=clock, tls=tls)
 
 
 class JoinPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +132,7 @@ async def worker(
             registry=registry,
             clock=clock,
             read=reader,
-            decide=Decider(store, judge, envelope_lines(envelope), envelope, place.patience, clock),
+            decide=Decider(store, judge, envelope_lines(envelope), place.patience, clock),
             envelope=envelope,
             pause=asyncio.sleep,
             random_name=lambda: os.urandom(NAME_BYTES).hex(),
@@ -145,37 +161,44 @@ def do_on_spark(
     paths: dict[str, str],
 ) -> list[Done]:
     """Runs a task for each part. Raises Fenced, and Spark's errors."""
-    from photon.spark.tasks import frame
-
     work = _Work(place=place, incarnation=incarnation, own_incarnations=own_incarnations, plan=plan, paths=paths)
     events = sum(len(rest.rows) for part in plan.parts for rest in part.waiting)
-    spark.sparkContext.setJobDescription(
-        f"photon join {place.datacentre} · batch {plan.number} · {len(plan.parts)} parts, {events:,} waiting events"
-    )
-    groups = [b"%d" % number for number in range(len(plan.parts))]
-    rows = frame(spark, _task, msgspec.msgpack.encode(work), groups, SCHEMA).collect()
-    told = [msgspec.msgpack.decode(bytes(row[0]), type=_Told) for row in rows]
-    for each in told:
+    what = f"photon join {place.datacentre} · batch {plan.number}"
+    said = f"{what} · {len(plan.parts)} parts, {events:,} waiting events"
+    return run_parts(spark, _task, msgspec.msgpack.encode(work), len(plan.parts), said)
+
+
+def run_parts(spark: SparkSession, task: Run, work: bytes, parts: int, said: str) -> list[Done]:
+    """Runs a task for each part, whose row is ``told``. ``said``: for Spark's page. Raises Fenced, Spark's errors."""
+    from photon.spark.tasks import frame
+
+    spark.sparkContext.setJobDescription(said)
+    rows = frame(spark, task, work, [b"%d" % number for number in range(parts)], SCHEMA).collect()
+    found = [msgspec.msgpack.decode(bytes(row[0]), type=_Told) for row in rows]
+    for each in found:
         if each.done is None:
             raise Fenced(each.fenced)
-    return [each.done for each in told if each.done is not None]
+    return [each.done for each in found if each.done is not None]
+
+
+def told(doing: Coroutine[Any, Any, Done]) -> pa.RecordBatch:
+    """Does a part, and returns the task's row."""
+    import pyarrow as pa
+
+    try:
+        answer = _Told(asyncio.run(doing))
+    except Fenced as fenced:
+        answer = _Told(None, str(fenced))
+    return pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(answer)], pa.binary())], names=["done"])
 
 
 def _task(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    told = asyncio.run(_do(msgspec.msgpack.decode(shared, type=_Work), int(group)))
-    yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(told)], pa.binary())], names=["done"])
+    yield told(_do(msgspec.msgpack.decode(shared, type=_Work), int(group)))
 
 
-async def _do(work: _Work, number: int) -> _Told:
+async def _do(work: _Work, number: int) -> Done:
     from photon.spark.tasks import task_directory
 
-    place = work.place
-    try:
-        async with worker(
-            place, work.incarnation, work.own_incarnations, task_directory(), RealDisk(), paths=work.paths
-        ) as do:
-            return _Told(await do(work.plan, number))
-    except Fenced as fenced:
-        return _Told(None, str(fenced))
+    place, own = work.place, work.own_incarnations
+    async with worker(place, work.incarnation, own, task_directory(), RealDisk(), paths=work.paths) as do:
+        return await do(work.plan, number)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from photon.idregistry.api import U8, Answer
-from photon.spark.backfill.batch_names import SLOT_PREFIX
+from photon.spark.backfill.known import SLOT_PREFIX
 from photon.spark.classes import Class
 
 

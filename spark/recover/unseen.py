@@ -12,7 +12,7 @@ from photon.config.words import many
 from photon.idregistry.witness import KnownSlot
 from photon.outputs.output_places import KINDS, OutputPlace
 from photon.outputs.published import OutputFile, SlotOutput
-from photon.spark.backfill.batch_names import SLOT_PREFIX
+from photon.spark.backfill.known import SLOT_PREFIX
 from photon.spark.recover.journal import UnseenSlots
 from photon.spark.sources import TimeRange
 

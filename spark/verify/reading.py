@@ -17,12 +17,8 @@ from pyspark.sql.functions import col
 import photon
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
-from photon.config.errors import UsageError
-from photon.objects.disk import UrlDisk
 from photon.outputs.output_places import KINDS
 from photon.spark import exports, logs, outputs
-from photon.spark.backfill.batch_names import BackfillPaths
-from photon.spark.backfill.manifest import read_job, read_manifest
 from photon.spark.key_filter import HASH_BITS, assembled, part_bits
 from photon.spark.read_notes import ReadNote, hours_of_logs
 from photon.spark.sources import EVER, JoinSource, OutputSource, PipelineSources, RegistrySource, TimeRange
@@ -74,7 +70,7 @@ class VerifyTask:
     places_of: tuple[str, ...] = ()
     waiting: Path | None = None  # directory of Parquet files with the digests (``digest``) that wait in retry stores
     others: tuple[str, ...] = ()  # datacentres of other joins of the deployment: their ids are in the same registry
-    backfills: Sequence[Path] = ()  # output directories of backfills of the range
+    backfills: Sequence[OutputSource] = ()  # of the range
     given_up: pa.Table | None = None
     ledger: list[LedgerLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -92,6 +88,11 @@ class VerifyTask:
     def export_read(self, size: int) -> None:
         """Adds to the bytes read."""
         self.export_bytes += size
+
+    @property
+    def outputs(self) -> list[OutputSource]:
+        """Those of the pipelines, and of backfills."""
+        return [*self.sources.outputs, *self.backfills]
 
     @property
     def keys(self) -> Path | None:
@@ -140,7 +141,7 @@ def inputs(
             new=changed,
             index=task.keys,
         ),
-        output=written_output(spark, sources.outputs, task.backfills, sources.join, _named(read, "output")),
+        output=written_output(spark, task.outputs, sources.join, _named(read, "output")),
         registry=None if registry is None else registry.where(within(wide) | (col("generation") > 0)),
         waiting=_waiting(spark, task.waiting),
         given_up=_places(spark, task.given_up),
@@ -205,17 +206,15 @@ def _named(files: Iterable[InputFile], what: str) -> set[logs.LogPath]:
 def written_output(
     spark: SparkSession,
     sources: Sequence[OutputSource],
-    backfills: Sequence[Path],
     join: JoinSource,
     only: Collection[tuple[str, str]] | None = None,
     window: TimeRange = EVER,
     kinds: Collection[str] = KINDS,
 ) -> DataFrame:
-    """OUTPUT of joiners, dispatchers and backfills, including unlisted files. ``only``: restrict to these files, as
+    """OUTPUT of all publishers, including unlisted files. ``only``: restrict to these files, as
     (datacentre, name); ``window``: skip files that are known to have other times."""
     written = outputs.outputs(spark, sources, join, kinds=kinds, window=window, only=only)
     work = [each for source in sources for each in outputs.unnamed_ranges(source, kinds)]
-    work += [each for directory in backfills for each in backfilled(directory, join.join) if each.reaches(window)]
     work = [each for each in work if only is None or (each.datacentre, each.name) in only]
     if not work:
         return written
@@ -236,21 +235,6 @@ def registry_of_join(spark: SparkSession, task: VerifyTask, window: TimeRange) -
         return entries
     others = ", ".join(f"'{name}'" for name in task.others)  # names that the settings allow need no quoting
     return entries.where(f"datacentre IS NULL OR datacentre NOT IN ({others})")
-
-
-def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
-    """The files that a backfill shows. Raises BackfillDamaged; UsageError if it is no backfill of this join."""
-    places, disk = BackfillPaths(directory.absolute()), UrlDisk()
-    job = read_job(disk, places.job)
-    if job is None or job.join != join:
-        raise UsageError(f"--backfill {directory}: holds no backfill of join {join}; name its output directory")
-    manifest = read_manifest(disk, places.manifest)
-    return [
-        outputs.RangeWork(job.datacentre, job.slot, file.plain, file.lines_bytes, True, False,
-                          str(places.output / file.plain), 0, file.lines_bytes,
-                          file.hour * HOUR_NS, (file.hour + 1) * HOUR_NS - 1)
-        for file in (manifest.files if manifest is not None else ())
-    ]  # fmt: skip
 
 
 def _waiting(spark: SparkSession, directory: Path | None) -> DataFrame | None:
@@ -299,7 +283,7 @@ def look_into(
         rows.select("hour").count()
     if not written:
         return _found(notes, [], days, [])
-    lines = written_output(spark, sources.outputs, task.backfills, sources.join, written)
+    lines = written_output(spark, task.outputs, sources.join, written)
     files_of = with_since(lines.select("datacentre", "file", "hour", "offset"), days.since("output"))
     ends = files_of.groupBy("datacentre", "file").agg(*ends_of("offset")).collect()
     return _found(notes, (FileEnds(*each) for each in ends), days, files)

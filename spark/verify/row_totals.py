@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.functions import col
 
-from photon.spark.backfill.batch_names import HOUR_PREFIX, SLOT_PREFIX
+from photon.spark.backfill.known import SLOT_PREFIX
 from photon.spark.ledger_check import Cell, CountedGroup, CountedHour, folded
 from photon.spark.verify.classify import REOPENED, UNMATCHED
 from photon.spark.verify.narrow_rows import ENTRY, LINE, TORN, UNNAMED
@@ -50,7 +50,7 @@ class RowTotals:
 def row_totals(rows: DataFrame, since: OutputFiles) -> RowTotals:
     """``rows``: NARROW of everything, cached by Spark."""
     counted = sql.expr("judged AND hour IS NOT NULL AND (pairs IS NULL OR pair = pairs)")
-    backfilled = sql.expr(f"file LIKE '%/{HOUR_PREFIX}%' OR file LIKE '%/{SLOT_PREFIX}%'")
+    backfilled = sql.expr(f"file LIKE '%/{SLOT_PREFIX}%'")
     names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled", "unnamed"]
     marked = with_since(rows, since).withColumn("backfilled", backfilled)
     marked = marked.withColumn("unnamed", sql.expr(f"state = '{UNNAMED}'"))

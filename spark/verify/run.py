@@ -24,7 +24,6 @@ from photon.adapters.logs.links import LogPath, log_path
 from photon.config.disk import RealDisk, naming
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
-from photon.outputs.log.format import slot_of
 from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
 from photon.spark import problems as problem_files
@@ -71,7 +70,6 @@ from photon.spark.verify.reading import (
     FoundHours,
     VerifyTask,
     absent_keys,
-    backfilled,
     hours_read,
     inputs,
     is_old,
@@ -325,9 +323,7 @@ class _Night:
             days.keep([piece])
 
     def _trouble(self, datacentre: str, name: str, why: str) -> FileTrouble:
-        work = self._works.get((datacentre, name))
-        if work is None:  # a backfill's file
-            return FileTrouble(datacentre, slot_of(name), name, name, why)
+        work = self._works[datacentre, name]
         more = ".gz" if work.compressed else ""
         first, last = (None if each is None else each // HOUR_NS for each in (work.first_ns, work.last_ns))
         return FileTrouble(datacentre, work.slot, name + more, work.path + more, why, first, last)
@@ -368,16 +364,13 @@ class _Night:
 
 def _slots_of(task: VerifyTask, works: Mapping[tuple[str, str], RangeWork]) -> dict[str, Counter[str]]:
     """Datacentre -> readable slot -> number of its files."""
-    found = {source.datacentre: Counter[str]() for source in task.sources.outputs}
-    for source in task.sources.outputs:
+    found = {source.datacentre: Counter[str]() for source in task.outputs}
+    for source in task.outputs:
         states = outputs.place_of(source).states(UrlDisk())
         found[source.datacentre].update(dict.fromkeys((state.name for state in states), 0))
     for (datacentre, _), work in works.items():
         if work.named:
             found[datacentre][work.slot] += 1
-    for directory in task.backfills:
-        for work in backfilled(directory, task.sources.join.join):
-            found.setdefault(work.datacentre, Counter())[work.slot] += 1
     return found
 
 
@@ -466,13 +459,11 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> _Inputs:
                              identity=log.identity)  # fmt: skip
             place = log_path(placed(Path(), logs_of[number].directory), log.path, adapter.foreign_links)
             add(file, place) if is_foreign else found.append(file)
-    for source in sources.outputs:
+    for source in task.outputs:
         ranges = outputs.source_ranges(source, KINDS, 1 << 62)
         for work in [*ranges, *outputs.unnamed_ranges(source, KINDS)]:
             add(_output_file(work), Path(work.path))
             works[work.datacentre, work.name] = work
-    for directory in task.backfills:
-        found += (_output_file(work) for work in backfilled(directory, sources.join.join))
     if task.registry is not None:
         root = Path(task.registry.directory)
         found += (

@@ -25,11 +25,11 @@ async def test_a_backfill_below_a_url(site: Site, tmp_path: Path) -> None:
     require_spark()
     made = make_site(tmp_path / "site", 1500)
     url = f"{site.url}/november"
-    command = (*made.arguments(Path("x"), "--batch-rows", "100", *SPARK, "-o", "json"),)
+    command = (*made.arguments(Path("x"), "--part", "40000", *SPARK, "-o", "json"),)
     command = tuple(url if each == "x" else each for each in command)
 
     def staged() -> bool:
-        return any(key.endswith(".batch") for key in site.keys("november/.backfill/staging/"))
+        return any(key.endswith(".staged") for key in site.keys("november/.photon/slots/"))
 
     site.faults.unwritable = "/manifest.jsonl"  # it is killed before it ends, however fast it is
     async with made.running():
@@ -69,12 +69,12 @@ async def test_a_backfill_below_a_url(site: Site, tmp_path: Path) -> None:
         assert any(key.startswith("reports/one/recover-") for key in site.keys("reports/"))
     named = {orjson.loads(line)["file"] for line in site.get("november/manifest.jsonl").splitlines()}
     assert {f"november/{each}" for each in named} == set(site.keys("november/joined/"))
-    assert not site.keys("november/.backfill/staging/")
+    assert not [key for key in site.keys("november/.photon/") if "/parts/" in key or "/found/" in key]
 
 
-@pytest.mark.parametrize("more", [("--format", "parquet"), ("--below-boundary", "compare")])
-def test_what_is_not_to_be_had_there(tmp_path: Path, more: tuple[str, str]) -> None:
+def test_what_is_not_to_be_had_there(tmp_path: Path) -> None:
     made = make_site(tmp_path / "site", 3)
+    more = ("--below-boundary", "compare")
     command = tuple("s3://bucket/x" if each == "x" else each for each in made.arguments(Path("x"), *more))
     refused = photon(*command)
     assert refused.code == 2

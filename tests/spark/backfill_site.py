@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,13 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
-
 from photon.config.clock import SystemClock
 from photon.config.loader import load
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
-from photon.spark.backfill.manifest import Manifest
+from photon.objects.disk import UrlDisk
+from photon.outputs.output_places import KINDS, OutputPlace
+from photon.spark.backfill.known import BackfillJob, BackfillPaths, read_job
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Supervisor
 from tests.deployments import deployment, join
@@ -108,24 +107,30 @@ def make_site(directory: Path, clicks: int, *, seed: int = 1, text: int = 20) ->
     return site
 
 
-def manifest_of(output: Path) -> Manifest:
-    return msgspec.json.decode((output / "manifest.json").read_bytes(), type=Manifest)
+def job_of(output: Path) -> BackfillJob:
+    job = read_job(UrlDisk(), BackfillPaths(output).job)
+    assert job is not None
+    return job
 
 
 def published(output: Path) -> dict[str, list[dict[str, Any]]]:
-    """Records that the manifest names, by kind; checks the files, and that there are no others."""
-    manifest = manifest_of(output)
+    """The published records, by kind; checks that there are no others."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for file in manifest.files:
-        data = (output / file.name).read_bytes()
-        assert (len(data), zlib.crc32(data)) == (file.bytes, file.crc32)
-        records = [json.loads(line) for line in data.splitlines()]
-        assert len(records) == file.records
-        assert all(record["event_time_ns"] // 3_600_000_000_000 == file.hour for record in records)
-        found.setdefault(file.kind, []).extend(records)
-    there = {str(path.relative_to(output)) for path in output.glob("*/hour=*/*")}
-    assert there == {file.name for file in manifest.files}
+    names = set[str]()
+    for slot in OutputPlace.of_join(output).published(UrlDisk()):
+        for file in slot.files:
+            data = (output / file.name).read_bytes()
+            assert len(data) == file.length
+            found.setdefault(file.kind, []).extend(json.loads(line) for line in data.splitlines())
+            names.add(file.name)
+    there = {str(path.relative_to(output)) for kind in KINDS for path in (output / kind).glob("*")}
+    assert there == names
     return found
+
+
+def staged(output: Path) -> list[Path]:
+    """Files that the tasks have written."""
+    return list(output.glob(".photon/slots/*/spark/parts/*"))
 
 
 def check_pairs(site: Site, records: Sequence[dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from photon.cli.heads import Deployed
+from photon.cli.spark.backfill import copied
 from photon.cli.spark.verify import _export
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
@@ -25,11 +26,23 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.operations.spark_backfill import Wish, backfill
 from photon.operations.spark_verify import Wish as Nightly
 from photon.operations.spark_verify import nightly
-from photon.spark.backfill.driver import BackfillFailed
+from photon.spark import register
+from photon.spark.backfill.deciding import BackfillFailed
 from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome
+from tests.integration.commands import photon
 from tests.integration.forked import Process, begin
-from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
+from tests.spark.backfill_site import (
+    HOURS,
+    Site,
+    T,
+    check_pairs,
+    in_thread,
+    job_of,
+    make_site,
+    published,
+    staged,
+)
 from tests.spark.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -37,13 +50,14 @@ if TYPE_CHECKING:
 
 NS = 10**9
 CLICKS = 4000
+PART_BYTES = 40_000
 
 
 def run_here(site: Site, output: Path, **more: object) -> BackfillOutcome:
     """In this process's session."""
-    wish = Wish(None, T * NS, (T + HOURS * 3600) * NS, output, "jsonl", False, 3600.0)
+    wish = Wish(None, T * NS, (T + HOURS * 3600) * NS, output, False, 3600.0, part_bytes=PART_BYTES)
     wish = Wish(**{**{name: getattr(wish, name) for name in wish.__dataclass_fields__}, **more})  # type: ignore[arg-type]
-    return backfill(load(site.file, environment={}), site.directory, wish, print)
+    return backfill(load(site.file, environment={}), site.directory, wish, print, copied)
 
 
 async def test_a_range_is_joined_exactly_once_and_nothing_is_owned_at_rest(
@@ -55,35 +69,26 @@ async def test_a_range_is_joined_exactly_once_and_nothing_is_owned_at_rest(
         found = published(output)
         assert set(found) == {"joined"}
         check_pairs(site, found["joined"])
-        counts = done.counts
-        assert counts is not None
-        assert (counts.events, counts.unreadable, counts.elsewhere) == (CLICKS + 1, 1, 0)
-        assert (counts.without_primary, counts.won, counts.own) == (len(site.without), len(site.pairs), 1)
-        assert done.cleared == len(site.pairs)
-        assert await site.owned(done.manifest.slot) == 0
-        assert not list((output / ".backfill" / "staging").iterdir())
+        counts = done.result.counts
+        assert counts == {
+            "events": CLICKS + 1, "joined": len(site.pairs), "own": 1, "unreadable": 1,
+            "without_primary": len(site.without),
+        }  # fmt: skip
+        assert (done.cleared, done.earlier) == (len(site.pairs), False)
+        assert await site.owned(done.slot) == 0
+        assert not staged(output)
+        said = photon("read", output)
+        assert sorted(json.loads(line)["event_id"] for line in said.out.splitlines()) == sorted(site.pairs)
+        register(spark)
+        rows = spark.read.format("photon").option("path", str(output)).load()
+        assert rows.select("event_id").distinct().count() == len(site.pairs)
         again = await in_thread(run_here, site, output)
-        assert (again.counts, again.manifest) == (None, done.manifest)
+        assert (again.earlier, again.result, again.cleared) == (True, done.result, 0)
         # Another directory: everything is registered, and nobody writes it twice.
         other = await in_thread(lambda: run_here(site, tmp_path / "other", unmatched=True))
         assert published(tmp_path / "other").keys() == {"unmatched"}
-        assert other.counts is not None
-        assert other.counts.elsewhere == len(site.pairs)
+        assert other.result.counts["elsewhere"] == len(site.pairs) + 1  # the line that is there twice, too
         assert {r["event_id"] for r in published(tmp_path / "other")["unmatched"]} == site.without
-
-
-async def test_parquet_has_the_same_records(spark: SparkSession, tmp_path: Path) -> None:
-    site, output = make_site(tmp_path / "site", 600), tmp_path / "out"
-    async with site.running():
-        done = await in_thread(lambda: run_here(site, output, format="parquet", unmatched=True))
-        rows = spark.read.parquet(str(output / "joined")).collect()
-        assert {bytes(row.event_id).decode() for row in rows} == set(site.pairs)
-        assert len(rows) == len(site.pairs)
-        for row in rows:
-            assert (row.primary_file, row.primary_offset) == site.pairs[bytes(row.event_id).decode()]
-            assert json.loads(bytes(row.foreign))["click_id"] == bytes(row.event_id).decode()
-            assert row.hour.strftime("%H") if hasattr(row.hour, "strftime") else row.hour
-        assert done.manifest.records() == {"joined": len(site.pairs), "unmatched": len(site.without)}
         await verified_with_a_moved_output(site, output, tmp_path / "moved")
 
 
@@ -92,14 +97,15 @@ async def verified_with_a_moved_output(site: Site, output: Path, moved: Path) ->
     events = len(site.pairs) + len(site.without)
     assert await verified(site, moved.parent / "known") == {"correct": events}
     os.rename(output, moved)
-    assert (await verified(site, moved.parent / "moved-away")).keys() == {"lost-cleared"}
+    away = await verified(site, moved.parent / "moved-away")
+    assert away == {"correct": len(site.without), "lost-cleared": len(site.pairs)}
     if os.environ.get("PHOTON_FULL"):  # else the next one says it of all files but one, and the first of that one
         assert await verified(site, moved.parent / "named", moved) == {"correct": events}
-    [file, *_] = [each for each in manifest_of(moved).files if each.kind == "joined"]
-    (moved / file.name).write_bytes((moved / file.name).read_bytes()[:-1])
-    assert await verified(site, moved.parent / "damaged", moved) == {
-        "correct": events - file.records, "lost-cleared": file.records, "torn": 1,
-    }  # fmt: skip
+    [file] = (moved / "joined").iterdir()
+    file.write_bytes(file.read_bytes()[:-2] + b"x\n")
+    damaged = await verified(site, moved.parent / "damaged", moved)
+    assert damaged.pop("torn") == 1
+    assert damaged == {"correct": events - 1, "lost-cleared": 1}
 
 
 async def verified(site: Site, report: Path, *backfills: Path) -> dict[str, int]:
@@ -171,7 +177,7 @@ async def test_what_the_registry_has_forgotten_is_compared_with_all_output(
             (record["primary_source"]["file"], record["primary_source"]["offset"]) == site.pairs[record["event_id"]]
             for record in records
         )
-        assert (done.cleared, done.manifest.counts["elsewhere"]) == (0, 0)
+        assert (done.cleared, done.result.counts["elsewhere"]) == (0, len(there) + ("c0" in site.pairs))
         # An event with a record in an unreadable file is not written again.
         (site.directory / "output" / file).write_text(lines[:-9] + "x" * 8 + "\n")
         with pytest.raises(BackfillFailed, match=r"joined/east-1-000001.jsonl, byte \d+: .* repair it"):
@@ -182,7 +188,7 @@ async def test_what_the_registry_has_forgotten_is_compared_with_all_output(
 @contextmanager
 def driver_of(site: Site, output: Path, log: Path, *more: str, master: str = "local[2]") -> Iterator[Process]:
     """The command in a separate session, with its Java process and workers; killed with them at the end."""
-    backfill = site.arguments(output, "--master", master, "--batch-rows", "100", *more)
+    backfill = site.arguments(output, "--master", master, "--part", "40000B", *more)
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
     with open(log, "ab") as file:
         process = begin(*backfill, "-o", "json", stdout=file, stderr=file, start_new_session=True, env=environment)
@@ -204,14 +210,16 @@ async def until(condition: Callable[[], bool], what: str, seconds: float = 400) 
 async def test_a_driver_that_is_killed_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """kill -9 of the driver with its Java process and its workers, once mid-run; the next run ends it."""
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
-    staging = output / ".backfill" / "staging"
+    make_faulty(site, kills=False, slow_s=3600)
     async with site.running():
-        with driver_of(site, output, log, "--spark", "spark.sql.adaptive.advisoryPartitionSizeInBytes=64k"):
-            await until(lambda: staging.exists() and any(staging.glob("*.batch")), "a batch is staged")
-        assert not (output / "manifest.json").exists()
+        with driver_of(site, output, log):
+            marker = site.directory / "markers" / "slow"
+            await until(lambda: marker.exists() and any(path.suffix == ".result" for path in staged(output)), "part")
+        assert not published(output)
         await in_thread(run_here, site, output)
         check_pairs(site, published(output)["joined"])
-        assert await site.owned(manifest_of(output).slot) == 0
+        assert await site.owned(job_of(output).slot) == 0
+        assert not staged(output)
 
 
 FAULTY = '''
@@ -256,23 +264,25 @@ class Faulty(Adapter):
     def join(self, *pair):
         self.calls += 1
         markers = self.options["markers"]
-        if self.calls == 300 and first(markers + "/worker"):
+        if self.calls == 300 and self.options["kills"] and first(markers + "/worker"):
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.calls == 300 and first(markers + "/executor"):
+        if self.calls == 300 and self.options["kills"] and first(markers + "/executor"):
             os.kill(parent(parent(os.getpid())), signal.SIGKILL)
-        if self.calls == 250 and os.path.exists(markers + "/executor") and first(markers + "/slow"):
-            time.sleep(20)
+        killed = os.path.exists(markers + "/executor") or not self.options["kills"]
+        if self.calls == 250 and killed and first(markers + "/slow"):
+            time.sleep(self.options["slow_s"])
         return super().join(*pair)
 '''
 
 
-def make_faulty(site: Site) -> None:
+def make_faulty(site: Site, *, kills: bool, slow_s: int) -> None:
     markers = site.directory / "markers"
     markers.mkdir()
     (site.directory / "faulty.py").write_text(FAULTY)
     text = site.file.read_text()
     begin, end = text.index("[join.clicks.primary]"), text.index("[registry.replicas.r1]")
-    join = f'[join.clicks]\nadapter = "faulty.py:Faulty"\n[join.clicks.options]\nmarkers = "{markers}"\n'
+    options = f'markers = "{markers}"\nkills = {str(kills).lower()}\nslow_s = {slow_s}\n'
+    join = f'[join.clicks]\nadapter = "faulty.py:Faulty"\n[join.clicks.options]\n{options}'
     site.file.write_text(text[:begin] + join + text[end:])
 
 
@@ -281,11 +291,10 @@ async def test_killed_workers_and_executors_and_speculation_lose_nothing_and_dou
 ) -> None:
     """A Python worker is killed, then an executor, and a slow task runs twice."""
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
-    make_faulty(site)
+    make_faulty(site, kills=True, slow_s=20)
     settings = {
         "speculation": "true", "speculation.interval": "100ms", "speculation.multiplier": "1.01",
         "speculation.quantile": "0.1", "speculation.minTaskRuntime": "100ms",
-        "sql.adaptive.advisoryPartitionSizeInBytes": "64k",
     }  # fmt: skip
     more = [flag for name, value in settings.items() for flag in ("--spark", f"spark.{name}={value}")]
     async with site.running():
@@ -296,9 +305,7 @@ async def test_killed_workers_and_executors_and_speculation_lose_nothing_and_dou
         check_pairs(site, published(output)["joined"])
         (said,) = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
         assert said["events"]["duplicate"] == 1
-        assert await site.owned(manifest_of(output).slot) == 0
-        # The second attempt met the ids won by the first.
-        assert manifest_of(output).counts["own"] > 1
+        assert await site.owned(job_of(output).slot) == 0
 
 
 async def test_beside_a_live_pipeline_every_event_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -317,4 +324,4 @@ async def test_beside_a_live_pipeline_every_event_is_there_once(spark: SparkSess
         both = found + elsewhere()
         assert len(both) == len(set(both)) == wanted
         assert set(both) == {*site.pairs, "old"}
-        assert await site.owned(manifest_of(output).slot) == 0
+        assert await site.owned(job_of(output).slot) == 0

@@ -26,7 +26,7 @@ from photon.fleet.ledger import read_ledger
 from photon.supervision.ports import free_ports
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
 from tests.integration.commands import interrupt, photon, running, until
-from tests.spark.backfill_site import Site, in_thread, make_site, manifest_of
+from tests.spark.backfill_site import Site, in_thread, make_site, published
 from tests.spark.cluster import HOST, ONE, bare_environment
 from tests.spark.conftest import require_spark
 
@@ -186,7 +186,7 @@ async def test_backfill(
     monkeypatch.chdir(tmp_path)
     async with site.running():
         await in_thread(invoked, words, site, tmp_path)
-    assert manifest_of(tmp_path / "backfill-november").files
+    assert published(tmp_path / "backfill-november")
 
 
 @pytest.mark.parametrize("words", JOIN, ids=" ".join)

@@ -34,7 +34,7 @@ from photon.spark.verify.job import VerifyInputs, VerifyQuestion, verify
 from photon.spark.verify.reading import VerifyTask
 from photon.spark.verify.run import run
 from tests.integration.commands import photon
-from tests.spark.backfill_site import in_thread, make_site
+from tests.spark.backfill_site import in_thread, make_site, published
 from tests.spark.small_deployment import AT_NS, HOUR_NS, KEY, SITES, Deployment, Entry, Written, event_of
 from tests.spark.test_backfill import run_here, verified
 from tests.spark.test_verify_report import MADE_AT
@@ -377,20 +377,21 @@ async def test_a_backfill_writes_whole_sets_once(spark: SparkSession, tmp_path: 
         places[json.loads(record)["query_id"]].append((file.path, offset))
     assert Counter(map(len, places.values())).keys() == {1, 2}
     async with site.running():
-        done = await in_thread(lambda: run_here(site, output, format="parquet", unmatched=True))
+        done = await in_thread(lambda: run_here(site, output, unmatched=True))
         found = defaultdict[str, list[Any]](list)
-        for row in spark.read.parquet(str(output / "joined")).orderBy("event_id", "pair").collect():
-            key, place = bytes(row.key).decode(), (row.primary_file, row.primary_offset)
-            assert (place, row.pairs) == (places[key][row.pair - 1], len(places[key]))
-            found[bytes(row.event_id).decode()].append((row.pair, key))
+        for record in published(output)["joined"]:
+            place = record["primary_source"]["file"], record["primary_source"]["offset"]
+            pair, pairs, key = record["pair"], record["pairs"], record["key"]
+            assert (place, pairs) == (places[key][pair - 1], len(places[key]))
+            found[record["event_id"]].append((pair, key))
         assert found.keys() == site.pairs.keys()
         assert all(
             [pair for pair, _ in each] == list(range(1, len(places[each[0][1]]) + 1)) for each in found.values()
         )
-        records = {"joined": sum(map(len, found.values())), "unmatched": len(site.without)}
-        assert done.manifest.records() == records
-        assert (done.manifest.counts["won"], done.cleared) == (len(site.pairs) + len(site.without),) * 2
-        assert await site.owned(done.manifest.slot) == 0
+        counts = done.result.counts
+        assert (counts["joined"], counts["unmatched"]) == (len(site.pairs), len(site.without))
+        assert done.cleared == len(site.pairs) + len(site.without)
+        assert await site.owned(done.slot) == 0
         assert await verified(site, tmp_path / "report") == {"correct": len(site.pairs) + len(site.without)}
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import rule_of
@@ -22,16 +20,36 @@ from photon.config.settings import Settings
 from photon.fleet.access import pipeline_named, registry_of, tls_of
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath
-from photon.spark.backfill.batch_names import SLOT_PREFIX, BackfillPaths
-from photon.spark.backfill.manifest import BackfillJob, begun, known_backfills, remember
-from photon.spark.backfill.parts import JSONL, PARQUET
+from photon.spark.backfill.known import (
+    SLOT_PREFIX,
+    BackfillJob,
+    BackfillPaths,
+    begun,
+    known_backfills,
+    read_job,
+    remember,
+    source_of,
+)
 from photon.spark.backfill.registry_boundary import boundary_in
-from photon.spark.backfill.run import BackfillOutcome, BackfillPlan, alone, check_output, run
-from photon.spark.backfill.work import BATCH_ROWS, RegistryPlace
+from photon.spark.backfill.run import (
+    BATCH_BYTES,
+    PACKED_BYTES,
+    Backfill,
+    BackfillOutcome,
+    BackfillPlan,
+    CopiesOutput,
+    alone,
+    check_output,
+)
+from photon.spark.backfill.tasks import BackfillPlace
+from photon.spark.join.planner import PART_BYTES, PlanLimits
+from photon.spark.join.tasks import RegistryPlace
 from photon.spark.session import session
-from photon.spark.sources import TimeRange, pipeline_sources
+from photon.spark.sources import OutputSource, TimeRange, pipeline_sources
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from photon.idregistry.client.grpc_client import RegistryClient
 
 DESCRIBE_S = 10.0
@@ -44,85 +62,86 @@ class Wish:
     from_ns: int
     to_ns: int
     output: Path
-    format: str
     unmatched: bool
     slack_s: float
     # Compare events below the registry's boundary with all output; otherwise a range that has any is refused.
     compare_below: bool = False
-    batch_rows: int = BATCH_ROWS
+    part_bytes: int = PART_BYTES  # of foreign records: what a task holds
     master: str | None = None
     spark: Mapping[str, str] | None = None  # Spark's own settings
 
 
-def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], None]) -> BackfillOutcome:
-    """``base``: the deployment file's directory. May be killed at any moment and run again.
+def backfill(
+    settings: Settings, base: Path, wish: Wish, say: Callable[[str], None], copy: CopiesOutput
+) -> BackfillOutcome:
+    """``base``: the deployment file's directory; ``copy``: for an output below a URL. May be killed at any moment and
+    run again.
 
     Raises UsageError, PhotonError, OSError and Spark's errors.
     """
     check_output(wish.output)
-    if isinstance(wish.output, ObjectPath) and (wish.format != JSONL or wish.compare_below):
+    if isinstance(wish.output, ObjectPath) and wish.compare_below:
         raise UsageError(
-            f"--output {wish.output}: there are no --format {PARQUET} and no --below-boundary compare below a URL; "
-            "name a directory that driver and executors have mounted"
+            f"--output {wish.output}: there is no --below-boundary compare below a URL; name a directory that driver "
+            "and executors have mounted"
         )
     name, pipeline = pipeline_named(settings, wish.datacentre)
     _check_range(wish, _decided_s(settings, base, pipeline.join))
-    window = TimeRange(begin_ns=wish.from_ns, end_ns=wish.to_ns)
-    sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name], window=window)
-    everywhere = pipeline_sources(settings, base, pipeline.join)
-    plan = BackfillPlan(
-        places=BackfillPaths(wish.output.absolute()),
-        job=BackfillJob(
-            slot=f"{SLOT_PREFIX}{name}-{os.urandom(SLOT_BYTES).hex()}",
-            datacentre=name,
-            join=pipeline.join,
-            from_ns=wish.from_ns,
-            to_ns=wish.to_ns,
-            format=wish.format,
-            unmatched=wish.unmatched,
-        ),
-        join=sources.join,
-        foreign=sources.foreign[0],
-        primary=sources.primary[0],
-        registry=registry_place(settings, base, name),
-        outputs=tuple(everywhere.outputs),
-        backfills=tuple(_others(base, pipeline.join, wish)),
-        joined_at=settings.output.joined_at,
-        batch_rows=wish.batch_rows,
-    )
-    with alone(plan.places):
-        disk = UrlDisk()
-        remember(disk, base, plan.places.output, begun(disk, plan.places.job, plan.job))
-        return asyncio.run(_run(settings, base, wish, plan, say))
+    paths = BackfillPaths(wish.output.absolute())
+    with alone(paths):
+        return asyncio.run(_run(settings, base, wish, name, paths, say, copy))
 
 
 async def _run(
-    settings: Settings, base: Path, wish: Wish, plan: BackfillPlan, say: Callable[[str], None]
+    settings: Settings,
+    base: Path,
+    wish: Wish,
+    name: str,
+    paths: BackfillPaths,
+    say: Callable[[str], None],
+    copy: CopiesOutput,
 ) -> BackfillOutcome:
-    tls = tls_of(settings, base, identity(Role.SPARK, plan.job.datacentre))
+    join, disk = settings.datacentre[name].join, UrlDisk()
+    tls = tls_of(settings, base, identity(Role.SPARK, name))
     async with registry_of(settings, tls) as registry:
-        boundary = await _check_registry(registry, wish, plan.job.join, rule_of(settings, base, plan.job.join))
-        await same_samples(settings, base, plan.job.join, plan.job.datacentre, registry)
-        if boundary > wish.from_ns:
-            plan = _divided(plan, wish, boundary)
-        spark = session("photon spark backfill", master=wish.master, settings=wish.spark)
-        return await run(spark, plan, registry, UrlDisk(), SystemClock(), say)
+        await _check_rule(registry, join, rule_of(settings, base, join))
+        await same_samples(settings, base, join, name, registry)
+        wanted = BackfillJob(
+            slot=f"{SLOT_PREFIX}{name}-{os.urandom(SLOT_BYTES).hex()}",
+            datacentre=name,
+            join=join,
+            from_ns=wish.from_ns,
+            to_ns=wish.to_ns,
+            unmatched=wish.unmatched,
+            # One that has begun goes on: it may own ids that only it can write.
+            boundary_ns=await _boundary(registry, wish) if read_job(disk, paths.job) is None else 0,
+        )
+        job = begun(disk, paths, wanted)
+        remember(disk, base, paths.output, job)
+        plan = _plan(settings, base, wish, paths, job)
+
+        def spark() -> SparkSession:
+            return session("photon spark backfill", master=wish.master, settings=wish.spark)
+
+        return await Backfill(spark, plan, registry, disk, SystemClock(), say, copy)()
 
 
-async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule: bytes) -> int:
-    """Checks that the registry belongs to this deployment, and remembers the range. Returns the time before which
-    nothing can be registered.
-
-    Raises UsageError, RegistrySilent.
-    """
+async def _check_rule(registry: RegistryClient, join: str, rule: bytes) -> None:
+    """Checks that the registry belongs to this deployment. Raises UsageError."""
     described = await registry.describe(timeout=DESCRIBE_S)
-    boundary = await boundary_in(registry, wish.from_ns, wish.to_ns, of_all=wish.compare_below)
-    known = described and described.id_rules.get(join)
-    if known != rule:
+    if (described and described.id_rules.get(join)) != rule:
         raise UsageError(
             f"key_file or the adapter of join {join}: not those that the registry was filled under; with others all "
             "that is read again would be joined twice"
         )
+
+
+async def _boundary(registry: RegistryClient, wish: Wish) -> int:
+    """Returns the time before which nothing can be registered; ``from_ns`` if the registry remembers the range.
+
+    Raises UsageError, RegistrySilent.
+    """
+    boundary = await boundary_in(registry, wish.from_ns, wish.to_ns, of_all=wish.compare_below)
     if boundary != wish.from_ns and not wish.compare_below:
         said = "all of the range" if boundary is None else f"the part before {_text(boundary)}"
         raise UsageError(
@@ -132,21 +151,37 @@ async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule:
     return wish.to_ns if boundary is None else boundary
 
 
-def _divided(plan: BackfillPlan, wish: Wish, boundary: int) -> BackfillPlan:
-    assert plan.foreign is not None, "a plan begins with the whole range"
-    below = TimeRange(begin_ns=wish.from_ns, end_ns=boundary)
-    above = TimeRange(begin_ns=boundary, end_ns=wish.to_ns)
-    return replace(
-        plan,
-        forgotten=msgspec.structs.replace(plan.foreign, window=below),
-        foreign=msgspec.structs.replace(plan.foreign, window=above) if boundary < wish.to_ns else None,
+def _plan(settings: Settings, base: Path, wish: Wish, paths: BackfillPaths, job: BackfillJob) -> BackfillPlan:
+    window = TimeRange(begin_ns=job.from_ns, end_ns=job.to_ns)
+    sources = pipeline_sources(settings, base, job.join, datacentres=[job.datacentre], window=window)
+    everywhere = pipeline_sources(settings, base, job.join)
+    place = BackfillPlace(
+        join=sources.join,
+        foreign=sources.foreign[0],
+        registry=registry_place(settings, base, job.datacentre),
+        journal=str(paths.slot(job) / "spark"),
+        slot=job.slot,
+        datacentre=job.datacentre,
+        unmatched=job.unmatched,
+        boundary_ns=job.boundary_ns,
+        joined_at=settings.output.joined_at,
     )
+    limits = PlanLimits(
+        part_bytes=wish.part_bytes,
+        packed_bytes=PACKED_BYTES,
+        batch_bytes=BATCH_BYTES,
+        max_record=int(settings.limits.record),
+        last_line_after_s=float(settings.join[job.join].last_line_after),
+    )
+    others = tuple(_others(base, job, paths.output))
+    return BackfillPlan(paths, job, place, sources.primary[0], limits, (*everywhere.outputs, *others))
 
 
-def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
-    for known in known_backfills(UrlDisk(), base, join, wish.from_ns, wish.to_ns):
-        if known.path.absolute() != wish.output.absolute():
-            yield known.path
+def _others(base: Path, job: BackfillJob, own: Path) -> Iterator[OutputSource]:
+    disk = UrlDisk()
+    for output in known_backfills(disk, base, job.join, job.from_ns, job.to_ns):
+        if output != own:
+            yield source_of(disk, output, job.join)
 
 
 def _decided_s(settings: Settings, base: Path, join: str) -> float:

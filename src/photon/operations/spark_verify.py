@@ -32,7 +32,7 @@ from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.operate.backup import check_backup, config_of, read_manifest
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath
-from photon.spark.backfill.manifest import known_backfills
+from photon.spark.backfill.known import known_backfills, source_of
 from photon.spark.join.journal import journal_of
 from photon.spark.join.standing import read_standing as read_standing_on_spark
 from photon.spark.join.waiting import WaitingFile, events_of, first_read_of
@@ -168,10 +168,9 @@ def _commands(wish: Wish, from_hour: int, to_hour: int) -> CommandLine:
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
     """Adds the backfills that were named, and those that this deployment knows."""
-    found = {path.absolute(): None for path in wish.backfills}
-    for known in known_backfills(UrlDisk(), base, join, task.from_hour * HOUR_NS, task.to_hour * HOUR_NS):
-        found[known.path.absolute()] = None
-    task.backfills = tuple(found)
+    disk, found = UrlDisk(), dict.fromkeys(path.absolute() for path in wish.backfills)
+    found |= dict.fromkeys(known_backfills(disk, base, join, task.from_hour * HOUR_NS, task.to_hour * HOUR_NS))
+    task.backfills = tuple(source_of(disk, path, join) for path in found)
 
 
 @contextmanager

@@ -27,7 +27,6 @@ SEALED_NAME = "sealed.json"
 SLOTS_DIRECTORY = "slots"
 EXPORTS_DIRECTORY = "exports"  # dispatchers publish their own records here, in the same form as slots
 EMBEDDED_STATE = ".photon"
-BACKFILL_MANIFEST = "manifest.json"
 
 
 def kept_directory(state: Path, datacentre: str, slot: str) -> Path:
@@ -52,16 +51,12 @@ class OutputPlace:
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:
-        """The output of ``photon join`` in this directory. Raises UsageError if there is none."""
+        """The output of ``photon join``, or of a backfill, in this directory. Raises UsageError if there is none."""
         state = output / EMBEDDED_STATE
         if state.is_dir():
             return cls(output, state)
         if not output.is_dir():
             raise UsageError(f"{output}: {'not a directory' if output.exists() else 'no such directory'}")
-        if (output / BACKFILL_MANIFEST).is_file():
-            raise UsageError(
-                f"{output}: a backfill's output: what {BACKFILL_MANIFEST} names there is complete as it is"
-            )
         if any((output / kind).is_dir() for kind in KINDS):
             raise UsageError(f"{output}: a deployment's output: name it with --config FILE --datacentre NAME")
         raise UsageError(f"{output}: no output of photon join; a deployment's is named with --config FILE")

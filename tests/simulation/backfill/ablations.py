@@ -1,48 +1,37 @@
-"""Backfills with one rule removed each: the simulator must notice. None of this is in the production code."""
+"""Backfills with one rule removed each: the simulator must notice. None of this is in the production code.
+
+Rules that a backfill shares with the join are removed as there (``spark_join.ablations``, which says also what is not
+noticed). The reading of a part is never the same here, so that nobody may decide twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, token_of
-from photon.joiner.rows import Rows
-from photon.spark.backfill import driver
-from photon.spark.backfill.attempt import BatchShell
-from photon.spark.backfill.batch_names import BatchName
-from photon.spark.backfill.core import BatchCore, Insert, Instruction, Stage
-from photon.spark.backfill.driver import Driver
-from photon.spark.backfill.manifest import Manifest
-from photon.spark.backfill.staging import Part, staged_batches
+from photon.spark.backfill.driver import BackfillDriver, Completion, Finished
+from photon.spark.join import part
+from photon.spark.join.journal import Plan
+from photon.spark.join.registering import BatchCore, Instruction
+from tests.simulation.spark_join.ablations import (
+    ClearsAtOnce,
+    DecidesAgain,
+    DecisionAfterInsert,
+    NewToken,
+)
 from tests.simulation.world import backfill
 from tests.simulation.world.world import Variant
 
 
 # -- attempts ------------------------------------------------------------------------------------------------------
-class TokenOfRun(BatchName):
-    """Rule 2: all attempts of a run insert under one token."""
-
-    @property
-    def token(self) -> int:
-        return token_of(self.incarnation, 0)
-
-
-class TokenOfTask(BatchName):
-    """Rule 2: the second attempt of a task inserts under the tokens of the first."""
-
-    @property
-    def token(self) -> int:
-        return token_of(self.incarnation, self.number)
-
-
-class InsertsBeforeStaging(BatchCore):
-    """Rule 1: a registration becomes durable only together with its result."""
-
-    def begin(self) -> Stage:
-        return Insert(self._open)  # type: ignore[return-value]
+def token_of_batch(plan: Plan, part: int, incarnation: int) -> int:
+    """Rule 2: all parts of a batch insert under one token."""
+    return token_of(incarnation, plan.number)
 
 
 class UnknownDropped(BatchCore):
@@ -62,79 +51,34 @@ class UnknownIsWon(UnknownDropped):
 
 
 # -- the driver ----------------------------------------------------------------------------------------------------
-class NoRedo(Driver):
-    """Discarded attempts keep the ids they won."""
+class ClearedBeforeShown(BackfillDriver):
+    """Tokens are cleared and staged rows removed as soon as a batch is committed."""
 
-    async def _redo(self) -> None:
-        return None
-
-
-class ManifestBeforeRedo(Driver):
-    """Ids won by discarded attempts are written after the manifest."""
-
-    async def settle(self) -> None:
-        await self._open()
-
-    async def publish(self, counts: dict[str, int], unregistered: Sequence[Part] = ()) -> Manifest:
-        manifest = await super().publish(counts, unregistered)
-        await self._redo()
-        return manifest
+    async def _show(self) -> None:
+        completion = Completion(self.journal, self.registry, 0, self.clock, self.pause)  # type: ignore[arg-type]
+        await completion.clear()
+        completion.tidy()
+        await super()._show()
 
 
-class TidiedBeforeManifest(Driver):
-    """Tokens are cleared and staging removed as soon as the files have their names."""
+class TidiedBeforeCleared(Completion):
+    """Staged rows are removed before the tokens are cleared."""
 
-    async def _check_newest(self) -> None:
-        await super()._check_newest()
-        batches = [str(batch) for batch in self._staged()]
-        await self.clear_batches(batches)
-        await self.tidy(Manifest("", 0, [], {}))
-
-    def _staged(self) -> list[BatchName]:
-        return staged_batches(self._disk, self._places)
+    async def clear(self) -> int:
+        self.tidy()
+        return await super().clear()
 
 
-class StagingGoesFirst(Driver):
-    """Staging is removed before the tokens are cleared."""
+class FinishedFirst(Completion):
+    """The backfill counts as finished before all of it is published."""
 
-    async def clear(self, manifest: Manifest) -> int:
-        await self.tidy(manifest)
-        return await super().clear(manifest)
-
-
-class NotFenced(Driver):
-    """The list of staged batches is read while speculative attempts of this run still win."""
-
-    async def settle(self) -> None:
-        await self._redo()
-
-
-class NotIntroduced(Driver):
-    """A new incarnation is opened, and no shard hears of it."""
-
-    async def _introduce(self) -> None:
-        return None
-
-
-class NewTokenShell(BatchShell):
-    """A discarded batch is inserted under a token of the run that redoes it."""
-
-    async def run(self, batch: BatchName, core: BatchCore, rows: Rows) -> None:
-        if self._writer != "attempt":
-            rows.tokens.setflags(write=True)
-            rows.tokens[:] = token_of(int(self._writer, 16), batch.attempt << 16 | batch.number)
-        await super().run(batch, core, rows)
-
-
-class NewTokenOnRedo(Driver):
-    """Rule 5: redone under another token."""
-
-    async def _redo(self) -> None:
-        driver.BatchShell = NewTokenShell  # type: ignore[misc]
-        try:
-            await super()._redo()
-        finally:
-            driver.BatchShell = BatchShell  # type: ignore[misc]
+    async def __call__(self, join: Callable[[], Awaitable[Finished]]) -> tuple[Finished, int]:
+        if self.finished() is not None:
+            return await super().__call__(join)
+        self.journal.disk.make_dir(self.journal.directory)
+        self.journal.disk.create(self._mark, msgspec.json.encode(Finished(counts={}, files=0, bytes=0)))
+        await join()
+        return await super().__call__(join)
 
 
 @dataclass(frozen=True)
@@ -145,21 +89,19 @@ class Ablation:
     finds: str
 
 
-def _with(name: str, part: type) -> Variant:
-    return Variant(patches=((backfill, name, part),))
+def _with(name: str, instead: object, where: object = backfill) -> Variant:
+    return Variant(patches=((where, name, instead),))
 
 
 ABLATIONS = {
-    "token of the run": Ablation(_with("BatchName", TokenOfRun), "2 times"),
-    "token of the task": Ablation(_with("BatchName", TokenOfTask), "2 times"),
-    "inserted before staged": Ablation(_with("BatchCore", InsertsBeforeStaging), "lost|owned"),
-    "unknown dropped": Ablation(_with("BatchCore", UnknownDropped), "lost"),
-    "unknown taken for won": Ablation(_with("BatchCore", UnknownIsWon), "2 times"),
-    "no redo of discarded attempts": Ablation(_with("Driver", NoRedo), "lost"),
-    "manifest before redo": Ablation(_with("Driver", ManifestBeforeRedo), "lost"),
-    "cleared and tidied before the manifest": Ablation(_with("Driver", TidiedBeforeManifest), "lost"),
-    "staging gone before clearing": Ablation(_with("Driver", StagingGoesFirst), "owned at rest"),
-    "not fenced before the list is read": Ablation(_with("Driver", NotFenced), "lost"),
-    "shards not told of a new incarnation": Ablation(_with("Driver", NotIntroduced), "lost"),
-    "new token on redo": Ablation(_with("Driver", NewTokenOnRedo), "lost"),
+    "token of the batch": Ablation(_with("token", token_of_batch, Plan), "2 times"),
+    "each attempt decides": Ablation(_with("Journal", DecidesAgain), "lost|times"),
+    "inserted before the decision is durable": Ablation(_with("Journal", DecisionAfterInsert), "lost|owned"),
+    "unknown dropped": Ablation(_with("BatchCore", UnknownDropped, part), "lost"),
+    "unknown taken for won": Ablation(_with("BatchCore", UnknownIsWon, part), "2 times|twice"),
+    "finished before it is published": Ablation(_with("Completion", FinishedFirst), "lost"),
+    "cleared and tidied before it is shown": Ablation(_with("BackfillDriver", ClearedBeforeShown), "lost|not done"),
+    "cleared before the result": Ablation(_with("Worker", ClearsAtOnce), "lost"),
+    "tidied before cleared": Ablation(_with("Completion", TidiedBeforeCleared), "owned at rest"),
+    "registered under the token of the attempt": Ablation(_with("Worker", NewToken), "lost"),
 }

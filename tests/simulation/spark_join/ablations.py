@@ -22,7 +22,6 @@ from photon.adapters.logs.slices import StandingLog
 from photon.batch.columns import RowIndexes
 from photon.config.versioned_file import read_present
 from photon.joiner.rows import Rows
-from photon.spark.backfill.core import BatchCore
 from photon.spark.join import driver, part, planner
 from photon.spark.join.claim import Claim, claimed
 from photon.spark.join.deciding import Decider, Verdicts
@@ -31,6 +30,7 @@ from photon.spark.join.journal import Decision, F, Journal, LogAt, Part, Plan, R
 from photon.spark.join.listing import Listing
 from photon.spark.join.part import Done, Worker
 from photon.spark.join.reading import LogReader, PartRead
+from photon.spark.join.registering import BatchCore
 from tests.simulation.spark_join import world
 from tests.simulation.world.world import Variant
 

@@ -147,7 +147,7 @@ class OfJoin(Process):
         )  # fmt: skip
         judge = Judge(world.adapter, check_payloads=True)
         lines = envelope_lines(envelope)
-        decide = Decider(store, judge, lines, envelope, settings.PATIENCE, self.clock, self.pause)
+        decide = Decider(store, judge, lines, settings.PATIENCE, self.clock, self.pause)
         return Worker(
             journal, incarnation, own_incarnations, registry, self.clock, read, decide, envelope, self.pause,
             lambda: self.random.randbytes(6).hex(),

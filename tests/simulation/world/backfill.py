@@ -1,59 +1,68 @@
-"""A backfill of the world's events while others register the same ids: production's driver and attempts, each a
-process of its own, on one shared file system.
+"""A backfill of the world's events while others register the same ids: production's driver, attempts and completion,
+each a process of its own, on one shared file system.
 
-What stands for Spark starts attempts of tasks, some twice; those that it gave up on live on as zombies, beyond the
+The stand-in for Spark starts attempts of parts, some twice; those that it gave up on live on as zombies, beyond the
 run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.slices import StandingLog
+from photon.batch.events import Events
+from photon.batch.records import PrimaryRecord
 from photon.config.errors import PhotonError
+from photon.dispatcher.retry import Patience
+from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Kind, Slot
 from photon.joiner.api import ForeignEvent
-from photon.joiner.rows import Rows
-from photon.joiner.verdicts import tag_of
-from photon.spark.backfill.attempt import BatchShell
-from photon.spark.backfill.batch_names import ATTEMPT_WRITER, KIND_OF_DIRECTORY, BackfillPaths, BatchName
-from photon.spark.backfill.core import BatchCore
-from photon.spark.backfill.driver import Driver, DriverLimits
-from photon.spark.backfill.manifest import read_manifest
-from photon.spark.backfill.parts import PartWriter, join_lines
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.joiner.verdicts import Judge, envelope_lines
+from photon.outputs.published import read_slot
+from photon.spark.backfill.deciding import FinalDecider
+from photon.spark.backfill.driver import AllRead, BackfillDriver, Completion, Finished, to_read
+from photon.spark.join.driver import DriverPlaces
+from photon.spark.join.journal import Journal, Part, Plan, Reached
+from photon.spark.join.part import Done, Fenced, Worker
+from photon.spark.join.planner import PlanLimits
+from photon.spark.join.reading import PartRead
 from tests.simulation.world.faulty_disk import FaultyDisk
-from tests.simulation.world.process import Process, ProcessDisk
+from tests.simulation.world.process import JOIN, Process, ProcessDisk
 from tests.simulation.world.truth import Event, Fate, time_in
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import Place, World
 
 DRIVER = "north-backfill"
-PLACES = BackfillPaths(Path("/backfill"))
+STATE, EXPORTS, OUTPUT = Path("/backfill/state"), Path("/backfill/exports"), Path("/backfill")
 DATACENTRE = "east"
 """The datacentre whose copies of the logs it reads."""
 SLOT = Slot("backfill-1", DATACENTRE)
 START_S = 5.0
-KINDS = {Fate.JOINED: Kind.JOINED, Fate.FILTERED: Kind.FILTERED}
-"""Verdict for each fate; it treats other events as outside its range."""
-PATIENCE_S = 10.0
-BATCH_ROWS = 3
+FATES = (Fate.JOINED, Fate.FILTERED)
+"""Events of other fates are outside its range."""
+KIND_OF = {directory: kind for kind, directory in DIRECTORY_OF.items()}
 
 
 @dataclass
-class Run:
-    """Tasks of one driver life."""
+class Order:
+    """An attempt to be started."""
 
+    plan: Plan
+    part: int
     incarnation: int
-    finished: set[int] = field(default_factory=set)
+    own_incarnations: list[int]
+    done: list[Done | None]  # by part
+    fenced: list[str]
 
 
 class Backfill:
@@ -63,16 +72,17 @@ class Backfill:
         self.random = random
         self.disk = FaultyDisk(Random(random.getrandbits(64)))
         self.place = world.places["north"]
-        events = [event for event in world.truth.events.values() if event.fate in KINDS]
-        # An event that stands twice in the logs may come to two tasks, or to two batches of one.
+        events = [event for event in world.truth.events.values() if event.fate in FATES]
+        # An event that stands twice in the logs may come to two parts, or twice to one.
         read = events + random.sample(events, min(len(events), random.randint(0, 2)))
         random.shuffle(read)
         tasks = random.randint(1, 4)
-        self.tasks = [read[n::tasks] for n in range(tasks)]
+        self.logs = {f"log-{n}": read[n::tasks] for n in range(tasks)}
+        """A log for each part."""
+        self.batch_bytes = random.choice((1, 100))  # a batch for each log, or one for all
         self.late = {event.event_id for event in events if random.random() < 0.2}
         """Written to the logs while the backfill runs: some attempts read these events."""
-        self.orders: dict[str, tuple[int, Run, int]] = {}
-        """Attempts to be started: (task, run, number)."""
+        self.orders: dict[str, Order] = {}
         self.attempts = self.speculated = 0
         self.done = False
 
@@ -135,100 +145,100 @@ class DriverProcess(OfBackfill):
 
     async def work(self) -> None:
         await asyncio.sleep(max(START_S - self.world.loop.now, 0.0))
-        backfill = self.backfill
-        driver = Driver(
-            self.disk, PLACES, SLOT, self.registry(), self.clock, encode=join_lines, suffix="jsonl",
-            draw_nonce=lambda: self.random.randbytes(16), pause=self.pause, limits=DriverLimits(PATIENCE_S),
-        )  # fmt: skip
-        manifest = await driver.begin()
-        if manifest is None:
-            await self._run_tasks(Run(driver.incarnation))
-            await driver.settle()
-            manifest = await driver.publish({})
-            self.world.say("the backfill is published")
-        await driver.clear(manifest)
-        await driver.tidy(manifest)
-        backfill.done = True
+        journal = Journal(self.disk, STATE / "spark")
+        await Completion(journal, self.registry(), 0, self.clock, self.pause)(self._join)
+        self.backfill.done = True
         await asyncio.Event().wait()
 
-    async def _run_tasks(self, run: Run) -> None:
+    async def _join(self) -> Finished:
+        backfill = self.backfill
+        logs = [StandingLog(name, name, b"", 0, 1, 0, splittable=False) for name in backfill.logs]
+        driver = BackfillDriver(
+            self.disk, DriverPlaces(STATE, EXPORTS, OUTPUT), JOIN, SLOT, self.registry(), AllRead(), self.clock,
+            Patience(), PlanLimits(part_bytes=1, batch_bytes=backfill.batch_bytes),
+            lambda known: to_read(logs, known, None),
+            self.pause, lambda: self.random.randbytes(16), self.random.random,
+        )  # fmt: skip
+        await driver.begin()
+        while await driver.step(lambda plan: self._do(driver, plan)) is not None:
+            pass
+        driver.end()
+        self.world.say("the backfill is published")
+        return Finished(counts=driver.counts, files=0, bytes=0)
+
+    async def _do(self, driver: BackfillDriver, plan: Plan) -> list[Done]:
         world, backfill = self.world, self.backfill
-        started: dict[int, list[str]] = {task: [] for task in range(len(backfill.tasks))}
-        while len(run.finished) < len(started):
-            for task, names in started.items():
+        done: list[Done | None] = [None] * len(plan.parts)
+        fenced: list[str] = []
+        started: list[list[str]] = [[] for _ in done]
+        while not all(done):
+            for part, names in enumerate(started):
                 running = sum(name in backfill.orders or world.running(name) is not None for name in names)
                 again = world.faults and running == 1 and self.random.random() < 0.1
-                if task not in run.finished and (not running or again):
+                if done[part] is None and (not running or again):
                     backfill.speculated += again
                     names.append(f"north-{backfill.attempts}-attempt")
-                    backfill.orders[names[-1]] = (task, run, backfill.attempts)
+                    own = driver.own_incarnations
+                    backfill.orders[names[-1]] = Order(plan, part, driver.incarnation, own, done, fenced)
                     backfill.attempts += 1
                     backfill.add(world, names[-1], Attempt)
                     world.loop.later(0.0, world.boot, names[-1])
+            if fenced:
+                raise Fenced(fenced[0])
             await asyncio.sleep(0.3)
+        return [each for each in done if each is not None]
 
 
 class Attempt(OfBackfill):
-    """An attempt of a task. A killed attempt is not restarted: the driver orders another one."""
+    """An attempt of a part. A killed attempt is not restarted: the driver orders another one."""
 
     async def work(self) -> None:
+        order = self.backfill.orders.pop(self.name, None)
+        self.world.kinds.pop(self.name, None)
+        if order is None:
+            return
+        registry = self.registry()
+        registry.announce(SLOT, order.own_incarnations)
+        adapter = self.world.adapter
+        lines = envelope_lines(Envelope())
+        judge = Judge(adapter, check_payloads=True)
+        do = Worker(
+            Journal(self.disk, STATE / "spark"), order.incarnation, order.own_incarnations, registry, self.clock,
+            self.read, FinalDecider(self, judge, False, lines, lines, 0, False, self.clock), None, self.pause,
+            lambda: self.random.randbytes(6).hex(),
+        )  # fmt: skip
+        try:
+            order.done[order.part] = await do(order.plan, order.part)
+        except Fenced as fenced:
+            order.fenced.append(str(fenced))
+            raise
+
+    def read(self, plan: Plan, part: Part) -> PartRead:
+        """What is there now, which may be more than another attempt has read."""
         world, backfill = self.world, self.backfill
-        order = backfill.orders.pop(self.name, None)
-        if order is not None:
-            await self._do(*order)
-        world.kinds.pop(self.name, None)
+        found = PartRead()
+        events: list[Event] = []
+        for stretch in part.stretches:
+            log = stretch.log.identity
+            events += [event for event in backfill.logs[log] if backfill.reads(world, event)]
+            found.reached.append(Reached(log, 1, b"", ended=True, proof=b""))
+        files = {log.name: log.file for log in world.truth.foreign}
+        rows = []
+        for event in events:
+            (name, offset), written = _line(event)
+            record = world.truth.in_copy(name, DATACENTRE, written)
+            digest, time = world.digester.digest(event.event_id), time_in(record)
+            rows.append(ForeignEvent(event.event_id, digest, time, event.key, record, files[name], offset, 0))
+        found.events, found.first_read_ns, found.fresh = Events.of(rows), np.zeros(len(rows), np.int64), len(rows)
+        return found
 
-    async def _do(self, task: int, run: Run, number: int) -> None:
-        world, registry = self.world, self.registry()
-        registry.announce(SLOT, [run.incarnation])
-        parts = PartWriter(self.disk, PLACES, ATTEMPT_WRITER, join_lines, "jsonl")
-        shell = BatchShell(self.disk, PLACES, registry, self.clock, parts, writer=ATTEMPT_WRITER, pause=self.pause)
-        events = [event for event in self.backfill.tasks[task] if self.backfill.reads(world, event)]
-        for n, start in enumerate(range(0, len(events), BATCH_ROWS)):
-            batch = BatchName(run.incarnation, number, n)
-            unique = {event.event_id: event for event in events[start : start + BATCH_ROWS]}
-            rows = rows_of(world, list(unique.values()), batch.token)
-            core = BatchCore(rows, [run.incarnation], self.clock.monotonic() + PATIENCE_S)
-            await shell.run(batch, core, rows)
-        run.finished.add(task)
-
-
-def rows_of(world: World, events: list[Event], token: int) -> Rows:
-    """Would-be records of these events."""
-    files = {log.name: log.file for log in world.truth.foreign}
-    lines, times, tags = [], [], []
-    for event in events:
-        (name, offset), written = _line(event)
-        record = world.truth.in_copy(name, DATACENTRE, written)
-        assert event.primary is not None
-        primary_name, primary_offset, primary = event.primary
-        times.append(time_in(record))
-        tags.append(
-            tag_of(ForeignEvent(event.event_id, b"", event.time_ns, event.key, record, files[name], offset, 0))
-        )
-        fields: dict[str, Any] = {
-            "event_id": event.event_id.decode(),
-            "key": event.key.decode(),
-            "event_time_ns": times[-1],
-            "source": {"file": name, "offset": offset},
-            "primary_source": {"file": primary_name, "offset": primary_offset},
-            "token": f"{token:016x}",
-        }
-        if event.fate is Fate.JOINED:
-            fields |= {"foreign": record.decode(), "primary": primary.decode()}
-        else:
-            fields["record"] = record.decode()
-        lines.append(json.dumps(fields).encode() + b"\n")
-    n = len(events)
-    return Rows(
-        digests=b"".join(world.digester.digest(event.event_id) for event in events),
-        times=np.array(times, np.int64),
-        tokens=np.full(n, token, np.uint64),
-        kinds=np.array([KINDS[event.fate] for event in events], np.uint8),
-        tags=np.array(tags, np.uint32),
-        generations=np.zeros(n, np.uint32),
-        lines=lines,
-    )
+    async def look_up(self, keys: list[bytes], as_of: list[int]) -> EventLookUps:
+        truth = self.world.truth
+        of_key = {event.key: event.primary for event in truth.events.values() if event.primary is not None}
+        files = {log.name: log.file for log in truth.primary}
+        found = [of_key[key] for key in keys]
+        records = [PrimaryRecord(record, files[name], offset) for name, offset, record in found]
+        return EventLookUps.of([LookUpCode.FOUND] * len(keys), records)
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------
@@ -271,15 +281,12 @@ def undone(world: World) -> str:
 
 
 def lines(world: World) -> Iterator[tuple[Kind, str, bytes]]:
-    """Lines the manifest gives to readers: (kind, file, line)."""
+    """Lines that readers see: (kind, file, line)."""
     backfill = world.backfill
-    manifest = None if backfill is None else read_manifest(backfill.disk, PLACES.manifest)
-    if backfill is None or manifest is None:
+    if backfill is None:
         return
-    for file in manifest.files:
-        path = PLACES.output / file.name
+    for file in read_slot(backfill.disk, STATE).files:
+        path = OUTPUT / file.name
         data = backfill.disk.read(path) if backfill.disk.exists(path) else b""
-        if (zlib.crc32(data), len(data), data.count(b"\n")) != (file.crc32, file.bytes, file.records):
-            data = b"{}"  # an invented event
-        for line in data.splitlines():
-            yield KIND_OF_DIRECTORY[file.name.partition("/")[0]], file.name, line
+        for line in data[: file.length].splitlines():
+            yield KIND_OF[file.kind], file.name, line

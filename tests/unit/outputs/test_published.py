@@ -193,8 +193,5 @@ def test_a_directory_that_is_no_output_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty/joined").mkdir()
     with pytest.raises(UsageError, match="--config FILE --datacentre NAME"):
         OutputPlace.of_join(tmp_path / "empty")
-    (tmp_path / "empty/manifest.json").touch()
-    with pytest.raises(UsageError, match="a backfill's output"):
-        OutputPlace.of_join(tmp_path / "empty")
     (tmp_path / "empty/.photon").mkdir()
     assert OutputPlace.of_join(tmp_path / "empty").published(DISK) == ()

@@ -11,10 +11,12 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PLACE, Deployed, deployed
 from photon.cli.tables import print_table, say
-from photon.cli.units import DURATION, given_ns
+from photon.cli.units import DURATION, SIZE, given_ns
 from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
+    from photon.objects.paths import ObjectPath
+    from photon.outputs.output_places import OutputPlace
     from photon.spark.backfill.run import BackfillOutcome
 
 WORDS = {
@@ -22,14 +24,12 @@ WORDS = {
     "filtered": "filtered, written by this backfill",
     "unmatched": "unmatched, written by this backfill",
     "rejected": "rejected by the adapter, written by this backfill",
-    "elsewhere": "registered by the live pipeline: left to it",
+    "elsewhere": "registered by the live pipeline, or in another output: left to it",
     "duplicate": "other lines with the id of an event that is written",
     "without_primary": "no primary event has their key: left unregistered (--unmatched writes them)",
     "below_boundary": "older than what the registry remembers: left out",
-    "too_new": "newer than the registry's clock: left out",
     "unreadable": "records without id, key or time: left to the dispatcher",
 }
-NEED_A_PERSON = ("below_boundary", "too_new")
 
 
 @click.command("backfill")
@@ -44,15 +44,13 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 @click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
 @click.option("--output", type=PLACE, required=True,
               help="Directory shared by driver and executors, or a URL; one for each backfill.")  # fmt: skip
-@click.option("--format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
-              help="The joiner's lines, or their members as columns.")  # fmt: skip
 @click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
 @click.option("--below-boundary", type=click.Choice(["refuse", "compare"]), default="refuse", show_default=True,
               help="compare: events that the registry has forgotten are written if no output has them.")  # fmt: skip
 @click.option("--slack", "slack_s", type=DURATION, default="1h", show_default=True,
               help="How long ago --to must be at least.")  # fmt: skip
-@click.option("--batch-rows", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True,
-              help="Records that a task registers at once; also the largest output file.")  # fmt: skip
+@click.option("--part", "part_bytes", type=SIZE, default="16MiB", show_default=True,
+              help="Raw log bytes that a task joins at once, in memory.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
 @click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
 def backfill(
@@ -62,12 +60,12 @@ def backfill(
 
     \b
     It may run together with the live pipeline: every id is registered first. It may be killed and run again with the
-    same options, and continues. Only what manifest.json in the output names is visible.
+    same options, and continues. photon read and format("photon") read the output.
     Examples:
       photon spark backfill --config photon.toml --datacentre east --from 2026-11-01 --to 2026-11-20 \\
         --output /mnt/shared/backfill-november
-      photon spark backfill --config photon.toml --from 2026-11-20T08 --to 2026-11-20T09 --output out \\
-        --format parquet --master spark://host:7077
+      photon spark backfill --config photon.toml --from 2026-11-20T08 --to 2026-11-20T09 --output out --unmatched \\
+        --master spark://host:7077
       photon spark backfill --config photon.toml --from 2026-11-01 --to 2026-11-20 --output s3://lake/november
     Exit codes: 0 done, 1 failed (run it again), 2 wrong usage, 3 done, and some events were left out.
     """
@@ -78,38 +76,41 @@ def backfill(
     span = (given_ns("--from", since, now_ns), given_ns("--to", until, now_ns))
     compare_below = below_boundary == "compare"
     wish = Wish(at.datacentre, *span, output, compare_below=compare_below, spark=pairs(spark), **given)
-    done = do(at.settings, at.base, wish, say)
+    done = do(at.settings, at.base, wish, say, copied)
     found = _as_json(done)
     at.show(found, lambda: _show(found, output))
-    return ATTENTION if any(found["events"].get(name) for name in NEED_A_PERSON) else DONE
+    return ATTENTION if found["events"].get("below_boundary") else DONE
+
+
+def copied(place: OutputPlace, into: ObjectPath) -> None:
+    """Copies the whole output below a URL. Raises PhotonError, OSError."""
+    from photon.config.output_kinds import KINDS
+    from photon.objects.disk import UrlDisk
+    from photon.sinks.objects import ObjectSink
+
+    ObjectSink(UrlDisk(), place, into, KINDS).pass_(all_of_it=True)
 
 
 def _as_json(done: BackfillOutcome) -> dict[str, Any]:
-    counts, records = done.manifest.counts, done.manifest.records()
-    events = dict(records)
-    for name in ("elsewhere", "without_primary", "below_boundary", "too_new", "unreadable"):
-        events[name] = counts.get(name, 0)
-    accounted = sum(events.values()) - events["unreadable"]
-    events["duplicate"] = counts.get("events", 0) - accounted
+    counts = dict(done.result.counts)
+    counts["duplicate"] = counts.pop("own", 0) + counts.pop("repeats", 0)
+    counts["below_boundary"] = counts.pop("late", 0)
     return {
-        "slot": done.manifest.slot,
-        "events": events,
-        "files": len(done.manifest.files),
-        "bytes": sum(file.bytes for file in done.manifest.files),
-        "redone_batches": done.redone,
+        "slot": done.slot,
+        "events": {name: counts.get(name, 0) for name in WORDS},
+        "files": done.result.files,
+        "bytes": done.result.bytes,
         "cleared": done.cleared,
-        "earlier_run": done.counts is None,
+        "earlier_run": done.earlier,
     }
 
 
 def _show(found: dict[str, Any], output: Path) -> None:
-    from photon.objects.paths import ObjectPath
-
-    rows = [[f"{count:,}", WORDS.get(name, name)] for name, count in found["events"].items() if count]
+    rows = [[f"{count:,}", WORDS[name]] for name, count in found["events"].items() if count]
     print_table(">events, what became of them", rows)
+    earlier = "; an earlier run had finished it" if found["earlier_run"] else ""
     size = found["bytes"] / 1e6
-    shown = output / ("manifest.jsonl" if isinstance(output, ObjectPath) else "manifest.json")
-    click.echo(f"{shown}: {found['files']:,} files, {size:,.1f} MB, as slot {found['slot']}")
+    click.echo(f"{output}: {found['files']:,} files, {size:,.1f} MB, as slot {found['slot']}{earlier}")
 
 
 def pairs(settings: tuple[str, ...]) -> dict[str, str]:

@@ -7,101 +7,52 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from random import Random
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import orjson
 import pytest
 
+from photon.adapters.logs.slices import StandingLog
+from photon.cli.spark.backfill import copied
 from photon.config.clock import SystemClock
 from photon.config.errors import PhotonError, UsageError
+from photon.dispatcher.retry import Patience
 from photon.idregistry.api import Slot
 from photon.library import Output
 from photon.objects import directory as module
-from photon.objects.api import ObjectChanged
 from photon.objects.disk import UrlDisk
-from photon.spark.backfill.attempt import BatchShell
-from photon.spark.backfill.batch_names import BackfillPaths, BatchName
-from photon.spark.backfill.core import BatchCore
-from photon.spark.backfill.driver import BackfillFailed, Driver
-from photon.spark.backfill.manifest import (
-    BackfillFile,
-    Manifest,
-    begun,
-    known_backfills,
-    remember,
-    write,
-)
-from photon.spark.backfill.parts import PartWriter, encoder
+from photon.objects.paths import ObjectPath
+from photon.outputs.output_places import OutputPlace
+from photon.spark.backfill.deciding import BackfillFailed
+from photon.spark.backfill.driver import AllRead, BackfillDriver, Completion, Finished, to_read
+from photon.spark.backfill.known import BackfillJob, BackfillPaths, begun, known_backfills, remember, source_of
 from photon.spark.backfill.run import alone
-from photon.spark.backfill.staging import Part
-from photon.spark.verify.reading import backfilled
+from photon.spark.join.deciding import Verdicts
+from photon.spark.join.driver import DriverPlaces
+from photon.spark.join.journal import Journal, Part, Plan, Reached
+from photon.spark.join.part import Done, Worker
+from photon.spark.join.planner import PlanLimits
+from photon.spark.join.reading import PartRead
+from photon.spark.outputs import source_ranges
 from tests.simulation.world.registry import CLEARED, ModelRegistry
 from tests.unit.joiner.helpers import FakeRegistry
-from tests.unit.objects.conftest import bucket  # noqa: F401
 from tests.unit.objects.fakes import MemoryBucket
-from tests.unit.spark.backfill.rows import rows_of
-from tests.unit.spark.backfill.test_files import JOB, NAME, events
+from tests.unit.spark.join.rows import Event, rows_of
 
-REGISTRY: Any = None
-"""Not asked for anything here."""
+JOB = BackfillJob(slot="s", datacentre="d", join="j", from_ns=1, to_ns=2, unmatched=False, boundary_ns=0)
+URL = ObjectPath("s3://lake/november")
+PATHS = BackfillPaths(URL)
+KINDS = ["joined", "rejected"]
 
 
-@pytest.fixture
-def places(bucket: MemoryBucket, request: pytest.FixtureRequest) -> BackfillPaths:  # noqa: F811
-    return BackfillPaths.at(f"s3://{request.node.name}/november")
+def events(count: int) -> list[Event]:
+    return [Event(bytes([n, 0]) * 8, n) for n in range(count)]
 
 
 async def pause(seconds: float) -> None:
     return None
-
-
-def driver_of(places: BackfillPaths, disk: UrlDisk, registry: Any = REGISTRY) -> Driver:
-    driver = Driver(
-        disk, places, Slot("s", "d"), registry, SystemClock(), encode=encoder("jsonl"), suffix="jsonl",
-        draw_nonce=lambda: os.urandom(16), pause=pause,
-    )  # fmt: skip
-    driver.incarnations = [3]
-    return driver
-
-
-def written(disk: UrlDisk, places: BackfillPaths, writer: str, batch: BatchName = NAME) -> list[Part]:
-    rows = rows_of(events(5), batch.token)
-    return PartWriter(disk, places, writer, encoder("jsonl"), "jsonl").write(str(batch), rows, np.arange(5))
-
-
-def manifest_of(parts: list[Part]) -> Manifest:
-    files = [
-        BackfillFile(p.name, p.kind, p.hour, p.records, p.bytes, p.crc32, str(NAME), p.uncompressed_bytes)
-        for p in parts
-    ]
-    return Manifest("s", 3, files, {})
-
-
-def test_what_is_shown_is_read_and_what_was_discarded_goes(places: BackfillPaths, tmp_path: Path) -> None:
-    disk = UrlDisk()
-    driver = driver_of(places, disk)
-    begun(disk, places.job, JOB)
-    remember(disk, tmp_path, places.output, JOB)
-    parts, discarded = written(disk, places, "attempt"), written(disk, places, "000003")
-    assert not {each.name for each in parts} & {each.name for each in discarded}
-    with pytest.raises(UsageError, match=r"has no manifest\.jsonl"):
-        Output.of_join(str(places.output))
-    manifest = manifest_of(parts)
-    write(disk, places.manifest, manifest)
-    driver.show(manifest)
-    driver.show(manifest)  # killed behind it, and run again
-    asyncio.run(driver.tidy(manifest))
-    found = list(Output.of_join(str(places.output)).batches(kinds=["joined", "filtered", "unmatched", "rejected"]))
-    lines = sorted(b"".join(batch.data for batch in found).splitlines(keepends=True))
-    assert lines == sorted(rows_of(events(5), NAME.token).lines)
-    assert not any(disk.exists(places.output / each.name) for each in discarded)
-    [known] = known_backfills(disk, tmp_path, JOB.join, JOB.from_ns, JOB.to_ns)
-    assert known.path == places.output
-    assert sum(each.end for each in backfilled(places.output, JOB.join)) == sum(map(len, lines))
-
-
-PLACES = BackfillPaths.at("s3://lake/november")
 
 
 class Ends(Exception):
@@ -113,24 +64,46 @@ class KnownRegistry(FakeRegistry):
         return True
 
 
-async def run(places: BackfillPaths, registry: KnownRegistry, count: int) -> None:
-    """The driver, and attempts of two tasks, in one process."""
-    disk = UrlDisk()
-    begun(disk, places.job, JOB)
-    driver = driver_of(places, disk, registry)
-    if (manifest := await driver.begin()) is None:
-        for attempt in (1, 2):
-            batch = BatchName(driver.incarnation, attempt, 0)
-            rows = rows_of(events(count), batch.token)
-            core = BatchCore(rows, driver.incarnations, float("inf"))
-            parts = PartWriter(disk, places, "attempt", encoder("jsonl"), "jsonl")
-            shell = BatchShell(disk, places, registry, SystemClock(), parts, writer="attempt", pause=pause)
-            await shell.run(batch, core, rows)
-        await driver.settle()
-        manifest = await driver.publish({})
-    driver.show(manifest)
-    await driver.clear(manifest)
-    await driver.tidy(manifest)
+async def run(registry: KnownRegistry, count: int) -> None:
+    """The driver, and attempts of two parts that read the same events, in one process."""
+    disk, clock = UrlDisk(), SystemClock()
+    job = begun(disk, PATHS, JOB)
+    journal = Journal(disk, PATHS.slot(job) / "spark")
+    logs = [StandingLog(name, name, b"", 0, 1, 0, splittable=False) for name in "ab"]
+
+    def read(plan: Plan, part: Part) -> PartRead:
+        reached = [Reached(each.log.identity, 1, b"", ended=True, proof=b"") for each in part.stretches]
+        return PartRead(fresh=count, reached=reached)
+
+    async def decide(plan: Plan, token: int, read: PartRead) -> Verdicts:
+        nothing = np.empty(0, np.intp)
+        return Verdicts(rows_of(events(count), token), nothing, nothing.astype(np.int64), 0)
+
+    async def join() -> Finished:
+        with TemporaryDirectory() as directory:
+            local = BackfillPaths(Path(directory))
+            driver = BackfillDriver(
+                disk, DriverPlaces(PATHS.slot(job), local.exports, local.output, local.slot(job)), job.join,
+                Slot(job.slot, job.datacentre), registry, AllRead(), clock, Patience(), PlanLimits(part_bytes=1),
+                lambda known: to_read(logs, known, None), pause, lambda: os.urandom(16), Random(1).random,
+            )  # fmt: skip
+            await driver.begin()
+            do = Worker(
+                journal, driver.incarnation, driver.own_incarnations, registry, clock, read, decide, None, pause,
+                lambda: os.urandom(6).hex(),
+            )  # fmt: skip
+
+            async def all_parts(plan: Plan) -> list[Done]:
+                return [await do(plan, part) for part in range(len(plan.parts))]
+
+            while await driver.step(all_parts) is not None:
+                pass
+            driver.end()
+            driver.close()
+            copied(OutputPlace(local.output, local.state), URL)
+            return Finished(counts=driver.counts, files=2, bytes=0)
+
+    await Completion(journal, registry, job.boundary_ns, clock, pause)(join)
 
 
 def bucket_of(step: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> MemoryBucket:
@@ -140,13 +113,12 @@ def bucket_of(step: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> M
     return made
 
 
-def check(places: BackfillPaths, registry: ModelRegistry, made: MemoryBucket, count: int, schedule: object) -> None:
-    found = list(Output.of_join(str(places.output)).batches(kinds=["joined", "rejected"]))
+def check(registry: ModelRegistry, made: MemoryBucket, count: int, schedule: object) -> None:
+    found = list(Output.of_join(str(URL)).batches(kinds=KINDS))
     lines = [line.split()[0] for batch in found for line in batch.lines()]
     assert sorted(lines) == sorted(event.digest.hex().encode() for event in events(count)), schedule
-    assert not UrlDisk().names(places.staging), schedule
-    shown = made.data["november/manifest.jsonl"].splitlines()
-    named = {f"november/{orjson.loads(line)['file']}" for line in shown}
+    assert not [key for key in made.data if "/parts/" in key], schedule
+    named = {f"november/{orjson.loads(line)['file']}" for line in made.data["november/manifest.jsonl"].splitlines()}
     assert {key for key in made.data if key.startswith(("november/joined/", "november/rejected/"))} == named, schedule
     entries = [each for shard in registry.shards for each in shard.entries.values()]
     assert {each.state for each in entries} == {CLEARED}, schedule
@@ -164,7 +136,7 @@ class Run:
         registry = KnownRegistry()
         registry.model = self._registry
         try:
-            asyncio.run(run(PLACES, registry, self._count))
+            asyncio.run(run(registry, self._count))
         except (PhotonError, OSError):  # it is told of the other one
             pass
         finally:
@@ -180,7 +152,7 @@ class Run:
 def test_two_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second finds one event more. It comes between two requests of the first, and the rest of that between two
     of its own. Ids that either won are there once."""
-    for first_stop in range(1, 400):
+    for first_stop in range(1, 400, 3):
         for second_stop in range(1 + first_stop % 24, 60, 24):
             model = KnownRegistry().model
             runs = [Run(model, 5, first_stop), Run(model, 6, second_stop)]
@@ -197,10 +169,10 @@ def test_two_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             for each in runs:
                 each.goes_on.set()
                 each.thread.join()
-            for _ in range(5):
+            for _ in range(3):
                 Run(model, 6, 0).to_its_end()
             owned = {each for shard in model.shards for each in shard.entries}
-            check(PLACES, model, made, len(owned), (first_stop, second_stop))
+            check(model, made, len(owned), (first_stop, second_stop))
         if runs[0].stops_at > 0:
             assert first_stop > 20
             return
@@ -221,32 +193,40 @@ async def test_it_is_ended_before_any_request(monkeypatch: pytest.MonkeyPatch) -
         registry, ended = KnownRegistry(), 0
         while True:
             try:
-                await run(PLACES, registry, 5)
+                await run(registry, 5)
                 break
             except Ends:
                 ended += 1
                 steps.pop(0)
         steps[0] = 0
-        check(PLACES, registry.model, made, 5, left)
+        check(registry.model, made, 5, left)
         if not ended:
             assert left > 20
             return
     raise AssertionError("it never came to its end")
 
 
-def test_a_prefix_shows_one_output(places: BackfillPaths, bucket: MemoryBucket) -> None:  # noqa: F811
-    driver_of(places, disk := UrlDisk()).show(manifest_of(written(disk, places, "attempt")))
+async def test_what_is_shown_is_known_and_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bucket_of(lambda request: None, monkeypatch)
     disk = UrlDisk()
-    with pytest.raises(ObjectChanged):
-        driver_of(places, disk).show(manifest_of(written(disk, places, "attempt", BatchName(4, 1, 1))))
-    with pytest.raises(UsageError, match="holds other objects already"):
-        begun(UrlDisk(), places.job, JOB)
+    remember(disk, tmp_path, URL, JOB)
+    with pytest.raises(UsageError, match=r"has no manifest\.jsonl"):
+        Output.of_join(str(URL))
+    await run(KnownRegistry(), 5)
+    assert list(known_backfills(UrlDisk(), tmp_path, JOB.join, JOB.from_ns, JOB.to_ns)) == [URL]
+    ranges = source_ranges(source_of(UrlDisk(), URL, JOB.join), KINDS, 1 << 62)
+    lines = b"".join(batch.data for batch in Output.of_join(str(URL)).batches(kinds=KINDS))
+    assert sum(each.end for each in ranges) == len(lines)
+    with pytest.raises(UsageError, match="holds something else already"):
+        begun(UrlDisk(), BackfillPaths(URL.parent), JOB)
 
 
-def test_who_is_overtaken_ends_with_one_line(places: BackfillPaths) -> None:
+def test_who_is_overtaken_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket_of(lambda request: None, monkeypatch)
     disk, other = UrlDisk(), UrlDisk()
-    begun(disk, places.job, JOB)
-    other.read(places.job)
-    other.replace(places.job, b"another")
-    with pytest.raises(BackfillFailed, match="another photon spark backfill works on it"), alone(places):
-        disk.replace(places.job, b"mine")
+    begun(disk, PATHS, JOB)
+    for each in (disk, other):
+        each.read(PATHS.job)
+    other.replace(PATHS.job, b"another")
+    with pytest.raises(BackfillFailed, match="another photon spark backfill works on it"), alone(PATHS):
+        disk.replace(PATHS.job, b"mine")

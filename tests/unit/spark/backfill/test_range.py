@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from photon.cli.spark.backfill import copied
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.operations.spark_backfill import Wish, backfill
@@ -24,8 +25,8 @@ def test_a_range_that_is_not_decided_yet_is_refused(tmp_path: Path, match: str, 
     kind = f'[join.clicks]\nmatch = "{match}"\nunmatched_after = "5h"\n[join.clicks.primary]'
     site.file.write_text(site.file.read_text().replace("[join.clicks.primary]", kind))
     to_ns = time.time_ns() - int(back_h * HOUR_NS)
-    wish = Wish(None, 0, to_ns, tmp_path / "out", "jsonl", False, 3600.0)
+    wish = Wish(None, 0, to_ns, tmp_path / "out", False, 3600.0)
     with pytest.raises(UsageError, match=why) as refused:
-        backfill(load(site.file, environment={}), tmp_path, wish, print)
+        backfill(load(site.file, environment={}), tmp_path, wish, print, copied)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Would-be records of a backfill."""
+"""Would-be records of a part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from photon.joiner.rows import Rows
 
 @dataclass(frozen=True)
 class Event:
-    """A foreign event of the range."""
+    """A foreign event."""
 
     digest: bytes
     time: int

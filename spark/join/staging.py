@@ -1,6 +1,6 @@
-"""An attempt's durable files: batches, before it registers (rule 1), and results, after it has written.
+"""The rows of a part, durable before they are registered (rule 1).
 
-A staged batch, little-endian: magic, version, CRCs, token, lengths of its two halves; the columns of ``Rows``; the
+The file, little-endian: magic, version, CRCs, token, lengths of its two halves; the columns of ``Rows``; the
 lines. It gets its name only once it is durable, so an unreadable one is damaged, never an unfinished write.
 """
 
@@ -11,16 +11,14 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from photon.batch.columns import RowIndexes
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
-from photon.config.versioned_file import other_version, read_present
+from photon.config.versioned_file import other_version
 from photon.idregistry.api import DIGEST_BYTES, I64
 from photon.joiner.rows import Rows
-from photon.spark.backfill.batch_names import RESULT_SUFFIX, STAGED_SUFFIX, BackfillPaths, BatchName
 
 MAGIC = b"PHOTBACK"
 VERSION = 1
@@ -44,30 +42,6 @@ class StagingDamaged(PhotonError):
         )
 
 
-class Part(msgspec.Struct, frozen=True):
-    name: str  # relative to the output; where the part is once published
-    written: str  # where it was written: a hidden name next to it
-    kind: str
-    hour: int
-    records: int
-    bytes: int
-    crc32: int
-    uncompressed_bytes: int = 0  # uncompressed size of a compressed part
-
-
-class Result(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """The outcome of a batch: which of its rows won (bits, the first row lowest), and where they are."""
-
-    batch: str
-    rows: int
-    won: bytes
-    parts: list[Part]
-
-    def winners(self) -> RowIndexes:
-        """Row numbers of the winners."""
-        return winners_in(self.won, self.rows)
-
-
 def winner_bits(rows: int, winners: RowIndexes) -> bytes:
     """A bit for each row, the first row lowest: set if it won."""
     bits = np.zeros(rows, np.uint8)
@@ -80,13 +54,9 @@ def winners_in(bits: bytes, rows: int) -> RowIndexes:
     return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), count=rows, bitorder="little"))
 
 
-def result_of(batch: BatchName, rows: int, winners: RowIndexes, parts: list[Part]) -> Result:
-    return Result(str(batch), rows, winner_bits(rows, winners), parts)
-
-
 @dataclass(frozen=True, slots=True)
 class StagedIds:
-    """The ids of a batch without its lines."""
+    """The ids of a part without its lines."""
 
     digests: bytes
     times: I64
@@ -138,29 +108,3 @@ def _said(path: Path, data: bytes) -> tuple[int, int, int, int]:
     if columns < _COUNT.size or zlib.crc32(data[_HEAD.size : HEAD_BYTES + columns]) != crc:
         raise StagingDamaged(path, "its columns are not what was written")
     return token, lines_crc, columns, lines
-
-
-def write_result(disk: Disk, places: BackfillPaths, result: Result, writer: str) -> None:
-    """Durable when this returns."""
-    path = places.result(BatchName.parse(result.batch), writer)
-    disk.replace(path, msgspec.json.encode(result))
-
-
-def read_result(disk: Disk, path: Path) -> Result:
-    """Raises StagingDamaged."""
-    return read_present(disk, path, Result, StagingDamaged)
-
-
-def staged_batches(disk: Disk, places: BackfillPaths) -> list[BatchName]:
-    """All staged batches, finished or not."""
-    names = disk.names(places.staging)
-    return [BatchName.parse(name.removesuffix(STAGED_SUFFIX)) for name in names if name.endswith(STAGED_SUFFIX)]
-
-
-def result_paths(disk: Disk, places: BackfillPaths) -> dict[BatchName, Path]:
-    """One result of each batch that has any: all results of a batch are equal."""
-    found: dict[BatchName, Path] = {}
-    for name in disk.names(places.staging):
-        if name.endswith(RESULT_SUFFIX):
-            found.setdefault(BatchName.parse(name.partition(".")[0]), places.staging / name)
-    return found

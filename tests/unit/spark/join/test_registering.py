@@ -1,4 +1,4 @@
-"""A batch's state machine, answer by answer."""
+"""The registration of a part, answer by answer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, token_of
 from photon.joiner.rows import Rows
-from photon.spark.backfill.batch_names import BatchName, TooManyBatches
-from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Stage, Write
-from tests.unit.spark.backfill.rows import Event, rows_of
+from photon.spark.join.registering import BatchCore, Finish, GiveUp, Insert
+from tests.unit.spark.join.rows import Event, rows_of
 
 OURS, OTHERS = token_of(7, 1), token_of(8, 1)
 A = Answer
@@ -28,22 +27,20 @@ def answers(*codes: Answer, owner: int = 0) -> Verdicts:
 
 def core_of(count: int, *, asked_before: bool = False) -> BatchCore:
     core = BatchCore(some_rows(count), {7}, 10.0, asked_before=asked_before)
-    assert isinstance(core.begin(), Stage)
-    step = core.staged()
+    step = core.begin()
     assert isinstance(step, Insert)
     assert step.index.tolist() == list(range(count))
     return core
 
 
-def test_winners_are_written_and_the_rest_is_counted() -> None:
+def test_winners_are_named_and_the_rest_is_counted() -> None:
     core = core_of(6)
     codes = (A.COMMITTED, A.TAKEN, A.DONE, A.BELOW_BOUNDARY, A.TOO_NEW, A.COMMITTED)
     step = core.answered(answers(*codes, owner=OTHERS), 0.0)
-    assert isinstance(step, Write)
+    assert isinstance(step, Finish)
     assert step.winners.tolist() == [0, 5]
-    assert core.written().winners.tolist() == [0, 5]
-    counts = core.counts
-    assert (counts.won, counts.own, counts.elsewhere, counts.below_boundary, counts.too_new) == (2, 1, 1, 1, 1)
+    assert core.late.tolist() == [False, False, False, True, False, False]
+    assert (core.counts.own, core.counts.elsewhere, core.counts.below_boundary) == (1, 1, 1)
 
 
 def test_what_an_incarnation_of_this_backfill_has_is_its_own() -> None:
@@ -60,7 +57,7 @@ def test_only_what_is_unknown_is_asked_again() -> None:
     assert isinstance(step, Insert)
     assert step.index.tolist() == [0, 2]
     step = core.answered(answers(A.COMMITTED, A.TAKEN, owner=OTHERS), 1.0)
-    assert isinstance(step, Write)
+    assert isinstance(step, Finish)
     assert step.winners.tolist() == [0, 1]
 
 
@@ -84,20 +81,10 @@ def test_too_new_is_no_answer_once_somebody_may_have_inserted_it() -> None:
     core = core_of(2)
     core.answered(answers(A.UNKNOWN, A.COMMITTED), 0.0)
     assert isinstance(core.answered(answers(A.TOO_NEW), 0.0), Insert)
-    assert core.counts.too_new == 0
+    step = core.answered(answers(A.TOO_NEW), 10.0)
+    assert isinstance(step, GiveUp)
+    assert "1 are newer than its clock" in step.reason
 
 
-def test_a_batch_of_nothing_finishes() -> None:
-    core = BatchCore(some_rows(0), (), 0.0)
-    core.begin()
-    assert isinstance(core.staged(), Finish)
-
-
-def test_names_and_tokens_say_the_same() -> None:
-    name = BatchName(5, 1234, 77)
-    assert BatchName.parse(str(name)) == name
-    assert name.token >> 40 == 5
-    assert len({BatchName(5, a, n).token for a in range(20) for n in range(20)}) == 400
-    for beyond in (BatchName(5, 1 << 24, 0), BatchName(5, 0, 1 << 16)):
-        with pytest.raises(TooManyBatches, match="take a shorter range"):
-            beyond.token  # noqa: B018
+def test_a_part_of_nothing_finishes() -> None:
+    assert isinstance(BatchCore(some_rows(0), (), 0.0).begin(), Finish)

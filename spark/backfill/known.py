@@ -1,0 +1,135 @@
+"""What a directory's backfill was begun for, and the notes by which a deployment's verification finds its output.
+
+A backfill's output is that of a ``photon join``: files of its slot, and the state in ``.photon``. So are its readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from photon.config.decoding import DECODE_ERRORS
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError, UsageError
+from photon.config.versioned_file import decoded, read_versioned
+from photon.objects.paths import ObjectPath, placed
+from photon.outputs.output_places import EMBEDDED_STATE, EXPORTS_DIRECTORY, SLOTS_DIRECTORY
+from photon.spark.sources import OutputSource
+
+DIRECTORY = "backfills"  # next to the deployment file
+SLOT_PREFIX = "backfill-"  # of the names of backfills' slots
+
+
+class BackfillJob(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
+    """``backfill.json``: what this output was begun for. Another job needs another output."""
+
+    slot: str
+    datacentre: str
+    join: str
+    from_ns: int
+    to_ns: int
+    unmatched: bool
+    # Events before this are below the registry's boundary, and compared with all output
+    boundary_ns: int
+
+
+class BackfillDamaged(PhotonError):
+    """A file of a backfill cannot be read."""
+
+
+class BackfillPaths(NamedTuple):
+    """Where the files of a backfill are."""
+
+    output: Path
+
+    @property
+    def state(self) -> Path:
+        return self.output / EMBEDDED_STATE
+
+    @property
+    def exports(self) -> Path:
+        return self.state / EXPORTS_DIRECTORY
+
+    @property
+    def job(self) -> Path:
+        return self.state / "backfill.json"
+
+    def slot(self, job: BackfillJob) -> Path:
+        """The state of its slot."""
+        return self.state / SLOTS_DIRECTORY / job.slot
+
+
+def read_job(disk: Disk, path: Path) -> BackfillJob | None:
+    """None: a fresh output. Raises BackfillDamaged."""
+    return read_versioned(disk, path, BackfillJob, _damaged)
+
+
+def _damaged(path: Path, why: str) -> BackfillDamaged:
+    return BackfillDamaged(f"{path}: unreadable ({why}); restore it from the file system's backup")
+
+
+def begun(disk: Disk, paths: BackfillPaths, wanted: BackfillJob) -> BackfillJob:
+    """The job of this output: the one it was begun for, or ``wanted``, which is then kept. Raises UsageError."""
+    known = read_job(disk, paths.job)
+    if known is None:
+        if disk.names(paths.output) if isinstance(paths.output, ObjectPath) else disk.names(paths.state / "slots"):
+            raise UsageError(f"{paths.output}: holds something else already; name another --output")
+        disk.make_dir(paths.state)
+        if disk.create(paths.job, msgspec.json.encode(wanted) + b"\n"):
+            return wanted
+        known = read_job(disk, paths.job)  # another command has begun it meanwhile
+        assert known is not None, "it was put there"
+    for field in ("datacentre", "join", "from_ns", "to_ns", "unmatched"):
+        if getattr(known, field) != getattr(wanted, field):
+            raise UsageError(
+                f"{paths.output}: was begun with {field} = {getattr(known, field)}, not {getattr(wanted, field)}; "
+                "repeat the command it was begun with, or name another --output"
+            )
+    return known
+
+
+class KnownBackfill(msgspec.Struct, frozen=True, tag_field="version", tag=1):
+    """A backfill and where its output is."""
+
+    output: str
+    job: BackfillJob
+
+    @property
+    def path(self) -> Path:
+        return placed(Path(), self.output)
+
+
+def remember(disk: Disk, base: Path, output: Path, job: BackfillJob) -> None:
+    """Durable before the backfill registers anything."""
+    disk.make_dir(base / DIRECTORY)
+    known = KnownBackfill(str(output), job)
+    disk.replace(base / DIRECTORY / f"{job.slot}.json", msgspec.json.encode(known) + b"\n")
+
+
+def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int) -> Iterator[Path]:
+    """Outputs of a join's backfills that overlap a range, if they still exist. Raises BackfillDamaged."""
+    for name in disk.names(base / DIRECTORY):
+        if not name.endswith(".json"):
+            continue
+        path = base / DIRECTORY / name
+        try:
+            known = decoded(disk.read(path), KnownBackfill)
+        except DECODE_ERRORS as bad:
+            raise BackfillDamaged(f"{path}: unreadable ({bad}); restore it, or remove it with its output") from None
+        job = known.job
+        overlaps = job.from_ns < to_ns and from_ns < job.to_ns
+        if job.join == join and overlaps and disk.exists(BackfillPaths(known.path).job):
+            yield known.path.absolute()
+
+
+def source_of(disk: Disk, output: Path, join: str) -> OutputSource:
+    """The output as a source of lines. Raises BackfillDamaged; UsageError if it is no backfill of this join."""
+    paths = BackfillPaths(output.absolute())
+    job = read_job(disk, paths.job)
+    if job is None or job.join != join:
+        raise UsageError(f"--backfill {output}: holds no backfill of join {join}; name its output directory")
+    state = "" if isinstance(paths.output, ObjectPath) else str(paths.state)
+    return OutputSource(datacentre=job.datacentre, output=str(paths.output), state=state)
