@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 KINDS = ("joined", "filtered", "unmatched", "rejected")
 LOOK_UP_S = 60.0
 DAY_NS = 86_400_000_000_000
+FORGOTTEN = "forgotten-"
 
 Report = Callable[[str], None]
 
@@ -73,7 +74,7 @@ def free_ids(spark: SparkSession, work: PartsToDo, outputs: Sequence[OutputSourc
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    place, kept = work.place, work.place.found(f"forgotten-{work.plan.number}")
+    place, kept = work.place, work.place.found(f"{FORGOTTEN}{work.plan.number}")
     shutil.rmtree(kept, ignore_errors=True)  # of a killed run: ask the registry again
     ids = ids_below(spark, work).groupBy("digest").agg(F.min("part").alias("part"), F.min("event_time_ns"))
     _forgotten(spark, ids.select("digest", "min(event_time_ns)", "part"), place.registry).write.parquet(str(kept))
@@ -124,4 +125,4 @@ async def _opened(place: RegistryPlace) -> RegistryClient:
     return place.client(SystemClock())
 
 
-__all__ = ["free_ids", "primaries"]
+__all__ = ["FORGOTTEN", "free_ids", "primaries"]

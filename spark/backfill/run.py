@@ -30,7 +30,7 @@ from photon.objects.transfer import told
 from photon.outputs.output_places import OutputPlace
 from photon.spark.backfill.deciding import BackfillFailed
 from photon.spark.backfill.driver import AllRead, BackfillDriver, Completion, Finished, to_read
-from photon.spark.backfill.finding import free_ids, primaries
+from photon.spark.backfill.finding import FORGOTTEN, free_ids, primaries
 from photon.spark.backfill.known import BackfillJob, BackfillPaths
 from photon.spark.backfill.tasks import FOUND, BackfillPlace, Found, PartsToDo, do_on_spark
 from photon.spark.join.driver import DriverPlaces, FencingRegistry
@@ -109,14 +109,11 @@ class Backfill:
         earlier = completion.finished() is not None
         result, cleared = await completion(self._join)
         for name in self.disk.names(journal.directory / FOUND):
-            self._remove(journal.directory / FOUND / name)
+            if name.startswith(FORGOTTEN):  # a directory of Spark's
+                shutil.rmtree(journal.directory / FOUND / name, ignore_errors=True)
+            else:
+                journal.remove(journal.directory / FOUND / name)
         return BackfillOutcome(job.slot, result, cleared, earlier)
-
-    def _remove(self, path: Path) -> None:
-        if path.is_dir():  # of Spark's own, on a file system
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            self._journal.remove(path)
 
     @contextmanager
     def _output(self) -> Iterator[OutputPlace]:
