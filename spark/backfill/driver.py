@@ -63,6 +63,9 @@ class BackfillDriver(Driver):
     def _tidy(self, newest: int) -> None:
         """Does nothing: see ``tidy``."""
 
+    def _look(self) -> None:
+        """Does nothing: no watermark is made of a backfill."""
+
     def _check_state(self) -> None:
         try:
             super()._check_state()
@@ -71,8 +74,9 @@ class BackfillDriver(Driver):
 
     def end(self) -> None:
         """Call after the last ``step``: the files never grow again. Raises BackfillFailed, OSError."""
+        listed = {log.identity for log in self.listing.logs}
         for log in self.logs.values():
-            if not log.ended and log.identity not in self.listed:
+            if not log.ended and log.identity not in listed:
                 raise BackfillFailed(
                     f"{log.path}: is gone before it was read; put it back, and run the same command again"
                 )

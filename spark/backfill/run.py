@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from photon.adapters.logs.problems import Problem, ProblemKind
-from photon.adapters.logs.slices import StandingLog
 from photon.config import file_lock
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
@@ -35,7 +34,7 @@ from photon.spark.backfill.known import BackfillJob, BackfillPaths
 from photon.spark.backfill.tasks import FOUND, BackfillPlace, Found, PartsToDo, do_on_spark
 from photon.spark.join.driver import DriverPlaces, FencingRegistry
 from photon.spark.join.journal import Journal, LogAt, Plan
-from photon.spark.join.listing import LogLister
+from photon.spark.join.listing import Listing, LogLister
 from photon.spark.join.part import Done
 from photon.spark.join.planner import PlanLimits
 from photon.spark.logs import LogNotRead
@@ -100,7 +99,7 @@ class Backfill:
         foreign = plan.place.foreign
         adapter = made(plan.place.join.adapter, task_directory())
         reading = reading_of(foreign, adapter, foreign=True)
-        self._lister = LogLister(placed(Path(), foreign.directory), reading, self._tell)
+        self._lister = LogLister(placed(Path(), foreign.directory), reading, self._tell, self.clock.now_ns)
 
     async def __call__(self) -> BackfillOutcome:
         """Raises PhotonError, OSError and Spark's errors."""
@@ -163,11 +162,12 @@ class Backfill:
         finally:
             driver.close()
 
-    def _list_logs(self, known: Mapping[str, LogAt]) -> list[StandingLog]:
-        logs, window = self._lister(known), self.plan.place.foreign.window
-        self._paths = {log.identity: log.path for log in logs}
+    def _list_logs(self, known: Mapping[str, LogAt]) -> Listing:
+        listing, window = self._lister(known), self.plan.place.foreign.window
+        self._paths = {log.identity: log.path for log in listing.logs}
         assert window.begin_ns is not None, "a backfill has a range"
-        return to_read(logs, known, window.begin_ns - int(window.slack_s * NS_PER_S))
+        oldest_ns = window.begin_ns - int(window.slack_s * NS_PER_S)
+        return listing._replace(logs=to_read(listing.logs, known, oldest_ns))
 
     def _tell(self, problem: Problem) -> None:
         foreign = self.plan.place.foreign
