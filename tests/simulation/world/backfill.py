@@ -32,6 +32,7 @@ from photon.spark.backfill.deciding import FinalDecider
 from photon.spark.backfill.driver import AllRead, BackfillDriver, Completion, Finished, to_read
 from photon.spark.join.driver import DriverPlaces
 from photon.spark.join.journal import Journal, Part, Plan, Reached
+from photon.spark.join.listing import Listing
 from photon.spark.join.part import Done, Fenced, Worker
 from photon.spark.join.planner import PlanLimits
 from photon.spark.join.reading import PartRead
@@ -156,7 +157,7 @@ class DriverProcess(OfBackfill):
         driver = BackfillDriver(
             self.disk, DriverPlaces(STATE, EXPORTS, OUTPUT), JOIN, SLOT, self.registry(), AllRead(), self.clock,
             Patience(), PlanLimits(part_bytes=1, batch_bytes=backfill.batch_bytes),
-            lambda known: to_read(logs, known, None),
+            lambda known: Listing(to_read(logs, known, None), 0),
             self.pause, lambda: self.random.randbytes(16), self.random.random,
         )  # fmt: skip
         await driver.begin()

@@ -32,6 +32,7 @@ from photon.spark.backfill.run import alone
 from photon.spark.join.deciding import Verdicts
 from photon.spark.join.driver import DriverPlaces
 from photon.spark.join.journal import Journal, Part, Plan, Reached
+from photon.spark.join.listing import Listing
 from photon.spark.join.part import Done, Worker
 from photon.spark.join.planner import PlanLimits
 from photon.spark.join.reading import PartRead
@@ -85,7 +86,7 @@ async def run(registry: KnownRegistry, count: int) -> None:
             driver = BackfillDriver(
                 disk, DriverPlaces(PATHS.slot(job), local.exports, local.output, local.slot(job)), job.join,
                 Slot(job.slot, job.datacentre), registry, AllRead(), clock, Patience(), PlanLimits(part_bytes=1),
-                lambda known: to_read(logs, known, None), pause, lambda: os.urandom(16), Random(1).random,
+                lambda known: Listing(to_read(logs, known, None), 0), pause, lambda: os.urandom(16), Random(1).random,
             )  # fmt: skip
             await driver.begin()
             do = Worker(
