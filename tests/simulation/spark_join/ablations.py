@@ -71,7 +71,13 @@ class TwoDecisionFiles(Journal):
 
 
 class NamesNotDurable(Journal):
-    """An attempt trusts a decision whose name may not outlast a power cut."""
+    """An attempt trusts a decision whose name may not outlast a power cut. Many are killed while they put theirs."""
+
+    def put_decision(self, batch: int, part: int, decision: Decision) -> Decision:
+        disk: Any = self.disk
+        if disk._disk.random.random() < 0.15:
+            disk.crash_after(disk._disk.random.randint(3, 6))
+        return super().put_decision(batch, part, decision)
 
     def _read(self, path: Path, kind: type[F]) -> F | None:
         return read_present(self.disk, path, kind, ValueError) if self.disk.exists(path) else None
@@ -119,6 +125,24 @@ class ReadsPastPlan(LogReader):
     def _stretch(self, stretch: Stretch, *given: Any) -> Reached:
         log = msgspec.structs.replace(stretch.log, size=1 << 40)
         return super()._stretch(msgspec.structs.replace(stretch, log=log), *given)
+
+
+class SleepsFirst(Worker):
+    """No error, but it makes one frequent: an attempt sleeps before it reads logs."""
+
+    async def __call__(self, plan: Plan, number: int) -> Done:
+        if plan.parts[number].stretches and plan.number % 2:
+            await self.pause(12.0)
+        return await super().__call__(plan, number)
+
+
+class SleepsLast(Worker):
+    """Likewise: an attempt sleeps before it puts its result."""
+
+    async def _insert(self, rows: Rows, core: BatchCore) -> RowIndexes:
+        winners = await super()._insert(rows, core)
+        await self.pause(2.0)
+        return winners
 
 
 class FutureDropped(Decider):
@@ -249,6 +273,10 @@ class Ablation:
     finds: str
 
 
+def _and(worker: type[Worker], variant: Variant) -> Variant:
+    return replace(variant, patches=(*variant.patches, (world, "Worker", worker)))
+
+
 def _with(name: str, instead: object, where: object = world, *faults: Any) -> Variant:
     """``faults``: in place of all others."""
     return Variant(patches=((where, name, instead),), faults=[(fault, 1) for fault in faults])
@@ -259,13 +287,15 @@ ABLATIONS = {
     "inserted before the decision is durable": Ablation(_with("Journal", DecisionAfterInsert), "lost|owned"),
     "waiting and staged events in two decisions": Ablation(_with("Journal", TwoDecisionFiles), "lost|ends"),
     "names of decisions may not be durable": Ablation(
-        _with("Journal", NamesNotDurable, world, world.crash_and_cut), "lost"
+        _and(SleepsLast, _with("Journal", NamesNotDurable, world, world.cut_power)), "lost"
     ),
     "registered under the token of the attempt": Ablation(_with("Worker", NewToken), "lost"),
     "as if never asked before": Ablation(_with("BatchCore", never_asked, part, world.wrong_clock), "lost"),
     "no look for the commit after the decision": Ablation(_with("Worker", NoLateCheck), "owned"),
     "cleared before the result": Ablation(_with("Worker", ClearsAtOnce), "lost"),
-    "read past the plan": Ablation(_with("LogReader", ReadsPastPlan), "wrong verdict"),
+    "read past the plan": Ablation(
+        _and(SleepsFirst, _with("LogReader", ReadsPastPlan, world, world.pause_one)), "wrong verdict"
+    ),
     "events of the future are dropped": Ablation(_with("Decider", FutureDropped), "lost"),
     "each driver plans": Ablation(_with("Journal", PlansAgain, driver), "lost|times|failed|ends"),
     "tidied before shown": Ablation(_with("Driver", TidiedFirst), "files are gone"),
