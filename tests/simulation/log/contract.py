@@ -2,13 +2,15 @@
 step, power cut, over and over.
 
 A ``Writer`` is one way in which Photon writes such a log: numbered rows (dispatchers, computations), a joiner's slot,
-the copy of a slot. Each knows its lines durably before it writes them, and forgets the published ones.
+the copy of a slot, a bucket. Each knows its lines durably before it writes them, and forgets the published ones.
 """
 
 from __future__ import annotations
 
+import gzip
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -20,12 +22,18 @@ from photon.joiner.copies.kept import KeptCopy
 from photon.joiner.slot.output import OutputDamaged, OutputLimits, SlotLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, START
 from photon.joiner.slot.recovery import next_numbers, repair_output
+from photon.objects import directory
+from photon.objects.paths import ObjectPath
 from photon.outputs.log.format import OUTPUT_NAME
 from photon.outputs.log.writer import LogWriter, NotOfThisState
+from photon.outputs.mirrored import MANIFEST, manifest_of
+from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import PublishedDamaged, read_slot
+from photon.sinks.objects import ObjectSink
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.violation import Violation
+from tests.unit.objects.fakes import MemoryBucket
 
 LIVES = 8
 ROLL_BYTES = (1, 30, 1 << 20)
@@ -39,12 +47,23 @@ class Writer(ABC):
 
     state = Path("/state/slots/s")
     output = Path("/out")
+    apart = False
+    """Readers see it elsewhere, also while no process runs here."""
 
     def __init__(self, disk: FaultyDisk, random: Random) -> None:
         self.disk, self.random = disk, random
         self.given = 0
         self.waiting: dict[int, tuple[str, bytes]] = {}
         """Lines durable with the sender that were not published at the last look."""
+
+    def shown(self) -> Iterator[tuple[str, bytes]]:
+        """Kind and published bytes of each file."""
+        for file in read_slot(self.disk, self.state).files:
+            path = self.output / file.name
+            data = self.disk.read(path)[: file.length] if self.disk.exists(path) else b""
+            if len(data) < file.length:
+                raise Violation(f"{file.name}: {file.length} bytes are shown, {len(data)} are there")
+            yield file.kind, data
 
     @abstractmethod
     def start(self) -> None:
@@ -195,6 +214,37 @@ class OfACopy(Writer):
             self.waiting = {}
 
 
+class InABucket(Numbered):
+    """Numbered rows whose log is copied into a bucket. A process ends at any request, too."""
+
+    apart = True
+    into = ObjectPath("s3://lake/x")
+    sink_type: type[ObjectSink] = ObjectSink
+
+    def __init__(self, disk: FaultyDisk, random: Random) -> None:
+        super().__init__(disk, random)
+        self.bucket = MemoryBucket(lambda request: PowerOff() if disk.operation() else None)
+
+    def start(self) -> None:
+        super().start()
+        directory._buckets[self.into.bucket] = directory.Bucket(self.bucket)
+        self.sink = self.sink_type(self.disk, OutputPlace(self.output, self.state.parent.parent), self.into, WROTE)
+        self.sink.pass_(all_of_it=True)
+
+    def write(self, lines: Lines) -> None:
+        super().write(lines)
+        if hasattr(self, "sink"):
+            self.sink.pass_(all_of_it=True)
+
+    def shown(self) -> Iterator[tuple[str, bytes]]:
+        data = {key.removeprefix(f"{self.into.key}/"): data for key, data in self.bucket.data.items()}
+        named = manifest_of(data.get(MANIFEST, b""), self.into)
+        for _, name in sorted((file.plain, name) for name, file in named.items()):
+            if name not in data:
+                raise Violation(f"{name}: {named[name].uncompressed_bytes} bytes are shown, none are there")
+            yield named[name].kind, gzip.decompress(data[name])
+
+
 class Schedule:
     """Lives of one writer after another, each ended somewhere; between them, readers look at the published data."""
 
@@ -213,6 +263,8 @@ class Schedule:
             self.disk.kill()
             if self.random.random() < 0.4:
                 self.disk.power_cut()
+            if self.writer.apart:
+                self._look()
         self._look()
         if not getattr(self.writer, "lost", False):  # the rows of a lost sender are lost with it
             self._all_stand()
@@ -232,12 +284,8 @@ class Schedule:
 
     def _look(self) -> None:
         found: dict[str, bytes] = dict.fromkeys(WROTE, b"")
-        for file in read_slot(self.disk, self.writer.state).files:
-            path = self.writer.output / file.name
-            data = self.disk.read(path)[: file.length] if self.disk.exists(path) else b""
-            if len(data) < file.length:
-                raise Violation(f"{file.name}: {file.length} bytes are shown, {len(data)} are there")
-            found[file.kind] += data
+        for of_kind, data in self.writer.shown():
+            found[of_kind] += data
         for kind, data in self.shown.items():
             if not found[kind].startswith(data):
                 raise Violation(f"{kind}: shown {data!r}, now {found[kind]!r}")

@@ -4,12 +4,16 @@ Each rule of ``photon.outputs.log.writer`` has an ablation."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
 import pytest
 
+from photon.objects import directory
 from photon.outputs.log.writer import LogWriter
-from tests.simulation.log.contract import Numbered, OfACopy, OfASlot, Replaced, Schedule, Writer
+from photon.outputs.mirrored import MirroredFile
+from photon.sinks.objects import ObjectSink
+from tests.simulation.log.contract import InABucket, Numbered, OfACopy, OfASlot, Replaced, Schedule, Writer
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import run_each
@@ -74,13 +78,36 @@ class BelievesTheCache(LogWriter):
             disk.rewrite, disk.sync_dir = rewrite, sync  # type: ignore[method-assign]
 
 
+class NamedFirst(ObjectSink):
+    """Rule 1, of a bucket: the manifest names objects that do not exist yet."""
+
+    def _put(self, name: str, path: Path) -> None:
+        data, self._there[name] = path.read_bytes(), path.stat().st_size
+        self.left = [*getattr(self, "left", ()), (name, data)]
+
+    def _say(self, counting: Mapping[str, MirroredFile]) -> None:
+        super()._say(counting)
+        for name, data in getattr(self, "left", ()):
+            directory.bucket_of(self._into).objects.write((self._into / name).key, [data])
+        self.left = []
+
+
+class NamesFirst(InABucket):
+    sink_type = NamedFirst
+
+
+@pytest.fixture(autouse=True)
+def no_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "_buckets", {})
+
+
 def run_seed(seed: int, writer: type[Writer] = Numbered, *log: type[LogWriter]) -> None:
     with of_seed(seed):
         Schedule(seed, writer, *log).run()
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("writer", [Numbered, Replaced, OfASlot, OfACopy])
+@pytest.mark.parametrize("writer", [Numbered, Replaced, OfASlot, OfACopy, InABucket])
 def test_each_line_is_shown_once_and_stays(writer: type[Writer]) -> None:
     run_each(lambda seed: run_seed(seed, writer), lambda seed: [], 10)
 
@@ -95,6 +122,11 @@ ABLATIONS: Iterable[tuple[type[LogWriter], type[Writer], str]] = (
     (CutsWhatOthersWrote, Replaced, "shown .*, now"),
     (BelievesTheCache, Numbered, "refused"),
 )
+
+
+def test_the_simulator_notices_a_bucket_that_names_what_is_not_there() -> None:
+    seeds = range(SEEDS_OF_AN_ABLATION)
+    notice("log: NamesFirst", seeds, lambda seed: run_seed(seed, NamesFirst), "none are there")
 
 
 @pytest.mark.parametrize(("log", "writer", "finds"), ABLATIONS, ids=lambda each: getattr(each, "__name__", ""))
