@@ -123,6 +123,7 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
     settings, datacentre = at.settings, at.datacentre or ""
     to_ns = None if to == NOW else given_ns("--to", to, time.time_ns())
     must_be_said(f"what datacentre {datacentre} leaves out", dry_run=dry_run, yes=yes)
+    _with_dispatcher(at)
     answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=yes and not dry_run)
     if not (dry_run or yes or answer.refusal):
         ask(f"{_total(answer)} are left out and never read by datacentre {datacentre}. Skip them?", yes=yes)
@@ -180,6 +181,17 @@ def _total(answer: SkipAnswer) -> str:
     return f"{sum(each.skipped for each in moved):,} bytes of {len(moved)} logs"
 
 
+def _with_dispatcher(at: Deployed) -> str:
+    """The datacentre. Raises UsageError if Spark joins it: nobody would take the order up."""
+    datacentre, pipeline = at.pipeline
+    if pipeline.on_spark:
+        raise UsageError(
+            f"datacentre {datacentre}: is joined on Spark (pipeline = spark) and has no dispatcher; photon spark "
+            "backfill reads a time range again"
+        )
+    return datacentre
+
+
 # -- replay ----------------------------------------------------------------------------------------------------------
 @click.command()
 @deployed(datacentre="Whose dispatcher; may be left out if there is one.")
@@ -219,7 +231,7 @@ def replay(
     times = since is not None or until is not None
     if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
         raise UsageError("name a time range with --from and --to, or --status, or --cancel NUMBER")
-    datacentre, pipeline = at.pipeline
+    datacentre, pipeline = _with_dispatcher(at), at.pipeline[1]
     state = at.base / pipeline.state / STATE_NAME
     if cancelled is not None:
         return _cancel(at, state, cancelled, dry_run=dry_run)

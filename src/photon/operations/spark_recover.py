@@ -209,9 +209,9 @@ def _not_asked(progress: RepairProgress) -> list[Replayed]:
 
 
 def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
-    """The request's number; 0 if the dispatcher's state is not here. Raises StateError."""
+    """The request's number; 0 if the dispatcher's state is not here, or Spark joins there. Raises StateError."""
     pipeline = settings.datacentre.get(wanted.datacentre)
-    if pipeline is None or not ledger_file(base / pipeline.state).exists():
+    if pipeline is None or pipeline.on_spark or not ledger_file(base / pipeline.state).exists():
         return 0
     state = base / pipeline.state / STATE_NAME
     same = (wanted.from_ns, wanted.to_ns, wanted.pattern)
