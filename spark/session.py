@@ -53,6 +53,10 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 """ + "".join(
     f"logger.quiet{n}.name = org.apache.spark.{name}\nlogger.quiet{n}.level = off\n" for n, name in enumerate(QUIET)
 )
+# Settings of jobs that pass few events through Java: its optimising compiler costs more CPU time than it saves. A
+# join of a million events takes 18 s of Java in place of 42, their backfill 32 in place of 63.
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LEAN = {"spark.driver.extraJavaOptions": _QUICK, "spark.executor.extraJavaOptions": _QUICK}
 # Defaults of a session made here
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",

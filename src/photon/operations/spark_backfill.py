@@ -44,7 +44,7 @@ from photon.spark.backfill.run import (
 from photon.spark.backfill.tasks import BackfillPlace
 from photon.spark.join.planner import PART_BYTES, PlanLimits
 from photon.spark.join.tasks import RegistryPlace
-from photon.spark.session import session
+from photon.spark.session import LEAN, session
 from photon.spark.sources import OutputSource, TimeRange, pipeline_sources
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ async def _run(
         plan = _plan(settings, base, wish, paths, job)
 
         def spark() -> SparkSession:
-            return session("photon spark backfill", master=wish.master, settings=wish.spark)
+            return session("photon spark backfill", master=wish.master, settings={**LEAN, **(wish.spark or {})})
 
         return await Backfill(spark, plan, registry, disk, SystemClock(), say, copy)()
 

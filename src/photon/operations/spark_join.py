@@ -43,15 +43,11 @@ from photon.spark.join.planner import PlanLimits
 from photon.spark.join.report import DriverReport
 from photon.spark.join.run import Application, JoinRun, Outcome
 from photon.spark.join.tasks import JoinPlace
-from photon.spark.session import check_present, session
+from photon.spark.session import LEAN, check_present, session
 from photon.spark.sources import pipeline_sources
 
 TRIGGER_S = 1.0
 TRACE_S = 2.0  # the registry's answer about one event
-# No event passes through Java, so that its optimising compiler costs more than it saves: 18 s of CPU time in place of
-# 42 for a million events.
-LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SPARK = {"spark.driver.extraJavaOptions": LEAN, "spark.executor.extraJavaOptions": LEAN}
 REDO = "redo"  # in the state of a joiner's slot
 
 log = get_logger(__name__)
@@ -103,7 +99,7 @@ async def join(room: Room, wish: Wish, say: Callable[[str], object]) -> Outcome:
             )  # fmt: skip
             if not await verdicts.begin(room.stop):
                 return Outcome(0, {}, 0)
-            app, own = f"photon join {pipeline.join} in {name}", {**SPARK, **pipeline.spark, **(wish.spark or {})}
+            app, own = f"photon join {pipeline.join} in {name}", {**LEAN, **pipeline.spark, **(wish.spark or {})}
             asking = asyncio.create_task(verdicts.run(room.stop))
             try:
                 return await Application(
