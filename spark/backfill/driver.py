@@ -43,7 +43,7 @@ class ClearsTokens(Protocol):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """``finished``, beside the journal's directories."""
+    """``finished``, next to the journal's directories."""
 
     counts: dict[str, int]  # events by what became of them
     files: int

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from photon.batch.columns import split_digests, take_digests
 from photon.config.clock import SystemClock
-from photon.idregistry.api import DIGEST_BYTES, Answer
+from photon.idregistry.api import Answer
 from photon.spark import logs
 from photon.spark.backfill.deciding import BackfillFailed
 from photon.spark.backfill.tasks import Found, PartsToDo, ids_below, keys_of, written
@@ -114,7 +115,7 @@ def _looked_up(place: RegistryPlace, batches: Iterator[pa.RecordBatch]) -> Itera
                 if (found.outcomes == Answer.UNKNOWN).any():
                     raise BackfillFailed("the registry does not answer; run the same command again once it does")
                 rows = np.flatnonzero(found.outcomes == Answer.BELOW_BOUNDARY)
-                chosen = [digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES] for row in rows.tolist()]
+                chosen = split_digests(take_digests(digests, rows))
                 columns = [pa.array(chosen, pa.binary()), batch.column(2).take(pa.array(rows))]
                 yield pa.RecordBatch.from_arrays(columns, names=["digest", "part"])
         finally:
@@ -123,6 +124,3 @@ def _looked_up(place: RegistryPlace, batches: Iterator[pa.RecordBatch]) -> Itera
 
 async def _opened(place: RegistryPlace) -> RegistryClient:
     return place.client(SystemClock())
-
-
-__all__ = ["FORGOTTEN", "free_ids", "primaries"]

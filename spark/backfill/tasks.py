@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-FOUND = "found"  # the directory, beside those of the journal
+FOUND = "found"  # the directory, next to those of the journal
 KEYS = "part int, key binary"
 IDS = "part int, digest binary, event_time_ns bigint"
 

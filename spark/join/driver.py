@@ -120,7 +120,7 @@ class Driver:
     counts: dict[str, int] = field(default_factory=dict)  # of all batches
     read_past_ns: int = 0  # of the newest plan of this process
     first_read_ns: int = 0
-    full: bool = False  # so many events wait that nothing new is read
+    full: bool = False  # as many events wait as ``limits`` allows: nothing new is read
     listing: Listing = NO_LISTING  # the newest one of this process
     behind: dict[str, LogLag] = field(default_factory=dict)  # logs of that listing with undecided bytes, by identity
     batch_s: float = 0.0  # duration of the newest batch

@@ -72,7 +72,7 @@ class Worker:
     clock: Clock
     read: ReadsPart
     decide: Decides
-    envelope: Envelope | None  # of rejected and late records; None: they are counted, and others publish them
+    envelope: Envelope | None  # of rejected and late records; without it they are only counted
     pause: Callable[[float], Awaitable[None]]
     random_name: Callable[[], str]
 
@@ -103,7 +103,7 @@ class Worker:
         token = plan.token(number, self.incarnation)
         found = await self.decide(plan, token, read)
         own = journal.part_name(plan.number, number, self.random_name())
-        anew = (found.waits < read.fresh) | read.corrected[found.waits]  # these begin to wait
+        begins = (found.waits < read.fresh) | read.corrected[found.waits]  # to wait
         counts = {
             "events": read.fresh,
             "unreadable": len(read.rejected),
@@ -113,8 +113,8 @@ class Worker:
         made = Decision(
             staged=f"{own}.staged" if len(found.rows) else "",
             rejected=f"{own}.rejected" if read.rejected and self.envelope is not None else "",
-            waiting=f"{own}.events" if anew.any() else "",
-            left=_left(part, read.fresh, found.waits[~anew]),
+            waiting=f"{own}.events" if begins.any() else "",
+            left=_left(part, read.fresh, found.waits[~begins]),
             reached=read.reached,
             counts={name: count for name, count in counts.items() if count},
         )
@@ -127,10 +127,10 @@ class Worker:
             disk.replace(written[-1], self._rejected(read, self.envelope))
         if made.waiting:
             written.append(journal.waiting_path(made.waiting))
-            rows = found.waits[anew]
+            rows = found.waits[begins]
             disk.replace(
                 written[-1],
-                encode_waiting(read.events.take(rows), read.first_read_ns[rows], found.again_ns[anew]),
+                encode_waiting(read.events.take(rows), read.first_read_ns[rows], found.again_ns[begins]),
             )
         await self.pause(0.0)
         counts_now = journal.put_decision(plan.number, number, made)
