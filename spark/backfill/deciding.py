@@ -19,10 +19,10 @@ from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Answer
 from photon.joiner.api import WAIT_NS, Outcome
 from photon.joiner.verdicts import HUNG_TIMES, Decided, Judge, LineBuilder, rows_of, settle_mismatched
-from photon.spark.join.deciding import LooksUp, Verdicts
-from photon.spark.join.journal import Part, Plan
-from photon.spark.join.part import InsertsIds
-from photon.spark.join.reading import PartRead, ReadsPart
+from photon.spark.pipeline.deciding import LooksUp, Verdicts
+from photon.spark.pipeline.journal import Part, Plan
+from photon.spark.pipeline.part import InsertsIds
+from photon.spark.pipeline.reading import PartRead, ReadsPart
 from photon.spark.primary_sets import is_too_large
 from photon.spark.sources import TimeRange
 

@@ -29,10 +29,10 @@ from photon.eventstore.api import Progress
 from photon.idregistry.api import I64, U8, U64, Answer
 from photon.spark.backfill.deciding import BackfillFailed
 from photon.spark.backfill.known import BackfillDamaged
-from photon.spark.join.driver import REGISTRY_S, Driver
-from photon.spark.join.journal import Journal, LogAt
-from photon.spark.join.part import Fenced
-from photon.spark.join.staging import StagedIds, read_ids, winners_in
+from photon.spark.pipeline.driver import REGISTRY_S, Driver
+from photon.spark.pipeline.journal import Journal, LogAt
+from photon.spark.pipeline.part import Fenced
+from photon.spark.pipeline.staging import StagedIds, read_ids, winners_in
 
 CLEAR_S = 10.0
 CLEAR_IDS = 16_384

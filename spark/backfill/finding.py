@@ -17,8 +17,8 @@ from photon.idregistry.api import Answer
 from photon.spark import logs
 from photon.spark.backfill.deciding import BackfillFailed
 from photon.spark.backfill.tasks import Found, PartsToDo, ids_below, keys_of, written
-from photon.spark.join.tasks import RegistryPlace
 from photon.spark.key_filter import filter_of
+from photon.spark.pipeline.tasks import RegistryPlace
 from photon.spark.primary_sets import whole_sets
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import LogSource, OutputSource

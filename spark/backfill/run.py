@@ -32,12 +32,12 @@ from photon.spark.backfill.driver import AllRead, BackfillDriver, Completion, Fi
 from photon.spark.backfill.finding import FORGOTTEN, free_ids, primaries
 from photon.spark.backfill.known import BackfillJob, BackfillPaths
 from photon.spark.backfill.tasks import FOUND, BackfillPlace, Found, PartsToDo, do_on_spark
-from photon.spark.join.driver import DriverPlaces, FencingRegistry
-from photon.spark.join.journal import Journal, LogAt, Plan
-from photon.spark.join.listing import Listing, LogLister
-from photon.spark.join.part import Done
-from photon.spark.join.planner import PlanLimits
 from photon.spark.logs import LogNotRead
+from photon.spark.pipeline.driver import DriverPlaces, FencingRegistry
+from photon.spark.pipeline.journal import Journal, LogAt, Plan
+from photon.spark.pipeline.listing import Listing, LogLister
+from photon.spark.pipeline.part import Done
+from photon.spark.pipeline.planner import PlanLimits
 from photon.spark.session import said_by_spark
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import LogSource, OutputSource, reading_of

@@ -22,10 +22,10 @@ from photon.joiner.verdicts import Judge, envelope_lines
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import placed
 from photon.spark.backfill.deciding import ComparedIds, FinalDecider, FoundPrimaries, RangeReader
-from photon.spark.join.journal import Journal, Plan
-from photon.spark.join.part import Done, InsertsIds, Worker
-from photon.spark.join.reading import LogReader
-from photon.spark.join.tasks import NAME_BYTES, RegistryPlace, run_parts, told
+from photon.spark.pipeline.journal import Journal, Plan
+from photon.spark.pipeline.part import Done, InsertsIds, Worker
+from photon.spark.pipeline.reading import LogReader
+from photon.spark.pipeline.tasks import NAME_BYTES, RegistryPlace, run_parts, told
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import JoinSource, LogSource, reading_of
 from photon.spark.tasks import frame, task_directory

@@ -87,8 +87,8 @@ def _here(state: Path, name: str) -> Account | None:
 
 def _on_spark(state: Path, name: str) -> Account | None:
     """Its commits count over all hours."""
-    from photon.spark.join.journal import journal_of
-    from photon.spark.join.standing import ledger_of, read_standing
+    from photon.spark.pipeline.journal import journal_of
+    from photon.spark.pipeline.standing import ledger_of, read_standing
 
     found = read_standing(RealDisk(), journal_of(state, name), lambda file, rows: len(rows))
     if found is None:

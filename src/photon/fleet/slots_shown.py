@@ -21,7 +21,7 @@ from photon.joiner.adopter import has_work_left
 from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.slot.slot import STATE_NAME
 from photon.joiner.whereabouts import reached_at
-from photon.spark.join.journal import Journal
+from photon.spark.pipeline.journal import Journal
 from photon.verifier.watermark import SlotShown
 
 

@@ -22,8 +22,8 @@ from photon.fleet.polling import Gatherer, Heard, gathered
 from photon.fleet.processes import of_datacentre
 from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Pair, PairsHeard, decode, late_in, pairs_of, read_journal
-from photon.spark.join.claim import read_claimed
-from photon.spark.join.journal import journal_of
+from photon.spark.pipeline.claim import read_claimed
+from photon.spark.pipeline.journal import journal_of
 from photon.verifier.watermark import Asked
 
 ASK_EVERY_S = 0.25

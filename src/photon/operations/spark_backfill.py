@@ -42,8 +42,8 @@ from photon.spark.backfill.run import (
     check_output,
 )
 from photon.spark.backfill.tasks import BackfillPlace
-from photon.spark.join.planner import PART_BYTES, PlanLimits
-from photon.spark.join.tasks import RegistryPlace
+from photon.spark.pipeline.planner import PART_BYTES, PlanLimits
+from photon.spark.pipeline.tasks import RegistryPlace
 from photon.spark.session import LEAN, session
 from photon.spark.sources import OutputSource, TimeRange, pipeline_sources
 

@@ -1,4 +1,4 @@
-"""``photon spark join``: from a deployment file to an application of ``spark/join``."""
+"""``photon spark join``: from a deployment file to an application of ``spark/pipeline``."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from photon.objects.costs import put_costs
 from photon.objects.paths import ObjectPath, placed
 from photon.operations.spark_backfill import registry_place
 from photon.outputs.output_places import EXPORTS_DIRECTORY, SLOTS_DIRECTORY
-from photon.spark.join.planner import PlanLimits
-from photon.spark.join.report import DriverReport
-from photon.spark.join.run import Application, JoinRun, Outcome
-from photon.spark.join.tasks import JoinPlace
+from photon.spark.pipeline.planner import PlanLimits
+from photon.spark.pipeline.report import DriverReport
+from photon.spark.pipeline.run import Application, JoinRun, Outcome
+from photon.spark.pipeline.tasks import JoinPlace
 from photon.spark.session import LEAN, check_present, session
 from photon.spark.sources import pipeline_sources
 

@@ -33,9 +33,9 @@ from photon.idregistry.operate.backup import check_backup, config_of, read_manif
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath
 from photon.spark.backfill.known import known_backfills, source_of
-from photon.spark.join.journal import journal_of
-from photon.spark.join.standing import read_standing as read_standing_on_spark
-from photon.spark.join.waiting import WaitingFile, events_of, first_read_of
+from photon.spark.pipeline.journal import journal_of
+from photon.spark.pipeline.standing import read_standing as read_standing_on_spark
+from photon.spark.pipeline.waiting import WaitingFile, events_of, first_read_of
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import said_by_spark, session
 from photon.spark.sources import RegistrySource, pipeline_sources

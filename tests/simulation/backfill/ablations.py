@@ -15,9 +15,9 @@ import numpy as np
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, token_of
 from photon.spark.backfill.driver import BackfillDriver, Completion, Finished
-from photon.spark.join import part
-from photon.spark.join.journal import Plan
-from photon.spark.join.registering import BatchCore, Instruction
+from photon.spark.pipeline import part
+from photon.spark.pipeline.journal import Plan
+from photon.spark.pipeline.registering import BatchCore, Instruction
 from tests.simulation.spark_join.ablations import (
     ClearsAtOnce,
     DecidesAgain,

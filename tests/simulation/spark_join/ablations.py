@@ -22,15 +22,15 @@ from photon.adapters.logs.slices import StandingLog
 from photon.batch.columns import RowIndexes
 from photon.config.versioned_file import read_present
 from photon.joiner.rows import Rows
-from photon.spark.join import driver, part, planner
-from photon.spark.join.claim import Claim, claimed
-from photon.spark.join.deciding import Decider, Verdicts
-from photon.spark.join.driver import Batch, DoesParts, Driver
-from photon.spark.join.journal import Decision, F, Journal, LogAt, Part, Plan, Reached, Result, Stretch
-from photon.spark.join.listing import Listing
-from photon.spark.join.part import Done, Worker
-from photon.spark.join.reading import LogReader, PartRead
-from photon.spark.join.registering import BatchCore
+from photon.spark.pipeline import driver, part, planner
+from photon.spark.pipeline.claim import Claim, claimed
+from photon.spark.pipeline.deciding import Decider, Verdicts
+from photon.spark.pipeline.driver import Batch, DoesParts, Driver
+from photon.spark.pipeline.journal import Decision, F, Journal, LogAt, Part, Plan, Reached, Result, Stretch
+from photon.spark.pipeline.listing import Listing
+from photon.spark.pipeline.part import Done, Worker
+from photon.spark.pipeline.reading import LogReader, PartRead
+from photon.spark.pipeline.registering import BatchCore
 from tests.simulation.spark_join import world
 from tests.simulation.world.world import Variant
 

@@ -33,17 +33,17 @@ from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.outputs.log.format import gzip_name
 from photon.outputs.published import read_slot
-from photon.spark.join import driver, reading
-from photon.spark.join.claim import Claim, Undecided
-from photon.spark.join.deciding import Decider, EventStoreSilent
-from photon.spark.join.driver import EXPORTER, Driver, DriverPlaces
-from photon.spark.join.journal import CLAIM, PART_BITS, Journal, Plan
-from photon.spark.join.listing import Listing
-from photon.spark.join.part import Done, Fenced, RegistrySilent, Worker
-from photon.spark.join.planner import PlanLimits
-from photon.spark.join.reading import LogReader
-from photon.spark.join.standing import ledger_of
-from photon.spark.join.waiting import hashes_of
+from photon.spark.pipeline import driver, reading
+from photon.spark.pipeline.claim import Claim, Undecided
+from photon.spark.pipeline.deciding import Decider, EventStoreSilent
+from photon.spark.pipeline.driver import EXPORTER, Driver, DriverPlaces
+from photon.spark.pipeline.journal import CLAIM, PART_BITS, Journal, Plan
+from photon.spark.pipeline.listing import Listing
+from photon.spark.pipeline.part import Done, Fenced, RegistrySilent, Worker
+from photon.spark.pipeline.planner import PlanLimits
+from photon.spark.pipeline.reading import LogReader
+from photon.spark.pipeline.standing import ledger_of
+from photon.spark.pipeline.waiting import hashes_of
 from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.simulation.world import check, settings, site_faults
 from tests.simulation.world.faulty_disk import FaultyDisk

@@ -30,12 +30,12 @@ from photon.joiner.verdicts import Judge, envelope_lines
 from photon.outputs.published import read_slot
 from photon.spark.backfill.deciding import FinalDecider
 from photon.spark.backfill.driver import AllRead, BackfillDriver, Completion, Finished, to_read
-from photon.spark.join.driver import DriverPlaces
-from photon.spark.join.journal import Journal, Part, Plan, Reached
-from photon.spark.join.listing import Listing
-from photon.spark.join.part import Done, Fenced, Worker
-from photon.spark.join.planner import PlanLimits
-from photon.spark.join.reading import PartRead
+from photon.spark.pipeline.driver import DriverPlaces
+from photon.spark.pipeline.journal import Journal, Part, Plan, Reached
+from photon.spark.pipeline.listing import Listing
+from photon.spark.pipeline.part import Done, Fenced, Worker
+from photon.spark.pipeline.planner import PlanLimits
+from photon.spark.pipeline.reading import PartRead
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.process import JOIN, Process, ProcessDisk
 from tests.simulation.world.truth import Event, Fate, time_in

@@ -14,7 +14,7 @@ from photon.cli.tables import print_table, say
 from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
-    from photon.spark.join.run import Outcome
+    from photon.spark.pipeline.run import Outcome
 
 WORDS = {
     "events": "lines read that name an event",

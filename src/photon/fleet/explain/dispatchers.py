@@ -30,10 +30,10 @@ from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question, own_off
 from photon.idregistry.api import Digester
 from photon.joiner.api import Outcome
 from photon.joiner.foreign_columns import events_of, records_of
-from photon.spark.join.journal import journal_of
-from photon.spark.join.standing import read_standing, waiting_in
-from photon.spark.join.waiting import WaitingFile, first_read_of
-from photon.spark.join.waiting import events_of as waiting_events
+from photon.spark.pipeline.journal import journal_of
+from photon.spark.pipeline.standing import read_standing, waiting_in
+from photon.spark.pipeline.waiting import WaitingFile, first_read_of
+from photon.spark.pipeline.waiting import events_of as waiting_events
 
 if TYPE_CHECKING:
     from photon.dispatcher.core import Core

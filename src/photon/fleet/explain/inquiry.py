@@ -38,7 +38,7 @@ from photon.outputs import OutputPlace
 from photon.outputs import decode as decode_line
 from photon.outputs.content import FileContent
 from photon.outputs.output_places import EXPORTS_DIRECTORY
-from photon.spark.join.journal import journal_of
+from photon.spark.pipeline.journal import journal_of
 
 LIST_S = 2.0
 TRACE_S = 3.0

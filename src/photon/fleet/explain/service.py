@@ -32,7 +32,7 @@ from photon.joiner.process import HasSlot
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EXPORTS_DIRECTORY
-from photon.spark.join.journal import journal_of
+from photon.spark.pipeline.journal import journal_of
 
 SEARCH_S = 60.0  # longest time for one question, however long its caller would wait
 MARGIN_S = 0.5  # the answer leaves this long before the caller's deadline

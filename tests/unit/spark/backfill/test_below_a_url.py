@@ -29,18 +29,18 @@ from photon.spark.backfill.deciding import BackfillFailed
 from photon.spark.backfill.driver import AllRead, BackfillDriver, Completion, Finished, to_read
 from photon.spark.backfill.known import BackfillJob, BackfillPaths, begun, known_backfills, remember, source_of
 from photon.spark.backfill.run import alone
-from photon.spark.join.deciding import Verdicts
-from photon.spark.join.driver import DriverPlaces
-from photon.spark.join.journal import Journal, Part, Plan, Reached
-from photon.spark.join.listing import Listing
-from photon.spark.join.part import Done, Worker
-from photon.spark.join.planner import PlanLimits
-from photon.spark.join.reading import PartRead
 from photon.spark.outputs import source_ranges
+from photon.spark.pipeline.deciding import Verdicts
+from photon.spark.pipeline.driver import DriverPlaces
+from photon.spark.pipeline.journal import Journal, Part, Plan, Reached
+from photon.spark.pipeline.listing import Listing
+from photon.spark.pipeline.part import Done, Worker
+from photon.spark.pipeline.planner import PlanLimits
+from photon.spark.pipeline.reading import PartRead
 from tests.simulation.world.registry import CLEARED, ModelRegistry
 from tests.unit.joiner.helpers import FakeRegistry
 from tests.unit.objects.fakes import MemoryBucket
-from tests.unit.spark.join.rows import Event, rows_of
+from tests.unit.spark.pipeline.rows import Event, rows_of
 
 JOB = BackfillJob(slot="s", datacentre="d", join="j", from_ns=1, to_ns=2, unmatched=False, boundary_ns=0)
 URL = ObjectPath("s3://lake/november")

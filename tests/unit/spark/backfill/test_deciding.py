@@ -24,8 +24,8 @@ from photon.spark.backfill.deciding import (
     RangeReader,
 )
 from photon.spark.backfill.tasks import _by_part
-from photon.spark.join.journal import Part, Plan
-from photon.spark.join.reading import PartRead
+from photon.spark.pipeline.journal import Part, Plan
+from photon.spark.pipeline.reading import PartRead
 from photon.spark.sources import TimeRange
 from tests.unit.joiner.test_matching import ORDER_AT, Payments
 

@@ -26,10 +26,10 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.objects.paths import placed
-from photon.spark.join.deciding import Decider
-from photon.spark.join.journal import Journal, Plan
-from photon.spark.join.part import Done, Fenced, Worker
-from photon.spark.join.reading import LogReader
+from photon.spark.pipeline.deciding import Decider
+from photon.spark.pipeline.journal import Journal, Plan
+from photon.spark.pipeline.part import Done, Fenced, Worker
+from photon.spark.pipeline.reading import LogReader
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import JoinSource, LogSource, reading_of
 

@@ -27,7 +27,7 @@ from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.reader import Source
 from photon.adapters.logs.slices import LogUnreadable, Reading, StandingLog, open_log
-from photon.spark.join.journal import LogAt
+from photon.spark.pipeline.journal import LogAt
 
 
 class Listing(NamedTuple):

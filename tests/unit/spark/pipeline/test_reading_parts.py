@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from photon.adapters.logs.slices import LogUnreadable
-from photon.spark.join.planner import PlanLimits
-from tests.unit.spark.join.logs import RECORD_MAX, Logs, click
+from photon.spark.pipeline.planner import PlanLimits
+from tests.unit.spark.pipeline.logs import RECORD_MAX, Logs, click
 
 SMALL = PlanLimits(part_bytes=4000, packed_bytes=4000, batch_bytes=40_000, max_record=RECORD_MAX)
 

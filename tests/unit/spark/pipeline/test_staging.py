@@ -9,8 +9,8 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import token_of
-from photon.spark.join.staging import StagingDamaged, read_ids, read_staged, stage, winner_bits, winners_in
-from tests.unit.spark.join.rows import Event, rows_of
+from photon.spark.pipeline.staging import StagingDamaged, read_ids, read_staged, stage, winner_bits, winners_in
+from tests.unit.spark.pipeline.rows import Event, rows_of
 
 DISK = RealDisk()
 TOKEN = token_of(3, 8)

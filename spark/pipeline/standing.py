@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from photon.config.disk import Disk
 from photon.dispatcher.ledger import LedgerLine, total_of
-from photon.spark.join.journal import Commit, Journal, JournalDamaged, folded
-from photon.spark.join.reading import read_waiting
-from photon.spark.join.waiting import WaitingFile
+from photon.spark.pipeline.journal import Commit, Journal, JournalDamaged, folded
+from photon.spark.pipeline.reading import read_waiting
+from photon.spark.pipeline.waiting import WaitingFile
 
 T = TypeVar("T")
 

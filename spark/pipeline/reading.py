@@ -19,9 +19,9 @@ from photon.batch.events import Events
 from photon.config.versioned_file import decoded
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
-from photon.spark.join import waiting
-from photon.spark.join.journal import Journal, JournalDamaged, LogAt, Part, Plan, Reached, Rest, Stretch
-from photon.spark.join.listing import holds, proof_at
+from photon.spark.pipeline import waiting
+from photon.spark.pipeline.journal import Journal, JournalDamaged, LogAt, Part, Plan, Reached, Rest, Stretch
+from photon.spark.pipeline.listing import holds, proof_at
 
 EVENTS_NONE = Events.of([])
 

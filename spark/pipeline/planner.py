@@ -14,7 +14,7 @@ import msgspec
 
 from photon.adapters.logs.slices import StandingLog
 from photon.config.clock import NS_PER_S
-from photon.spark.join.journal import PARTS_MAX, LogAt, Part, Reached, Rest, Stretch
+from photon.spark.pipeline.journal import PARTS_MAX, LogAt, Part, Reached, Rest, Stretch
 
 FORGET_S = 30 * 24 * 3600.0  # a log that was not listed for this long is forgotten
 PART_BYTES = 16 << 20

@@ -11,10 +11,10 @@ from photon.adapters.logs.slices import Reading, StandingLog
 from photon.adapters.logs.unended_lines import RestRule
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Digester
-from photon.spark.join.journal import JoinOf, Journal, LogAt, Part, Plan
-from photon.spark.join.listing import LogLister
-from photon.spark.join.planner import PlanLimits, advanced, parts_of
-from photon.spark.join.reading import LogReader, PartRead
+from photon.spark.pipeline.journal import JoinOf, Journal, LogAt, Part, Plan
+from photon.spark.pipeline.listing import LogLister
+from photon.spark.pipeline.planner import PlanLimits, advanced, parts_of
+from photon.spark.pipeline.reading import LogReader, PartRead
 from tests.spark.small_deployment import FOREIGN, PRIMARY
 
 ADAPTER = ConfiguredAdapter({"primary": PRIMARY, "foreign": FOREIGN, "where": "join.clicks"})

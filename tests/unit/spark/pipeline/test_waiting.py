@@ -9,8 +9,8 @@ from photon.batch.files import LogFile
 from photon.config.versioned_file import decoded
 from photon.dispatcher.retry import Patience
 from photon.joiner.api import WAIT_NS
-from photon.spark.join.journal import Rest
-from photon.spark.join.waiting import (
+from photon.spark.pipeline.journal import Rest
+from photon.spark.pipeline.waiting import (
     WaitingFile,
     WaitingIndex,
     as_of,

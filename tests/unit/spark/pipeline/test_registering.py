@@ -10,8 +10,8 @@ import pytest
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, token_of
 from photon.joiner.rows import Rows
-from photon.spark.join.registering import BatchCore, Finish, GiveUp, Insert
-from tests.unit.spark.join.rows import Event, rows_of
+from photon.spark.pipeline.registering import BatchCore, Finish, GiveUp, Insert
+from tests.unit.spark.pipeline.rows import Event, rows_of
 
 OURS, OTHERS = token_of(7, 1), token_of(8, 1)
 A = Answer

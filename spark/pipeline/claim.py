@@ -20,8 +20,8 @@ from photon.config.clock import NEVER_NS
 from photon.config.disk import Disk
 from photon.dispatcher.undecided import Counts
 from photon.outputs.watermarks import STEP_NS
-from photon.spark.join.journal import CLAIM, Journal
-from photon.spark.join.listing import Listing
+from photon.spark.pipeline.journal import CLAIM, Journal
+from photon.spark.pipeline.listing import Listing
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):

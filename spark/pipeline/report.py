@@ -11,10 +11,10 @@ from photon.config.metrics.readings import Readings
 from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine
 from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.status import JoinTimes, OldRow, Pending, Status, oldest
-from photon.spark.join.driver import Driver
-from photon.spark.join.journal import Rest
-from photon.spark.join.reading import read_rest
-from photon.spark.join.standing import ledger_of
+from photon.spark.pipeline.driver import Driver
+from photon.spark.pipeline.journal import Rest
+from photon.spark.pipeline.reading import read_rest
+from photon.spark.pipeline.standing import ledger_of
 
 PREFIX = "photon_spark"
 

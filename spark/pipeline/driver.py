@@ -41,8 +41,8 @@ from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
 from photon.outputs.cleared import read_clearing
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.published import read_damaged
-from photon.spark.join.claim import Claim, claimed
-from photon.spark.join.journal import (
+from photon.spark.pipeline.claim import Claim, claimed
+from photon.spark.pipeline.journal import (
     CLAIM,
     WHOLE_EVERY,
     Commit,
@@ -53,12 +53,12 @@ from photon.spark.join.journal import (
     Plan,
     folded,
 )
-from photon.spark.join.listing import NO_LISTING, Listing
-from photon.spark.join.part import Done, Fenced
-from photon.spark.join.planner import PlanLimits, advanced, forgotten, left_of, parts_of, unread
-from photon.spark.join.reading import read_waiting
-from photon.spark.join.staging import read_ids, read_staged, winners_in
-from photon.spark.join.waiting import WaitingIndex
+from photon.spark.pipeline.listing import NO_LISTING, Listing
+from photon.spark.pipeline.part import Done, Fenced
+from photon.spark.pipeline.planner import PlanLimits, advanced, forgotten, left_of, parts_of, unread
+from photon.spark.pipeline.reading import read_waiting
+from photon.spark.pipeline.staging import read_ids, read_staged, winners_in
+from photon.spark.pipeline.waiting import WaitingIndex
 
 INTRODUCE_S = 5.0
 REGISTRY_S = 300.0

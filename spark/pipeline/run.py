@@ -25,15 +25,15 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.joiner.slot.identity import NONCE_BYTES, until_told
 from photon.joiner.slot.output import OutputLimits
 from photon.objects.paths import placed
-from photon.spark.join.deciding import EventStoreSilent
-from photon.spark.join.driver import Batch, Driver, DriverPlaces
-from photon.spark.join.journal import LogAt, Plan
-from photon.spark.join.listing import Listing, LogLister
-from photon.spark.join.part import Done, RegistrySilent, Worker
-from photon.spark.join.planner import PlanLimits
-from photon.spark.join.reading import read_waiting
-from photon.spark.join.tasks import JoinPlace, do_on_spark, event_store, worker
-from photon.spark.join.waiting import hashes_of
+from photon.spark.pipeline.deciding import EventStoreSilent
+from photon.spark.pipeline.driver import Batch, Driver, DriverPlaces
+from photon.spark.pipeline.journal import LogAt, Plan
+from photon.spark.pipeline.listing import Listing, LogLister
+from photon.spark.pipeline.part import Done, RegistrySilent, Worker
+from photon.spark.pipeline.planner import PlanLimits
+from photon.spark.pipeline.reading import read_waiting
+from photon.spark.pipeline.tasks import JoinPlace, do_on_spark, event_store, worker
+from photon.spark.pipeline.waiting import hashes_of
 from photon.spark.session import said_by_spark
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import reading_of

@@ -30,12 +30,12 @@ from photon.dispatcher.events import LATE_REASON
 from photon.idregistry.api import Kind
 from photon.joiner.rows import Rows
 from photon.joiner.slot.place import DIRECTORY_OF
-from photon.spark.join.deciding import Decides
-from photon.spark.join.journal import Decision, Journal, Part, Plan, Rest, Result
-from photon.spark.join.reading import PartRead, ReadsPart
-from photon.spark.join.registering import BatchCore, GiveUp, Insert
-from photon.spark.join.staging import read_staged, stage, winner_bits
-from photon.spark.join.waiting import encode_waiting
+from photon.spark.pipeline.deciding import Decides
+from photon.spark.pipeline.journal import Decision, Journal, Part, Plan, Rest, Result
+from photon.spark.pipeline.reading import PartRead, ReadsPart
+from photon.spark.pipeline.registering import BatchCore, GiveUp, Insert
+from photon.spark.pipeline.staging import read_staged, stage, winner_bits
+from photon.spark.pipeline.waiting import encode_waiting
 
 PATIENCE_S = 120.0  # how long an attempt asks the registry
 INSERT_S = 10.0  # for one request

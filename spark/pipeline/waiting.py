@@ -18,7 +18,7 @@ from photon.batch.events import Events
 from photon.batch.files import LogFile
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.retry import Patience
-from photon.spark.join.journal import Rest
+from photon.spark.pipeline.journal import Rest
 
 AGAIN_S = 5.0  # an event that was tried in vain for another reason than a missing primary is tried again then
 # When an event without a primary is tried again in any case: if the event store tells of arrivals, and if not.

@@ -20,9 +20,9 @@ from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.joiner.api import Outcome
 from photon.joiner.rows import Rows
 from photon.joiner.verdicts import Judge, LineBuilder, rows_of, settle_mismatched, taken
-from photon.spark.join.journal import Plan
-from photon.spark.join.reading import PartRead
-from photon.spark.join.waiting import AGAIN_S, as_of
+from photon.spark.pipeline.journal import Plan
+from photon.spark.pipeline.reading import PartRead
+from photon.spark.pipeline.waiting import AGAIN_S, as_of
 
 UNAVAILABLE_S = 60.0  # how long an attempt asks an event store that does not answer
 PAUSE_MAX_S = 2.0

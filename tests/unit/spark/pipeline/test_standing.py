@@ -17,12 +17,12 @@ from photon.fleet.explain.dispatchers import in_waiting_files, places_on_spark
 from photon.fleet.explain.question import Budget, question_of
 from photon.fleet.watermarks import undecided_of
 from photon.operations.spark_verify import Overdue, _on_spark
-from photon.spark.join.claim import Claim, claimed
-from photon.spark.join.journal import CLAIM, Commit, JoinOf, Journal, JournalDamaged, LogAt, journal_of
-from photon.spark.join.listing import NO_LISTING, Listing
-from photon.spark.join.planner import PlanLimits, left_of, unread
-from photon.spark.join.standing import ledger_of, read_standing
-from photon.spark.join.waiting import encode_waiting
+from photon.spark.pipeline.claim import Claim, claimed
+from photon.spark.pipeline.journal import CLAIM, Commit, JoinOf, Journal, JournalDamaged, LogAt, journal_of
+from photon.spark.pipeline.listing import NO_LISTING, Listing
+from photon.spark.pipeline.planner import PlanLimits, left_of, unread
+from photon.spark.pipeline.standing import ledger_of, read_standing
+from photon.spark.pipeline.waiting import encode_waiting
 
 FOREVER = Budget(60.0, lambda: 0.0)
 S = 10**9
