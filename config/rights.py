@@ -81,7 +81,7 @@ RIGHTS: Rights = {
         **_OPERATOR,
     },
     "/photon.v1.Registry/ScanOwned": {Role.VERIFIER: _ANY, **_OPERATOR},
-    "/photon.v1.Registry/ScanReopened": {Role.DISPATCHER: _ANY, **_OPERATOR},
+    "/photon.v1.Registry/ScanReopened": {Role.DISPATCHER: _ANY, Role.SPARK: _ANY, **_OPERATOR},
     "/photon.v1.Registry/Reopen": {Role.VERIFIER: Right(without="operator"), **_OPERATOR},
     "/photon.v1.Registry/RetireSlot": _OPERATOR,
     "/photon.v1.Registry/Reshard": _OPERATOR,

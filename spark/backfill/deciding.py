@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from photon.batch.columns import U32, split_digests
+from photon.batch.columns import I64, U32, split_digests
 from photon.batch.events import Events
 from photon.batch.files import LogFile
 from photon.batch.ids import Ids
@@ -167,3 +167,6 @@ class ComparedIds:
         if not len(above):
             return answers
         return answers.put([(above, await self.registry.insert(inserts.take(above), timeout=timeout))])
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Answers:
+        return await self.registry.look_up(digests, times, timeout=timeout)

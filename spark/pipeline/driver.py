@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from photon.adapters.logs.lag import LogLag
 from photon.config.clock import Clock
 from photon.config.disk import Disk
@@ -41,16 +43,21 @@ from photon.joiner.slot.place import DIRECTORIES, DIRECTORY_OF
 from photon.outputs.cleared import read_clearing
 from photon.outputs.log.writer import LogWriter
 from photon.outputs.published import read_damaged
+from photon.spark.pipeline import rereading
 from photon.spark.pipeline.claim import Claim, claimed
 from photon.spark.pipeline.journal import (
     CLAIM,
     WHOLE_EVERY,
     Commit,
+    Ended,
+    GivenUp,
     JoinOf,
     Journal,
     JournalDamaged,
     LogAt,
+    Part,
     Plan,
+    RereadAt,
     folded,
 )
 from photon.spark.pipeline.listing import NO_LISTING, Listing
@@ -126,11 +133,14 @@ class Driver:
     batch_s: float = 0.0  # duration of the newest batch
     times: JoinTimes = field(default_factory=JoinTimes)  # of joined events, until they were shown
     busy: bool = False  # a batch has begun and is not done
+    reread: RereadAt = field(default_factory=RereadAt)  # how far what is decided once more has come
+    given_up: Sequence[GivenUp] = ()  # ids that the registry gave up, and that may be in a log here
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.disk, self.places.state / SPARK_NAME)
         self.claim: Claim | None = None
         self._claim_at = float("-inf")
+        self._has_reread = False  # by the newest batch
         self.waiting = WaitingIndex(self.patience, self.random)
         disk, root, state = self.disk, self.places.output, self.places.log or self.places.state
         self._log, self._exports = (
@@ -192,14 +202,14 @@ class Driver:
         if not (commits := self.journal.commits()):
             return
         commit = folded(commits)
-        self.committed, self.counts = commit.number, commit.counts
+        self.committed, self.counts, self.reread = commit.number, commit.counts, commit.reread
         self.logs = {log.identity: log for log in commit.logs}
         for name, rows in commit.waiting.items():
             self.waiting.add(name, read_waiting(self.journal, name), rows, 0, 0)
 
     def _take(self, commit: Commit, plan: Plan, done: Sequence[Done]) -> None:
         """Takes up the commit of a batch that was done just now."""
-        self.committed, self.counts = commit.number, commit.counts
+        self.committed, self.counts, self.reread = commit.number, commit.counts, commit.reread
         if commit.whole:
             self.logs = {}
             for settled in self.waiting.files.keys() - commit.waiting.keys():
@@ -244,7 +254,7 @@ class Driver:
             plan = self.journal.put_plan(made)
         if plan.incarnation > self.incarnation:
             raise Fenced(f"slot {self.slot.name}: a newer driver works on it; leave it to that one")
-        begun, self.busy = self.clock.monotonic(), True
+        begun, self.busy, self._has_reread = self.clock.monotonic(), True, bool(plan.reread)
         done = await do(plan)
         await self.pause(0.0)
         self._check_state()
@@ -271,6 +281,8 @@ class Driver:
         due = self.waiting.due(self.read_past_ns, now_ns, self.limits.batch_rows)
         self.full = self.waiting.size >= self.limits.waiting_bytes
         parts = parts_of(() if self.full else self.listing.logs, self.logs, due, self.limits, now_ns)
+        reread, again = self._reread() if not (self.full or (parts and self._has_reread)) else (0, [])
+        parts = again or parts
         if not parts:
             return None
         return Plan(
@@ -280,7 +292,21 @@ class Driver:
             first_read_ns=self.first_read_ns,
             read_past_ns=self.read_past_ns,
             parts=parts,
+            reread=reread if again else 0,
         )
+
+    def _reread(self) -> tuple[int, list[Part]]:
+        """What the oldest reread that is left has to do next. Ends those that have nothing left."""
+        for number in [number for number, ended in self.journal.rereads().items() if not ended]:
+            wanted = self.journal.reread(number)
+            at = self.reread if self.reread.number == number else RereadAt(number)
+            if parts := rereading.parts_of(wanted, at, self.listing.logs, self.logs, self.limits):
+                return number, parts
+            gone = rereading.gone_from(wanted, self.listing.logs, self.logs)
+            self.journal.end_reread(
+                number, Ended(at_ns=self.clock.now_ns(), events=at.events, known=at.known, gone=gone)
+            )
+        return 0, []
 
     def _look(self) -> None:
         """Notes which logs of the newest listing have undecided bytes. Call it between two batches."""
@@ -299,7 +325,8 @@ class Driver:
         at, at_ns = self.clock.monotonic(), self.clock.now_ns()
         if at < self._claim_at + PERIOD_S and (self.behind or (self.claim is not None and not self.claim.why)):
             return
-        waiting = counts_of(self.waiting.times())
+        given_up = np.array([each.time_ns for each in self.given_up], np.int64)
+        waiting = counts_of(np.concatenate([self.waiting.times(), given_up]))
         self.claim, self._claim_at = claimed(self.claim, self.listing, self.behind.values(), waiting, at_ns), at
         self.journal.put_last(CLAIM, self.claim)
 
@@ -318,7 +345,11 @@ class Driver:
                 changed[rest.file] = [row for row in open_rows if row not in settled]
             if name := each.decision.waiting:
                 changed[name] = list(range(len(read_waiting(self.journal, name).ids)))
-        logs = advanced(plan.parts, [each.decision.reached for each in done])
+        reread, logs = self.reread, list[LogAt]()
+        if plan.reread:
+            reread = rereading.moved(reread, plan.reread, plan.parts, [each.decision for each in done])
+        else:
+            logs = advanced(plan.parts, [each.decision.reached for each in done])
         whole = plan.number % WHOLE_EVERY == 0
         if whole:
             every = self.logs | {log.identity: log for log in logs}
@@ -327,7 +358,7 @@ class Driver:
             logs = [log for name, log in every.items() if name not in gone]
             kept = {name: self.waiting.open_rows(name) for name in self.waiting.files}
             changed = {name: rows for name, rows in (kept | changed).items() if rows}
-        return Commit(number=plan.number, logs=logs, waiting=changed, whole=whole, counts=counts)
+        return Commit(number=plan.number, logs=logs, waiting=changed, whole=whole, counts=counts, reread=reread)
 
     # -- what readers see --------------------------------------------------------------------------------------
     async def _show(self) -> None:

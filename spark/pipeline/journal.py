@@ -7,6 +7,8 @@ parts/N-P.decided  what part P registers, which events go on waiting, how far it
 parts/N-P.result   which of its rows won
 commits/N          the batch is done: where the next one goes on. Readers are shown nothing of it before
 waiting/FILE       events without a verdict, of the part that read them
+rereads/N          an order to decide once more what was decided (``rereading``), by a command or the driver
+rereads/N.ended    it is done, or was cancelled
 parts/N-P.RANDOM   what a decision names: written by one attempt, and by its name nobody else's
 
 ``claim`` (``claim``) alone is replaced, again and again: it says for the watermark what is not decided.
@@ -31,7 +33,9 @@ from photon.idregistry.api import token_of
 from photon.joiner.slot.identity import SPARK_NAME
 from photon.outputs.output_places import SLOTS_DIRECTORY
 
-CLAIM = "claim"
+CLAIM, REREADS = "claim", "rereads"
+ENDED = ".ended"
+REREADS_KEPT = 100
 PART_BITS = 12
 PARTS_MAX = 1 << PART_BITS
 WHOLE_EVERY = 100
@@ -78,6 +82,46 @@ class Rest(msgspec.Struct, frozen=True, array_like=True):
     rows: list[int]
 
 
+class GivenUp(msgspec.Struct, frozen=True, array_like=True):
+    """An id that the registry gave up (protocol rule 14)."""
+
+    digest: bytes
+    generation: int
+    time_ns: int  # the event time, and
+    tag: int  # the tag, of the line that was registered before
+
+
+class Reread(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
+    """``rereads/N``: decided records of a time range, or with certain ids, are decided once more."""
+
+    asked_ns: int
+    from_ns: int = 0
+    to_ns: int = 0  # exclusive
+    pattern: str = ""  # a glob for the paths of logs; empty matches all
+    ids: list[GivenUp] = []  # only these; otherwise the time range
+    any_line: bool = False  # of several lines with one of these ids any, not just the one that was registered
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
+    """``rereads/N.ended``."""
+
+    at_ns: int
+    cancelled: bool = False
+    events: int = 0  # that were asked for
+    known: int = 0  # of these, events that had a verdict
+    gone: list[str] = []  # logs that were decided and are in no file any more
+
+
+class RereadAt(msgspec.Struct, frozen=True, array_like=True):
+    """How far a reread has come: all logs whose identity is less are done, and this one up to ``offset``."""
+
+    number: int = 0  # 0: none has begun
+    identity: str = ""
+    offset: int | None = None  # ``None``: up to its end
+    events: int = 0  # as of ``Ended``
+    known: int = 0
+
+
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """The work of one task."""
 
@@ -95,6 +139,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1
     # How far the primary logs were read, by two clocks; NOTHING_READ_NS too while no event may be called unmatched.
     read_past_ns: int
     parts: list[Part]
+    reread: int = 0  # the number of the reread that this batch works for; 0: none, its stretches were not decided
 
     def token(self, part: int, incarnation: int) -> int:
         """The token under which an attempt of this incarnation registers a part."""
@@ -139,6 +184,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag
     waiting: dict[str, list[int]]  # file -> its waiting rows, where they changed; all if ``whole``
     whole: bool
     counts: dict[str, int]  # of all batches
+    reread: RereadAt = RereadAt()
 
 
 def folded(commits: Sequence[Commit]) -> Commit:
@@ -176,7 +222,7 @@ class Journal:
 
     def prepare(self, of: JoinOf) -> None:
         """Makes the directories, durably. Raises UsageError if they are another join's."""
-        for name in ("plans", "parts", "commits", "waiting"):
+        for name in ("plans", "parts", "commits", "waiting", REREADS):
             self.disk.make_dir(self.directory / name)
         known = self._put(self.directory / "join", of)
         if known != of:
@@ -284,6 +330,44 @@ class Journal:
                 # Results go last: a part with a result and no decision is never taken for undecided by a start.
                 for name in sorted(names, key=lambda each: each.endswith((".decided", ".result"))):
                     self.remove(self.part_path(name))
+
+    # -- rereads -----------------------------------------------------------------------------------------------
+    def ask_reread(self, wanted: Reread) -> int:
+        """Returns its number. Several processes may ask at once."""
+        number = max(self.rereads(), default=0) + 1
+        while not self.disk.create(self._numbered(REREADS, number), msgspec.json.encode(wanted)):
+            number += 1
+        return number
+
+    def rereads(self) -> dict[int, bool]:
+        """Number -> whether it has ended, in order."""
+        names = {name for name in self.disk.names(self.directory / REREADS) if not name.startswith(".")}
+        return {int(name): name + ENDED in names for name in sorted(names) if name.isdigit()}
+
+    def is_searching(self) -> bool:
+        """True while ids that were given up are searched for."""
+        return any(bool(self.reread(number).ids) for number, ended in self.rereads().items() if not ended)
+
+    def reread(self, number: int) -> Reread:
+        """Raises JournalDamaged."""
+        if (found := self._read(path := self._numbered(REREADS, number), Reread)) is None:
+            raise JournalDamaged(f"{path}: is gone, and a batch works for it: restore it")
+        return found
+
+    def ended(self, number: int) -> Ended | None:
+        return self._read(self._ended(number), Ended)
+
+    def end_reread(self, number: int, ended: Ended) -> Ended:
+        """Returns what counts, and forgets the oldest ones."""
+        counts = self._put(self._ended(number), ended)
+        for old, is_ended in list(self.rereads().items())[:-REREADS_KEPT]:
+            if is_ended:
+                self.remove(self._numbered(REREADS, old))
+                self.remove(self._ended(old))
+        return counts
+
+    def _ended(self, number: int) -> Path:
+        return self._numbered(REREADS, number).with_suffix(ENDED)
 
     # -- inside ------------------------------------------------------------------------------------------------
     def _put(self, path: Path, value: F) -> F:

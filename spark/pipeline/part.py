@@ -13,7 +13,7 @@ The registry refuses an attempt of an incarnation that is no longer the newest: 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -21,13 +21,13 @@ import msgspec
 import numpy as np
 
 from photon.adapters.envelope import Envelope
-from photon.batch.columns import Mask, RowIndexes, split_digests
+from photon.batch.columns import I64, Mask, RowIndexes, split_digests
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.errors import PhotonError
 from photon.dispatcher.events import LATE_REASON
-from photon.idregistry.api import Kind
+from photon.idregistry.api import Answer, Kind
 from photon.joiner.rows import Rows
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.spark.pipeline.deciding import Decides
@@ -52,6 +52,7 @@ class RegistrySilent(PhotonError):
 
 class InsertsIds(Protocol):
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts: ...
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts: ...
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
@@ -82,7 +83,7 @@ class Worker:
         read: PartRead | None = None
         rows: Rows | None = None
         if (decision := journal.decision(batch, number)) is None:
-            read = self._read(plan, number)
+            read = await self._unknown(self._read(plan, number)) if plan.reread else self._read(plan, number)
             decision, rows = await self._decide(plan, number, read)
         if (result := journal.result(batch, number)) is None:
             result = await self._register(plan, number, decision, read, rows)
@@ -95,6 +96,22 @@ class Worker:
     def _check_open(self, plan: Plan) -> None:
         if self.journal.is_committed(plan.number):
             raise Fenced(f"batch {plan.number} is committed: this attempt comes too late")
+
+    async def _unknown(self, read: PartRead) -> PartRead:
+        """Without the events that have a verdict. Otherwise those would wait whose primary record is gone by now."""
+        events = read.events
+        asked = np.flatnonzero(events.generations == 0)  # the others are known to have none
+        if not len(asked):
+            return read
+        some = events.take(asked)
+        codes = (await self.registry.look_up(some.digests, some.times, timeout=INSERT_S)).outcomes
+        open_rows = np.ones(len(events), np.bool_)
+        open_rows[asked] = ~np.isin(codes, (Answer.PRESENT, Answer.BELOW_BOUNDARY))
+        rows = np.flatnonzero(open_rows)
+        return replace(
+            read, events=events.take(rows), first_read_ns=read.first_read_ns[rows], corrected=read.corrected[rows],
+            fresh=len(rows), known=len(events) - len(rows),
+        )  # fmt: skip
 
     # -- deciding ----------------------------------------------------------------------------------------------
     async def _decide(self, plan: Plan, number: int, read: PartRead) -> tuple[Decision, Rows | None]:
@@ -110,6 +127,8 @@ class Worker:
             "repeats": found.repeats,
             "without_primary": found.without_primary,
         }
+        if plan.reread:  # counted when they were first read; those that wait now are counted once more
+            counts = {"reread": read.known + read.fresh, "reread_known": read.known, "events": len(found.waits)}
         made = Decision(
             staged=f"{own}.staged" if len(found.rows) else "",
             rejected=f"{own}.rejected" if read.rejected and self.envelope is not None else "",
@@ -157,12 +176,14 @@ class Worker:
         core = BatchCore(rows, self.own_incarnations, self.clock.monotonic() + PATIENCE_S, asked_before=True)
         winners = await self._insert(rows, core)
         late = ""
-        if core.late.any() and self.envelope is not None:
+        if core.late.any() and self.envelope is not None and not plan.reread:
             late = journal.part_name(plan.number, number, f"{self.random_name()}.late")
             lines = self._late(plan, number, rows, core.late, read, self.envelope)
             journal.disk.replace(journal.part_path(late), lines)
         counts = {"own": core.counts.own, "elsewhere": core.counts.elsewhere, "late": core.counts.below_boundary}
         counts |= _by_kind(rows, winners)
+        if plan.reread:
+            counts = {"reread_new": len(winners)}
         await self.pause(0.0)
         return journal.put_result(
             plan.number,

@@ -26,6 +26,7 @@ class PlanLimits:
     part_bytes: int = PART_BYTES  # of foreign records
     packed_bytes: int = 32 << 20  # of content of a log that cannot be cut
     batch_bytes: int = 256 << 20
+    reread_bytes: int = 64 << 20  # of a batch that decides again: the events that come meanwhile wait for it
     batch_rows: int = 200_000  # waiting events tried again
     waiting_bytes: int = 10 << 30  # of waiting events; beyond, nothing new is read
     max_record: int = 1 << 20
@@ -56,12 +57,12 @@ def parts_of(
         at = msgspec.structs.replace(
             at, path=log.path, splittable=log.splittable, size=log.size, mtime_ns=log.mtime_ns, seen_ns=now_ns
         )
-        for stretch, size in _cut(at, limits):
+        for stretch, size in cut(at, at.offset, limits):
             if left <= 0:
                 break
             stretches.append((stretch, size))
             left -= size
-    return _packed(stretches, due, limits)
+    return packed(stretches, due, limits)
 
 
 def unread(
@@ -85,20 +86,20 @@ def _has_more(log: StandingLog, at: LogAt, limits: PlanLimits, now_ns: int) -> b
     return log.splittable and log.size > at.offset and at.seen_ns <= rests_ns < now_ns
 
 
-def _cut(at: LogAt, limits: PlanLimits) -> Iterable[tuple[Stretch, int]]:
-    """Stretches from the log's offset on, each with its approximate size."""
+def cut(at: LogAt, begin: int, limits: PlanLimits, stop: int | None = None) -> Iterable[tuple[Stretch, int]]:
+    """Stretches of the log from ``begin`` up to ``stop``, by default its end, each with its approximate size."""
     if not at.splittable:
-        yield Stretch(at, at.offset, None, limits.packed_bytes), max(at.size, 1)
+        yield Stretch(at, begin, None, limits.packed_bytes), max(at.size, 1)
         return
-    begin, margin = at.offset, limits.max_record + 1
-    while begin + limits.part_bytes + margin < at.size:
+    margin, size = limits.max_record + 1, at.size if stop is None else stop
+    while begin + limits.part_bytes + margin < size:
         end = begin + limits.part_bytes
         yield Stretch(at, begin, end, limits.part_bytes + margin), limits.part_bytes
         begin = end
-    yield Stretch(at, begin, None, limits.part_bytes + margin), max(at.size - begin, 1)
+    yield Stretch(at, begin, stop, limits.part_bytes + margin), max(size - begin, 1)
 
 
-def _packed(stretches: Sequence[tuple[Stretch, int]], due: Sequence[Rest], limits: PlanLimits) -> list[Part]:
+def packed(stretches: Sequence[tuple[Stretch, int]], due: Sequence[Rest], limits: PlanLimits) -> list[Part]:
     parts: list[Part] = []
     room = 0
     for stretch, size in stretches:

@@ -20,8 +20,9 @@ from photon.config.versioned_file import decoded
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from photon.spark.pipeline import waiting
-from photon.spark.pipeline.journal import Journal, JournalDamaged, LogAt, Part, Plan, Reached, Rest, Stretch
+from photon.spark.pipeline.journal import Journal, JournalDamaged, LogAt, Part, Plan, Reached, Reread, Rest, Stretch
 from photon.spark.pipeline.listing import holds, proof_at
+from photon.spark.pipeline.rereading import asked_for
 
 EVENTS_NONE = Events.of([])
 
@@ -40,6 +41,7 @@ class PartRead:
     events: Events = EVENTS_NONE
     first_read_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     fresh: int = 0  # events of the stretches
+    known: int = 0  # events that were left out, as they have a verdict
     # Events with another ``first_read_ns`` than their file says: the clock was ahead when they were read.
     corrected: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
     rejected: list[Rejected] = field(default_factory=list)
@@ -69,11 +71,12 @@ class LogReader:
 
     def __call__(self, plan: Plan, part: Part) -> PartRead:
         read = PartRead()
+        wanted = self.journal.reread(plan.reread) if plan.reread else None
         some: list[Events] = []
         first: list[I64] = []
         for stretch in part.stretches:
             before = sum(map(len, some))
-            read.reached.append(self._stretch(stretch, some, read.rejected))
+            read.reached.append(self._stretch(stretch, wanted, some, read.rejected))
             # One that is read as a whole may have grown since it was planned, if the batch is repeated.
             first_ns = plan.first_read_ns if stretch.log.splittable else max(plan.first_read_ns, self.now_ns())
             first.append(np.full(sum(map(len, some)) - before, first_ns, np.int64))
@@ -88,7 +91,9 @@ class LogReader:
         read.events, read.first_read_ns = Events.concat(some), np.where(read.corrected, latest_ns, read_at)
         return read
 
-    def _stretch(self, stretch: Stretch, some: list[Events], rejected: list[Rejected]) -> Reached:
+    def _stretch(
+        self, stretch: Stretch, wanted: Reread | None, some: list[Events], rejected: list[Rejected]
+    ) -> Reached:
         log, path = stretch.log, self.paths(stretch.log.identity) or stretch.log.path
         nothing = Reached(log.identity, stretch.begin, log.header, ended=False, proof=log.proof)
         try:
@@ -100,7 +105,11 @@ class LogReader:
         with closing(source):
             if not holds(source, log, self.directory, path, self.reading):
                 return nothing  # it was renamed, and another one has its name now
-            offset, header, whole = self._read(stretch, path, source, some, rejected)
+            found: list[Events] = []
+            bad: list[Rejected] = []
+            offset, header, whole = self._read(stretch, path, source, found, bad)
+            some += found if wanted is None else [asked_for(wanted, each) for each in found]
+            rejected += bad if wanted is None else ()  # they were told when they were first read
             proof = proof_at(source, msgspec.structs.replace(log, offset=offset))
         return Reached(log.identity, offset, header, whole and stretch.end is None, proof)
 

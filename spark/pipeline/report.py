@@ -12,6 +12,7 @@ from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine
 from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.status import JoinTimes, OldRow, Pending, Status, oldest
 from photon.spark.pipeline.driver import Driver
+from photon.spark.pipeline.given_up import Search
 from photon.spark.pipeline.journal import Rest
 from photon.spark.pipeline.reading import read_rest
 from photon.spark.pipeline.standing import ledger_of
@@ -22,10 +23,11 @@ PREFIX = "photon_spark"
 @dataclass
 class DriverReport:
     """The engine that ``photon.dispatcher.status`` asks. Make it once the driver has begun. ``gone``: logs that were
-    gone before they were read, a line each."""
+    gone before they were read, a line each; ``search``: for ids that the registry gave up."""
 
     driver: Driver
     gone: list[str]
+    search: Search
 
     @property
     def times(self) -> JoinTimes:
@@ -57,7 +59,7 @@ class DriverReport:
         return Status(
             read=line.read,
             verdicts=line.verdicts,
-            reread=0,
+            reread=line.reread,
             wasted=0,
             retimed=0,
             bytes_read=known - lag.bytes,
@@ -72,6 +74,8 @@ class DriverReport:
             caught_up=not lag.behind and not driver.busy,
             lag=lag,
             followed=driver.waiting.followed,
+            reopened=len(self.search.open) + self.search.missing,
+            reopened_missing=self.search.missing,
             unread=(*self.gone, *([doubt] if doubt else [])),
         )
 

@@ -27,6 +27,7 @@ from photon.joiner.slot.output import OutputLimits
 from photon.objects.paths import placed
 from photon.spark.pipeline.deciding import EventStoreSilent
 from photon.spark.pipeline.driver import Batch, Driver, DriverPlaces
+from photon.spark.pipeline.given_up import PERIOD_S, Search, look
 from photon.spark.pipeline.journal import LogAt, Plan
 from photon.spark.pipeline.listing import Listing, LogLister
 from photon.spark.pipeline.part import Done, RegistrySilent, Worker
@@ -100,6 +101,7 @@ class Application:
         self._listed = False  # for the batch that is done next
         self._spark: SparkSession | None = None
         self._problems: set[str] = set()
+        self.search = Search()
         self.lost: list[str] = []
         place = self.run.place
         adapter = made(place.join.adapter, task_directory())
@@ -141,8 +143,9 @@ class Application:
                 )
             )  # fmt: skip
             await closing.enter_async_context(self.serving(self))
-            following = asyncio.create_task(self._follow(store))
-            closing.push_async_callback(end, [following])
+            await self._look_for_given_up()
+            following = [asyncio.create_task(self._follow(store)), asyncio.create_task(self._watch_given_up())]
+            closing.push_async_callback(end, following)
             await self._loop(alone)
             return Outcome(driver.committed + 1, dict(driver.counts), len(driver.waiting), self.lost)
 
@@ -207,7 +210,7 @@ class Application:
             (stretch.log.identity, stretch.log.path, stretch.log.size - came.offset)
             for part, each in zip(plan.parts, done, strict=True)
             for stretch, came in zip(part.stretches, each.decision.reached, strict=True)
-            if came.offset == stretch.begin < stretch.log.size and not came.ended
+            if came.offset == stretch.begin < stretch.log.size and not came.ended and not plan.reread
         ]
         if short:
             self._list_logs(self.driver.logs)
@@ -244,6 +247,21 @@ class Application:
         if (line := str(problem)) not in self._problems:
             self._problems.add(line)
             self.say(line)
+
+    # -- ids that the registry gave up -------------------------------------------------------------------------
+    async def _watch_given_up(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            await self._look_for_given_up()
+
+    async def _look_for_given_up(self) -> None:
+        missing = self.search.missing
+        await look(self.registry.recovery, self.driver, self.search)
+        if self.search.missing > missing:
+            self.say(
+                f"{self.search.missing:,} ids that the registry gave up are in no log here; they are lost, or only "
+                "another datacentre has them"
+            )
 
     # -- arrivals ----------------------------------------------------------------------------------------------
     async def _follow(self, store: ArrivalNotices) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from photon.batch.columns import I64, U64, RowIndexes
+from photon.batch.columns import I64, U64, RowIndexes, split_digests, take_digests
 from photon.batch.events import Events
 from photon.batch.files import LogFile
 from photon.config.clock import NS_PER_S
@@ -26,7 +26,7 @@ FOLLOWED_S, NOT_FOLLOWED_S = 300.0, 5.0
 ROW_BYTES = 200  # what an event counts against ``limits.retry_store`` besides its record, as in the retry store
 
 
-class WaitingFile(msgspec.Struct, frozen=True, array_like=True, tag_field="version", tag=1):
+class WaitingFile(msgspec.Struct, frozen=True, array_like=True, tag_field="version", tag=2):
     """``waiting/FILE``, in MessagePack: columns of events, little-endian."""
 
     files: list[tuple[str, bytes]]  # path and header
@@ -39,6 +39,7 @@ class WaitingFile(msgspec.Struct, frozen=True, array_like=True, tag_field="versi
     records: list[bytes]
     first_read: bytes  # i8: ns, when each was first read
     again: bytes  # i8: ns, when each is tried again in any case; 0 if only the primary's absence keeps it
+    generations: bytes  # u4
 
 
 def encode_waiting(events: Events, first_read_ns: I64, again_ns: I64) -> bytes:
@@ -54,13 +55,13 @@ def encode_waiting(events: Events, first_read_ns: I64, again_ns: I64) -> bytes:
             list(events.records),
             first_read_ns.astype("<i8").tobytes(),
             again_ns.astype("<i8").tobytes(),
+            events.generations.astype("<u4").tobytes(),
         )
     )
 
 
 def events_of(file: WaitingFile) -> Events:
     """``as_of`` is not set."""
-    n = len(file.ids)
     return Events(
         files=[LogFile(*each) for each in file.files],
         file_index=np.frombuffer(file.file_index, "<u4"),
@@ -70,8 +71,8 @@ def events_of(file: WaitingFile) -> Events:
         keys=file.keys,
         ids=file.ids,
         records=file.records,
-        as_of=np.zeros(n, np.int64),
-        generations=np.zeros(n, np.uint32),
+        as_of=np.zeros(len(file.ids), np.int64),
+        generations=np.frombuffer(file.generations, "<u4"),
     )
 
 
@@ -90,6 +91,7 @@ class _Rows:
     trigger_ns: I64  # tried again once the primary logs are read past this
     again_ns: I64  # tried again at this time
     sizes: I64  # of their records, and ``ROW_BYTES`` each
+    given_up: dict[int, bytes]  # row -> digest of those whose id the registry gave up
 
 
 @dataclass(slots=True)
@@ -122,6 +124,7 @@ class WaitingIndex:
             self._triggers(first, times, read_past_ns),
             np.where(again > 0, again, self._later(len(index), now_ns)),
             np.array([ROW_BYTES + len(file.records[row]) for row in rows], np.int64),
+            _given_up(file, index),
         )
 
     def tried(self, name: str, rows: Sequence[int], read_past_ns: int, now_ns: int) -> None:
@@ -146,6 +149,7 @@ class WaitingIndex:
                 known.trigger_ns[at],
                 known.again_ns[at],
                 known.sizes[at],
+                {row: known.given_up[row] for row in known.given_up.keys() & set(rows)},
             )
 
     def open_rows(self, name: str) -> list[int]:
@@ -173,6 +177,10 @@ class WaitingIndex:
     def is_any_untried(self) -> bool:
         """True if a row was not tried since the primary logs were read past its first reading."""
         return any(bool((each.trigger_ns == each.first_ns).any()) for each in self.files.values())
+
+    def given_up(self) -> frozenset[bytes]:
+        """Digests of the open rows whose ids the registry gave up."""
+        return frozenset(digest for each in self.files.values() for digest in each.given_up.values())
 
     def times(self) -> I64:
         """Event times of the open rows."""
@@ -206,6 +214,11 @@ class WaitingIndex:
 
 def hashes_of(keys: Iterable[bytes]) -> U64:
     return np.array([xxhash.xxh3_64_intdigest(key) for key in keys], np.uint64)
+
+
+def _given_up(file: WaitingFile, rows: RowIndexes) -> dict[int, bytes]:
+    again = rows[np.frombuffer(file.generations, "<u4")[rows] > 0].tolist()
+    return dict(zip(again, split_digests(take_digests(file.digests, np.array(again, np.intp))), strict=True))
 
 
 def _keys_at(file: WaitingFile, rows: RowIndexes) -> list[bytes]:

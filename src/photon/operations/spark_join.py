@@ -121,7 +121,7 @@ def _explainer(room: Room, registry: RegistryClient) -> Explainer:
 
 def _metrics(room: Room, at_work: Application) -> ProcessMetrics:
     join, clock, driver = room.pipeline.join, room.clock, at_work.driver
-    report, code = DriverReport(driver, at_work.lost), code_of(room.adapter())
+    report, code = DriverReport(driver, at_work.lost, at_work.search), code_of(room.adapter())
 
     def details() -> dict[str, Any]:
         return {**details_of(join, report, clock), "adapter": code}

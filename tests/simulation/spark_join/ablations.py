@@ -20,17 +20,34 @@ import numpy as np
 
 from photon.adapters.logs.slices import StandingLog
 from photon.batch.columns import RowIndexes
+from photon.batch.events import Events
 from photon.config.versioned_file import read_present
 from photon.joiner.rows import Rows
-from photon.spark.pipeline import driver, part, planner
+from photon.spark.pipeline import driver, part, planner, reading, rereading
 from photon.spark.pipeline.claim import Claim, claimed
 from photon.spark.pipeline.deciding import Decider, Verdicts
 from photon.spark.pipeline.driver import Batch, DoesParts, Driver
-from photon.spark.pipeline.journal import Decision, F, Journal, LogAt, Part, Plan, Reached, Result, Stretch
+from photon.spark.pipeline.given_up import Search
+from photon.spark.pipeline.journal import (
+    Commit,
+    Decision,
+    F,
+    Journal,
+    LogAt,
+    Part,
+    Plan,
+    Reached,
+    Reread,
+    RereadAt,
+    Result,
+    Stretch,
+)
 from photon.spark.pipeline.listing import Listing
 from photon.spark.pipeline.part import Done, Worker
 from photon.spark.pipeline.reading import LogReader, PartRead
 from photon.spark.pipeline.registering import BatchCore
+from photon.spark.pipeline.rereading import asked_for
+from photon.spark.pipeline.waiting import encode_waiting
 from tests.simulation.spark_join import world
 from tests.simulation.world.world import Variant
 
@@ -265,6 +282,40 @@ class FinishesNewest(Driver):
         super()._finish()
 
 
+# -- rereads -------------------------------------------------------------------------------------------------------
+def no_generations(wanted: Reread, events: Events) -> Events:
+    """Ids that the registry gave up are registered like any others."""
+    found = asked_for(wanted, events)
+    return replace(found, generations=np.zeros(len(found), np.uint32))
+
+
+def waits_without_generation(events: Events, *given: Any) -> bytes:
+    """Likewise, once the event has waited."""
+    return encode_waiting(replace(events, generations=np.zeros(len(events), np.uint32)), *given)
+
+
+class OneLineOnly(Search):
+    """Only the line counts that was registered before."""
+
+    def next(self, *given: Any) -> Reread | None:
+        wanted = super().next(*given)
+        return None if wanted is None else msgspec.structs.replace(wanted, any_line=False)
+
+
+def done_at_once(at: RereadAt, number: int, *given: Any) -> RereadAt:
+    """A reread ends with its first batch."""
+    return RereadAt(number, "\U0010ffff")
+
+
+class CountedAgain(Driver):
+    """Events are counted each time they are read."""
+
+    def _commit(self, plan: Plan, done: Sequence[Done]) -> Commit:
+        commit, again = super()._commit(plan, done), sum(each.decision.counts.get("reread", 0) for each in done)
+        counts = {**commit.counts, "events": commit.counts.get("events", 0) + again}
+        return msgspec.structs.replace(commit, counts=counts)
+
+
 @dataclass(frozen=True)
 class Ablation:
     """``finds``: the violation's message."""
@@ -281,6 +332,8 @@ def _with(name: str, instead: object, where: object = world, *faults: Any) -> Va
     """``faults``: in place of all others."""
     return Variant(patches=((where, name, instead),), faults=[(fault, 1) for fault in faults])
 
+
+REOPENED = "are reopened"
 
 ABLATIONS = {
     "each attempt decides": Ablation(_with("Journal", DecidesAgain), "lost|times"),
@@ -308,6 +361,13 @@ ABLATIONS = {
     "unmatched under an older file": Ablation(_with("Driver", NothingWithheld), "older file"),
     "read in the future": Ablation(_with("LogReader", FutureReading, world, world.wrong_clock), "wait"),
     "the newest file is final": Ablation(_with("Driver", FinishesNewest), "published|lost|ends|changed"),
+    "reread: generation not carried": Ablation(_with("asked_for", no_generations, reading), REOPENED),
+    "reread: generation not kept while it waits": Ablation(
+        _with("encode_waiting", waits_without_generation, part), f"{REOPENED}|not idle|wait"
+    ),
+    "reread: one line only": Ablation(_with("Search", OneLineOnly), REOPENED),
+    "reread: done with its first batch": Ablation(_with("moved", done_at_once, rereading), REOPENED),
+    "reread: counted again": Ablation(_with("Driver", CountedAgain), "more are read"),
     "the watermark ignores what is unread": Ablation(_with("unread", nothing_unread, driver), "watermark passes"),
     "the watermark ignores events that wait": Ablation(
         _with("claimed", waiting_forgotten, driver), "watermark passes"

@@ -33,11 +33,12 @@ from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.outputs.log.format import gzip_name
 from photon.outputs.published import read_slot
-from photon.spark.pipeline import driver, reading
+from photon.spark.pipeline import driver, given_up, reading
 from photon.spark.pipeline.claim import Claim, Undecided
 from photon.spark.pipeline.deciding import Decider, EventStoreSilent
 from photon.spark.pipeline.driver import EXPORTER, Driver, DriverPlaces
-from photon.spark.pipeline.journal import CLAIM, PART_BITS, Journal, Plan
+from photon.spark.pipeline.given_up import Search
+from photon.spark.pipeline.journal import CLAIM, PART_BITS, REREADS, Ended, Journal, Plan, Reread
 from photon.spark.pipeline.listing import Listing
 from photon.spark.pipeline.part import Done, Fenced, RegistrySilent, Worker
 from photon.spark.pipeline.planner import PlanLimits
@@ -49,6 +50,7 @@ from tests.simulation.world import check, settings, site_faults
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.follower import _before, _bytes_of
 from tests.simulation.world.process import JOIN, Process, ProcessDisk, SimulatedStoreClient, Store, main
+from tests.simulation.world.retiring import LostSlot, Operator
 from tests.simulation.world.truth import EPOCH_NS, Fate, make_truth, time_in
 from tests.simulation.world.world import DATACENTRES, Place, World
 
@@ -73,6 +75,7 @@ class JoinOnSpark:
             part_bytes=random.choice((60, 200, 1 << 20)),
             packed_bytes=random.choice((100, 1 << 20)),
             batch_bytes=random.choice((300, 1 << 20)),
+            reread_bytes=random.choice((100, 1 << 20)),
             batch_rows=random.choice((2, 1000)),
             max_record=MAX_RECORD,
             waiting_bytes=random.choice((1000, 1 << 30)),
@@ -88,7 +91,8 @@ class JoinOnSpark:
         self.older_until = 0.0  # seconds: some process works under an older file until then
         self.planned: dict[tuple[int, int], bool] = {}  # batch and incarnation -> if it was planned before that
         self.orders: dict[str, Order] = {}
-        self.attempts = self.speculated = 0
+        self.rereads: dict[str, Reread] = {}  # by the command that orders it
+        self.attempts = self.speculated = self.asked = 0
 
     def is_planned_older(self, record: check.Record) -> bool:
         """True if the batch of this record was planned while some process worked under an older file."""
@@ -192,7 +196,10 @@ class DriverProcess(OfJoin):
         await own.begin()
         self.begun = True
         self.alone = self.worker(own.incarnation, own.own_incarnations)
+        search, registry = Search(), self.registry()
         while True:
+            if self.random.random() < 0.3:
+                await given_up.look(registry.recovery, own, search)
             keys = [event.key for event in world.truth.events.values() if self.random.random() < 0.1]
             try:
                 own.waiting.wake(hashes_of(keys))
@@ -266,9 +273,38 @@ class Rival(Process):
                 world.asked.add(event.event_id)
                 while (answer := (await registry.insert(ids, timeout=2.0)).outcomes[0]) == Answer.UNKNOWN:
                     pass
-                if answer == Answer.COMMITTED:
+                if answer == Answer.COMMITTED and not world.rival_gone:
                     world.rivals.append(event.event_id)
         await asyncio.Event().wait()
+
+
+class RetiresRival(Operator):
+    """Gives up all that the rival registered: its output is lost."""
+
+    rival: LostSlot | None = None
+
+    def losses(self) -> list[LostSlot]:
+        world: Any = self.world
+        if world.loop.now < world.rival_until:
+            return []
+        if self.rival is None:
+            world.rival_gone = True
+            world.rivals.clear()
+            self.rival = LostSlot(RIVAL.name, "", self.place, FaultyDisk(self.random))
+        return [self.rival]
+
+
+class AsksAgain(OfJoin):
+    """``photon dispatcher replay``."""
+
+    async def work(self) -> None:
+        journal, order = Journal(self.disk, PLACES.state / SPARK_NAME), self.join.rereads.pop(self.name, None)
+        self.world.kinds.pop(self.name, None)
+        if order is not None and self.disk.exists(journal.directory / REREADS):
+            number = journal.ask_reread(order)
+            await self.pause(1.0)
+            if self.random.random() < 0.2:
+                journal.end_reread(number, Ended(at_ns=self.clock.now_ns(), cancelled=True))
 
 
 # -- the logs --------------------------------------------------------------------------------------------------------
@@ -321,9 +357,14 @@ class SparkJoinWorld(World):
             (reading, "holds", lambda *_: True),
             (reading, "proof_at", lambda *_: b""),
             (driver, "WHOLE_EVERY", WHOLE_EVERY),
+            (given_up, "AGAIN_FIRST_S", 2.0),
+            (given_up, "AGAIN_MOST_S", 10.0),
             (check, "records", records),
         )
         self.rivals: list[bytes] = []
+        self.rival_gone = False
+        # Seconds; in half of the schedules it stays.
+        self.rival_until = self.random.choice((self.random.uniform(5.0, 60.0), float("inf")))
         self.asked: set[bytes] = set()  # events that the rival asks for: it may not know yet that it has won
         self.seen: dict[str, bytes] = {}  # published file -> its published bytes
         self.claimed: list[int] = []  # ``read_ns`` of the claims that were looked at
@@ -341,6 +382,8 @@ class SparkJoinWorld(World):
         self.join = JoinOnSpark(self)
         self.join.add(self, f"{EAST}-verifier", Clearing)
         add_driver(self)
+        if self.rival_until < float("inf"):
+            self._add("west-operator", RetiresRival, self.places["west"])
 
     def _begin(self) -> None:
         super()._begin()
@@ -453,6 +496,16 @@ def older_file(world: SparkJoinWorld) -> None:
     world.join.older_until = world.loop.now + world.random.uniform(1.0, 8.0)
 
 
+def ask_again(world: SparkJoinWorld) -> None:
+    """Somebody orders a time range once more, and maybe cancels it."""
+    times = sorted(world.random.choice(list(world.truth.events.values())).time_ns for _ in range(2))
+    name = f"{EAST}-again-{world.join.asked}"
+    world.join.asked += 1
+    world.join.rereads[name] = Reread(asked_ns=0, from_ns=times[0], to_ns=times[1] + 1)
+    world.join.add(world, name, AsksAgain)
+    world.loop.later(0.0, world.boot, name)
+
+
 def replace_driver(world: SparkJoinWorld) -> None:
     """Another machine starts a driver while the current one sleeps, or is at work."""
     current = world.running(world.join.drivers[-1])
@@ -464,7 +517,7 @@ def replace_driver(world: SparkJoinWorld) -> None:
 
 FAULTS: Any = (
     (kill_one, 8), (crash_one, 6), (cut_power, 1), (crash_and_cut, 3), (pause_one, 5), (replace_driver, 4),
-    (wrong_clock, 2), (older_file, 2), (site_faults.kill_one, 2), (site_faults.cut_network, 3),
+    (wrong_clock, 2), (older_file, 2), (ask_again, 3), (site_faults.kill_one, 2), (site_faults.cut_network, 3),
     (site_faults.weather, 3), (site_faults.new_leader, 3),
 )  # fmt: skip
 
@@ -487,7 +540,16 @@ def undone(world: SparkJoinWorld) -> str:
             return f"{log.name} is not read to its end"
     pages = [machine.owned_page(SLOT.name, (1 << 24) - 1, b"") for machine in world.shard_machines()]
     owned = sum(len(page.times) for page in pages)
-    return f"{owned} ids are owned" if owned else ""
+    if owned:
+        return f"{owned} ids are owned"
+    if world.rival_until < float("inf"):
+        if not world.rival_gone or not world.running("west-operator").rival.retired:
+            return "the rival is not retired"
+        pages = [machine.reopened_page(b"") for machine in world.shard_machines()]
+        if reopened := sum(len(page.times) for page in pages):
+            return f"{reopened} ids are reopened"
+    left = [number for number, ended in own.journal.rereads().items() if not ended]
+    return f"rereads {left} are not done" if left else ""
 
 
 def published(world: SparkJoinWorld) -> Iterator[tuple[str, bytes]]:
