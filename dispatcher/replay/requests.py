@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import enum
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import compile_patterns
 from photon.adapters.logs.identity import log_name
-from photon.adapters.logs.log_finder import find_logs, holding
+from photon.adapters.logs.log_finder import LogFound, holding
 from photon.dispatcher.database import Transaction, opened
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
@@ -71,10 +70,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A request and its logs; none before the dispatcher has started it."""
+    """A request and its logs; none before the dispatcher has started it. ``events``, ``known``: of all parts."""
 
     request: Request
     parts: Sequence[Part]
+    events: int
+    known: int
 
 
 def matches(pattern: str, path: str) -> bool:
@@ -172,18 +173,9 @@ class Preview:
 
 
 def preview(
-    state: Path,
-    logs: Path,
-    patterns: Sequence[str],
-    *,
-    has_header: bool,
-    from_ns: int,
-    to_ns: int,
-    pattern: str,
-    framing: Framing = LINES,
-    links: Sequence[str] = (),
+    state: Path, from_ns: int, to_ns: int, pattern: str, find: Callable[[], Mapping[str, LogFound]]
 ) -> list[Preview]:
-    """Changes nothing. Raises StateError, OSError."""
+    """Changes nothing. ``find``: the logs that are there. Raises StateError, OSError."""
     with opened(state) as db:
         positions = read_up_to(db)
         chunks = chunks_between(db, positions, from_ns, to_ns)
@@ -192,7 +184,7 @@ def preview(
     size: dict[str, int] = {}
     for chunk in chunks:
         size[chunk.identity] = size.get(chunk.identity, 0) + chunk.end - chunk.begin
-    found = find_logs(logs, patterns, has_header=has_header, framing=framing, links=links) if concerned else {}
+    found = find() if concerned else {}
     previews = []
     for part in concerned:
         may = holding(found, part.identity)
@@ -222,4 +214,7 @@ def cancel(state: Path, number: int, now_ns: int) -> bool:
 def progress(state: Path) -> list[Progress]:
     """Returns the progress of all requests, including finished ones. Raises StateError."""
     with opened(state) as db:
-        return [Progress(each, parts(db, each.number)) for each in requests(db)]
+        found = [(each, parts(db, each.number)) for each in requests(db)]
+    return [
+        Progress(each, own, sum(part.events for part in own), sum(part.known for part in own)) for each, own in found
+    ]

@@ -18,11 +18,10 @@ from photon.config.errors import PhotonError, UsageError
 from photon.config.words import duration, joiners_failing, many
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from photon.dispatcher.replay.requests import Preview, Progress
     from photon.dispatcher.skipping import Skip
     from photon.fleet.polling import Heard
+    from photon.operations.replays import Replays
     from photon.operations.skip import SkipAnswer
 
 ASK_S = 5.0
@@ -106,9 +105,9 @@ def _heard(at: Deployed) -> list[Heard]:
               help="This other datacentre reads the logs, even if its dispatcher does not answer.")  # fmt: skip
 @audited
 def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ...]) -> int:
-    """Skip what a stopped dispatcher has not read, because another datacentre reads it.
+    """Skip what a stopped dispatcher, or join on Spark, has not read, because another datacentre reads it.
 
-    For a dispatcher that lost its state or is too far behind. What is skipped gets its verdict from the other
+    For one that lost its state or is too far behind. What is skipped gets its verdict from the other
     datacentre and is not counted in this one's ledger. Where records are not in the order of their event time,
     less is skipped. Compressed files are read through to find the place.
 
@@ -123,7 +122,6 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
     settings, datacentre = at.settings, at.datacentre or ""
     to_ns = None if to == NOW else given_ns("--to", to, time.time_ns())
     must_be_said(f"what datacentre {datacentre} leaves out", dry_run=dry_run, yes=yes)
-    _with_dispatcher(at)
     answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=yes and not dry_run)
     if not (dry_run or yes or answer.refusal):
         ask(f"{_total(answer)} are left out and never read by datacentre {datacentre}. Skip them?", yes=yes)
@@ -181,17 +179,6 @@ def _total(answer: SkipAnswer) -> str:
     return f"{sum(each.skipped for each in moved):,} bytes of {len(moved)} logs"
 
 
-def _with_dispatcher(at: Deployed) -> str:
-    """The datacentre. Raises UsageError if Spark joins it: nobody would take the order up."""
-    datacentre, pipeline = at.pipeline
-    if pipeline.on_spark:
-        raise UsageError(
-            f"datacentre {datacentre}: is joined on Spark (pipeline = spark) and has no dispatcher; photon spark "
-            "backfill reads a time range again"
-        )
-    return datacentre
-
-
 # -- replay ----------------------------------------------------------------------------------------------------------
 @click.command()
 @deployed(datacentre="Whose dispatcher; may be left out if there is one.")
@@ -213,8 +200,8 @@ def replay(
     """Dispatch the events of a time range again.
 
     Safe at any time: events with a verdict are left alone, others get one. The ledger
-    counts all as reread. The request is kept in the dispatcher's state: a running dispatcher takes it up
-    within a second, a stopped one when it starts, and a killed one continues.
+    counts all as reread. The request is kept in the state of the dispatcher, or of the join on Spark: one that runs
+    takes it up within seconds, a stopped one when it starts, and a killed one continues.
 
     \b
     Examples:
@@ -223,20 +210,17 @@ def replay(
       photon dispatcher replay --config photon.toml --datacentre east --status
     Exit codes: 0 done or asked for, 3 with --wait: a log could not be read again, or somebody cancelled it.
     """
-    from photon.adapters.join_adapters import adapter_of
-    from photon.dispatcher.database import STATE_NAME
-    from photon.dispatcher.replay import requests
-    from photon.objects.paths import placed
+    from photon.operations.replays import replays_of
 
     times = since is not None or until is not None
     if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
         raise UsageError("name a time range with --from and --to, or --status, or --cancel NUMBER")
-    datacentre, pipeline = _with_dispatcher(at), at.pipeline[1]
-    state = at.base / pipeline.state / STATE_NAME
+    datacentre, _ = at.pipeline
+    replays = replays_of(at.settings, at.base, datacentre)
     if cancelled is not None:
-        return _cancel(at, state, cancelled, dry_run=dry_run)
+        return _cancel(at, replays, cancelled, dry_run=dry_run)
     if show:
-        rows = [_replay_row(each) for each in requests.progress(state)]
+        rows = [_replay_row(each) for each in replays.progress()]
         none = f"no replay was asked of datacentre {datacentre}"
         at.show({"datacentre": datacentre, "replays": rows}, (lambda: _table(rows)) if rows else none)
         return DONE
@@ -244,12 +228,8 @@ def replay(
     from_ns, to_ns = given_ns("--from", since or "", now_ns), given_ns("--to", until or "", now_ns)
     if from_ns >= to_ns:
         raise UsageError(f"--from {since} is not before --to {until}")
-    adapter, files = adapter_of(at.settings, pipeline.join, at.base), at.settings.join[pipeline.join].foreign_files
-    logs = requests.preview(
-        state, placed(at.base, pipeline.foreign), files, has_header=adapter.foreign_has_header,
-        framing=adapter.foreign_framing, links=adapter.foreign_links, from_ns=from_ns, to_ns=to_ns, pattern=pattern,
-    )  # fmt: skip
-    number = None if dry_run else requests.ask(state, from_ns, to_ns, pattern, now_ns)
+    logs = replays.preview(from_ns, to_ns, pattern)
+    number = None if dry_run else replays.ask(from_ns, to_ns, pattern)
     answer = {
         "datacentre": datacentre,
         "number": number,
@@ -258,19 +238,18 @@ def replay(
         "logs": [{"file": log.path, "bytes": log.bytes, "there": log.there} for log in logs],
         "bytes": sum(log.bytes for log in logs),
     }
-    at.show(answer, lambda: _show_request(datacentre, number, logs))
-    return _wait(state, number) if wait and number is not None else DONE
+    at.show(answer, lambda: _show_request(replays.who, number, logs))
+    return _wait(replays, number) if wait and number is not None else DONE
 
 
-def _cancel(at: Deployed, state: Path, number: int, *, dry_run: bool) -> int:
-    from photon.dispatcher.replay import requests
+def _cancel(at: Deployed, replays: Replays, number: int, *, dry_run: bool) -> int:
     from photon.dispatcher.replay.requests import Step
 
     if dry_run:
-        open_ones = [each.request for each in requests.progress(state) if each.request.step < Step.DONE]
+        open_ones = [each.request for each in replays.progress() if each.request.step < Step.DONE]
         there = number in [request.number for request in open_ones]
     else:
-        there = requests.cancel(state, number, time.time_ns())
+        there = replays.cancel(number)
     if not there:
         raise UsageError(f"--cancel {number}: no replay of this number waits or runs; --status shows them")
     people = f"replay {number} would be cancelled; nothing was changed" if dry_run else "cancelled"
@@ -278,14 +257,13 @@ def _cancel(at: Deployed, state: Path, number: int, *, dry_run: bool) -> int:
     return DONE
 
 
-def _wait(state: Path, number: int) -> int:
+def _wait(replays: Replays, number: int) -> int:
     """Waits until a request is done; progress goes to standard error."""
-    from photon.dispatcher.replay import requests
     from photon.dispatcher.replay.requests import Step
 
     told = ""
     while True:
-        (each,) = [each for each in requests.progress(state) if each.request.number == number]
+        (each,) = [each for each in replays.progress() if each.request.number == number]
         row = _replay_row(each)
         text = f"replay {number}: {row['state']}, {row['done']:,} of {row['bytes']:,} bytes, {row['events']:,} events"
         if text != told:
@@ -311,21 +289,19 @@ def _replay_row(each: Progress) -> dict[str, object]:
         "unread": sum(part.step.name == "UNREAD" for part in parts),
         "bytes": sum(part.stop - part.begin for part in parts),
         "done": sum(min(part.at, part.stop) - part.begin for part in parts),
-        "events": sum(part.events for part in parts),
-        "known": sum(part.known for part in parts),
+        "events": each.events,
+        "known": each.known,
     }
 
 
-def _show_request(datacentre: str, number: int | None, logs: list[Preview]) -> None:
+def _show_request(who: str, number: int | None, logs: list[Preview]) -> None:
     if logs:
         _table([{"file": log.path, "bytes": log.bytes, "": "" if log.there else "is gone"} for log in logs])
     total = f"{sum(log.bytes for log in logs):,} bytes of {len(logs)} logs"
     if number is None:
         click.echo(f"{total} would be read again; nothing was asked for")
     else:
-        click.echo(
-            f"replay {number}: {total} are read again when the dispatcher of {datacentre} runs; --status shows it"
-        )
+        click.echo(f"replay {number}: {total} are read again when {who} runs; --status shows it")
 
 
 def _table(rows: list[dict[str, object]]) -> None:

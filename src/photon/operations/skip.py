@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.join_adapters import adapter_of
+from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
@@ -18,6 +20,10 @@ from photon.fleet.polling import dispatcher_serves
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import key_path, read_key
 from photon.objects.paths import placed
+from photon.operations.spark_join import held
+from photon.spark.pipeline.journal import JoinOf, Journal, journal_of
+from photon.spark.pipeline.skipping import positions_of, put_skips
+from photon.spark.sources import pipeline_sources, reading_of
 
 ASK_S = 5.0
 
@@ -74,12 +80,33 @@ def skip(
         settings.limits.record,
     )
     adapter = adapter_of(settings, pipeline.join, base)
+    if pipeline.on_spark:
+        skips = _on_spark(settings, base, datacentre, places, to_ns, apply=apply)
+        return SkipAnswer(datacentre, skips, readers, apply, refusal)
     digester = Digester(read_key(key_path(settings, base)), pipeline.join)
     with locked_state(places, pipeline.join, adapter, digester, create=apply) as state:
         skips = plan_skips(places, adapter, state.without_gaps() if state else [], to_ns)
         if apply and state is not None:
             commit_skips(state, skips)
     return SkipAnswer(datacentre, skips, readers, apply, refusal)
+
+
+def _on_spark(
+    settings: Settings, base: Path, datacentre: str, places: Places, to_ns: int | None, *, apply: bool
+) -> Skips:
+    """Raises UsageError while the join runs."""
+    join, journal = settings.datacentre[datacentre].join, Journal(RealDisk(), journal_of(places.state, datacentre))
+    adapter = adapter_of(settings, join, base)
+    if not (apply or journal.directory.exists()):
+        return plan_skips(places, adapter, [], to_ns)
+    with held(journal.directory.parent):
+        journal.prepare(JoinOf(join, datacentre))
+        skips = plan_skips(places, adapter, positions_of(journal), to_ns)
+        if apply:
+            [foreign] = pipeline_sources(settings, base, join, datacentres=[datacentre]).foreign
+            reading = reading_of(foreign, adapter, foreign=True)
+            put_skips(journal, places.foreign, reading, skips.moved, time.time_ns)
+    return skips
 
 
 async def _readers(

@@ -75,7 +75,7 @@ async def join(room: Room, wish: Wish, say: Callable[[str], object]) -> Outcome:
         if isinstance(path, ObjectPath):
             raise UsageError(f"datacentre.{name}.{setting} = {path}: must be a directory that all machines mount")
     run = _run(settings, base, name, wish, state, output)
-    with _held(Path(run.place.state)):
+    with held(Path(run.place.state)):
         tls = room.tls(Role.SPARK)
 
         @asynccontextmanager
@@ -133,7 +133,7 @@ def _metrics(room: Room, at_work: Application) -> ProcessMetrics:
 
 
 @contextmanager
-def _held(slot: Path) -> Iterator[None]:
+def held(slot: Path) -> Iterator[None]:
     """Holds the slot's lock, which keeps other processes of this machine out of it. Raises UsageError."""
     if (slot / REDO).exists():
         raise UsageError(f"{slot}: is the state of a joiner; give that joiner another name")

@@ -19,8 +19,6 @@ from photon.config.errors import UsageError
 from photon.config.file_lock import alone
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
-from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.replay import requests as replay_requests
 from photon.dispatcher.replay.requests import Step
 from photon.fleet.access import output_of, registry_of, tls_of
 from photon.fleet.ledger import ledger_file
@@ -31,9 +29,11 @@ from photon.objects.api import ObjectChanged
 from photon.objects.disk import UrlDisk
 from photon.objects.paths import ObjectPath, placed
 from photon.objects.transfer import told as told_of_store
+from photon.operations.replays import replays_of
 from photon.outputs.every_file import FoundFile, files_below
 from photon.outputs.output_places import COPIES_NAME, KINDS, OUTPUT_NAME
 from photon.spark.outputs import place_of
+from photon.spark.pipeline.journal import journal_of
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, Replayed, write_journal
 from photon.spark.recover.marks import SlotMarks
 from photon.spark.recover.planning import ATTENTION
@@ -209,14 +209,18 @@ def _not_asked(progress: RepairProgress) -> list[Replayed]:
 
 
 def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
-    """The request's number; 0 if the dispatcher's state is not here, or Spark joins there. Raises StateError."""
+    """The request's number; 0 if the state of what takes it is not here. Raises PhotonError, OSError."""
     pipeline = settings.datacentre.get(wanted.datacentre)
-    if pipeline is None or pipeline.on_spark or not ledger_file(base / pipeline.state).exists():
+    if pipeline is None:
         return 0
-    state = base / pipeline.state / STATE_NAME
+    state = base / pipeline.state
+    kept = journal_of(state, wanted.datacentre) if pipeline.on_spark else ledger_file(state)
+    if not kept.exists():
+        return 0
+    replays = replays_of(settings, base, wanted.datacentre)
     same = (wanted.from_ns, wanted.to_ns, wanted.pattern)
-    for each in replay_requests.progress(state):  # killed after asking, before noting it
+    for each in replays.progress():  # killed after asking, before noting it
         request = each.request
         if request.step in (Step.ASKED, Step.RUNNING) and (request.from_ns, request.to_ns, request.pattern) == same:
             return request.number
-    return replay_requests.ask(state, *same, SystemClock().now_ns())
+    return replays.ask(*same)

@@ -1,0 +1,65 @@
+"""Moves the positions of a join on Spark that does not run: a batch of its own, which reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.slices import Reading, open_log
+from photon.config.errors import PhotonError
+from photon.dispatcher.skipping import Skip
+from photon.spark.pipeline.journal import Commit, Journal, LogAt, Plan, folded
+from photon.spark.pipeline.listing import LogLister, proof_at
+from photon.spark.pipeline.planner import begun
+
+
+class BatchUnfinished(PhotonError):
+    """Its plan names bytes that may be decided by now."""
+
+
+def positions_of(journal: Journal) -> list[LogPosition]:
+    """Raises JournalDamaged, OSError."""
+    return [LogPosition(log.identity, log.path, log.offset, log.header) for log in _logs(_newest(journal)).values()]
+
+
+def put_skips(
+    journal: Journal, directory: Path, reading: Reading, skips: Sequence[Skip], now_ns: Callable[[], int]
+) -> None:
+    """Hold the slot's lock. Raises BatchUnfinished, LogUnreadable, JournalDamaged, OSError."""
+    newest = _newest(journal)
+    number = -1 if newest is None else newest.number
+    if journal.plan(number + 1) is not None:
+        raise BatchUnfinished(
+            f"{journal.directory}: batch {number + 1} is unfinished; let the join end it, and skip then"
+        )
+    known = _logs(newest)
+    there = {log.path: log for log in LogLister(directory, reading, lambda _: None, now_ns)(known).logs}
+    logs = []
+    for skip in skips:
+        if (found := there.get(skip.log.position.path)) is None:
+            continue  # it was renamed or removed just now, and is read from where it was
+        log = known.get(found.identity) or begun(found, now_ns())
+        if skip.to > log.offset:
+            log = msgspec.structs.replace(log, offset=skip.to, header=found.header, ended=False)
+            with closing(open_log(directory, found.path, reading)) as source:
+                logs.append(msgspec.structs.replace(log, proof=proof_at(source, log)))
+    plan = Plan(number=number + 1, incarnation=0, at_ns=now_ns(), first_read_ns=0, read_past_ns=0, parts=[])
+    before = Commit(number=number, logs=[], waiting={}, whole=True, counts={}) if newest is None else newest
+    moved = {log.identity: log for log in logs}
+    journal.put_plan(plan)
+    journal.put_commit(
+        msgspec.structs.replace(before, number=number + 1, logs=list((known | moved).values()), whole=True)
+    )
+
+
+def _newest(journal: Journal) -> Commit | None:
+    commits = journal.commits()
+    return folded(commits) if commits else None
+
+
+def _logs(commit: Commit | None) -> dict[str, LogAt]:
+    return {} if commit is None else {log.identity: log for log in commit.logs}
