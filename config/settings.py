@@ -323,6 +323,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # What joins: a dispatcher and joiners, or ``photon spark join``; tables of the others may stay.
     pipeline: Literal["services", "spark"] = "services"
     spark: dict[str, str] = msgspec.field(default_factory=dict)  # Spark's own settings; ``spark.master`` among them
+    slot: str | None = None  # that Spark writes; unset: NAME-spark. Another one once that was retired
     together: bool = False  # ``photon up`` runs its event store, joiners, verifier and dispatcher in one process
     # Several workers in place of one dispatcher; all on one machine.
     dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
@@ -340,6 +341,10 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """True if ``photon spark join`` takes the place of dispatcher and joiners."""
         return self.pipeline == "spark"
 
+    def spark_slot(self, datacentre: str) -> str:
+        """Returns the slot that its join on Spark writes."""
+        return self.slot or f"{datacentre}-spark"
+
     def logs(self, side: Side) -> str:
         """Returns the directory of a side's logs."""
         return self.primary if side == "primary" else self.foreign
@@ -355,11 +360,6 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def dispatcher_addresses(self) -> list[str]:
         addresses = [self.dispatcher, *(worker.address for worker in self.dispatchers.values())]
         return [address for address in addresses if address is not None]
-
-
-def spark_slot(datacentre: str) -> str:
-    """Returns the slot that a datacentre's join on Spark writes."""
-    return f"{datacentre}-spark"
 
 
 class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -399,7 +399,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def slots(self, datacentre: str) -> list[str]:
         """Returns the slots that write a datacentre's output, besides those of ``serve joiner auto``."""
         pipeline = self.datacentre[datacentre]
-        return [spark_slot(datacentre)] if pipeline.on_spark else list(pipeline.joiners)
+        return [pipeline.spark_slot(datacentre)] if pipeline.on_spark else list(pipeline.joiners)
 
     def needs(self, join: str) -> set[str]:
         """Returns the join and those whose output it reads, directly or indirectly."""

@@ -27,7 +27,6 @@ import msgspec
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
-from photon.config.settings import spark_slot
 from photon.config.versioned_file import read_present
 from photon.idregistry.api import token_of
 from photon.joiner.slot.identity import SPARK_NAME
@@ -44,9 +43,9 @@ DIGITS = 9
 F = TypeVar("F", bound=msgspec.Struct)
 
 
-def journal_of(state: Path, datacentre: str) -> Path:
+def journal_of(state: Path, slot: str) -> Path:
     """The journal's directory below the datacentre's state."""
-    return state / SLOTS_DIRECTORY / spark_slot(datacentre) / SPARK_NAME
+    return state / SLOTS_DIRECTORY / slot / SPARK_NAME
 
 
 class LogAt(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,7 @@ from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.slices import Reading, open_log
 from photon.config.errors import PhotonError
 from photon.dispatcher.skipping import Skip
-from photon.spark.pipeline.journal import Commit, Journal, LogAt, Plan, folded
+from photon.spark.pipeline.journal import Commit, Decision, Journal, LogAt, Part, Plan, Result, folded
 from photon.spark.pipeline.listing import LogLister, proof_at
 from photon.spark.pipeline.planner import begun
 
@@ -47,10 +47,15 @@ def put_skips(
             log = msgspec.structs.replace(log, offset=skip.to, header=found.header, ended=False)
             with closing(open_log(directory, found.path, reading)) as source:
                 logs.append(msgspec.structs.replace(log, proof=proof_at(source, log)))
-    plan = Plan(number=number + 1, incarnation=0, at_ns=now_ns(), first_read_ns=0, read_past_ns=0, parts=[])
+    plan = Plan(
+        number=number + 1, incarnation=0, at_ns=now_ns(), first_read_ns=0, read_past_ns=0, parts=[Part([], [])]
+    )
     before = Commit(number=number, logs=[], waiting={}, whole=True, counts={}) if newest is None else newest
     moved = {log.identity: log for log in logs}
     journal.put_plan(plan)
+    # Of an empty part: a start sees by its files that readers were not shown this batch.
+    journal.put_decision(plan.number, 0, Decision())
+    journal.put_result(plan.number, 0, Result())
     journal.put_commit(
         msgspec.structs.replace(before, number=number + 1, logs=list((known | moved).values()), whole=True)
     )

@@ -16,7 +16,7 @@ from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role
-from photon.config.settings import Settings, spark_slot
+from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.fleet.access import pipeline_named
 from photon.fleet.polling import LIST_S, Gatherer
@@ -115,6 +115,7 @@ async def serve_verifier(room: Room) -> None:
             of_slot = SlotRecovery(disk, place.state, registry.recovery)
             return lambda: of_slot.run_once(clock.monotonic())
 
+        slot = pipeline.spark_slot(room.datacentre) if pipeline.on_spark else None
         gatherer = Gatherer(tls, text=False)
         closing.push_async_callback(gatherer.close)
         slots = SlotsShown(
@@ -124,14 +125,14 @@ async def serve_verifier(room: Room) -> None:
             {slot: each.address for slot, each in pipeline.joiners.items()},
             lambda: registry.recovery.list_slots(timeout=LIST_S),
             gatherer.gather,
-            spark_slot(room.datacentre) if pipeline.on_spark else "",
+            slot or "",
         )
         watermarks = WatermarkKeeper(
             disk,
             clock,
             own.state,
             within_ns(settings, pipeline.join),
-            undecided=lambda: undecided_of(own.state, room.datacentre, on_spark=pipeline.on_spark),
+            undecided=lambda: undecided_of(own.state, slot),
             slots=slots.ask,
             cursor=PublishedEnd(disk, own.slots).look,
             timed=adapter.has_foreign_time,

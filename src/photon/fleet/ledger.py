@@ -68,7 +68,9 @@ class Account:
 def accounts(settings: Settings, base: Path) -> list[Account]:
     """Ledgers of all datacentres in the file. Raises StateError, JournalDamaged if a local one cannot be read."""
     found = {
-        name: (_on_spark if pipeline.on_spark else _here)(base / pipeline.state, name)
+        name: _on_spark(base / pipeline.state, name, pipeline.spark_slot(name))
+        if pipeline.on_spark
+        else _here(base / pipeline.state, name)
         for name, pipeline in settings.datacentre.items()
     }
     away = [name for name, each in found.items() if each is None]
@@ -85,12 +87,12 @@ def _here(state: Path, name: str) -> Account | None:
     return Account(name, ledger.total, ledger)
 
 
-def _on_spark(state: Path, name: str) -> Account | None:
+def _on_spark(state: Path, name: str, slot: str) -> Account | None:
     """Its commits count over all hours."""
     from photon.spark.pipeline.journal import journal_of
     from photon.spark.pipeline.standing import ledger_of, read_standing
 
-    found = read_standing(RealDisk(), journal_of(state, name), lambda file, rows: len(rows))
+    found = read_standing(RealDisk(), journal_of(state, slot), lambda file, rows: len(rows))
     if found is None:
         return Account(name, total_of({})) if state.is_dir() else None
     commit, waiting = found

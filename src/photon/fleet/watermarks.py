@@ -30,13 +30,14 @@ ASK_EVERY_S = 0.25
 FIRST_S = 3.0  # longer than the time limit of a question
 
 
-def undecided_of(state: Path, datacentre: str, *, on_spark: bool) -> AbstractContextManager[Asked | None]:
-    """Undecided events of a datacentre's dispatchers, or of its join on Spark. ``None`` until they have reported.
+def undecided_of(state: Path, slot: str | None) -> AbstractContextManager[Asked | None]:
+    """Undecided events of a datacentre's dispatchers, or of its join on Spark, which writes ``slot``. ``None`` until
+    they have reported.
 
     Raises StateError, JournalDamaged, OSError on entering.
     """
-    if on_spark:
-        return read_claimed(RealDisk(), journal_of(state, datacentre))
+    if slot is not None:
+        return read_claimed(RealDisk(), journal_of(state, slot))
     return read_undecided(state / STATE_NAME)
 
 
@@ -50,12 +51,12 @@ class DatacentreWatermark:
     problem: str = ""  # why there is no pair
     percentile_moved_ns: int = 0
     exact_moved_ns: int = 0  # wall clock: when the pair's times were first reported
-    on_spark: bool = False
+    slot: str | None = None  # that Spark writes; ``None``: services join
 
     def waiting_before(self, time_ns: int) -> int | None:
         """Number of events before this time without a verdict in its state now. `None` if the state does not say."""
         try:
-            with undecided_of(self.state, self.datacentre, on_spark=self.on_spark) as found:
+            with undecided_of(self.state, self.slot) as found:
                 return None if found is None else found.before(time_ns)
         except PhotonError:
             return None
@@ -76,19 +77,19 @@ async def watermarks(
     settings: Settings, base: Path, datacentres: Sequence[str], tls: Callable[[], Tls | None]
 ) -> list[DatacentreWatermark]:
     """Watermarks from the journals on this machine, and from the verifiers of others."""
-    places = {each: (base / settings.datacentre[each].state, settings.datacentre[each].join) for each in datacentres}
+    places = {each: (base / settings.datacentre[each].state, settings.datacentre[each]) for each in datacentres}
     asked = [
-        of_datacentre("verifier", each, each, settings.datacentre[each].verifier)
-        for each, (state, _) in places.items()
-        if not state.is_dir() and settings.datacentre[each].verifier
+        of_datacentre("verifier", each, each, pipeline.verifier)
+        for each, (state, pipeline) in places.items()
+        if not state.is_dir() and pipeline.verifier
     ]
     found = await gathered(tls(), asked, details=True) if asked else []
     heard = {each.process.datacentre: each for each in found}
     return [
-        of_state(name, join, state, on_spark=settings.datacentre[name].on_spark)
+        of_state(name, pipeline.join, state, pipeline.spark_slot(name) if pipeline.on_spark else None)
         if state.is_dir()
-        else _said(name, join, state, heard.get(name))
-        for name, (state, join) in places.items()
+        else _said(name, pipeline.join, state, heard.get(name))
+        for name, (state, pipeline) in places.items()
     ]
 
 
@@ -118,7 +119,7 @@ def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
     )
 
 
-def of_state(datacentre: str, join: str, state: Path, *, on_spark: bool = False) -> DatacentreWatermark:
+def of_state(datacentre: str, join: str, state: Path, slot: str | None = None) -> DatacentreWatermark:
     try:
         entries = read_journal(RealDisk(), state)
     except OSError as error:
@@ -126,7 +127,7 @@ def of_state(datacentre: str, join: str, state: Path, *, on_spark: bool = False)
     pairs = pairs_of(entries)
     problem = "" if pairs else f"no {state / JOURNAL}: its verifier keeps it, where the state is"
     last = pairs[-1] if pairs else None
-    return DatacentreWatermark(datacentre, join, state, last, late_in(entries), problem, *_moved(pairs), on_spark)
+    return DatacentreWatermark(datacentre, join, state, last, late_in(entries), problem, *_moved(pairs), slot)
 
 
 class VerifierTail:

@@ -51,7 +51,7 @@ def replays_of(settings: Settings, base: Path, datacentre: str) -> Replays:
     adapter = adapter_of(settings, pipeline.join, base)
     logs = _Logs(placed(base, pipeline.foreign), settings.join[pipeline.join].foreign_files, adapter)
     if pipeline.on_spark:
-        journal = Journal(RealDisk(), journal_of(base / pipeline.state, datacentre))
+        journal = Journal(RealDisk(), journal_of(base / pipeline.state, pipeline.spark_slot(datacentre)))
         return _OfSpark(f"the join of {datacentre} on Spark", journal, logs)
     return _OfDispatcher(f"the dispatcher of {datacentre}", base / pipeline.state / STATE_NAME, logs)
 

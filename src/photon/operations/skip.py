@@ -95,8 +95,8 @@ def _on_spark(
     settings: Settings, base: Path, datacentre: str, places: Places, to_ns: int | None, *, apply: bool
 ) -> Skips:
     """Raises UsageError while the join runs."""
-    join, journal = settings.datacentre[datacentre].join, Journal(RealDisk(), journal_of(places.state, datacentre))
-    adapter = adapter_of(settings, join, base)
+    join, slot = settings.datacentre[datacentre].join, settings.datacentre[datacentre].spark_slot(datacentre)
+    journal, adapter = Journal(RealDisk(), journal_of(places.state, slot)), adapter_of(settings, join, base)
     if not (apply or journal.directory.exists()):
         return plan_skips(places, adapter, [], to_ns)
     with held(journal.directory.parent):

@@ -24,7 +24,7 @@ from photon.config.file_lock import alone
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role
-from photon.config.settings import Settings, spark_slot
+from photon.config.settings import Settings
 from photon.config.stopping import end
 from photon.config.structured import get_logger
 from photon.dispatcher.retry import Patience
@@ -116,7 +116,7 @@ def _explainer(room: Room, registry: RegistryClient) -> Explainer:
     async def trace(event_id: bytes, time_ns: int) -> Traced | Refusal:
         return await registry.recovery.trace(room.digester.digest(event_id), time_ns, timeout=TRACE_S)
 
-    return of_join_on_spark(room.state, room.output, room.datacentre, logs, trace)
+    return of_join_on_spark(room.state, room.output, room.pipeline.spark_slot(room.datacentre), logs, trace)
 
 
 def _metrics(room: Room, at_work: Application) -> ProcessMetrics:
@@ -156,7 +156,7 @@ def _run(settings: Settings, base: Path, name: str, wish: Wish, state: Path, out
         whole_sets=matching.whole_sets,
         after_ns=matching.after_ns or 0,
     )
-    slot = spark_slot(name)
+    slot = pipeline.spark_slot(name)
     place = JoinPlace(
         join=sources.join,
         foreign=sources.foreign[0],

@@ -214,7 +214,7 @@ def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
     if pipeline is None:
         return 0
     state = base / pipeline.state
-    kept = journal_of(state, wanted.datacentre) if pipeline.on_spark else ledger_file(state)
+    kept = journal_of(state, pipeline.spark_slot(wanted.datacentre)) if pipeline.on_spark else ledger_file(state)
     if not kept.exists():
         return 0
     replays = replays_of(settings, base, wanted.datacentre)

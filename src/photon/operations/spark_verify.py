@@ -202,7 +202,10 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
                 writer.write_table(pa.table({"digest": pa.array(digests, pa.binary())}, schema=schema))
 
             overdue = Overdue(task.from_hour * HOUR_NS, task.to_hour * HOUR_NS, task.waited_before_ns or 0)
-            if pipeline.on_spark and (standing := _on_spark(journal_of(state, name), overdue)) is not None:
+            if (
+                pipeline.on_spark
+                and (standing := _on_spark(journal_of(state, pipeline.spark_slot(name)), overdue)) is not None
+            ):
                 found, digests, waits = standing
                 take(digests)
             elif not pipeline.on_spark and path.exists():

@@ -338,6 +338,8 @@ def foreign_logs(settings: Settings, base: Path, datacentre: str, directory: Pat
         adapter_of(settings, join, base),
         settings.limits.record,
         lambda: (
-            places_on_spark(journal_of(state, datacentre)) if pipeline.on_spark else read_places(state / STATE_NAME)
+            places_on_spark(journal_of(state, pipeline.spark_slot(datacentre)))
+            if pipeline.on_spark
+            else read_places(state / STATE_NAME)
         ),
     )

@@ -15,7 +15,7 @@ import grpc.aio
 
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
-from photon.config.settings import Settings, spark_slot
+from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
 from photon.fleet.access import output_of, registry_of
@@ -216,7 +216,7 @@ class _Datacentre:
         silent, covered = await self._ask_dispatchers(), await self._ask_joiners()
         here = self._state.is_dir()
         if not silent and self._pipeline.on_spark:
-            covered.add(spark_slot(self.name))
+            covered.add(self._pipeline.spark_slot(self.name))
         if silent and here:
             self.evidence.add(await asyncio.to_thread(self._waiting, budget))
             self.evidence.add(await asyncio.to_thread(exported, self._state, self._output, self._question, budget))
@@ -224,7 +224,9 @@ class _Datacentre:
 
     def _waiting(self, budget: Budget) -> Evidence:
         if self._pipeline.on_spark:
-            return in_waiting_files(journal_of(self._state, self.name), self._question, budget)
+            return in_waiting_files(
+                journal_of(self._state, self._pipeline.spark_slot(self.name)), self._question, budget
+            )
         return in_retry_store(self._state / STATE_NAME, self._question, budget)
 
     async def look_in_logs(self) -> None:

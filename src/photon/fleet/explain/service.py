@@ -16,7 +16,6 @@ import msgspec
 
 from photon.config.disk import RealDisk
 from photon.config.rpc import Context, Service, abort, seconds_left
-from photon.config.settings import spark_slot
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.engine import DispatcherEngine
 from photon.fleet.explain import explain_pb2 as pb
@@ -90,12 +89,12 @@ def of_dispatcher(
     return _of_reader(lambda question: in_memory(engine().core, question, worker()), files, logs, trace)
 
 
-def of_join_on_spark(state: Path, output: Path, datacentre: str, logs: ForeignLogs, trace: Trace) -> Explainer:
+def of_join_on_spark(state: Path, output: Path, slot: str, logs: ForeignLogs, trace: Trace) -> Explainer:
     """``state``: the pipeline's state directory. Its own slot is searched too."""
 
     def files(question: Question, budget: Budget) -> Evidence:
-        evidence = in_waiting_files(journal_of(state, datacentre), question, budget)
-        evidence.add(exported(state, output, question, budget, also=spark_slot(datacentre)))
+        evidence = in_waiting_files(journal_of(state, slot), question, budget)
+        evidence.add(exported(state, output, question, budget, also=slot))
         return evidence
 
     return _of_reader(lambda question: Evidence(), files, logs, trace)

@@ -41,7 +41,7 @@ def event(number: int) -> ForeignEvent:
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     """Of four events that were read at 5 s, two wait: of the hours 1 and 3."""
-    made = Journal(RealDisk(), journal_of(tmp_path, "east"))
+    made = Journal(RealDisk(), journal_of(tmp_path, "east-spark"))
     made.prepare(JoinOf("clicks", "east"))
     some = Events.of([event(number) for number in range(4)])
     data = encode_waiting(some, np.full(4, 5 * S), np.zeros(4, np.int64))
@@ -116,10 +116,10 @@ def test_a_claim_goes_as_far_as_a_listing_whose_logs_are_decided_to_their_ends()
 
 
 def test_a_claim_is_read_as_a_dispatchers(journal: Journal, tmp_path: Path) -> None:
-    with undecided_of(tmp_path, "east", on_spark=True) as undecided:
+    with undecided_of(tmp_path, "east-spark") as undecided:
         assert undecided is None
     journal.put_last(CLAIM, Claim(at_ns=60 * S, read_ns=50 * S, why="", waiting=[(300, 2), (400, 1)]))
-    with undecided_of(tmp_path, "east", on_spark=True) as undecided:
+    with undecided_of(tmp_path, "east-spark") as undecided:
         assert undecided is not None
         assert (undecided.said_ns, undecided.read_ns, undecided.oldest_ns) == (60 * S, 50 * S, 30 * S)
         assert [undecided.before(at * S) for at in (30, 31, 41)] == [0, 2, 3]
