@@ -43,6 +43,8 @@ def parts_of(
             if left > 0:
                 stretches.append((stretch, size))
                 left -= size
+        if not log.splittable and decided.offset - begin > limits.packed_bytes:
+            break  # it is not read to its end, and goes on with the next batch
     return packed(stretches, (), limits)
 
 

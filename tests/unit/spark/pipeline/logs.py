@@ -47,12 +47,16 @@ class Logs:
 
     def read(self, parts: Sequence[Part]) -> list[PartRead]:
         """Reads the parts where their logs are now."""
+        return self.read_plan(
+            Plan(number=0, incarnation=1, at_ns=NOW_NS, first_read_ns=NOW_NS, read_past_ns=0, parts=list(parts))
+        )
+
+    def read_plan(self, plan: Plan) -> list[PartRead]:
         paths = {log.identity: log.path for log in self.listed()}
         reader = LogReader(
             self.directory, self.reading, ADAPTER, Digester(b"k" * 32, "clicks"), self.journal, paths.get
         )
-        plan = Plan(number=0, incarnation=1, at_ns=NOW_NS, first_read_ns=NOW_NS, read_past_ns=0, parts=list(parts))
-        return [reader(plan, part) for part in parts]
+        return [reader(plan, part) for part in plan.parts]
 
     def batch(self) -> list[bytes]:
         """The ids that the next batch reads."""
