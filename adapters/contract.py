@@ -104,7 +104,7 @@ class Matching:
     match: str = "first"
     """``first``, ``all``, or ``latest``: that with the latest event time not after the foreign event's."""
     before_ns: int | None = None
-    """How much earlier than the foreign event a primary event may be; ``None`` means no bounds."""
+    """The most by which a primary event may precede the foreign event; ``None`` means no bounds."""
     after_ns: int | None = None
 
     @property
@@ -265,7 +265,7 @@ class Adapter(ABC):
     """The first record of each primary file is a header (as in CSV) and no event."""
     foreign_has_header: bool = False
     primary_duplicates: str = "first"
-    """What happens to foreign events if several different primary records have their key: joined to the ``first`` or
+    """The rule for foreign events whose key several different primary records have: joined to the ``first`` or
     the ``last`` in file order, or ``reject``. Not part of ``rule``: it may be changed.
     """
     matching: Matching = FIRST

@@ -43,36 +43,47 @@ JOINED_TIME = TimeConfig(field="event_time_ns", unit="ns")  # for the records th
 
 
 class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How one side's records are read. Names are JSON field paths ("a.b"), CSV columns, or groups of the pattern."""
+    """The format of one side's records. Names are JSON field paths ("a.b"), CSV columns, or groups of the pattern."""
 
+    # ``jsonl``, ``csv``, ``tsv``, ``regex``, ``logfmt``, ``zeek``, ``zeek-json`` or ``protobuf``; see
+    # docs/adapters.md#formats.
     format: str
-    # Identifies the primary event, on both sides. Several fields are combined, in the same order on both.
+    # Field that names the primary event, on both sides (JSON: ``"a.b"`` for nested fields); several fields together,
+    # or normalised ones: see Kinds of join (docs/joins.md).
     key: str | KeyPart | tuple[str | KeyPart, ...]
-    # The foreign event's own globally unique id. Absent: made of place and content (``logs.place_ids``).
+    # foreign: field with the event's own globally unique id; without it every line is an event, known by its place
+    # and content (docs/dispatcher.md#which-bytes-are-one-log); see docs/ids.md.
     id: str | None = None
-    # Event time. With ``framing = "cri"`` also "line": the time before the content, the default there. Absent: every
-    # foreign event has the same one (see ``times.NoTime``).
+    # Foreign (primary: only for ``within``): the event time; without it every event has the same one
+    # (docs/exactly-once.md#events-without-a-time), and ``registry.retention``, ``within``, ``written_within`` and
+    # ``match = "latest"`` are refused. ``{ field, unit }`` for numbers (``s``, ``ms``, ``us``, ``ns``), or ``{ field,
+    # format }`` (``"iso8601"``, a strptime pattern, ``"zeek"``, or ``"timestamp"`` for a google.protobuf.Timestamp;
+    # Zeek formats need no ``time``); or ``"line"`` with ``framing = "cri"`` (the default there); ``origin`` is what
+    # numbers count from (a local day or time), ``zone`` the time zone (``UTC``).
     time: TimeConfig | str | None = None
-    # "cri": the files are container logs of Kubernetes; ``format`` is that of their lines' contents.
+    # ``"cri"``: the files are container logs of Kubernetes (docs/adapters.md#kubernetes-container-logs); ``format``
+    # then is that of the lines in them.
     framing: str | None = None
-    delimiter: str | None = None  # csv: one ASCII character, default ","
-    quote: str | None = None  # csv, tsv: the quote character, default '"'; "" for logs without quoting
-    # csv, tsv: each file's first record names the columns. Default: yes, unless ``columns`` are given.
-    header: bool | None = None
+    delimiter: str | None = None  # csv, tsv: what separates the fields; default a comma, or a tab
+    quote: str | None = None  # csv, tsv: the quote character, ``""`` for none; default ``"``
+    header: bool | None = None  # csv, tsv: each file's first record names the columns; default: unless ``columns`` do
     columns: tuple[str, ...] | None = None  # csv, tsv without header: the columns' names in order
-    # regex: a Python regular expression with named groups that matches a record from its start.
-    pattern: str | None = None
-    multiline: bool = False  # csv, tsv: a line end inside a quoted field belongs to the field
-    absent: str | tuple[str, ...] = ()  # marks of an absent value, such as ``-`` in access logs; one text, or several
-    # primary: which record events are joined with if several different ones have their key. Absent: first.
+    pattern: str | None = None  # regex: a Python regular expression with named groups
+    multiline: bool = False  # csv, tsv: line ends inside quotes belong to the field
+    # Texts that stand for no value, one or several, for instance ``["-", "NULL"]``: it is no key and no id, and in
+    # csv, tsv, regex and logfmt such a field is left out; not for ``zeek`` and ``protobuf``.
+    absent: str | tuple[str, ...] = ()
+    # primary: events whose key several different primary records share are joined to the ``first`` or ``last`` in
+    # file order, or ``reject``ed; none is ``first`` (docs/joins.md#one-primary-event-per-key).
     duplicates: Literal["first", "last", "reject"] | None = None
-    # protobuf: the file with the FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``).
-    descriptor: str | None = None
-    # Another join of the file: its joined records are the events of this side. Format, id and time are theirs.
+    descriptor: str | None = None  # protobuf: the file with the FileDescriptorSet, relative to this one
+    # Another join of the file: its joined records are the events of this side; ``format``, ``id`` and ``time`` need
+    # not be written (docs/chains.md).
     join: str | None = None
-    # protobuf: the full name of the message in the log, each preceded by its length as a varint.
-    message: str | None = None
-    # Absolute directories that links in the log directory may lead into, besides the log directory itself.
+    message: str | None = None  # protobuf: the full name of the message
+    # Absolute directories that links in the log directory may lead into, as ``["/var/log/pods"]``; other links that
+    # lead out of it are not read (docs/dispatcher.md#links). Not ``/``, and none that overlaps ``state``, ``output``,
+    # the directory of ``[tls]`` or ``key_file``.
     follow_links: tuple[str, ...] = ()
 
     @property

@@ -237,7 +237,7 @@ def main() -> None:
         "--systems", nargs="+", default=list(QUICK), choices=[s.name for s in SYSTEMS], metavar="NAME"
     )
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="where rows are kept; a fresh directory when unset")
+    parser.add_argument("--results", type=Path, help="directory for the rows; default: a fresh one")
     given = parser.parse_args()
     with scratch() as fresh:
         results = Results(given.results or fresh)

@@ -43,7 +43,7 @@ def lines(rows: Sequence[Row]) -> list[Line]:
         _cores(found, ", together", "100 clicks/s, 60 s, together", 0.3),
         _latency(found, ", together", "100 clicks/s, 60 s, together", 10, 50, rate=100),
         *_late(found),
-        (REGISTRY, "[components](benchmarks/components.md)", "–"),
+        (REGISTRY, "[components](../bench/README.md#the-idregistry-next-to-etcd)", "–"),
         _at_most(found, "kill -9 of a joiner to the next joined line: 2 s", "joiner_pause_s", 2.0),
         _at_most(found, "start of all that was killed to the first joined line: 2 s", "everything_from_start_s", 2.0),
         _at_least(found, "registered events caught up with 5 × as fast as joined", "ratio", 5.0),

@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--axes", nargs="+", choices=list(POINTS), default=list(POINTS))
     parser.add_argument("--clicks", type=int, default=CLICKS)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="where rows are kept; nowhere when unset")
+    parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
     given = parser.parse_args()
     with scratch() as fresh:
         results = Results(given.results or fresh)

@@ -93,9 +93,7 @@ def run(load: Load) -> Figures:
     root = cache_root()
     root.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(root).free < 1.2 * needed:
-        raise BenchmarkFailed(
-            f"not run: it writes {needed / 2**30:.0f} GiB, and there is not so much room in the cache"
-        )
+        raise BenchmarkFailed(f"not run: it writes {needed / 2**30:.0f} GiB, and the cache has less room")
     with (
         scratch() as directory,
         deployed(
@@ -283,11 +281,11 @@ def main() -> None:
     parser.add_argument("--round-trip", type=float, default=0.0, help="ms between the replicas' regions")
     parser.add_argument("--joiners", type=int, default=1)
     parser.add_argument("--shards", type=int, default=1)
-    parser.add_argument("--early", type=float, default=0.0, help="of 100 clicks, those before their query")
-    parser.add_argument("--hopeless", type=int, default=0, help="clicks that wait in vain meanwhile")
-    parser.add_argument("--together", action="store_true", help="the datacentre's services in one process")
-    parser.add_argument("--replicas-together", action="store_true", help="and its replica of the registry")
-    parser.add_argument("--results", type=Path, help="where rows are kept; nowhere when unset")
+    parser.add_argument("--early", type=float, default=0.0, help="percentage of clicks before their query")
+    parser.add_argument("--hopeless", type=int, default=0, help="number of clicks that wait in vain meanwhile")
+    parser.add_argument("--together", action="store_true", help="run the datacentre's services in one process")
+    parser.add_argument("--replicas-together", action="store_true", help="run its replica of the registry there, too")
+    parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
     given = parser.parse_args()
     trip = given.round_trip / 1000 or None
     more = given.joiners, given.shards, given.early / 100, given.hopeless, given.together, given.replicas_together

@@ -39,13 +39,13 @@ HEAD = """\
 Photon as a whole on one machine, next to other systems on the same sets in the same run. `make bench` is a short
 form (some minutes); `make bench-full` measures everything (hours, on a machine that does nothing else), writes this
 page, and continues where it was interrupted. Compare within a table. Single parts, also next to etcd: [Benchmarks
-of components](benchmarks/components.md). Every test run counts the calls of the hot path for an event and compares
+of components](../bench/README.md). Every test run counts the calls of the hot path for an event and compares
 them with `bench/counts.json`; `make bench-counts` accepts new ones.
 """
 GOALS_TEXT = """\
 ## Goals
 
-For two cores, in medians of the tables below. What limits the rest: [What limits the speed](benchmarks/limits.md).
+For two cores, in medians of the tables below. What limits the rest: [What limits the speed](../bench/README.md).
 """
 CATCH_UP_TEXT = """\
 ## Catch-up
@@ -97,7 +97,7 @@ REGISTRY_TEXT = """\
 ## Registry
 
 Conditional inserts a second next to etcd, also with replicas 100 ms apart: [Benchmarks of
-components](benchmarks/components.md), `make bench-registry`.
+components](../bench/README.md), `make bench-registry`.
 """
 
 

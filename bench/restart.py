@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=RATE, help="clicks/s while processes are killed")
     parser.add_argument("--clicks", type=int, default=CLICKS, help="of the backlog that is caught up with")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="where rows are kept; nowhere when unset")
+    parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
     given = parser.parse_args()
     with scratch() as fresh:
         results = Results(given.results or fresh)

@@ -28,7 +28,7 @@ def bench(results: Results, rounds: int, say: Callable[[str], None]) -> None:
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, help="where rows are kept; nowhere when unset")
+    parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
     given = parser.parse_args()
     with scratch() as fresh:
         bench(Results(given.results or fresh), 1, lambda line: print(line, flush=True))

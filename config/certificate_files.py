@@ -64,7 +64,7 @@ def begin(directory: Path, name: str, now: datetime, *, days: int, force: bool =
     for path in _paths(directory, AUTHORITY):
         if path.exists() and not force:
             raise CertificateError(
-                f"{path}: is there already; with another authority all certificates must be issued anew "
+                f"{path}: is there already; with another authority all certificates must be issued again "
                 "(--force replaces it)"
             )
     return _write(directory, AUTHORITY, make_authority(name, now, days))

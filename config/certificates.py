@@ -145,14 +145,14 @@ def check_pair(authorities: bytes, pair: Pair, identity: str, now: datetime, whe
     """Returns a certificate's facts after checking that a process can use it. Raises CertificateError."""
     certificate = read_certificate(pair.certificate, where)
     if _private_key(pair.key, where).public_key() != certificate.public_key():
-        raise CertificateError(f"{where}: is not the certificate of the key beside it; issue both anew")
+        raise CertificateError(f"{where}: is not the certificate of the key next to it; issue both again")
     if not any(issued(certificate, each) for each in read_certificates(authorities, "ca.crt")):
-        raise CertificateError(f"{where}: was not issued by the authority in ca.crt beside it")
+        raise CertificateError(f"{where}: was not issued by the authority in ca.crt next to it")
     said = facts(certificate)
     if said.identity != identity:
         raise CertificateError(f"{where}: is of {said.identity or 'nobody here'}, not of {identity}")
     if said.ends <= now:
-        raise CertificateError(f"{where}: expired on {said.ends:%Y-%m-%d %H:%M} UTC; issue it anew")
+        raise CertificateError(f"{where}: expired on {said.ends:%Y-%m-%d %H:%M} UTC; issue it again")
     if said.begins > now:
         raise CertificateError(
             f"{where}: is valid from {said.begins:%Y-%m-%d %H:%M} UTC on only; is the clock right?"
@@ -173,10 +173,10 @@ def _private_key(pem: bytes, where: str = "the authority") -> ec.EllipticCurvePr
         key = serialization.load_pem_private_key(pem, None)
     except (ValueError, TypeError):
         raise CertificateError(
-            f"{where}: the key beside it cannot be read; it must be PEM without a password"
+            f"{where}: the key next to it cannot be read; it must be PEM without a password"
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{where}: the key beside it is not an elliptic curve's; photon certs makes such")
+        raise CertificateError(f"{where}: the key next to it is not an elliptic curve's; photon certs makes such")
     return key
 
 

@@ -510,8 +510,8 @@ def _explain(message: str, raw: Any, place: str, kind: type) -> str:
     if unknown:
         known = _fields_of(kind, inner)
         close = difflib.get_close_matches(unknown[1], known, n=1)
-        mend = f"did you mean {close[0]!r}?" if close else f"known keys here: {', '.join(sorted(known))}"
-        return f"{key + '.' if key else ''}{unknown[1]}: unknown key; {mend}"
+        hint = f"did you mean {close[0]!r}?" if close else f"known keys here: {', '.join(sorted(known))}"
+        return f"{key + '.' if key else ''}{unknown[1]}: unknown key; {hint}"
     value = raw
     for part in inner.split("."):
         value = value.get(part) if isinstance(value, dict) else value

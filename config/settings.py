@@ -1,6 +1,6 @@
 """The deployment file: one TOML file describes a deployment. Frozen; an unknown key is an error.
 
-``docs/configuration.md`` lists every key with its default; a test compares the two.
+The site makes its tables of keys (docs/configuration.md) from the comments here: each key has one.
 """
 
 from __future__ import annotations
@@ -51,44 +51,48 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     their keys).
     """
 
-    adapter: str | None = None  # ``path.py:Class``, relative to this file
-    options: dict[str, Any] = msgspec.field(default_factory=dict)  # passed to the adapter's constructor
-    primary: dict[str, Any] | None = None
-    foreign: dict[str, Any] | None = None
-    # Filters, derived and redacted fields, contents of the joined record (see photon.adapters.shape).
-    shape: dict[str, Any] | None = None
-    # Bounds on the event times of a pair; outside them the foreign event is unmatched. Unset: none.
+    # ``path.py:Class``, or the name of an installed adapter (see docs/adapters.md), instead of the tables ``primary``
+    # and ``foreign``.
+    adapter: str | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)  # Passed to the adapter's constructor
+    primary: dict[str, Any] | None = None  # How primary records are read: ``[join.NAME.primary]``
+    foreign: dict[str, Any] | None = None  # How foreign records are read: ``[join.NAME.foreign]``
+    shape: dict[str, Any] | None = None  # What the joined record holds; see docs/adapters.md#shape-the-output
+    # Bounds on the event times of a pair, ``{ before = "1h", after = "5m" }``; see Kinds of join
+    # (docs/joins.md#bounds-on-event-times).
     within: Within | None = None
     # Glob patterns below the primary log directory.
     primary_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
+    # Glob patterns below the foreign log directory.
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
-    # How long an event waits for its primary, from its first read; unset: permanently, except with --once.
+    # How long an event waits for its primary, from its first read; unset: permanently, except with ``--once``, where
+    # the end of all primary logs decides.
     unmatched_after: Duration | None = None
-    # Where events without a primary are written: in a log of their own, or among the joined records, like a left
-    # join, with ``primary`` null.
+    # Where events without a primary are written: ``apart``, in ``unmatched``, or ``inline``, in ``joined`` with
+    # ``primary`` null (docs/joins.md#left-joins).
     unmatched: Literal["apart", "inline"] = "apart"
-    # The longest delay of a line in its foreign log after its event time: the exact watermark relies on it. Unset: no
-    # promise, and no watermark.
+    # How long after its event time a line is in its foreign log at the latest: the exact watermark relies on it
+    # (docs/watermarks.md); unset: there is none.
     written_within: Duration | None = None
-    # Joins an event with the first primary event of its key, with all, or with the latest not after it.
+    # Which primary events of its key an event is joined with: the ``first``, ``all``, or the ``latest`` not after it
+    # (docs/joins.md#several-primaries-of-one-key).
     match: Literal["first", "all", "latest"] = "first"
-    # How the event store indexes primary logs: sparse for ids ServerIP:ProcessID:TimestampMicros in order.
+    # ``dense``: every primary key is indexed; ``sparse``: for ids ``ServerIP:ProcessID:TimestampMicros`` in order,
+    # one entry each ``file_map_window`` or ``file_map_bytes``.
     file_map: Literal["dense", "sparse"] = "dense"
-    # W of a sparse file map: ids of a process that are further apart get an entry each.
-    file_map_window: Duration = Duration(10.0)
-    # M of a sparse file map: a process gets an entry each time its log has grown by this much; a look-up reads no
-    # more than this.
+    file_map_window: Duration = Duration(10.0)  # sparse: ids of one process further apart get an entry each
+    # sparse: a process gets an entry each time its log has grown by this; a look-up reads no more than this.
     file_map_bytes: Size = Size(1 << 20)
-    # What happens to look-ups that lead to a primary log whose file is gone: wait until it is back or given up by
-    # hand, or give it up at once, so that its keys count as absent.
+    # ``wait``: an event whose primary is only in a deleted log waits until the file is back, or until ``photon
+    # eventstore forget``; ``forget``: such a log is given up at once, and its keys count as absent.
     missing_logs: Literal["wait", "forget"] = "wait"
     # How late a primary line may arrive, compared with the lines already read.
     primary_max_delay: Duration = Duration(0.0)
-    # With --once a last line without line end counts after its file was not written to for this time, or if it is
-    # compressed or rolled; otherwise it waits for the next run. 0: at once.
+    # With ``--once``, how long a file must be untouched (unless compressed or rolled) before its last line counts
+    # without a line end (docs/dispatcher.md#a-last-line-without-its-end). ``0s``: at once.
     last_line_after: Duration = Duration(60.0)
-    # The copies of the foreign logs in all datacentres are byte-identical files. A second line with one id is then
-    # told from the other datacentre's work in every ledger, and ids may be places in a log.
+    # All datacentres have the foreign logs as the same files, byte by byte; then ledgers recognise duplicates
+    # across datacentres, and the place in a log may serve as an id.
     identical_copies: bool = False
 
     def upstream(self, side: Side) -> str | None:
@@ -100,99 +104,112 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[limits]``: bounds on everything that can grow."""
 
-    batch_events: int = 1000
-    batch_wait: Duration = Duration(0.005)
-    batches_in_flight: int = 8  # per joiner
-    record: Size = Size(1 << 20)  # a longer record is rejected
-    # Time after which a call of an adapter is broken off; the event is rejected in the end; 0: never.
+    batch_events: int = 1000  # Events in a batch from dispatcher to joiner
+    batch_wait: Duration = Duration(0.005)  # How long a batch may wait to fill
+    batches_in_flight: int = 8  # Batches under way to one joiner
+    record: Size = Size(1 << 20)  # A longer record is rejected
+    # An adapter that takes longer is ended, and its event rejected in the end, see
+    # docs/adapters.md#what-is-contained; 0: never.
     adapter_timeout: Duration = Duration(5.0)
-    # How much the process may grow during one adapter call; beyond, the event is rejected; 0: any.
+    # An adapter under which its process grows by more during a call gets a ``MemoryError``, and its event is
+    # rejected; 0: no limit.
     adapter_memory: Size = Size(1 << 30)
-    cache: Size = Size(256 << 20)
+    cache: Size = Size(256 << 20)  # Bytes of primary events kept in memory
+    # Memory of foreign events read and not finished: their bytes, and 600 for each event.
     read_ahead: Size = Size(64 << 20)
-    redo_log: Size = Size(4 << 30)
-    retry_store: Size = Size(10 << 30)
-    registrations_in_flight: int = 65_536
-    # Primary keys looked up in vain that the event store remembers: when one arrives, the events that wait for it are
-    # tried at once. The oldest are forgotten; 16 to 32 bytes each.
+    redo_log: Size = Size(4 << 30)  # A slot's redo log; then back-pressure
+    retry_store: Size = Size(10 << 30)  # Events that wait; then back-pressure
+    registrations_in_flight: int = 65_536  # Ids a joiner has under way to the registry
+    # Keys asked for in vain that an event store remembers, so that events are tried at once when one comes; 16 to 32
+    # bytes each.
     sought_keys: int = 1_000_000
 
 
 class Output(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[output]``: the form of the output files."""
 
-    roll_size: Size = Size(128 << 20)
-    roll_age: Duration = Duration(300.0)
-    # Form of a closed file once all its ids are cleared: plain, or ``.jsonl.gz``.
+    roll_size: Size = Size(128 << 20)  # A larger output file is closed and a new one begun
+    roll_age: Duration = Duration(300.0)  # An output file older than this is closed, too
+    # ``gzip``: a closed file becomes ``.jsonl.gz`` once all its ids are cleared; see docs/output.md.
     compress: Literal["none", "gzip"] = "none"
-    joined_at: bool = True
-    # 2: each slot's output is also kept in another datacentre, which has ``copies`` in its table.
+    joined_at: bool = True  # Write ``joined_at`` into each record
+    # 2: each slot's output is also kept in another datacentre; needs two datacentres with ``copies`` in their table;
+    # see docs/datacentres.md#copies-of-the-output.
     copies: Literal[1, 2] = 1
-    # Time readers wait for the copy while no keeper answers; then records durable in one place are shown.
+    # How long readers wait for a keeper that does not answer; then what is durable in one place is shown, with an
+    # alarm.
     copies_wait: Duration = Duration(60.0)
-    copies_required: bool = False  # readers wait for the copy without limit
+    copies_required: bool = False  # Readers wait for the copy without limit
 
 
 class ClockSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[clock]``."""
 
-    uncertainty: Duration = Duration(5.0)  # S: the bound on clock uncertainty between any two machines
-    # A registry replica refuses a machine whose kernel does not call its clock synchronised.
+    # S: the bound on clock uncertainty between any two machines; more than a round trip between two replicas.
+    uncertainty: Duration = Duration(5.0)
+    # A registry replica refuses to start without a synchronised clock, and proposes no boundary or reshard
+    # while it has none; see docs/idregistry.md#clocks.
     require_sync: bool = False
 
 
 class DispatcherSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[dispatcher]``: how dispatchers of several datacentres share the work."""
 
-    # How long an event is left to its home datacentre. Unset: two commit times of the registry, as measured.
+    # How long an event is left to its home datacentre before another takes it; unset: two commit times of the
+    # registry, as measured.
     head_start: Duration | None = None
-    # Share of the work for old events and retries while fresh events wait, which have priority. 1: all are equal.
+    # Share of the work for old events and retries while fresh events wait; 1: all are alike; see
+    # docs/dispatcher.md#retry-and-flow.
     catch_up_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.05
-    lease: Duration = Duration(10.0)  # a worker that stops for this time loses its logs to the others
-    split: Size = Size(256 << 20)  # a plain log with at least this much unread is read in parts by several workers
+    # One of several workers that stands still this long loses its logs to the others; see
+    # docs/dispatcher.md#state-and-workers.
+    lease: Duration = Duration(10.0)
+    split: Size = Size(256 << 20)  # A plain log with more unread bytes is read in parts by several workers
 
 
 class JoinerSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[joiner]``."""
 
-    # Time after which a joiner redoes an unlocked slot of its datacentre and machine; 0: never.
+    # Another joiner of the same machine redoes and empties a slot whose joiner is gone this long; ``0``: never; see
+    # docs/verification.md#slots.
     adopt_after: Duration = Duration(60.0)
 
 
 class VerifierSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[verifier]``: the continuous verifier of each pipeline."""
 
-    # Share of one core for checking records against their sources. 0: they are cleared without check.
+    # Share of one core for checking output records against their sources; ``0``: they are cleared and not checked.
     check_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25
-    owned_alarm: Duration = Duration(300.0)  # ids that are registered but not written for longer raise an alarm
-    # Time for which a record that no log has is searched for before it raises an alarm; meanwhile later records in
-    # its output file wait to be checked.
+    owned_alarm: Duration = Duration(300.0)  # Ids that are registered and not written for longer are an alarm
+    # How long a record that no log has is looked for before it is called ``no-source``. Checking of that slot waits
+    # meanwhile, clearing does not.
     log_grace: Duration = Duration(30.0)
-    # Event ids remembered to notice duplicates; some 30 bytes each.
+    # Event ids remembered to notice duplicates in the output; some 30 bytes each.
     window: Annotated[int, msgspec.Meta(ge=1)] = 262_144
 
 
 class TlsSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tls]``: every connection between processes is mutual TLS. Without it all are plain text."""
 
-    directory: str  # ``ca.crt``, and ``IDENTITY.crt`` and ``IDENTITY.key`` of each process that runs on this machine
+    # Directory with ``ca.crt``, and ``IDENTITY.crt`` and ``IDENTITY.key`` of each process that runs on this machine.
+    directory: str
 
 
 class TelemetrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[telemetry]``: data that processes send by OTLP (docs/opentelemetry.md)."""
 
-    # http://HOST:PORT of an OpenTelemetry collector; OTLP over HTTP.
+    # ``http://HOST:PORT`` of the collector (OTLP over HTTP).
     endpoint: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/]+")]
-    traces: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # share of batches that are traced. 0: none
-    interval: Duration = Duration(15.0)  # time between two readings of all metrics. 0: none is sent
-    logs: bool = True  # send log lines
+    traces: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # Share of batches whose way is traced; 0: none
+    interval: Duration = Duration(15.0)  # Between two readings of all metrics; 0: none is sent
+    logs: bool = True  # Whether log lines are sent
 
 
 class Wan(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[wan]``: ``photon up`` puts a proxy between the regions of a deployment on one machine."""
 
-    control: str  # host:port of the proxy's control: delay, drop, reset or refuse
-    round_trip: Duration = Duration(0.0)  # between any two regions, at the start
+    control: str  # host:port at which ``photon wan`` tells the proxy to delay, drop, reset or refuse
+    round_trip: Duration = Duration(0.0)  # Between any two regions, at the start
 
 
 class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -209,17 +226,17 @@ class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[registry]``."""
 
-    shards: int = 1
-    # Replicas that may be lost; f needs 2 f + 1 replicas. Unset: as many as the listed replicas allow.
-    tolerate: int | None = None
+    shards: int = 1  # Raft groups that the ids are spread over
+    tolerate: int | None = None  # Replicas that may be lost; f needs 2 f + 1 replicas
+    # Tables ``[registry.replicas.NAME]``; 1, 3 or 5.
     replicas: dict[str, Replica] = msgspec.field(default_factory=dict)
-    retention: Duration | None = None  # how long ids are kept; unset: permanently
-    # Memory for the ids of one replica; beyond it new ids are refused. Unset: all of the machine's.
+    retention: Duration | None = None  # How long ids are kept; unset: permanently
+    # Memory for the ids of one replica (some 46 bytes each); beyond it no more are taken.
     memory_limit: Size | None = None
     # A shard's lead moves to a replica in the region of the datacentre that registers most of its ids.
     follow_callers: bool = True
-    # Epoch of the membership in which a new registry begins. Later the replicas keep their own: ``photon registry
-    # replace`` increments it, and a higher one here is adopted at the next start.
+    # Of the membership in which a new registry begins; later its replicas keep it, and ``photon registry replace``
+    # counts it up there.
     epoch: int = 1
 
 
@@ -249,92 +266,118 @@ class DispatcherWorker(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
 class HBaseSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME.hbase]``: the event store's file map is a table of this HBase."""
 
-    thrift: str  # host:port of its Thrift server (version 1)
-    # host:port of its Thrift 2 server, with which ``photon eventstore init`` makes the table.
+    thrift: str  # host:port of HBase's Thrift server (version 1, which happybase speaks)
+    # host:port of HBase's Thrift 2 server, for ``photon eventstore init``; unset: it prints what to type into HBase's
+    # shell.
     admin: str | None = None
-    table: str | None = None  # unset: photon_DATACENTRE. No two event stores may share one
-    # Lifetime of rows. Unset: a quarter longer than registry.retention; unlimited without that.
+    # Name of the table; unset: ``photon_`` and the datacentre's name. No two event stores share one.
+    table: str | None = None
+    # How long its rows live; unset: a quarter longer than ``registry.retention``, or permanently if that is unset.
+    # Shorter than the ids is an error.
     ttl: Duration | None = None
 
 
 class TablesSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tables]``: tables kept up to date by transactions and observers (docs/tables.md)."""
 
-    file: str = "tables.db"  # SQLite's file, for the programs of one machine, if ``thrift`` is not set
-    # host:port of each Thrift 2 server of the HBase that holds them; then the registry's replicas issue the
-    # timestamps.
+    file: str = "tables.db"  # SQLite's file, for the programs of one machine; not used with ``thrift``
+    # host:port of each Thrift 2 server of the HBase that holds them; the registry's replicas then hand out the
+    # timestamps, so they are restarted once it is set.
     thrift: list[str] = msgspec.field(default_factory=list)
-    table: str = "photon_tables"  # HBase's table that holds all of them
-    # The operator asserts that this HBase keeps acknowledged writes through a crash: it is on HDFS.
+    table: str = "photon_tables"  # HBase's table, which holds all of them
+    # Your word that this HBase keeps what it acknowledged through a crash: that it stands on HDFS
+    # (docs/tables.md#what-it-does-not-do).
     durable: bool = False
-    keep: Duration = Duration(3600.0)  # how long old versions are kept: older transactions and snapshots are refused
+    # How long old versions are kept; older transactions and snapshots are refused, unless they are held
+    # (docs/tables.md#old-versions).
+    keep: Duration = Duration(3600.0)
 
 
 class ObserveSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[observe.NAME]``: the observers of a program, kept running (docs/tables.md)."""
 
-    file: str  # the program: a Python file
-    addresses: list[str]  # host:port of the health and metrics of each process; determines their number
-    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 4  # observers running at a time, in each process
+    file: str  # The program: a Python file
+    addresses: list[str]  # host:port of the health and metrics of each process; there are as many processes
+    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 4  # Observers at a time in each process
 
 
 class ComputeSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[compute.NAME]``: a process with computations over published records (docs/computations.md)."""
 
-    file: str  # Python file with their topology
-    state: str  # directory of all their state
-    # For a new state: number of intervals its keys are divided into, each with a process.
+    file: str  # Python file with their topology; paths in it are relative to it
+    state: str  # Directory of all that is kept of them
+    # Number of intervals for the keys of a new state, each with a process; 1 to 64.
     processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    address: str | None = None  # host:port of its metrics and health; unset: none, invisible to others
+    # host:port of its metrics and health; without it it is started, and not seen by others.
+    address: str | None = None
 
 
 class SinkSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[sink.NAME]``: a process that writes a datacentre's published records to another place (docs/objects.md)."""
 
-    into: str  # s3:// or gs:// URL, kafka://HOST:PORT/TOPIC, postgresql:// address, or a directory for Parquet files
-    datacentre: str | None = None  # the datacentre of the output; unset: the only one
-    kinds: list[str] = msgspec.field(default_factory=lambda: ["joined"])  # kinds of records
-    table: str | None = None  # PostgreSQL's table; unset: NAME
-    client: str | None = None  # file with properties of Kafka's clients
-    address: str | None = None  # host:port of its metrics and health; unset: none, invisible to others
+    # ``s3://`` or ``gs://`` URL, ``kafka://HOST:PORT/TOPIC``, ``postgresql://`` address, or a directory for Parquet
+    # files.
+    into: str
+    datacentre: str | None = None  # Datacentre whose output it is; unset: the only one
+    kinds: list[str] = msgspec.field(default_factory=lambda: ["joined"])  # Kinds of records
+    table: str | None = None  # Of PostgreSQL: TABLE or SCHEMA.TABLE; unset: NAME
+    client: str | None = None  # Of Kafka: file with properties of its clients, as librdkafka names them
+    # host:port of its metrics and health; without it it is started, and not seen by others.
+    address: str | None = None
 
 
 class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
-    join: str
-    primary: str = ""  # directory of the primary logs. Unset, for another join's output: ``relayed_directory``
-    foreign: str = ""  # directory of the foreign logs, likewise
-    # kafka://HOST:PORT/TOPIC that the relay turns into primary logs; ``primary = "kafka://…"`` is equivalent.
-    primary_topic: str | None = None
-    foreign_topic: str | None = None  # the topic of the foreign logs, likewise
-    kafka_client: str | None = None  # file with properties of Kafka's clients, as librdkafka names them; unset: none
-    output: str
-    state: str  # directory of everything that must survive a restart: slots, dispatcher state, file map
-    eventstore: str  # host:port
-    joiners: dict[str, JoinerSlot] = msgspec.field(default_factory=dict)  # at least one, unless they are discovered
-    # Dispatchers find joiners by the registry's list of slots, including those of ``serve joiner auto``.
+    join: str  # The join that it runs
+    # Directory of the primary logs; to be left out where they are another join's output (docs/chains.md), which the
+    # relay puts below ``state``; or a topic (docs/kafka.md), ``kafka://HOST:PORT/TOPIC``.
+    primary: str = ""
+    foreign: str = ""  # The same for the foreign side
+    primary_topic: str | None = None  # The topic, where ``primary`` names the directory for its files
+    foreign_topic: str | None = None  # The same for the foreign side
+    # File with properties of Kafka's clients (docs/kafka.md), as librdkafka names them.
+    kafka_client: str | None = None
+    output: str  # Directory of the output
+    state: str  # Directory for slots, dispatcher state and file map
+    eventstore: str  # host:port of the event store
+    # Tables ``[datacentre.NAME.joiners.SLOT]`` with ``address``; slot names are unique over all datacentres. At least
+    # one, unless ``discover`` is set.
+    joiners: dict[str, JoinerSlot] = msgspec.field(default_factory=dict)
+    # Dispatchers find joiners by the registry's list of slots, including ``photon serve joiner auto``
+    # (docs/dispatcher.md#scaling).
     discover: bool = False
-    # Cache nodes. Without any, the event store keeps recent records in its own process.
+    # Tables ``[datacentre.NAME.caches.NODE]``, the pipeline's cache processes (see below).
     caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
-    hbase: HBaseSettings | None = None  # unset: the file map is in ``state``
-    # host:port of the progress and health of the dispatcher, or of the join on Spark in its place; unset: none
+    # Table ``[datacentre.NAME.hbase]``: the event store's file map is a table of HBase; unset: it is in ``state``.
+    hbase: HBaseSettings | None = None
+    # host:port of the progress and health of the dispatcher, or of the join on Spark in its place.
     dispatcher: str | None = None
-    # What joins: a dispatcher and joiners, or ``photon spark join``; tables of the others may stay.
+    # The joining processes: services, or ``"spark"``: one application of Spark (docs/spark.md#join) in their
+    # place.
     pipeline: Literal["services", "spark"] = "services"
-    spark: dict[str, str] = msgspec.field(default_factory=dict)  # Spark's own settings; ``spark.master`` among them
-    slot: str | None = None  # that Spark writes; unset: NAME-spark. Another one once that was retired
-    together: bool = False  # ``photon up`` runs its event store, joiners, verifier and dispatcher in one process
-    # Several workers in place of one dispatcher; all on one machine.
+    # Spark's own settings for it, as ``"spark.master" = "spark://host:7077"``.
+    spark: dict[str, str] = msgspec.field(default_factory=dict)
+    # The slot that Spark writes; unset: NAME-spark. Another name is needed once that slot was retired.
+    slot: str | None = None
+    # ``photon up`` runs its event store, joiners, verifier and dispatcher in one process
+    # (docs/deployment.md#together-or-apart).
+    together: bool = False
+    # Tables ``[datacentre.NAME.dispatchers.WORKER]``, each with an ``address`` (host:port, may be left out): several
+    # workers on one machine share the pipeline's dispatcher state, in place of one dispatcher; then ``dispatcher`` is
+    # not set.
     dispatchers: dict[str, DispatcherWorker] = msgspec.field(default_factory=dict)
-    verifier: str | None = None  # host:port of the verifier's health; unset: none
-    # host:port of the health of its relay, which exists if its join has another join's output on a side; unset: none.
+    verifier: str | None = None  # host:port of the verifier's health; unset: it has none
+    # host:port of the health of its relay, which it has where its join builds on another one (docs/chains.md) or a
+    # side is a topic (docs/kafka.md); unset: it has none.
     relay: str | None = None
-    copies: str | None = None  # host:port of its keeper of copies of other datacentres' output; unset: none is kept
-    status: str | None = None  # host:port of its status page (plain HTTP); unset: none
-    # How changes in its log directories are noticed: notification where the file system supports it, or polling.
+    copies: str | None = None  # host:port of its keeper of copies of other datacentres' output; unset: it keeps none
+    # host:port of its status page, plain HTTP (docs/watching.md#photon-status); unset: it has none.
+    status: str | None = None
+    # How changes in its log directories are noticed. ``auto``: inotify, polling on network file systems; ``native``:
+    # always inotify; ``poll``: always polling (docs/dispatcher.md#tailing).
     watch: Literal["auto", "native", "poll"] = "auto"
-    region: str | None = None  # its location; unset: a region of its own with the same name
+    region: str | None = None  # Where it is; unset: a region of its own, named like the datacentre
 
     @property
     def on_spark(self) -> bool:
@@ -379,7 +422,8 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
     compute: dict[str, ComputeSettings] = msgspec.field(default_factory=dict)
     sink: dict[str, SinkSettings] = msgspec.field(default_factory=dict)
-    # File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment.
+    # File of 16 to 64 random bytes that keys the digests, the same in every datacentre and never changed (``head -c
+    # 32 /dev/urandom > key``); the services need it, ``photon join`` draws its own.
     key_file: str | None = None
 
     def relayed(self, datacentre: str) -> dict[Side, str]:

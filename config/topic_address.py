@@ -61,7 +61,7 @@ def client_settings(file: Path | None) -> dict[str, str]:
         if not equals or not name:
             raise UsageError(f"{file}:{number}: is to be NAME=VALUE, for instance security.protocol=SSL")
         if name in OURS:
-            raise UsageError(f"{file}:{number}: {name} is Photon's to say; leave it out")
+            raise UsageError(f"{file}:{number}: Photon sets {name} itself; leave it out")
         found[name] = value
     if len(found) > SETTINGS_MAX:
         raise UsageError(f"{file}: has {len(found)} settings; {SETTINGS_MAX} at most")

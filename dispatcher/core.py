@@ -472,7 +472,7 @@ class Core:
             evidence = self.homes.of_look_ups(tells, table.left_to[rows], table.digests[rows], owners)
             evidence.own = int(np.count_nonzero(table.left_to[absent] == YIELDED))
             self.homes.observe(evidence, now, backlog=self.queues.look_first)
-        # Whether it was the same line is only needed where that decides.
+        # Only where it decides: was it the same line?
         same_line = self.identical_copies | ~_of_others(owners, self.datacentre)
         if same_line.any():
             same_line[same_line] = tags_of(self._table.events(rows[same_line])) == owners.owner_tags[same_line]

@@ -237,7 +237,7 @@ def unusable(path: Path, error: sqlite3.Error) -> StateError:
         str(path),
         f"is damaged or unreadable ({text})",
         "restore it from a backup, or move it away: then all foreign logs are read again from their start, ids that "
-        "have a verdict are recognised, the ledger begins anew, and rejected and late lines are exported again",
+        "have a verdict are recognised, the ledger starts again, and rejected and late lines are exported again",
     )
 
 

@@ -31,5 +31,5 @@ class WorkerFenced(PhotonError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this worker stood still for longer than its lease; others have its logs now; it begins anew"
+            "this worker stood still for longer than its lease; others have its logs now; it starts again"
         )

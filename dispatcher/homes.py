@@ -124,7 +124,7 @@ class Trust:
 
 
 class HeadStart:
-    """How long events are left to their home: as configured, or derived from the registry's commit time.
+    """The time for which events are left to their home: as configured, or derived from the registry's commit time.
 
     The commit time does not include queues and joiners. The home's are assumed to be like ours: it gets at least the
     time that our own events take. If it needs more, events come back too early and are joined twice; then the head
@@ -156,7 +156,7 @@ class HeadStart:
 
     @property
     def yielded_s(self) -> float:
-        """How long yielded events are left: by then, others that take them at once have registered them."""
+        """The time for which yielded events are left: by then, others that take them at once have registered them."""
         return min(max(self._base, OWN_TIMES * self._usual_s), MOST_S)
 
     @property
@@ -165,7 +165,7 @@ class HeadStart:
 
     @property
     def answer_s(self) -> float:
-        """How long a joiner may take to answer: with less in flight it would not be kept busy."""
+        """The time a joiner may take to answer: with less in flight it would not be kept busy."""
         return max(ANSWER_S, ANSWER_COMMITS * self._base / COMMITS)
 
     def took(self, seconds: float) -> None:

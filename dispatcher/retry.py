@@ -65,7 +65,7 @@ LONGEST_S = 2 * NOT_YET_MOST_S  # no back-off is longer, even if a wrong clock w
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a missing primary event is waited for, counted from the foreign event's first read.
+    """The patience for a missing primary event, counted from the foreign event's first read.
 
     ``once``: until the primary logs, complete by then, have been read. ``slack_ns``: clock uncertainty and the
     primary's greatest delay. ``unmatched_after_ns`` is ``None`` to wait permanently. ``whole_sets``: even after one

@@ -197,7 +197,7 @@ class FileMap(Protocol):
         """Notes that the reader has added everything in the logs since the map was opened or raised RowsLost."""
 
     def positions(self) -> list[LogPosition]:
-        """Where to resume each log: at the last commit when opened, later at the last ``add``."""
+        """Returns where to resume each log: at the last commit when opened, later at the last ``add``."""
 
     def add(self, block: MappedBlock) -> None:
         """Takes in a block. ``places`` sees it at once; the next ``commit`` makes it durable."""

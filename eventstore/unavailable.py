@@ -34,8 +34,8 @@ from photon.eventstore.logs_store import GONE, ReadTroubles
 FILE_NAME = "forgotten-logs"
 MAGIC = b"PHFL 1 "
 GRACE_SECONDS = 5.0
-"""How long a log must be unavailable before it is reported, and automatically given up if so configured: a rotation
-or a compression may be under way.
+"""Time for which a log must be unavailable before it is reported, and given up if so configured: a rotation or a
+compression may be under way.
 """
 GRACE_ONCE_SECONDS = 1.0  # the same with ``once``: two scans after everything was read have not found it
 KEYS_MAX = 10_000  # distinct keys counted per log

@@ -129,8 +129,8 @@ class CoreLimits:
     """Bounds and delays of the core. Times in seconds of the monotonic clock."""
 
     answer_after_s: float = 0.5
-    """How long after the first UNKNOWN the caller waits for the remaining rows, once its others are known; then it is
-    told that some are unknown.
+    """Time after the first UNKNOWN for which the caller waits for the remaining rows, once its others are known; then
+    it is told that some are unknown.
     """
     retry_first_s: float = 0.05
     retry_max_s: float = 2.0

@@ -81,7 +81,7 @@ def mark_of(offset: Mapping[str, Any], name: str = "watermark") -> Mark:
     try:
         return msgspec.convert(offset.get(name, {}), Mark)
     except msgspec.ValidationError as error:
-        raise OffsetUnreadable(f"checkpoint: its {name} is none ({error}); begin with a new one") from None
+        raise OffsetUnreadable(f"checkpoint: its {name} cannot be read ({error}); begin with a new one") from None
 
 
 def furthest(one: Cursor, other: Cursor) -> Cursor:

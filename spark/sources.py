@@ -25,7 +25,7 @@ from photon.spark.shipped_adapter import AdapterSpec, adapter_spec
 
 
 class JoinSource(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read the records of a join, and the key of its digests."""
+    """The means to read a join's records, and the key of its digests."""
 
     join: str
     adapter: AdapterSpec
@@ -171,7 +171,7 @@ def _absolute(base: Path, path: str) -> Path:
 
 
 def reading_of(source: LogSource, adapter: Adapter, *, foreign: bool) -> Reading:
-    """How the logs of a source are cut into records."""
+    """Returns how the logs of a source are cut into records."""
     return Reading(
         patterns=tuple(source.patterns),
         has_header=adapter.foreign_has_header if foreign else adapter.primary_has_header,

@@ -24,7 +24,7 @@ def without(keys: list[bytes | None], absent: frozenset[bytes]) -> list[bytes | 
 
 
 class Stop(NamedTuple):
-    """How far a record can be read: the configured part ``wanted`` does not fit at byte ``at``."""
+    """A point beyond which a record cannot be read: the configured part ``wanted`` does not fit at byte ``at``."""
 
     at: int
     wanted: str

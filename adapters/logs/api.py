@@ -14,7 +14,7 @@ from photon.adapters.contract import LogFile
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """How far a log has been read, durable in the reader's state."""
+    """A log's read position, durable in the reader's state."""
 
     identity: str  # hex
     path: str  # where it was last seen, relative to the log directory

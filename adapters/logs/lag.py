@@ -1,4 +1,4 @@
-"""How far the reading of logs is behind: unread bytes on disk, and the age of the oldest of them."""
+"""The lag of reading logs: unread bytes on disk, and the age of the oldest of them."""
 
 from __future__ import annotations
 

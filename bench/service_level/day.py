@@ -314,7 +314,7 @@ def began_of(epoch_us: int) -> str:
 
 
 def _away(seen: Mapping[str, Sequence[Seen]], step: Step) -> dict[str, Any]:
-    """How many lines fewer the lost datacentre has read than the one that has read most; seconds from its return."""
+    """Lines by which the returned datacentre is behind the furthest one, over the seconds since its return."""
     [lost] = step.target
     behind = [
         (round(each[0].at_s - step.end_s, 1), max(one.read for one in each) - mine.read)

@@ -1,4 +1,4 @@
-"""All metrics: name, kind, labels and meaning, in one place. ``docs/metrics.md`` shows the same table.
+"""All metrics: name, kind, labels and meaning, in one place. The site makes its page of metrics from it.
 
 Names follow Prometheus: ``photon_PART_WHAT_UNIT``, base units (seconds, bytes), ``_total`` for values that only grow.
 Labels are bounded: joins, datacentres, shards, kinds and directories are those of the deployment. The status process
@@ -415,7 +415,7 @@ def _shown(labels: tuple[str, ...]) -> str:
 
 
 def as_markdown() -> str:
-    """Returns the tables of docs/metrics.md, one for each service."""
+    """Returns the tables of the site's page of metrics, one for each service."""
     parts = []
     for service, metrics in SERVICES.items():
         title = "Every process" if service == PROCESS else f"`{service}`"

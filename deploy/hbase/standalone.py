@@ -85,7 +85,7 @@ class Part:
 
 
 def missing() -> str:
-    """What this machine lacks to run it; empty if nothing."""
+    """Names what this machine lacks to run it; empty if nothing."""
     lacking = [name for name in ("java", "mvn") if shutil.which(name) is None]
     return f"{' and '.join(lacking)} not found: install a Java runtime (17) and Maven" if lacking else ""
 

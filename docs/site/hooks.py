@@ -1,19 +1,26 @@
-"""Pages of the site that are generated from the code (commands, gRPC services), and texts that lie next to the code.
+"""Pages of the site that are generated from the code (commands, metrics, gRPC services), and texts next to the code.
 
 Hooks of mkdocs. All text has a single source: a command's help, a comment of a proto file, a DESIGN.md.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
+import io
+import json
 import re
 import tempfile
+import tokenize
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import click
 import griffe
+import msgspec
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
@@ -24,7 +31,10 @@ from grpc_tools import protoc
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from photon.adapters.side import SideConfig
 from photon.cli.main import main, walk
+from photon.config.metrics.table import as_markdown
+from photon.config.settings import Duration, Size, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "src/photon")
@@ -38,6 +48,12 @@ SERVICES = """\
 # gRPC services
 
 What processes say to each other, from the proto files. [Security](../security.md) has who may call what.
+"""
+METRICS = """\
+# Metrics
+
+Every metric with its labels and meaning. [Watching](../watching.md#metrics) says how they are read.
+
 """
 PYTHON = """\
 # Python API
@@ -80,9 +96,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/cli.md": cli_page(),
         "reference/grpc.md": grpc_page(),
         "reference/python.md": python_page(),
+        "reference/metrics.md": METRICS + as_markdown(),
         "project/contributing.md": _from_root("CONTRIBUTING.md"),
         "project/changelog.md": _from_root("CHANGELOG.md"),
         "project/adapter-examples.md": examples_page(),
+        "project/bench.md": (ROOT / "bench" / "README.md").read_text().replace("](../docs/", "](../"),
     }
     for room, text in _designs():
         pages[f"internals/{room}.md"] = text
@@ -92,8 +110,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Shows untested blocks (``sh show``) like the others, and links texts next to the code to their pages here."""
+    """Shows untested blocks (``sh show``) like the others, links texts next to the code to their pages here, and puts
+    the tables of settings in their places."""
+    markdown = re.sub(r"<!-- keys of (.+) -->", lambda found: keys_table(found[1]), markdown)
     markdown = markdown.replace("](../adapters/examples/README.md)", "](project/adapter-examples.md)")
+    markdown = markdown.replace("](../bench/README.md", "](project/bench.md")
     return re.sub(r"^(\s*)```sh show$", r"\1```sh", markdown, flags=re.MULTILINE)
 
 
@@ -106,6 +127,69 @@ def examples_page() -> str:
             kind = "toml" if file.suffix == ".toml" else "python"
             parts.append(f"`{folder.name}/{file.name}`:\n\n```{kind}\n{file.read_text()}```\n")
     return "\n".join(parts)
+
+
+# -- settings ----------------------------------------------------------------------------------------------------
+def keys_table(name: str) -> str:
+    """The keys of a table of the deployment file, with default and meaning. Raises KeyError for a key without a
+    comment."""
+    place = {"the file": "", "join.NAME.primary": None}.get(name, name)
+    struct = SideConfig if place is None else tables()[place]
+    meanings = comments(struct)
+    rows = ["| key | default | meaning |", "| --- | --- | --- |"]
+    for field in msgspec.structs.fields(struct):
+        if place == "" and any(each.partition(".")[0] == field.name for each in tables()):
+            continue  # has a table of its own
+        rows.append(f"| `{field.name}` | {_default(field)} | {meanings[field.name]} |")
+    return "\n".join(rows)
+
+
+def comments(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """By field: the comment above or behind it, as Markdown."""
+    path = Path(inspect.getsourcefile(struct) or "")
+    source = path.read_text()
+    found = {
+        token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    [body] = [
+        each.body
+        for each in ast.parse(source).body
+        if isinstance(each, ast.ClassDef) and each.name == struct.__name__
+    ]
+    texts = {}
+    for line in body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            first = line.lineno
+            while found.get(first - 1, ("", False))[1]:
+                first -= 1
+            lines = [found[each][0] for each in (*range(first, line.lineno), line.end_lineno or 0) if each in found]
+            if lines:
+                text = " ".join(lines).replace("``", "`").removesuffix(".").replace("|", "\\|")
+                texts[line.target.id] = re.sub(r"docs/(([\w/-]+\.md)(#[\w-]+)?)", r"[\2](\1)", text)
+    return texts
+
+
+def _default(field: Any) -> str:
+    if field.required:
+        return "required"
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if isinstance(value, Duration | Size):
+        return f"`{_with_unit(value)}`"
+    return "none" if value in (None, "") else f"`{json.dumps(value)}`".replace('`"', "`").replace('"`', "`")
+
+
+def _with_unit(value: Duration | Size) -> str:
+    units = (
+        {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+        if isinstance(value, Size)
+        else {"h": 3600, "min": 60, "s": 1}
+    )
+    for unit, one in units.items():
+        if value >= one and value % one == 0:
+            return f"{value // one:.0f}{unit}"
+    return "0s" if value == 0 else f"{value * 1000:g}ms"
 
 
 def _from_root(name: str) -> str:

@@ -157,7 +157,7 @@ def _states(rows: Rows) -> U8:
 
 def _decode(cursor: bytes, boundary: int) -> tuple[int, int]:
     if len(cursor) != _CURSOR.size or cursor[0] != _CURSOR_VERSION:
-        raise CursorError(f"a cursor of {len(cursor)} bytes is none of ours: begin the scan anew")
+        raise CursorError(f"a cursor of {len(cursor)} bytes is none of ours: begin the scan again")
     _, bucket, row, seen = _CURSOR.unpack(cursor)
     return bucket, row if seen == boundary else 0
 

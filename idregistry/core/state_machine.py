@@ -1,12 +1,5 @@
-"""One shard's state machine: who owns which id (paper, section 2.1), by the answer table of the protocol.
-
-=========================== =================== =================== ================= ============ ======= state of
-the id insert, same token insert, other token clear(token) reopen look-up ===========================
-=================== =================== ================= ============ ======= absent, above the boundary COMMITTED
-COMMITTED REFUSED NO_OP ABSENT absent, below BELOW_BOUNDARY BELOW_BOUNDARY NO_OP operator BELOW_… owned COMMITTED
-TAKEN CLEARED / REFUSED same token PRESENT cleared DONE TAKEN CLEARED operator PRESENT reopened(g), carries g
-COMMITTED COMMITTED REFUSED NO_OP ABSENT reopened(g), another TAKEN TAKEN REFUSED NO_OP ABSENT
-=========================== =================== =================== ================= ============ =======
+"""One shard's state machine: who owns which id (paper, section 2.1), by the answer table of the protocol
+(docs/idregistry.md, Protocol).
 
 An id is found by its digest alone, regardless of its event time; the time of its first entry stays. Order of checks:
 fence, incarnation, config (only for ids without an entry here: an id that moved since is found where it is), entry,

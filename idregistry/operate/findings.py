@@ -60,7 +60,7 @@ def findings(
 def _reach(found: Mapping[str, Inspection]) -> Iterator[Finding]:
     silent = {name: each.why for name, each in found.items() if each.reply is None}
     for name, why in silent.items():
-        do = "start it, or look at its log; lost for ever: photon registry replace"
+        do = "start it, or look at its log; permanently lost: photon registry replace"
         yield Finding("error", f"replica {name}", why, do)
     left, needed = len(found) - len(silent), len(found) // 2 + 1
     if left < needed:

@@ -238,7 +238,7 @@ class Identity:
         here = {group_directory(directory, group).name for group in groups}
         here |= {name for name in self._disk.names(directory) if name.startswith(_GROUP_PREFIX)}
         if any(segments_in(self._disk, directory / name) for name in here):
-            raise RaftStopped(f"{self._path} is missing beside journals: restore it, or replace this replica")
+            raise RaftStopped(f"{self._path} is missing next to its journals: restore it, or replace this replica")
         if BUILDING in self._disk.names(directory):
             raise RaftStopped(f"{directory} was not filled to its end: repeat the call that was cut short")
 

@@ -76,7 +76,7 @@ class EmbeddedRegistry(RoutedRegistry):
         """One line once the driver stopped: from then on every answer is UNKNOWN. ``None`` while it is healthy."""
         if self._host.healthy:
             return None
-        return f"the registry stopped: {self._host.failure or 'its driver has ended'}; mend that and run this again"
+        return f"the registry stopped: {self._host.failure or 'its driver has ended'}; fix that and run this again"
 
     @classmethod
     async def open(

@@ -75,7 +75,7 @@ class KeptCopy(LogWriter):
                 if self._hashes[at].log(end.number, end.length) != end:
                     raise CopyDamaged(
                         f"{path}: does not hold the {end.length} bytes that were acknowledged; "
-                        f"restore it, or set {self.state} aside: the copy is then made anew"
+                        f"restore it, or set {self.state} aside: the copy is then made again"
                     )
 
     def _cut(self, at: int, number: int, length: int) -> None:
@@ -200,7 +200,7 @@ def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:
     try:
         state = decoded(disk.read(path), CopyState)
     except DECODE_ERRORS as bad:
-        raise CopyDamaged(f"{path}: unreadable ({bad}); set {directory} aside: the copy is then made anew") from None
+        raise CopyDamaged(f"{path}: unreadable ({bad}); set {directory} aside: the copy is then made again") from None
     if (state.slot, state.datacentre) != (of.slot, of.datacentre):
         raise CopyDamaged(f"{path}: of slot {state.slot} of {state.datacentre}; set it aside")
     if len(state.ends) != len(KINDS):

@@ -54,7 +54,7 @@ class SlotLog(LogWriter):
         self.held: Witness | None = None  # the content of the copy; ``None`` if there is to be no copy
         self._clearable: dict[str, int] | None = None
         self.log_end: Callable[[], tuple[int, int] | None] = lambda: self.log
-        """How far the redo log is durable now; may be called on any thread."""
+        """Returns how far the redo log is durable now; may be called on any thread."""
         self.final: Callable[[str], int] = lambda name: -1  # length of a file listed in the manifest; -1 for others
         self._hashes = {kind: PrefixHash() for kind in self.kinds}  # of the open files
         self._newest: dict[str, WitnessLog | None] = {}

@@ -121,7 +121,7 @@ class RedoLog:
             yield frames
 
     def lacking(self, end: tuple[int, int]) -> str:
-        """Where the log ends, if that is before its former durable end; otherwise empty."""
+        """Says where the log ends, if that is before its former durable end; otherwise empty."""
         newest = max(self._numbers(), default=0)
         there = self._disk.size(self._path(newest)) if newest else 0
         if (newest, there) >= end:
@@ -322,7 +322,7 @@ def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> tupl
                 raise RedoLogDamaged(path, at, "bad frame")
             later, synced = _good_after(data, at)
             if synced > at:
-                raise RedoLogDamaged(path, at, f"bad frame, which a good one from byte {later} on knew as synced")
+                raise RedoLogDamaged(path, at, f"bad frame that was synced, as a good one from byte {later} on says")
             return frames, False  # torn: never synced, so nothing of it was registered; unless it was corrupted
         frame, at, _ = decoded
         frames.append(frame)

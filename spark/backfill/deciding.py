@@ -1,4 +1,4 @@
-"""What becomes of the events of a backfill's part. All primary logs are read before, so every verdict is final."""
+"""Decides the events of a backfill's part. All primary logs are read before, so every verdict is final."""
 
 from __future__ import annotations
 

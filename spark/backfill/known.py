@@ -1,4 +1,4 @@
-"""What a directory's backfill was begun for, and the notes by which a deployment's verification finds its output.
+"""The purpose of a directory's backfill, and the notes by which a deployment's verification finds its output.
 
 A backfill's output is that of a ``photon join``: files of its slot, and the state in ``.photon``. So are its readers.
 """
@@ -41,7 +41,7 @@ class BackfillDamaged(PhotonError):
 
 
 class BackfillPaths(NamedTuple):
-    """Where the files of a backfill are."""
+    """Paths of a backfill's files."""
 
     output: Path
 

@@ -116,7 +116,7 @@ class Backfill:
 
     @contextmanager
     def _output(self) -> Iterator[OutputPlace]:
-        """Where the log is written. Below a URL it is made here from the journal, and copied once it is whole."""
+        """The directory of the log. For a URL it is made here from the journal, and copied once it is whole."""
         paths = self.plan.paths
         if not isinstance(paths.output, ObjectPath):
             yield OutputPlace(paths.output, paths.state)

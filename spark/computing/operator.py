@@ -225,7 +225,7 @@ class Operator(StatefulProcessor):
                 to = self._stages[number]
                 (named,) = to.keys_of(to.part.inputs[stream], [self._taken(item)[0]])
                 if to.faults:
-                    raise ComputingError(f"computation {to.name}: {to.faults[0].reason}; mend it and run again")
+                    raise ComputingError(f"computation {to.name}: {to.faults[0].reason}; fix it and run again")
                 messages.setdefault((number, named), []).append(item)
         for (to_number, named), items in messages.items():
             yield OUT(to_number, KEY_PREFIX + named, pack(items), self._column)

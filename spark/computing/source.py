@@ -176,7 +176,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     keys = stage.keys_of(stage.part.inputs[stream], records)
                     if stage.faults:
                         raise ComputingError(
-                            f"computation {stage.name}: {stage.faults[0].reason}; mend it and run again"
+                            f"computation {stage.name}: {stage.faults[0].reason}; fix it and run again"
                         )
                     for key, record, line in zip(keys, records, raw, strict=True):
                         messages.setdefault((number, key), []).append(Item(record.time_ns, stream, line))

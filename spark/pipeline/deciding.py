@@ -1,4 +1,4 @@
-"""What becomes of the events of a part: asks the event store and the adapter; nothing is registered yet."""
+"""Decides the events of a part: asks the event store and the adapter; nothing is registered yet."""
 
 from __future__ import annotations
 

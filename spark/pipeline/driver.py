@@ -374,7 +374,7 @@ class Driver:
             self._tidy(newest)
 
     def _append(self, number: int) -> None:
-        """Appends one batch, in the order of its parts; the same bytes whoever does it."""
+        """Appends one batch, in the order of its parts; always the same bytes."""
         plan = self.journal.plan(number)
         if plan is None:
             raise JournalDamaged(f"{self.journal.directory}: the plan of batch {number} is missing; restore it")

@@ -49,7 +49,7 @@ def journal_of(state: Path, slot: str) -> Path:
 
 
 class LogAt(msgspec.Struct, frozen=True, array_like=True):
-    """How far one foreign log is decided. A log is named by ``identity``; ``path`` is where it was last."""
+    """The decided end of one foreign log. A log is named by ``identity``; ``path`` is where it was last."""
 
     identity: str
     path: str
@@ -146,7 +146,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1
 
 
 class Reached(msgspec.Struct, frozen=True, array_like=True):
-    """How far a stretch was read."""
+    """The end up to which a stretch was read."""
 
     identity: str
     offset: int

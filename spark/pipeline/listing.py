@@ -2,7 +2,7 @@
 
 A file is known by its first record. Logs that begin alike are numbered from the oldest, and when that one is deleted
 the numbers would move to others. So each known log has a proof of the bytes before its position: by that it is looked
-for among logs that begin alike, and whoever reads on compares it first (``reading``).
+for among logs that begin alike, and a reader compares it first (``reading``).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def holds(source: Source, log: LogAt, directory: Path, path: str, reading: Readi
 
     Raises OSError.
     """
-    if is_final(directory):  # a path is one log for ever
+    if is_final(directory):  # a path is always the same log
         return True
     if log.offset > log.data_start:
         return proof_at(source, log) == log.proof

@@ -1,4 +1,4 @@
-"""One part of a batch, the same whoever does it and how often: decide, register, keep the result.
+"""One part of a batch, with the same result in each attempt: decide, register, keep the result.
 
 1. The first attempt's decision counts: what is registered and what waits stand in one file, put if absent. An attempt
    that finds it repeats it, under the token that it names.

@@ -1,4 +1,4 @@
-"""What the next batch reads. Pure.
+"""Plans what the next batch reads. Pure.
 
 The bytes of a log are decided once, in order: a stretch begins where the last one ended. A large log is cut; only its
 last stretch is open at its end, since only there may a record be unfinished. A cut is so far before the end that the
@@ -34,7 +34,7 @@ class PlanLimits:
 
 
 def begun(log: StandingLog, now_ns: int) -> LogAt:
-    """A log of which nothing was read."""
+    """An unread log."""
     return LogAt(
         log.identity, log.path, log.header, log.data_start, log.splittable, log.data_start, -1, 0, False, now_ns
     )

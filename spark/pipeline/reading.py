@@ -64,10 +64,10 @@ class LogReader:
     digester: Digester
     journal: Journal
     paths: Callable[[str], str | None] = lambda identity: None
-    """Where a log is now, by its identity; ``None`` if it is where the plan says."""
+    """Returns where a log is now, by its identity; ``None`` if it is where the plan says."""
     now_ns: Callable[[], int] = lambda: 0
     slack_ns: int = 0
-    """An event was first read no later than so much after it is tried (``dispatcher.two_clocks``)."""
+    """An event is first read at most this long after it is tried (``dispatcher.two_clocks``)."""
 
     def __call__(self, plan: Plan, part: Part) -> PartRead:
         read = PartRead()

@@ -57,7 +57,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class JoinRun:
-    """What one application does."""
+    """One application: its joins and directories."""
 
     place: JoinPlace
     output: Path

@@ -44,7 +44,7 @@ SCHEMA = "done binary"
 
 
 class RegistryPlace(msgspec.Struct, frozen=True):
-    """How an executor reaches the registry."""
+    """An executor's way to the registry."""
 
     addresses: dict[str, str]
     tls_directory: str | None = None  # certificates, on the shared file system

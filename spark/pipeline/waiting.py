@@ -202,7 +202,7 @@ class WaitingIndex:
         return [key for name, each in self.files.items() for key in _keys_at(read(name), each.rows)]
 
     def _later(self, rows: int, now_ns: int) -> I64:
-        """Spread, so that events that were read together are not tried together for ever."""
+        """Spread, so that events that were read together are not always tried together."""
         bound = (FOLLOWED_S if self.followed else NOT_FOLLOWED_S) * NS_PER_S
         return np.array([now_ns + int(bound * (0.5 + 0.5 * self.random())) for _ in range(rows)], np.int64)
 

@@ -87,8 +87,8 @@ class ReportedProblem:
 def ways(
     findings: Sequence[ReportedProblem], answers: U8, asked: Sequence[EarlierRepairs], *, also_unmatched: bool
 ) -> list[RepairWay]:
-    """How to repair each finding. ``answers``: the registry's to a current look-up; ``asked``: requests of earlier
-    repairs."""
+    """Returns the way to repair each finding. ``answers``: the registry's to a current look-up; ``asked``:
+    requests of earlier repairs."""
     return [
         _again(_way(finding, answer, also_unmatched=also_unmatched), answer, before)
         for finding, answer, before in zip(findings, answers.tolist(), asked, strict=True)

@@ -59,7 +59,7 @@ class Nights:
             return cls([])
         except DECODE_ERRORS as error:
             raise UsageError(
-                f"{path}: says which days are closed, and cannot be read ({error}); remove it and name --from"
+                f"{path}: the list of closed days cannot be read ({error}); remove it and name --from"
             ) from None
 
     def at(self, hours: Hours) -> Night | None:

@@ -28,7 +28,7 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 
 MICROS_MAX = 2**63 - 1
-"""What a row key of the sparse file map holds."""
+"""The part of an id that a row key of the sparse file map holds."""
 TIME_MAX_US = MICROS_MAX // 1000
 """The last microsecond (in the year 2262) whose event time fits into int64 nanoseconds."""
 PID_LIMIT = 1 << 32
@@ -207,7 +207,7 @@ class EventIds:
         now_us: Callable[[], int] = wall_us,
         disk: Disk | None = None,
     ) -> None:
-        """``ip``: an address that no other server has (see ``own_ip``). ``pid`` None: the process's own.
+        """``ip``: an address that no other server has (see ``own_ip``). ``pid``: default the process's own.
 
         ``state``: a file on a local disk that one process at a time has open; it is made. Without it, ids rise over
         restarts only as the clock does. Raises EventIdError.
@@ -256,7 +256,7 @@ class EventIds:
 
     @property
     def ahead_us(self) -> int:
-        """How far the last id is ahead of the clock: it stepped back, or ids are taken faster than 1 a microsecond.
+        """Microseconds by which the last id is ahead of the clock, which stepped back or is slower than ids come.
 
         Beyond the deployment's clock uncertainty S the registry keeps such events waiting.
         """
@@ -305,7 +305,7 @@ class EventIds:
             self._mark.write(reserved)
         except OSError as error:
             raise EventIdError(
-                f"{self._mark.path}: cannot be written ({error.strerror or error}); make room or mend the disk, then "
+                f"{self._mark.path}: cannot be written ({error.strerror or error}); make room or fix the disk, then "
                 "take ids again"
             ) from None
         self._reserved_us = reserved
@@ -385,7 +385,7 @@ class _Mark:
             data = self._disk.read(self.path)
         except OSError as error:
             raise EventIdError(
-                f"{self.path}: cannot be read ({error.strerror or error}); mend the disk, or name another state file"
+                f"{self.path}: cannot be read ({error.strerror or error}); fix the disk, or name another state file"
             ) from None
         if data[:4] == _MAGIC and len(data) >= 6 and (version := int.from_bytes(data[4:6], "little")) != _VERSION:
             raise EventIdError(f"{self.path}: has format {version}; use the Photon version that wrote it")

@@ -201,7 +201,7 @@ class Operating:
         self.stack.reload()
 
     def certificates_are_rotated(self) -> None:
-        """Certificates of all processes issued anew, each process restarted."""
+        """Certificates of all processes issued again, each process restarted."""
         issue = (
             f"PHOTON_SET_tls__directory=/certs photon certs for {CONFIG[1]} --ca /certs/ca --each-in /certs --force"
         )
@@ -221,7 +221,7 @@ class Operating:
     def kafka_broker_is_killed(self) -> None:
         """Kafka broker killed: `photon sink kafka` in a container waits, each record of east is in the topic once.
 
-        The broker runs beside the containers, at this machine's address in east's network.
+        The broker runs next to the containers, at this machine's address in east's network.
         """
         self.made_anew(KAFKA)
         network = ("network", "inspect", "-f", "{{(index .IPAM.Config 0).Gateway}}", f"{self.stack.project}_east")

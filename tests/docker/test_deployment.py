@@ -1,5 +1,5 @@
 """The whole deployment for real: up, joins in both datacentres, more joiners, one killed, every event exactly once, a
-datacentre lost for ever, down. One deployment for all tests of this file, which run in this order."""
+datacentre permanently lost, down. One deployment for all tests of this file, which run in this order."""
 
 from __future__ import annotations
 

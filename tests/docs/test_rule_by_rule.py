@@ -11,7 +11,7 @@ from tests.simulation.joiner.ablations import ABLATIONS as OF_THE_JOINER
 from tests.simulation.registry.test_registry import ABLATIONS as OF_THE_REGISTRY
 from tests.simulation.resharding.ablations import ABLATIONS as OF_RESHARDING
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "verification.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "exactly-once.md"
 
 
 def named_ablations() -> dict[int, set[str]]:

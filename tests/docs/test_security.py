@@ -8,7 +8,7 @@ from photon.config.rights import RIGHTS, SERVERS
 from photon.config.roles import Role
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-BEGIN, END = "| role | may call, beside its health |", "\n\n"
+BEGIN, END = "| role | may call, besides its health |", "\n\n"
 
 
 def rights_table() -> str:

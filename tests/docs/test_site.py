@@ -51,7 +51,7 @@ def test_the_reference_is_made_from_the_code(site: Path) -> None:
 
 
 def test_no_link_leads_out_of_the_site(site: Path) -> None:
-    """Such as one to a file that lies beside the code."""
+    """Such as one to a file that lies next to the code."""
     lost = [
         f"{page.relative_to(site)}: {target}"
         for page in site.rglob("*.html")

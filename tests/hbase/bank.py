@@ -1,4 +1,4 @@
-"""A client of the bank, or its observers, to be killed: python -m tests.hbase.bank '<JSON>'. It works for ever."""
+"""A client of the bank, or its observers, to be killed: python -m tests.hbase.bank '<JSON>'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HBase's Java classes, parsed and checked once and kept beside its jars: each of the Java processes that the tests
+"""HBase's Java classes, parsed and checked once and kept next to its jars: each of the Java processes that the tests
 start takes two thirds of the processor time then. A Java of another build makes its own."""
 
 from __future__ import annotations

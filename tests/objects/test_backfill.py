@@ -1,4 +1,4 @@
-"""photon spark backfill into a real store: killed, beside another one, and read there as other outputs are."""
+"""photon spark backfill into a real store: killed, next to another one, and read there as other outputs are."""
 
 from __future__ import annotations
 

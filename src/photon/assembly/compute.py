@@ -1,7 +1,7 @@
 """``photon serve compute``: keeps the computations of a ``[compute.NAME]`` running, and reports on them.
 
 A topology is a user's Python. ``photon compute run`` runs it in its own process, plus one for each of several
-intervals; neither this process nor ``photon up`` loads it. So this process answers whatever the topology does, and
+intervals; neither this process nor ``photon up`` loads it. So this process always answers, and
 says in one line what is wrong. It retries an unusable file after a change, and now and then; likewise a run that
 ended.
 """
@@ -162,7 +162,7 @@ class Watch:
         return {"computing": (await asyncio.to_thread(self.look))[1]}
 
     def look(self) -> tuple[list[Status], dict[str, Any]]:
-        """All owners, and the row of the status page (docs/status.md). Raises OSError."""
+        """All owners, and the row of the status page (docs/watching.md#photon-status). Raises OSError."""
         names = _names(self._state)
         found = [each for each in read_status(RealDisk(), self._state) if each.interval in names] if names else []
         if (self._state / HBASE_NAME).exists():  # the others are on other machines
@@ -244,13 +244,13 @@ def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
 def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Problems in a row that need an operator."""
     if said["problem"]:
-        yield _alarm(f"does not run: {said['problem']}", "mend it: it is tried again at once when its file changes")
+        yield _alarm(f"does not run: {said['problem']}", "fix it: it is tried again at once when its file changes")
     elif said["running"] and said["silent"]:
         yield _alarm(f"{many(said['silent'], 'interval')} of {said['intervals']} say nothing", "see its log")
     if said["aside"]:
         why = f": {said['faults'][0]}" if said["faults"] else ""
         what = f"{many(said['aside'], 'record or timer', 'records and timers')} put aside{why}"
-        yield _alarm(what, "mend the computation and restart it: what is put aside is tried again")
+        yield _alarm(what, "fix the computation and restart it: what is put aside is tried again")
     for each in said["sources"]:
         if each["still_s"] > STILL_S:
             held = f"; held back by {'; '.join(each['held_by'])}" if each["held_by"] else ""

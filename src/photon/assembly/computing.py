@@ -55,7 +55,7 @@ def load_topology(file: Path) -> Topology:
     found = [each for each in vars(module).values() if isinstance(each, Topology)]
     chosen = getattr(module, "topology", found[0] if len(found) == 1 else None)
     if not isinstance(chosen, Topology):
-        raise UsageError(f"{file}: has no `topology`; it is the photon.computing.Topology that is to run")
+        raise UsageError(f"{file}: has no `topology`; name the photon.computing.Topology to run so")
     chosen.checked()
     return chosen
 

@@ -262,7 +262,7 @@ class Lives:
             try:
                 return await serve(self._engine, stop)
             except WorkerFenced as fenced:
-                log.warning("the dispatcher begins anew", why=str(fenced))
+                log.warning("the dispatcher starts again", why=str(fenced))
             if stop.is_set():
                 return None
             self._open.close()

@@ -103,8 +103,8 @@ class Upstream:
 
 
 def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstream: str) -> OutputPlace:
-    """Where to read the output of ``upstream``, a datacentre that joins what ``side`` of ``datacentre`` reads: at the
-    place where it is written, or in a copy. Raises UsageError."""
+    """Returns where to read the output of ``upstream``, a datacentre that joins the events of ``side`` of
+    ``datacentre``: at the place where it is written, or in a copy. Raises UsageError."""
     place = output_of(settings, base, upstream)
     if place.state.is_dir():
         return place

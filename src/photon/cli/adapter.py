@@ -29,9 +29,9 @@ VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
 @click.argument("config", type=PATH)
 @click.option("--primary", type=PATH, help="A file of the primary logs; plain, .gz or .zst.")
 @click.option("--foreign", type=PATH, help="A file of the foreign logs.")
-@click.option("--join", "join", metavar="NAME", help="Which join of the configuration; not needed when there is one.")
+@click.option("--join", "join", metavar="NAME", help="The join of the configuration, if it has several.")
 @click.option(
-    "-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many records to read."
+    "-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Records to read."
 )
 @click.option("--checks/--no-checks", default=True, help="Check the contract too: determinism, bad lines, speed …")
 @formatted
@@ -134,7 +134,7 @@ def show(out: Printed) -> int:
 
 @click.command()
 @click.argument("name")
-@click.option("--directory", type=PATH, default=Path(), help="Where to make the package's folder.", show_default=True)
+@click.option("--directory", type=PATH, default=Path(), show_default=True, help="Parent of the package's folder.")
 @formatted
 def init(out: Printed, name: str, directory: Path) -> int:
     """Make a package with a working adapter: entry point, sample logs, tests, README. Change it to your logs.

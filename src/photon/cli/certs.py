@@ -27,7 +27,7 @@ DAYS = click.IntRange(min=1, max=36_500)
 @click.option("--authority", "new", is_flag=True, help="Make an authority in DIRECTORY instead.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address for it.")
 @click.option("--ca", "authority", type=PATH, help="The authority's directory, if it is another one.")
-@click.option("--days", type=DAYS, help="How long it is valid; default: 365, an authority 3650.")
+@click.option("--days", type=DAYS, help="Days for which it is valid; default: 365, an authority 3650.")
 @click.option("--force", is_flag=True,
               help="Replace the existing one; after an authority's all certificates of it are useless.")  # fmt: skip
 @formatted
@@ -67,7 +67,7 @@ def certs_issue(
 @deployed(file=True)
 @click.option("--ca", "authority", type=PATH,
               help="The authority's directory; default: that of [tls]. Made if it has none.")  # fmt: skip
-@click.option("--days", type=DAYS, default=365, show_default=True, help="How long the certificates are valid.")
+@click.option("--days", type=DAYS, default=365, show_default=True, help="Days for which the certificates are valid.")
 @click.option("--renew", is_flag=True, help="Also renew what expires within 30 days.")
 @click.option("--force", is_flag=True, help="Renew all; the authority stays.")
 @click.option("--each-in", "parent", type=PATH, metavar="DIR",

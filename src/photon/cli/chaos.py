@@ -126,10 +126,10 @@ def run(
 @click.argument("do", type=click.Choice([*FAULTS, HEAL]))
 @click.argument("targets", nargs=-1)
 @_running
-@click.option("--for", "lasts", type=DURATION, help="How long; default: until photon chaos fault heal.")
+@click.option("--for", "lasts", type=DURATION, help="Duration; default: until photon chaos fault heal.")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="With cut.  [default: drop]")
 @click.option("--one-way", is_flag=True, help="With cut or delay.")
-@click.option("--delay", type=DURATION, help="With delay: how much more, one way.")
+@click.option("--delay", type=DURATION, help="With delay: additional time, one way.")
 @click.option("--skew", type=float, help="With clock: seconds, may be negative.")
 @click.option("--shards", type=click.IntRange(1), help="With reshard.")
 @audited

@@ -33,7 +33,7 @@ SILENT_S = 30.0
 
 _state = click.option(
     "--state", type=PATH, metavar="DIR",
-    help="What is kept of it; default: .photon-compute/NAME next to FILE, NAME of the topology.",
+    help="Directory of the state; default: .photon-compute/NAME next to FILE, NAME of the topology.",
 )  # fmt: skip
 
 
@@ -41,13 +41,13 @@ _state = click.option(
 @click.argument("file", type=PATH)
 @_state
 @click.option("--hbase", "thrift", multiple=True, required=True, metavar="HOST:PORT",
-              help="A Thrift 2 server of it; may be repeated.")  # fmt: skip
+              help="A Thrift 2 server of HBase; may be repeated.")  # fmt: skip
 @click.option("--table", default="photon_computing", show_default=True, metavar="NAME",
               help="HBase's table, of all topologies; NAMESPACE:NAME for one in a namespace.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 1024), default=1, show_default=True,
-              help="Of a new topology: into so many intervals are its keys divided.")  # fmt: skip
+              help="Number of intervals for the keys of a new topology.")  # fmt: skip
 @click.option("--intervals", metavar="NAME,NAME",
-              help="Those of this machine, whoever had them; default: all that no machine has yet.")  # fmt: skip
+              help="Intervals this machine takes over, even from another one; default: all unassigned.")  # fmt: skip
 @click.option(
     "--durable/--not-durable",
     default=None,
@@ -92,20 +92,20 @@ def init(
 @click.command()
 @click.argument("file", type=PATH)
 @_state
-@click.option("--once", is_flag=True, help="What is published now is all: all timers are called, and it ends when "
-                                           "that is done. A later run computes what has come since.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Read what is published now, call all timers, and end. A later run "
+                                           "computes newer records.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
-              help="Of a new state: into so many intervals are its keys divided, each with a process; a state that "
-              "is there keeps its own; photon compute rescale changes them.")  # fmt: skip
+              help="Number of intervals for the keys of a new state, each with a process; an existing state keeps "
+              "its own (see photon compute rescale).")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
 @click.option("--on", type=click.Choice(["here", "spark"]), default="here", show_default=True,
               help="spark: the same by Structured Streaming, on a cluster; its state is another one.")  # fmt: skip
 @click.option("--master", metavar="URL", help="On Spark: its master; default: as spark-submit says, else local[*].")
 @click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
 @click.option("--partitions", type=click.IntRange(1, 10_000), default=8, show_default=True,
-              help="On Spark, of a new state: into so many parts are its keys divided, for life.")  # fmt: skip
+              help="On Spark: number of parts for the keys of a new state; it cannot be changed.")  # fmt: skip
 @click.option("--records", type=click.IntRange(1), default=100_000, show_default=True,
-              help="On Spark: about so many does a batch read at most.")  # fmt: skip
+              help="On Spark: records that a batch reads at most, about.")  # fmt: skip
 @click.option("--only", multiple=True, hidden=True, metavar="INTERVAL")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -117,8 +117,8 @@ def run(
 ) -> int:  # fmt: skip
     """Run the computations of a Python FILE, its `topology`, until SIGTERM.
 
-    Reads what is published, each record once in what it keeps and publishes, whatever is killed. Ended, it continues
-    where it was. Paths in FILE are relative to it.
+    Reads published records, and counts each once in its state and output, after any crash. The next run continues
+    where it ended. Paths in FILE are relative to it.
 
     \b
     Examples:
@@ -367,7 +367,7 @@ def _print(found: Sequence[Status]) -> None:
 @click.command()
 @click.argument("file", type=PATH)
 @_state
-@click.option("--processes", type=click.IntRange(1, 64), metavar="N", help="Split or merge until there are so many.")
+@click.option("--processes", type=click.IntRange(1, 64), metavar="N", help="Target number of intervals.")
 @click.option("--split", metavar="INTERVAL", help="Divide one in two.")
 @click.option("--at", metavar="HASH", help="With --split: the first hash of the second half (0x80000000); default: "
                                            "in the middle.")  # fmt: skip

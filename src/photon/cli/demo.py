@@ -32,7 +32,7 @@ VERDICTS = ("read", "joined", "unmatched", "elsewhere", "duplicate", "rejected",
 
 @click.command()
 @click.option("--seconds", type=click.FloatRange(min=5.0, max=3600.0), default=20.0, show_default=True,
-              help="How long to write lines.")  # fmt: skip
+              help="Seconds for which lines are written.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(min=10, max=100_000), default=500, show_default=True,
               help="Clicks a second; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True,

@@ -45,7 +45,7 @@ def init(at: Deployed) -> int:
     from photon.fleet import hbase
 
     made = hbase.init(at.settings, at.datacentre)
-    lives = "for ever" if made.ttl_s is None else f"{made.ttl_s} s"
+    lives = "permanently" if made.ttl_s is None else f"{made.ttl_s} s"
     done = "made" if made.made else "there already"
     at.show(asdict(made), f"table {made.table}: {done}; {made.regions} regions, rows live {lives}")
     for note in () if at.json else made.notes:

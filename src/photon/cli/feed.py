@@ -49,7 +49,7 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
 @click.command("day")
 @click.option("--into", "directories", multiple=True, required=True, type=PATH,
               help="Directory for queries/ and clicks/; if repeated, each gets the same files.")  # fmt: skip
-@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="Which day, in UTC; default: yesterday.")
+@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="The day, in UTC; default: yesterday.")
 @click.option("--clicks", type=click.IntRange(1, 10_000_000), default=5_000, show_default=True,
               help="Clicks of the day; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the day's stream.")
@@ -77,12 +77,10 @@ def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: 
 
 
 @click.command("check")
-@click.option("--of", "directory", required=True, type=PATH, help="Where the stream was written.")
+@click.option("--of", "directory", required=True, type=PATH, help="Directory in which the stream was written.")
 @click.option("--output", "outputs", multiple=True, required=True, type=PATH,
               help="Output of one datacentre; name all of them.")  # fmt: skip
-@click.option(
-    "--wait", type=DURATION, default="0s", show_default=True, help="How long to wait for events still to come out."
-)
+@click.option("--wait", type=DURATION, default="0s", show_default=True, help="Time to wait for missing events.")
 @formatted
 def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed) -> int:
     """Compare outputs with the truth of a stream that was stopped in order.

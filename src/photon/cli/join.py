@@ -32,7 +32,7 @@ NAMED = 3
 @click.option("--kafka-client", type=PATH, metavar="FILE",
               help="For kafka://…: properties of Kafka's clients, as librdkafka names them.")  # fmt: skip
 @click.option("--accept-lost-offsets", is_flag=True,
-              help="For kafka://…: go on behind messages that were gone before they were read.")  # fmt: skip
+              help="For kafka://…: skip messages that Kafka removed before they were read.")  # fmt: skip
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
 @click.option("--key", multiple=True, metavar="FIELD",
               help="Join by this field of both sides; repeat it for several fields.")  # fmt: skip
@@ -43,8 +43,8 @@ NAMED = 3
 @click.option("--unit", metavar="UNIT", help="Read --time in this unit (s, ms, us, ns) or format (iso8601, …).")
 @click.option("--format", "forms", multiple=True, metavar="FORMAT",
               help="Read the logs in this format, or primary=FORMAT and foreign=FORMAT.")  # fmt: skip
-@click.option("--config", type=PATH, help="Read the logs as this file says; if not given, look into them.")
-@click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")
+@click.option("--config", type=PATH, help="Read the logs as this file says; default: infer it from the logs.")
+@click.option("--join", metavar="NAME", help="The join of the configuration, if it has several.")
 @click.option("--once", is_flag=True, help="Stop when everything in the logs has a verdict.")
 @click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
 @click.option("--max-rejected", type=click.IntRange(min=0), default=0, show_default=True,

@@ -235,7 +235,7 @@ def main(debug: bool) -> None:
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--tls", "certificates", type=click.Path(path_type=Path), envvar="PHOTON_HEALTH_TLS", show_envvar=True,
               help="Directory with ca.crt and the process's own pair; without it plain text.")  # fmt: skip
-@click.option("--identity", metavar="NAME", help="Which pair of --tls, if it has several.")
+@click.option("--identity", metavar="NAME", help="The pair of --tls, if it has several.")
 @click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True, help="Seconds.")
 @click.option("--alive", is_flag=True, help="Any answer will do: a replica without a majority does not serve, and a "
                                            "restart helps it not.")  # fmt: skip

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 @config_option(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
 @click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
-              help="Which records; may be given several times.")  # fmt: skip
+              help="Kind of records; may be repeated.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM.")
 @click.option("--cursor", "cursor_file", type=PATH, metavar="FILE",
               help="Begin at the cursor in FILE, and update it.")  # fmt: skip
 @click.option("--with-cursor", is_flag=True, help="Print the cursor first, and after each block of records.")
 @click.option("--with-watermark", is_flag=True,
-              help="Print the watermark whenever it has moved past what was read.")  # fmt: skip
+              help="Print the watermark whenever it has moved and all is read.")  # fmt: skip
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
               help="Where to begin; CURSOR is a line of --with-cursor.")  # fmt: skip
 @click.option(
-    "--cleared-only", is_flag=True, help="Only records that hold even if a slot is retired; a little later."
+    "--cleared-only", is_flag=True, help="Only cleared records: valid even if a slot is retired; a little later."
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="End after N records.")
 @click.option("-o", "output_format", type=click.Choice(["json", "table"]), default="json", show_default=True,

@@ -362,9 +362,9 @@ def _say(at: Deployed, found: dict[str, object], line: str) -> int:
 def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again: bool, dry_run: bool) -> int:
     """Make the running photon up apply its changed deployment file and the operator's certificate.
 
-    New processes are started and waited for, those no longer in the file end. The others go on as
-    they are; those reported as changed have read, at their start, one of the keys that have changed: they take
-    their new settings when they are restarted (--restart). A file with a mistake changes nothing.
+    Starts new processes and waits for them; ends those no longer in the file. Others keep running. A process is
+    reported as changed if it read a changed key at its start: it takes its new settings when it is restarted
+    (--restart). A file with a mistake changes nothing.
 
     \b
     Examples:

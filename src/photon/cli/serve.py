@@ -38,7 +38,7 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.argument("name", required=False)
 @config(required=False, unless=["primary"])
 @overrides
-@click.option("--datacentre", metavar="NAME", help="Which one; may be left out if there is only one.")
+@click.option("--datacentre", metavar="NAME", help="The datacentre; may be left out if there is only one.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
               help="Format of its log on standard error.")  # fmt: skip

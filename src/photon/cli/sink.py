@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAME = click.option(
     "--name", default="photon", show_default=True,
-    help="Of this sink: outputs that go to the same place need one each, and keep it.",
+    help="Name of this sink: each output into the same place needs its own, and keeps it.",
 )  # fmt: skip
 _COMMIT_AGE = click.option(
     "--commit-age", type=DURATION, default="1s", show_default=True,
@@ -66,10 +66,10 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
 
     options = [
         click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",),
-                     show_default=True, help="Which records; may be given several times."),
+                     show_default=True, help="Kind of records; may be repeated."),
         click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM."),
         click.option("--cleared-only", is_flag=True,
-                     help="Only records that hold even if a slot is retired; a little later."),
+                     help="Only cleared records: valid even if a slot is retired; a little later."),
     ]  # fmt: skip
     head = deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
                     datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
@@ -82,12 +82,12 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
               help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
 @click.option("--columns", type=click.Choice(["struct", "flat"]),
               help="Payloads as structs (foreign.amount), or a column each (foreign_amount). "
-              "Not given: as DIR has them; of a new one structs.")  # fmt: skip
+              "Default: as in DIR; structs in a new one.")  # fmt: skip
 @click.option("--schema", "schema_file", type=PATH, metavar="FILE",
               help="TOML with types of the payloads, [foreign] amount = \"float\". "
-              "Not given: as DIR has them; of a new one found.")  # fmt: skip
+              "Default: as in DIR; found in a new one.")  # fmt: skip
 @click.option("--partition", type=click.Choice(["hour"]),
-              help="DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC. Not given: as DIR has it.")  # fmt: skip
+              help="DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC. Default: as in DIR.")  # fmt: skip
 @click.option("--roll-size", type=SIZE, default="128MiB", show_default=True,
               help="Close a file after this many bytes of JSON Lines.")  # fmt: skip
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
@@ -212,7 +212,7 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
 @click.option("--into", type=PLACE, required=True, metavar="URL",
               help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which says which count.")  # fmt: skip
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
-              help="Which records; may be given several times.")  # fmt: skip
+              help="Kind of records; may be repeated.")  # fmt: skip
 @click.option("--removable", is_flag=True,
               help="Write nothing; list the final files here that the manifest names.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Continue with new files, until SIGTERM.")

@@ -176,13 +176,13 @@ def _witness_json(each: WitnessRow) -> dict[str, Any]:
               help="File for the list of ids; default: in the slot's state, or the working directory.")  # fmt: skip
 @sure
 @click.option("--wait", type=DURATION, default="5min", show_default=True,
-              help="How long each step waits for the registry.")  # fmt: skip
+              help="Seconds for which each step waits for the registry.")  # fmt: skip
 @deployed()
 @audited
 def retire(
     at: Deployed, name: str, dry_run: bool, copy: Path | None, ids: Path | None, yes: bool, wait: float
 ) -> int:
-    """Retire slot NAME, whose disk is gone for ever: fence it, and give up the ids that it owned.
+    """Retire slot NAME, whose disk is permanently gone: fence it, and give up the ids that it owned.
 
     \b
     Refused while its joiner lives or its directory can be read on this machine: starting a joiner there loses
@@ -202,7 +202,7 @@ def retire(
     asked = operating.Asked(name, copy, ids, wait)
     checked = asyncio.run(operating.check(here, asked))
     if not checked.slot.retired:  # a begun retirement is completed without asking again
-        must_be_said(f"retiring slot {name}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
+        must_be_said(f"retiring slot {name}, whose disk is permanently gone,", dry_run=dry_run, yes=yes)
     if dry_run:
         return _dry_run(at, here, checked, asked)
     _confirm(here, checked, asked, yes)
@@ -219,8 +219,8 @@ def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
     path = operating.ids_path(here, checked, asked)
     click.echo(f"ids that are given up are listed in {path}", err=True)
     ask(
-        f"Is the disk of slot {asked.slot} of datacentre {checked.slot.datacentre} gone for ever? If it comes back, "
-        "nothing of it can be used",
+        f"Is the disk of slot {asked.slot} of datacentre {checked.slot.datacentre} permanently gone? If it comes "
+        "back, nothing of it can be used",
         yes=yes or checked.slot.retired,
     )
 

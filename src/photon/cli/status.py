@@ -117,7 +117,7 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.option("--sort", type=click.Choice(["cpu", "memory", "rate", "name"]),
               help="top: largest first; default: cpu for processes, else rate.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1),
-              help="audit: how many, newest first (50); top: number of lines; default: what fits.")  # fmt: skip
+              help="audit: number of entries (50); top: number of lines; default: those that fit.")  # fmt: skip
 @run_option
 @deployed(
     required=False, unless=["urls", "control"], datacentre="Only this datacentre; default: all, or the only one."

@@ -62,7 +62,7 @@ def _existing(path: Path) -> Path:
 
 # -- init ------------------------------------------------------------------------------------------------------------
 @click.command()
-@click.option("--not-durable", is_flag=True, help="Of HBase: go on although what was acknowledged may be lost.")
+@click.option("--not-durable", is_flag=True, help="On HBase: go on although acknowledged changes may be lost.")
 @deployed(sets=False)
 def init(at: Deployed, not_durable: bool) -> int:
     """Make what tables are kept in: a SQLite file, or a table of HBase.
@@ -118,8 +118,8 @@ def scan(
     """Show the rows of a table, all as of one moment, or one ROW with all its columns or those that are named.
 
     Without TABLE: the names of the tables. With --locks: the locks of transactions that are under way, or whose
-    client died on the way. A lock of a dead client is resolved by whoever meets it: at once on the same machine, else
-    when it is old.
+    client died on the way. The next client that meets a lock of a dead one resolves it: at once on the same
+    machine, else when it is old.
 
     \b
     Examples:

@@ -63,7 +63,7 @@ def _checked(control: str) -> str:
 @click.command("serve")
 @click.option("--routes", type=PATH, help="JSON list of routes.")
 @config(required=False, unless=("routes",), help="Instead: the deployment file, with containers' names.")
-@click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
+@click.option("--control", required=True, metavar="HOST:PORT", help="Address to listen at for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 @click.option("--tls", "certificates", type=PATH, help="Directory of certificates; the control speaks mutual TLS.")

@@ -38,8 +38,8 @@ def watermark(context: click.Context, at: Deployed, output: Path | None, watch: 
 
     \b
     exact: every record older than it that will ever be published is published. percentile: 99 % of them, as things
-    go; waiting: so many events before the percentile have no verdict. Read in the states of the datacentres; of those
-    on other machines their verifiers are asked.
+    go; waiting: number of events before the percentile without a verdict. Read in the states of the datacentres; for
+    other machines their verifiers are asked.
     Examples:
       photon watermark --config photon.toml
       photon watermark --config photon.toml --datacentre east --watch

@@ -385,7 +385,7 @@ class Engine:
             return f"productions of {self._outbox.bytes} bytes were not acknowledged yet"
         aside = sum(len(stage.aside) and sum(stage.aside.values()) for stage in self._stages)
         if aside > limits.aside:
-            return f"{aside} records and timers are put aside: mend the computations that failed on them"
+            return f"{aside} records and timers are put aside: fix the computations that failed on them"
         if limits.skew_ns is None or not batch.records:
             return ""
         own = self._standing.heard.get(self.id, {})

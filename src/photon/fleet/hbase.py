@@ -33,7 +33,7 @@ def ttl_s(settings: Settings, datacentre: str) -> int | None:
     if hbase is None or hbase.ttl is None:
         return None if retention is None else int(retention * LONGER)
     if retention is None or hbase.ttl < retention:
-        ids = "for ever" if retention is None else f"{retention:.0f} s (registry.retention)"
+        ids = "permanently" if retention is None else f"{retention:.0f} s (registry.retention)"
         raise UsageError(
             f"datacentre.{datacentre}.hbase.ttl: rows would live {hbase.ttl:.0f} s and ids {ids}; an event that may "
             "still be registered must find its primary: let rows live longer"

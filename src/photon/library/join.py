@@ -43,7 +43,7 @@ class JoinStopped(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class JoinEnded:
-    """How a run ended."""
+    """The end of a run."""
 
     ledger: dict[str, int]
     """``read``, the verdicts, ``pending`` and separately counted lines, over all runs on this output."""

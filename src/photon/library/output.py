@@ -50,7 +50,7 @@ class Batch:
 
 
 class Output:
-    """The published output of a pipeline. Only the durable part is read: it stays, whatever crashes. Not
+    """The published output of a pipeline. Only the durable part is read, which no crash takes back. Not
     thread-safe."""
 
     def __init__(self, place: OutputPlace, *, disk: Disk | None = None) -> None:

@@ -173,7 +173,7 @@ class Records:
     """The published records of some kinds, in the order of the pipeline's files, exactly once after a cursor.
 
     ``for`` and ``async for`` yield a ``Record`` at a time; ``cursor`` is always the position after the newest one. A
-    program that commits both together gets each record once, whatever is killed. Creating a table within a loop, or a
+    program that commits both together gets each record once, after any crash. Creating a table within a loop, or a
     loop within it, leaves the cursor at the loop's position. Tables have the columns that
     ``photon.outputs.typed_columns`` lists: payloads are structs, ``foreign.amount``, or flattened,
     ``foreign_amount``; values that do not fit their column are in ``_rest``. Memory is about one MiB, and 4 MiB while

@@ -39,9 +39,9 @@ class JoinFailed(PhotonError):
 def refused(site: Site, other: OutOfStep) -> UsageError:
     """State and output are from different times: the error for the user, one line."""
     return UsageError(
-        f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output beside it back, both of "
+        f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output next to it back, both of "
         "one moment; where there is none, name another --output: everything is joined again there, and the records "
-        f"in {site.output} must not be counted beside it"
+        f"in {site.output} must not be counted as well"
     )
 
 

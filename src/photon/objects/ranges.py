@@ -26,7 +26,7 @@ _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 
 
 class _Patience(threading.local):
-    """How long the thread waits for chunks."""
+    """Time for which the thread waits for chunks."""
 
     until: float | None = None  # monotonic seconds; None means WAIT_S for each
 

@@ -185,7 +185,7 @@ def _others(base: Path, job: BackfillJob, own: Path) -> Iterator[OutputSource]:
 
 
 def _decided_s(settings: Settings, base: Path, join: str) -> float:
-    """How long after its event time an event's set of primary events is final at the latest; 0 if it needs none."""
+    """Returns the delay, in seconds, after which an event's set of primary events is final; 0 if it needs none."""
     if not adapter_of(settings, join, base).matching.whole_sets:
         return 0.0
     return float(settings.join[join].unmatched_after or 0.0) + float(settings.join[join].primary_max_delay)
@@ -197,7 +197,7 @@ def _check_range(wish: Wish, decided_s: float) -> None:
     newest = SystemClock().now_ns() - int(max(wish.slack_s, decided_s) * NS_PER_S)
     if wish.to_ns > newest and decided_s > wish.slack_s:
         raise UsageError(
-            f"--to {_text(wish.to_ns)}: which primary events an event is joined with is final after unmatched_after "
+            f"--to {_text(wish.to_ns)}: an event's set of primary events is final after unmatched_after "
             f"and primary_max_delay; take {_text(newest)} or earlier"
         )
     if wish.to_ns > newest:
@@ -208,7 +208,7 @@ def _check_range(wish: Wish, decided_s: float) -> None:
 
 
 def registry_place(settings: Settings, base: Path, datacentre: str) -> RegistryPlace:
-    """How the executors reach the registry."""
+    """Returns the executors' way to the registry."""
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if settings.tls is None:
         return RegistryPlace(addresses)

@@ -1,4 +1,4 @@
-"""How far the verifier has cleared a slot's output: nobody ever writes records before that point again."""
+"""The point up to which a slot's output is cleared: nobody ever writes records before that point again."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class Clearing:
 
 
 def read_clearing(disk: Disk, state: Path) -> Clearing:
-    """How far the slot in this state directory is cleared. Raises PublishedDamaged, OSError."""
+    """Returns how far the slot in this state directory is cleared. Raises PublishedDamaged, OSError."""
     cleared = read_versioned(disk, state / CLEARED_NAME, Cleared, PublishedDamaged)
     return Clearing() if cleared is None else Clearing(cleared.files, cleared.trouble)

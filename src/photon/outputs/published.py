@@ -77,7 +77,7 @@ class SlotOutput:
 
     slot: str
     files: tuple[OutputFile, ...]
-    retired: bool = False  # only ``files`` may still be read, whatever the reader's position
+    retired: bool = False  # only ``files`` may still be read, from any position
     output: Path | None = None  # the directory of its files, if not the pipeline's output: a copy
 
     def of(self, kind: str) -> tuple[OutputFile, ...]:

@@ -1,7 +1,7 @@
 """Writes published records as rolled Parquet files. Memory: the lines of one row group, and its columns.
 
 The order of writes is the guarantee: the files, synced and renamed; then the manifest's line, with the cursor after
-their last record. See DESIGN.md.
+their last record. See docs/embedding.md (As Parquet).
 """
 
 from __future__ import annotations

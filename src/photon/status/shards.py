@@ -164,7 +164,7 @@ def _copy_alarms(copies: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
             yield _alarm(
                 f"copy of {copy['slot']}",
                 copy["state"],
-                "start its keeper, photon serve copies, or mend what it says",
+                "start its keeper, photon serve copies, or fix what it reports",
             )
 
 

@@ -1,4 +1,4 @@
-"""Builds status.json from the processes' reports. Pure; docs/status.md explains every field."""
+"""Builds status.json from the processes' reports. Pure; docs/watching.md explains every field."""
 
 from __future__ import annotations
 

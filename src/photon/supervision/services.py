@@ -14,7 +14,7 @@ from photon.fleet.processes import Process, of_datacentre, processes
 from photon.supervision.ports import host_and_port
 
 ETC = "/etc/photon"
-"""Where the deployment file's directory is mounted: changes show in a mounted directory, but not in a mounted
+"""The mount point of the deployment file's directory: changes show in a mounted directory, but not in a mounted
 file."""
 PORTS = {"joiner": 7040, "dispatcher": 7050}
 """Ports of kinds that are found by discovery; each container has its own address."""
@@ -86,7 +86,7 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         if not compute.state.startswith("/state/"):
             yield f"compute.{name}.state = {compute.state!r}: must be below '/state', where a volume is mounted"
         if "/" in compute.file:
-            yield f"compute.{name}.file = {compute.file!r}: must stand beside the deployment file, which is mounted"
+            yield f"compute.{name}.file = {compute.file!r}: must be next to the deployment file, which is mounted"
         if compute.address is None:
             yield f'compute.{name}.address: is missing; write address = "compute-{name}:7500"'
     for name, sink in settings.sink.items():

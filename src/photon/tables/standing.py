@@ -98,7 +98,7 @@ class Watch:
             stop.wait(LOOK_S)
 
     def oldest_dirty_s(self) -> float:
-        """How long the oldest notification has been the same; 0 if there is none."""
+        """Seconds for which the oldest notification has been the same; 0 if there is none."""
         return self._around.clock.monotonic() - self._since if self.standing.oldest else 0.0
 
     def safe_point_age_s(self) -> float:

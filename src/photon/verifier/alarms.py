@@ -50,7 +50,7 @@ ADVICE = {
     AlarmKind.TORN: "check this disk; find the event by the raw log, and repair it with photon spark recover",
     AlarmKind.DIFFERS: "compare the line with its source; whichever was changed since, restore it",
     AlarmKind.NO_SOURCE: "compare the line with the log it names; restore the log, or take the line for invented",
-    AlarmKind.OWNED: "start a joiner in this slot; if its disk is gone for ever, retire the slot",
+    AlarmKind.OWNED: "start a joiner in this slot; if its disk is permanently gone, retire the slot",
     AlarmKind.DAMAGED: "remove the file named; the slot's output is verified again from its beginning",
 }
 

@@ -29,7 +29,7 @@ _TAIL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where a record begins: uncompressed bytes, with the file's name at that time, relative to its log directory."""
+    """The place where a record begins: uncompressed offset; file's name then, relative to its log directory."""
 
     file: str
     offset: int

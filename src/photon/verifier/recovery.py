@@ -17,7 +17,7 @@ Why no id is written twice
 - Reopening compares on the whole token when it is applied: an id that was taken since is left alone, however late the
   request comes.
 - A registry that was restored from a backup has forgotten later clears and registrations. Its shards are closed, and
-  give nothing up, until the outputs were registered again; and incarnations after the restore are so much higher that
+  give nothing up, until the outputs were registered again; and incarnations after the restore are far higher, so
   ids of earlier ones are recognised: they are left to the operator.
 
 Why no id is lost, an insert of the dead process that is still under way included

@@ -52,7 +52,7 @@ class ServiceLimits:
     owned_every_most_s: float = 60.0
     check_share: float = 0.25  # share of one core; 0 disables checking
     log_grace_s: float = 30.0
-    """How long a record that no log has is looked for again: the log may be whole again in a moment."""
+    """Time for which a record that no log has is looked for again: the log may be whole again in a moment."""
     look_s: float = 30.0  # interval of looking at the source directories for deleted logs
     save_s: float = 1.0
     window_ids: int = 1 << 18

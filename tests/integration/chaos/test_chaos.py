@@ -73,6 +73,6 @@ async def test_scenario(tmp_path: Path, name: str) -> None:
     if "clock" in wanted and libfaketime() is None:
         pytest.skip("needs libfaketime")
     report = await verdict(name, "--seed", str(drawn_seed()), directory=tmp_path / "run")
-    # For the table of docs/chaos.md: pytest -s shows it.
+    # For the figures of docs/chaos.md: pytest -s shows it.
     print(name, {key: report[key] for key in ("latency", "backs", "wasted", "settle_s", "load_before", "load_after")})
     assert report["faults"] == len(load(name).steps)

@@ -38,8 +38,8 @@ SPARK = ("spark", "verify"), ("spark", "recover"), ("spark", "backfill")
 CHAOS_RUN = ("chaos", "run")
 ATTENTION = 3
 ORDER = (
-    "docs/index.md", "docs/status.md", "docs/doctor.md", "docs/deployment.md", "docs/verification.md",
-    "docs/explain.md", "docs/commands.md", "docs/reading.md", "docs/ledger.md", "docs/embedding.md",
+    "docs/index.md", "docs/watching.md", "docs/deployment.md", "docs/verification.md",
+    "docs/commands.md", "docs/reading.md", "docs/ledger.md", "docs/embedding.md",
     "docs/dispatcher.md", "docs/eventstore.md", "docs/security.md", "docs/resharding.md", "docs/datacentres.md",
     "docs/chaos.md",
 )  # fmt: skip

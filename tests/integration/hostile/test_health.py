@@ -228,7 +228,7 @@ def test_a_clock_that_stands_before_what_is_remembered_is_told_and_holds_up_no_j
     assert site.joined() == sorted(f"{name}{n}" for name, count in sizes for n in range(count) if n % 10)
 
 
-@pytest.mark.parametrize("flags", [(), ("--set", "registry.retention=30d")], ids=["for ever", "30 days"])
+@pytest.mark.parametrize("flags", [(), ("--set", "registry.retention=30d")], ids=["permanently", "30 days"])
 def test_a_follower_whose_clock_steps_joins_on(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """Two hours ahead, a day back, 400 days ahead, right again: existing events are joined within seconds
     each time."""

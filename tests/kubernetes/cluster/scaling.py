@@ -1,4 +1,4 @@
-"""Prometheus and its adapter beside a cluster, by the adapter's rule of docs/kubernetes.md: what autoscalers ask."""
+"""Prometheus and its adapter next to a cluster, by the adapter's rule of docs/kubernetes.md: what autoscalers ask."""
 
 from __future__ import annotations
 

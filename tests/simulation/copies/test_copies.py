@@ -55,7 +55,7 @@ def test_schedules_reach_what_they_are_for() -> None:
     """The faults really happen: a simulator that does nothing finds nothing."""
     variant = CopyVariant(loses=0.7, puts_back=0.7)
     words = (
-        "is lost for ever",
+        "is permanently lost",
         "is believed to be lost",
         "is sealed: {'",
         r"retired, [1-9]\d* ids",

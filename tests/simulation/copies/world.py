@@ -240,7 +240,7 @@ class CopyWorld(World):
             return
         self._read(site)
         self._end(site, power=False)
-        self.say(f"{site.name} is lost for ever")
+        self.say(f"{site.name} is permanently lost")
         self._check_ahead(site)
         self.copy_network.delay(self._under_way(site))
         site.lost = True

@@ -524,7 +524,7 @@ FAULTS: Any = (
 
 # -- what must hold --------------------------------------------------------------------------------------------------
 def undone(world: SparkJoinWorld) -> str:
-    """Work that is left: nothing waits for ever."""
+    """Work that is left: nothing waits permanently."""
     if world.loop.now < world.truth.last_arrival:
         return "logs still grow"
     process = world.running(world.join.drivers[-1])

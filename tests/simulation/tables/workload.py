@@ -273,7 +273,7 @@ class Schedule(World):
             for row, columns in self.truth.scan(table, "", None, None, 2**60, 10**6):
                 for column, held in columns.items():
                     if is_lock(held.meta):
-                        raise Violation(f"locked: {table}/{row}/{column} is locked for ever: {held.meta!r}")
+                        raise Violation(f"locked: {table}/{row}/{column} stays locked: {held.meta!r}")
         by_start = {each.start: each for each in self.history}
         for start, cells in self.installed.items():
             if len(set(cells.values())) > 1:

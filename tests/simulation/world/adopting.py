@@ -169,7 +169,7 @@ def lose_machine(world: JoinedWorld, place: Place | None = None) -> None:
     old, new = place.disks[place.joiners[0]], FaultyDisk(Random(world.random.getrandbits(64)))
     for name in [name for name, disk in place.disks.items() if disk is old]:
         if (process := world.running(name)) is not None:
-            world.ended(process, "its disk is gone for ever")
+            world.ended(process, "its disk is permanently gone")
         place.disks[name] = new
     for name in place.joiners:
         slot = place.slots.get(name, name)

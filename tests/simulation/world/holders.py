@@ -284,7 +284,7 @@ def retire_holder(world: RaftWorld) -> None:
         return
     world.say(f"{name} is to be retired")
     if world.random.random() < 0.5 and (process := world.running(name)) is not None:
-        world.ended(process, "its disk is gone for ever")
+        world.ended(process, "its disk is permanently gone")
     world.lost.append(LostSlot(kept.slot.name, name, world.places[name], FaultyDisk(Random(0))))
 
 

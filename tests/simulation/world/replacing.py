@@ -37,7 +37,7 @@ def lose_replica(world: RaftWorld) -> None:
     world.away.add(name)
     world.refuses.add(name)
     if (process := world.running(name)) is not None:
-        world.ended(process, "its disk is gone for ever")
+        world.ended(process, "its disk is permanently gone")
 
 
 def met(world: RaftWorld) -> set[tuple[str, str]]:

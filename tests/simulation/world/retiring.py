@@ -56,7 +56,7 @@ def lose_slot(world: World) -> None:
     name = world.random.choice(place.joiners)
     process = world.running(name)
     if process is not None:
-        world.ended(process, "its disk is gone for ever")
+        world.ended(process, "its disk is permanently gone")
     slot = place.slots.get(name, name)
     world.say(f"slot {slot} is lost")
     world.lost.append(LostSlot(slot, name, place, place.disks[name]))

@@ -122,7 +122,7 @@ def test_what_another_authority_issued_is_issued_anew(certs: Path, tmp_path: Pat
     assert files.issue_missing(new, alone, [R1], NOW, days=365) == {R1: "kept"}
     files.issue_into(certs, certs, OPERATOR, NOW, days=365)
     before = {path: path.read_bytes() for path in certs.iterdir() if path.is_file()}
-    with pytest.raises(CertificateError, match=r"was not issued by the authority in ca\.crt beside it"):
+    with pytest.raises(CertificateError, match=r"was not issued by the authority in ca\.crt next to it"):
         files.issue_missing(new, certs, [R1], NOW, days=365)
     assert {path: path.read_bytes() for path in certs.iterdir() if path.is_file()} == before
     both = (certs / "ca.crt").read_bytes() + (new / "ca.crt").read_bytes()
@@ -168,11 +168,11 @@ SPOILT: list[tuple[Callable[[Path], None], str]] = [
     (_remove(f"{R1}.key"), r"registry-r1\.key: cannot be read"),
     (_remove("ca.crt"), r"ca\.crt: cannot be read"),
     (_garbage(f"{R1}.crt"), r"registry-r1\.crt: holds no certificate in PEM form"),
-    (_garbage(f"{R1}.key"), r"registry-r1\.crt: the key beside it cannot be read"),
+    (_garbage(f"{R1}.key"), r"registry-r1\.crt: the key next to it cannot be read"),
     (_garbage("ca.crt"), r"ca\.crt: holds no certificate"),
     (_large, "has more than 1048576 bytes"),
     (_of_another, "is of registry-r2, not of registry-r1"),
-    (_key_of_another, "is not the certificate of the key beside it"),
+    (_key_of_another, "is not the certificate of the key next to it"),
     (_other_authority, r"was not issued by the authority in ca\.crt"),
 ]
 

@@ -84,7 +84,7 @@ def test_sinks_and_computations_are_services_of_the_datacentre_that_they_read(tm
     ("old", "new", "said"),
     [
         ('"/state/spend"', '"spend"', "compute.spend.state = 'spend': must be below '/state'"),
-        ('"spend.py"', '"programs/spend.py"', "compute.spend.file = 'programs/spend.py': must stand beside"),
+        ('"spend.py"', '"programs/spend.py"', "compute.spend.file = 'programs/spend.py': must be next to"),
         ('address = "compute-spend:7500"', "", "compute.spend.address: is missing"),
     ],
 )

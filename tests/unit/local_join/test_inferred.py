@@ -245,10 +245,8 @@ def test_csv_without_header_keeps_its_first_record(tmp_path: Path) -> None:
     assert not adapter.primary_has_header
 
 
-def test_the_documentation_has_these_sets(guesses: Guesses) -> None:
-    rows = [(each.name, verdict(guess, each.key, each.time)) for each, guess in guesses[0]]
-    counts = Counter(said for _, said in rows)
-    lines = [f"| {name} | {said} |" for name, said in rows]
+def test_the_documentation_has_these_counts(guesses: Guesses) -> None:
+    counts = Counter(verdict(guess, each.key, each.time) for each, guess in guesses[0])
     total = ", ".join(f"{counts[word]} {word}" for word in ("right", "refused", "wrong"))
-    table = "\n".join(["| logs | inference |", "| --- | --- |", *lines, "", f"{total}."])
-    assert table in (ROOT / "docs" / "inference.md").read_text()
+    assert f"On the {counts.total()} made sets" in (text := (ROOT / "docs" / "inference.md").read_text())
+    assert f": {total}." in text

@@ -86,7 +86,7 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 
 @click.command()
 @deployed()
-@click.option("--shard", type=click.IntRange(1), required=True, help="Which shard.")
+@click.option("--shard", type=click.IntRange(1), required=True, help="The shard.")
 @click.option("--output", type=PATH, required=True, help="The file; must not exist yet.")
 @click.option("--replica", metavar="NAME", help="From this replica; default: the leader.")
 def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
@@ -116,7 +116,9 @@ def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
 @click.argument("backup", type=PATH, required=False)
 @click.option("--shards", is_flag=True,
               help="With --config: check that each id is in its shard, and that shards agree.")  # fmt: skip
-@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Of --shards: for an answer.")
+@click.option(
+    "--timeout", type=DURATION, default="60s", show_default=True, help="With --shards: seconds to wait for an answer."
+)
 @deployed(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
 def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
     """Check a BACKUP byte by byte; or, with --config, that all replicas hold the same, while traffic runs.

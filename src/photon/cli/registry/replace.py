@@ -27,7 +27,7 @@ PAUSE = 0.1
 @click.argument("new")
 @sure
 @click.option("--wait", is_flag=True, help="Wait until all run in the new epoch and nothing lags.")
-@click.option("--timeout", default=120.0, show_default=True, help="Of --wait, seconds.")
+@click.option("--timeout", default=120.0, show_default=True, help="With --wait: seconds to wait.")
 @deployed()
 @audited
 def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bool, timeout: float) -> None:
@@ -54,7 +54,7 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
     if wait and (dry_run or yes):
         raise UsageError("--wait comes after the restarts: a call of its own")
     if not wait:
-        must_be_said(f"replacing {old}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
+        must_be_said(f"replacing {old}, whose disk is permanently gone,", dry_run=dry_run, yes=yes)
     kept = survivors(at.with_registry.registry.replicas, old, new)
     if wait:
         _wait(at, timeout)
@@ -62,7 +62,9 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
     with OperatorClient(kept, at.tls) as client:
         wanted, steps = _plan(at, client, old, new)
         if not dry_run:
-            ask(f"Is the disk of {old} gone for ever? If it comes back, what was acknowledged can be lost", yes=yes)
+            ask(
+                f"Is the disk of {old} permanently gone? If it comes back, what was acknowledged can be lost", yes=yes
+            )
             _apply(at, client, wanted)
     people = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
     people.append("nothing was changed" if dry_run else "1 and 2 are done")

@@ -34,7 +34,7 @@ TRY_SECONDS = 10.0
 @dry_run
 @click.option("--no-wait", is_flag=True, help="Return once the change has begun; photon status shards shows its end.")
 @click.option("--tries", type=click.IntRange(1, 20), default=3, show_default=True,
-              help="How often, if a shard holds a later event than the start.")  # fmt: skip
+              help="Number of tries, if a shard holds a later event than the start.")  # fmt: skip
 @click.option("--limit", type=DURATION, help="Longest wait for its end (a minute after it takes effect).")
 @deployed()
 @audited

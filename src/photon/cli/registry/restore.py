@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("backup", type=PLACE, required=False)
 @click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
-@click.option("--register-again", "again", is_flag=True, help="Register what the outputs on this machine hold.")
+@click.option("--register-again", "again", is_flag=True, help="Register the records of the outputs on this machine.")
 @click.option("--datacentre", "only", metavar="NAME", multiple=True,
               help="With --register-again: only its output; default: all on this machine.")  # fmt: skip
 @click.option("--open", "open_", is_flag=True,
-              help="Open the shards: all that was registered since the backup was registered again.")  # fmt: skip
+              help="Open the shards: everything registered since the backup was registered again.")  # fmt: skip
 @click.option(
     "--accept-boundary", metavar="TIME",
     help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago), or than now.",

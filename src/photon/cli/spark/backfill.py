@@ -48,7 +48,7 @@ WORDS = {
 @click.option("--below-boundary", type=click.Choice(["refuse", "compare"]), default="refuse", show_default=True,
               help="compare: events that the registry has forgotten are written if no output has them.")  # fmt: skip
 @click.option("--slack", "slack_s", type=DURATION, default="1h", show_default=True,
-              help="How long ago --to must be at least.")  # fmt: skip
+              help="The least age of --to.")  # fmt: skip
 @click.option("--part", "part_bytes", type=SIZE, default="16MiB", show_default=True,
               help="Raw log bytes that a task joins at once, in memory.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")

@@ -32,7 +32,7 @@ WORDS = {
 
 @click.command("join")
 @deployed(datacentre="Whose logs; required if there are several.")
-@click.option("--once/--follow", default=False, help="Join what is there now and end, or go on as the logs grow.")
+@click.option("--once/--follow", default=False, help="Join the present logs and end, or follow them as they grow.")
 @click.option("--trigger", "trigger_s", type=DURATION, default="1s", show_default=True,
               help="The least interval between two looks at the logs.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
@@ -41,9 +41,9 @@ def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
     """Join the logs of one datacentre on Spark, instead of a dispatcher and joiners.
 
     \b
-    It registers every id first, so that it may run beside the services of other datacentres, and of its own. The
-    event store of the datacentre must run. State, output and logs are on file systems that driver and executors
-    mount. It may be killed at any moment and started again.
+    It registers every id first, so it may run in parallel with the services of any datacentre. The event store of its
+    datacentre must run. Driver and executors mount the file systems of state, output and logs. It may be
+    killed at any moment and started again.
     Examples:
       photon spark join --config photon.toml --datacentre east
       photon spark join --config photon.toml --datacentre east --once -o json

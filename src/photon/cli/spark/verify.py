@@ -40,13 +40,13 @@ SIDES = ("foreign", "primary", "output")
 @click.option("--work", type=PATH,
               help="Directory, shared by driver and executors, for files on the way and what the next run needs to "
               "know; default: next to the report, where that is a URL next to the deployment file.")  # fmt: skip
-@click.option("--join", metavar="NAME", help="Which join, if there are several.")
+@click.option("--join", metavar="NAME", help="The join, if there are several.")
 @click.option("--export", type=PATH,
               help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
-@click.option("--keep-export", type=PATH, help="Where to keep that backup.")
+@click.option("--keep-export", type=PATH, help="Directory to keep that backup in.")
 @click.option("--backfill", "backfills", type=PLACE, multiple=True,
               help="Output directory, or URL, of a backfill of this range; may be given several times.")  # fmt: skip
-@click.option("--full", is_flag=True, help="Verify every day of the range, whatever is known of it.")
+@click.option("--full", is_flag=True, help="Verify every day of the range, known to be right or not.")
 @click.option(
     "--allow-empty", is_flag=True, help="Days of the range without events are right, however many others had."
 )

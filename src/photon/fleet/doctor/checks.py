@@ -93,7 +93,7 @@ def _some(names: Iterable[str]) -> str:
 def _configuration(facts: Facts) -> Iterator[Finding]:
     for mistake in facts.mistakes:
         yield _problem(
-            "configuration", facts.file, mistake, "mend the file; photon doctor config says when it is good"
+            "configuration", facts.file, mistake, "correct the file; photon doctor config says when it is good"
         )
     for state in facts.states:
         yield _problem(
@@ -375,7 +375,7 @@ def _registry(facts: Facts) -> Iterator[Finding]:
                 what = f"its boundary lies {hours[0]:,.1f} h back, retention is {hours[1]:,.1f} h"
                 do = "look for an objection of its leader's clock: photon doctor registry"
                 yield _warning("registry", f"shard {each.shard}", what, do)
-    kept = "for ever" if registry.retention_s is None else f"for {registry.retention_s / 3600:,.1f} h"
+    kept = "permanently" if registry.retention_s is None else f"for {registry.retention_s / 3600:,.1f} h"
     yield _ok("registry", f"{registry.up} of {registry.replicas} replicas answer; ids are kept {kept}")
 
 

@@ -319,7 +319,7 @@ def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
 
 
 def read_places(path: Path) -> dict[str, int] | None:
-    """How far each log of the state is processed, by identity. `None` if there is no readable state."""
+    """Returns how far each log of the state is processed, by identity. `None` if there is no readable state."""
     try:
         with opened(path) as db:
             return dict(db.execute("SELECT identity, offset FROM logs").fetchall())

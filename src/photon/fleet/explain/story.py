@@ -62,7 +62,7 @@ class Story:
         return not self.missing and all(each.complete for each in self.upstream)
 
     def as_json(self) -> dict[str, Any]:
-        """See docs/explain.md for the fields."""
+        """See docs/watching.md for the fields."""
         text = shown(self.event_id)
         return {
             "photon_explain": STORY_VERSION,

@@ -11,7 +11,7 @@ SLACK_S = 0.0005  # this much too early is on time: the event loop's timers have
 
 
 class End(enum.IntEnum):
-    """How one side ended; it travels behind the bytes."""
+    """The way one side ended; it travels behind the bytes."""
 
     FINISHED = 1  # it will send no more (FIN)
     BROKEN = 2  # it is gone (RST)

@@ -138,8 +138,8 @@ def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path |
     """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
 
     ``files``: of a sealed copy, plain name -> uncompressed length, all kinds, final files too; readers continue in
-    them at their old offsets. ``None`` means that there is no copy: nothing of the slot is read any more, whatever
-    the reader's position. ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
+    them at their old offsets. ``None`` means that there is no copy: nothing of the slot is read any more, from
+    any position. ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
     """
     return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
 

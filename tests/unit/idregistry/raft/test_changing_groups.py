@@ -80,7 +80,7 @@ def test_a_replica_that_lacks_the_group_loses_its_messages_and_opens_it_later(tm
 
 @pytest.mark.parametrize(
     ("lost", "said"),
-    [([f"group-{NEW:05d}"], "lost its journal"), (["replica", f"group-{GROUP:05d}"], "missing beside journals")],
+    [([f"group-{NEW:05d}"], "lost its journal"), (["replica", f"group-{GROUP:05d}"], "missing next to its journals")],
     ids=["a journal", "the identity beside an added group alone"],
 )
 def test_what_an_added_group_lost_is_missed(tmp_path: Path, lost: list[str], said: str) -> None:
