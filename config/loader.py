@@ -215,6 +215,10 @@ def problems(settings: Settings) -> list[str]:
     slots = [slot for pipeline in settings.datacentre.values() for slot in pipeline.joiners]
     if "dispatcher" in slots:
         found.append("slot dispatcher: this name is the dispatcher's own in the rejected log; choose another")
+    on_spark = {pipeline.spark_slot(dc) for dc, pipeline in settings.datacentre.items()}
+    found += [
+        f"slot {slot}: this name is the join on Spark's own; choose another" for slot in slots if slot in on_spark
+    ]
     found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
     nodes = [node for pipeline in settings.datacentre.values() for node in pipeline.caches]
     found += [f"cache node {node}: named twice; names are unique over all datacentres" for node in _twice(nodes)]

@@ -1,21 +1,54 @@
-"""Verification, recovery and backfill on Spark, and Photon's output as a data source of Spark."""
+"""The join, verification, recovery and backfill on Spark, and Photon's output as a data source of Spark."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from photon.spark.pipeline.query import JoinQuery
+
+__all__ = ["join", "register"]
 
 
 def register(spark: SparkSession) -> None:
     """Makes ``spark.read.format("photon")`` and ``spark.readStream.format("photon")`` known to a session, and sends
     Photon's code to its executors. Raises WorkerPythonWrong where their Python cannot run it: what to set."""
     from photon.spark.data_source import PhotonSource
+
+    _send(spark)
+    spark.dataSource.register(PhotonSource)
+
+
+def join(
+    spark: SparkSession, config: str | Path, datacentre: str | None = None, *, once: bool = False, trigger: str = "1s"
+) -> JoinQuery:
+    """Starts the join of a datacentre in a thread of its own, as ``photon spark join`` does it::
+
+        query = photon.spark.join(spark, "photon.toml", "east")
+        query.awaitTermination()
+
+    ``spark``: the session that large batches run in; it is not stopped. ``config``: the deployment file;
+    ``datacentre``: ``None`` for its only one. ``once``: joins what is there and ends; else it follows the logs until
+    ``stop``. ``trigger``: the least interval between two looks at the logs.
+
+    Raises WorkerPythonWrong, UsageError (also ConfigError); later errors are the query's ``exception``.
+    """
+    from importlib import import_module
+    from pathlib import Path
+
+    _send(spark)
+    # By its name: this room is below the one that reads a deployment file.
+    operations = import_module("photon.operations.spark_join")
+    query: JoinQuery = operations.in_session(spark, Path(config), datacentre, once=once, trigger=trigger)
+    return query
+
+
+def _send(spark: SparkSession) -> None:
     from photon.spark.shipping import ship
     from photon.spark.worker_python import check
 
     ship(spark, everywhere=not check(spark))
-    spark.dataSource.register(PhotonSource)

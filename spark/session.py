@@ -131,6 +131,14 @@ def session(app: str, *, master: str | None = None, settings: Mapping[str, str] 
     return made
 
 
+def has_ended(spark: SparkSession) -> bool:
+    """True if the session was stopped, or its Java process has ended."""
+    try:
+        return spark.sparkContext._jsc is None or bool(spark.sparkContext._jsc.sc().isStopped())
+    except Exception:  # what py4j raises once Java is gone
+        return True
+
+
 def said_by_spark(error: Exception) -> str | None:
     """Returns one line for an error that came through Spark: a full disk, too little memory, a file, our own error,
     or Spark's; `None` means that it is not from Spark."""

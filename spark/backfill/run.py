@@ -36,7 +36,7 @@ from photon.spark.logs import LogNotRead
 from photon.spark.pipeline.driver import DriverPlaces, FencingRegistry
 from photon.spark.pipeline.journal import Journal, LogAt, Plan
 from photon.spark.pipeline.listing import Listing, LogLister
-from photon.spark.pipeline.part import Done
+from photon.spark.pipeline.part import Done, RegistrySilent
 from photon.spark.pipeline.planner import PlanLimits
 from photon.spark.session import said_by_spark
 from photon.spark.shipped_adapter import made
@@ -196,7 +196,7 @@ class Backfill:
                 work = msgspec.structs.replace(work, free=self._free(spark, work))
             return do_on_spark(spark, work)
         except Exception as error:
-            if (why := said_by_spark(error)) is None:
+            if (why := str(error) if isinstance(error, RegistrySilent) else said_by_spark(error)) is None:
                 raise
             raise BackfillFailed(f"{why}; run the same command again to go on") from error
 

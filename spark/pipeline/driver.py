@@ -69,7 +69,11 @@ from photon.spark.pipeline.waiting import WaitingIndex
 
 INTRODUCE_S = 5.0
 REGISTRY_S = 300.0
-EXPORTER = "dispatcher-spark"  # publishes rejected and late records, as a dispatcher's exports
+
+
+def exporter_of(slot: str) -> str:
+    """Publishes the rejected and late records that are read for the slot, as a dispatcher's exports."""
+    return f"dispatcher-{slot}"
 
 
 class FencingRegistry(Registry, Protocol):
@@ -120,6 +124,7 @@ class Driver:
     withholds: Callable[[], str] = lambda: ""  # why no event may be called unmatched now; empty if events may
     uncertainty_ns: int = 0
     output: OutputLimits = field(default_factory=OutputLimits)
+    rule: bytes = b""  # of ids, as ``journal.JoinOf`` has it
     incarnation: int = 0
     own_incarnations: list[int] = field(default_factory=list)
     committed: int = -1  # the newest batch
@@ -143,13 +148,14 @@ class Driver:
         self._has_reread = False  # by the newest batch
         self.waiting = WaitingIndex(self.patience, self.random)
         disk, root, state = self.disk, self.places.output, self.places.log or self.places.state
+        exporter = exporter_of(self.slot.name)
         self._log, self._exports = (
             LogWriter(
                 disk, root, own, slot, kinds,
                 roll_bytes=self.output.roll_bytes, roll_after_s=self.output.roll_after_s,
             )
             for own, slot, kinds in (
-                (state, self.slot.name, DIRECTORIES), (self.places.exports / EXPORTER, EXPORTER, (REJECTED, LATE)),
+                (state, self.slot.name, DIRECTORIES), (self.places.exports / exporter, exporter, (REJECTED, LATE)),
             )
         )  # fmt: skip
         self._finals = Finals(self._log, compress=self.output.compress)
@@ -159,10 +165,12 @@ class Driver:
     async def begin(self) -> None:
         """Opens the slot, and shows what an earlier driver has committed and not shown.
 
-        Raises SlotRefused, JournalDamaged, NotOfThisState, PublishedDamaged, Fenced, OSError.
+        Raises UsageError, SlotRefused, JournalDamaged, NotOfThisState, PublishedDamaged, Fenced, OSError.
         """
         self.disk.make_dir(self.places.state)
-        self.journal.prepare(JoinOf(self.join, self.slot.datacentre))
+        if has_begun := self.disk.exists(self.places.state / "slot.json"):
+            self.journal.check_begun()
+        self.journal.prepare(JoinOf(self.join, self.slot.datacentre, self.rule))
         before = self._incarnations()
         opened = await open_incarnation(
             self.disk,
@@ -179,7 +187,10 @@ class Driver:
         self._load()
         for writer in (self._exports, self._log):
             writer.load()
+            self.journal.check_commits(writer.upto)
             writer.expect(self._tidied(), str(self.journal.directory))
+            if self.committed < 0 or not has_begun:  # positions may have been moved before the first start
+                writer.expect_nothing(str(self.journal.directory))
             for kind in writer.kinds:
                 writer.recover(kind)
         self._finals.load()

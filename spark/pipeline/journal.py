@@ -33,6 +33,7 @@ from photon.joiner.slot.identity import SPARK_NAME
 from photon.outputs.output_places import SLOTS_DIRECTORY
 
 CLAIM, REREADS = "claim", "rereads"
+OF = "join"
 ENDED = ".ended"
 REREADS_KEPT = 100
 PART_BITS = 12
@@ -206,6 +207,7 @@ class JoinOf(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
     join: str
     datacentre: str
+    rule: bytes = b""  # how ids are derived: ``photon.dispatcher.process.state_rule``; empty for a backfill
 
 
 class JournalDamaged(PhotonError):
@@ -223,11 +225,31 @@ class Journal:
         """Makes the directories, durably. Raises UsageError if they are another join's."""
         for name in ("plans", "parts", "commits", "waiting", REREADS):
             self.disk.make_dir(self.directory / name)
-        known = self._put(self.directory / "join", of)
-        if known != of:
+        known = self._put(self.directory / OF, of)
+        if (known.join, known.datacentre) != (of.join, of.datacentre):
             raise UsageError(
                 f"{self.directory}: is the state of join {known.join} in datacentre {known.datacentre}, not of "
                 f"{of.join} in {of.datacentre}; name another state directory"
+            )
+        if known.rule != of.rule:
+            raise UsageError(
+                f"{self.directory}: was written under another key file or other rules for deriving id, key and time "
+                "from a record; restore them"
+            )
+
+    def check_begun(self) -> None:
+        """Call before ``prepare`` if the slot was opened before. Raises JournalDamaged if this directory is gone."""
+        if not self.disk.exists(self.directory / OF):
+            raise JournalDamaged(f"{self.directory}: is missing, and its slot was opened before; restore it")
+
+    def check_commits(self, upto: int) -> None:
+        """``upto``: the newest batch that readers see; -1 if there is none. Raises JournalDamaged if its commit is
+        missing, or that before the newest plan: the next batch would take a number that was given before."""
+        before = max(upto, self.newest("plans") - 1)  # read first: another driver may still be at work
+        if before > (newest := self.newest()):
+            raise JournalDamaged(
+                f"{self.directory / 'commits'}: ends with batch {newest}, and a later one is planned or published; "
+                "restore it from a backup"
             )
 
     # -- names -------------------------------------------------------------------------------------------------

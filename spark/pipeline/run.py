@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,6 +54,8 @@ REPEATS = 5  # with --once
 FULL = "as many events wait as [limits] retry_store allows; no log is read until some of them are decided"
 
 Say = Callable[[str], object]
+Progress = dict[str, Any]
+"""One batch, as ``JoinQuery.lastProgress`` has it, without the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class JoinRun:
     trigger_s: float
     uncertainty_ns: int
     shown: OutputLimits
+    rule: bytes
 
 
 @dataclass(slots=True)
@@ -88,6 +92,7 @@ class Application:
     registry: RegistryClient
     disk: Disk
     say: Say
+    tell: Callable[[Progress], object]  # each batch that is done
     stop: asyncio.Event
     serving: Callable[[Application], AbstractAsyncContextManager[None]]  # entered once it joins
     withholds: Callable[[], str]  # as of ``Driver``
@@ -102,6 +107,7 @@ class Application:
         self._spark: SparkSession | None = None
         self._problems: set[str] = set()
         self.search = Search()
+        self._done_s = 0.0  # duration of the tasks of the newest batch
         self.lost: list[str] = []
         place = self.run.place
         adapter = made(place.join.adapter, task_directory())
@@ -131,6 +137,7 @@ class Application:
                 withholds=self.withholds,
                 uncertainty_ns=self.run.uncertainty_ns,
                 output=self.run.shown,
+                rule=self.run.rule,
             )
             closing.callback(self.driver.close)
             await self.driver.begin()
@@ -171,7 +178,7 @@ class Application:
                 full = self.driver.full
                 self.say(FULL if full else "logs are read again")
             if batch is not None:
-                self.say(_told(batch))
+                self.tell(self._progress(batch, self._clock.monotonic() - at))
             elif self.run.once and (self.withholds() or not self.driver.waiting.is_any_untried()):
                 return
             if batch is None or not self.run.once:
@@ -190,7 +197,7 @@ class Application:
     async def _do(self, plan: Plan, alone: Worker) -> list[Done]:
         if not self._listed:  # it is repeated, and a log may have been renamed since
             self._list_logs(self.driver.logs)
-        self._listed = False
+        self._listed, begun = False, self._clock.monotonic()
         size = sum(
             (stretch.end or stretch.log.size) - stretch.begin if stretch.log.splittable else stretch.log.size
             for part in plan.parts
@@ -201,6 +208,7 @@ class Application:
             done = [await alone(plan, number) for number in range(len(plan.parts))]
         else:
             done = await asyncio.to_thread(self._on_spark, plan)
+        self._done_s = self._clock.monotonic() - begun
         self._tell_gone(plan, done)
         return done
 
@@ -231,9 +239,6 @@ class Application:
         except Exception as error:
             if (said := said_by_spark(error)) is None:
                 raise
-            for kind in (RegistrySilent, EventStoreSilent):
-                if kind.__name__ in str(error):
-                    raise kind(said) from None
             raise PhotonError(said) from None
 
     def _list_logs(self, known: Mapping[str, LogAt]) -> Listing:
@@ -262,6 +267,17 @@ class Application:
                 f"{self.search.missing:,} ids that the registry gave up are in no log here; they are lost, or only "
                 "another datacentre has them"
             )
+
+    def _progress(self, batch: Batch, took_s: float) -> Progress:
+        return {
+            "batchId": batch.number,
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "numInputRows": batch.counts.get("events", 0),
+            "durationMs": {"addBatch": round(1000 * self._done_s), "triggerExecution": round(1000 * took_s)},
+            "counts": batch.counts,
+            "waiting": batch.waiting,
+            "lost": list(self.lost),
+        }
 
     # -- arrivals ----------------------------------------------------------------------------------------------
     async def _follow(self, store: ArrivalNotices) -> None:
@@ -294,6 +310,7 @@ class Application:
             self._moved.set()
 
 
-def _told(batch: Batch) -> str:
-    counts = ", ".join(f"{count:,} {name}" for name, count in sorted(batch.counts.items())) or "nothing new"
-    return f"batch {batch.number}: {counts}; {batch.waiting:,} wait"
+def told(progress: Progress) -> str:
+    """A line for people."""
+    counts = ", ".join(f"{count:,} {name}" for name, count in sorted(progress["counts"].items())) or "nothing new"
+    return f"batch {progress['batchId']}: {counts}; {progress['waiting']:,} wait"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,9 +27,9 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.joiner.slot.identity import SPARK_NAME
 from photon.joiner.verdicts import Judge, envelope_lines
 from photon.objects.paths import placed
-from photon.spark.pipeline.deciding import Decider
+from photon.spark.pipeline.deciding import Decider, EventStoreSilent
 from photon.spark.pipeline.journal import Journal, Plan
-from photon.spark.pipeline.part import Done, Fenced, Worker
+from photon.spark.pipeline.part import Done, Fenced, RegistrySilent, Worker
 from photon.spark.pipeline.reading import LogReader
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import JoinSource, LogSource, reading_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 NAME_BYTES = 6
 SCHEMA = "done binary"
+ENDS = {kind.__name__: kind for kind in (Fenced, RegistrySilent, EventStoreSilent)}
 
 
 class RegistryPlace(msgspec.Struct, frozen=True):
@@ -85,10 +87,11 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(msgspec.Struct, frozen=True, array_like=True):
-    """A task's answer. It does not fail if it is fenced: Spark would only try it again."""
+    """A task's answer. It does not fail for one of ``ENDS``: Spark would only try it again, and again."""
 
     done: Done | None
-    fenced: str = ""
+    why: str = ""
+    said: str = ""
 
 
 @asynccontextmanager
@@ -160,7 +163,7 @@ def do_on_spark(
     plan: Plan,
     paths: dict[str, str],
 ) -> list[Done]:
-    """Runs a task for each part. Raises Fenced, and Spark's errors."""
+    """Runs a task for each part. Raises as ``run_parts``."""
     work = _Work(place=place, incarnation=incarnation, own_incarnations=own_incarnations, plan=plan, paths=paths)
     events = sum(len(rest.rows) for part in plan.parts for rest in part.waiting)
     what = f"photon join {place.datacentre} · batch {plan.number}"
@@ -169,15 +172,17 @@ def do_on_spark(
 
 
 def run_parts(spark: SparkSession, task: Run, work: bytes, parts: int, said: str) -> list[Done]:
-    """Runs a task for each part, whose row is ``told``. ``said``: for Spark's page. Raises Fenced, Spark's errors."""
+    """Runs a task for each part, whose row is ``told``. ``said``: for Spark's page. Raises Fenced, RegistrySilent,
+    EventStoreSilent, Spark's errors."""
     from photon.spark.tasks import frame
 
     spark.sparkContext.setJobDescription(said)
     rows = frame(spark, task, work, [b"%d" % number for number in range(parts)], SCHEMA).collect()
     found = [msgspec.msgpack.decode(bytes(row[0]), type=_Told) for row in rows]
-    for each in found:
-        if each.done is None:
-            raise Fenced(each.fenced)
+    for why, kind in ENDS.items():
+        for each in found:
+            if each.why == why:
+                raise kind(each.said)
     return [each.done for each in found if each.done is not None]
 
 
@@ -187,8 +192,8 @@ def told(doing: Coroutine[Any, Any, Done]) -> pa.RecordBatch:
 
     try:
         answer = _Told(asyncio.run(doing))
-    except Fenced as fenced:
-        answer = _Told(None, str(fenced))
+    except tuple(ENDS.values()) as why:
+        answer = _Told(None, type(why).__name__, f"on {gethostname()}: {why}")
     return pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(answer)], pa.binary())], names=["done"])
 
 

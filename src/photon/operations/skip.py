@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
-from photon.dispatcher.process import Places
+from photon.dispatcher.process import Places, state_rule
 from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
 from photon.fleet.access import pipeline_named, tls_of
 from photon.fleet.polling import dispatcher_serves
@@ -80,10 +81,11 @@ def skip(
         settings.limits.record,
     )
     adapter = adapter_of(settings, pipeline.join, base)
-    if pipeline.on_spark:
-        skips = _on_spark(settings, base, datacentre, places, to_ns, apply=apply)
-        return SkipAnswer(datacentre, skips, readers, apply, refusal)
     digester = Digester(read_key(key_path(settings, base)), pipeline.join)
+    if pipeline.on_spark:
+        of = JoinOf(pipeline.join, datacentre, state_rule(pipeline.join, adapter, digester))
+        skips = _on_spark(settings, base, of, places, adapter, to_ns, apply=apply)
+        return SkipAnswer(datacentre, skips, readers, apply, refusal)
     with locked_state(places, pipeline.join, adapter, digester, create=apply) as state:
         skips = plan_skips(places, adapter, state.without_gaps() if state else [], to_ns)
         if apply and state is not None:
@@ -92,18 +94,18 @@ def skip(
 
 
 def _on_spark(
-    settings: Settings, base: Path, datacentre: str, places: Places, to_ns: int | None, *, apply: bool
+    settings: Settings, base: Path, of: JoinOf, places: Places, adapter: Adapter, to_ns: int | None, *, apply: bool
 ) -> Skips:
     """Raises UsageError while the join runs."""
-    join, slot = settings.datacentre[datacentre].join, settings.datacentre[datacentre].spark_slot(datacentre)
-    journal, adapter = Journal(RealDisk(), journal_of(places.state, slot)), adapter_of(settings, join, base)
+    slot = settings.datacentre[of.datacentre].spark_slot(of.datacentre)
+    journal = Journal(RealDisk(), journal_of(places.state, slot))
     if not (apply or journal.directory.exists()):
         return plan_skips(places, adapter, [], to_ns)
     with held(journal.directory.parent):
-        journal.prepare(JoinOf(join, datacentre))
+        journal.prepare(of)
         skips = plan_skips(places, adapter, positions_of(journal), to_ns)
         if apply:
-            [foreign] = pipeline_sources(settings, base, join, datacentres=[datacentre]).foreign
+            [foreign] = pipeline_sources(settings, base, of.join, datacentres=[of.datacentre]).foreign
             reading = reading_of(foreign, adapter, foreign=True)
             put_skips(journal, places.foreign, reading, skips.moved, time.time_ns)
     return skips

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.loader import code_of
@@ -19,18 +20,23 @@ from photon.assembly.samples import same_samples
 from photon.assembly.verdict_rule import Unmatched, named, verdict_rule
 from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.file_lock import alone
+from photon.config.loader import load
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role
 from photon.config.settings import Settings
-from photon.config.stopping import end
+from photon.config.stopping import end, until
 from photon.config.structured import get_logger
+from photon.config.units import seconds
+from photon.dispatcher.process import state_rule
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.status import details_of, reads
+from photon.fleet.access import pipeline_named
 from photon.fleet.explain.dispatchers import foreign_logs
 from photon.fleet.explain.service import EXPLAIN, Explainer, ExplainService, of_join_on_spark
+from photon.idregistry.api import Digester
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import Traced
@@ -40,13 +46,18 @@ from photon.objects.paths import ObjectPath, placed
 from photon.operations.spark_backfill import registry_place
 from photon.outputs.output_places import EXPORTS_DIRECTORY, SLOTS_DIRECTORY
 from photon.spark.pipeline.planner import PlanLimits
+from photon.spark.pipeline.query import JoinQuery
 from photon.spark.pipeline.report import DriverReport
-from photon.spark.pipeline.run import Application, JoinRun, Outcome
+from photon.spark.pipeline.run import Application, JoinRun, Outcome, Progress, told
 from photon.spark.pipeline.tasks import JoinPlace
-from photon.spark.session import LEAN, check_present, session
+from photon.spark.session import LEAN, check_present, has_ended, session
 from photon.spark.sources import pipeline_sources
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 TRIGGER_S = 1.0
+SESSION_S = 2.0  # between two looks whether the user's session has ended
 TRACE_S = 2.0  # the registry's answer about one event
 REDO = "redo"  # in the state of a joiner's slot
 
@@ -54,34 +65,100 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class JoinOptions:
     once: bool
-    trigger_s: float
+    trigger_s: float = TRIGGER_S
     master: str | None = None
     spark: Mapping[str, str] | None = None  # Spark's own settings
+    session: SparkSession | None = None  # the user's; `None` makes one when the first large batch needs it
+
+
+def start(
+    settings: Settings,
+    base: Path,
+    datacentre: str | None,
+    options: JoinOptions,
+    say: Callable[[str], object],
+    fail: Callable[[BaseException], object] = lambda error: None,
+) -> JoinQuery:
+    """Starts ``join`` in a thread of its own: of the command, of notebooks and of programs. ``fail``: hears of its
+    error at once. Raises UsageError."""
+    name, _ = pipeline_named(settings, datacentre)
+
+    async def run(stop: asyncio.Event, tell: Callable[[Progress], None]) -> Outcome:
+        def done(progress: Progress) -> None:
+            tell(progress)
+            if options.session is None:  # a program asks for it
+                say(told(progress))
+
+        async with _session_lives(options.session, stop):
+            return await join(Room(settings, base, stop, name), options, say, done)
+
+    return JoinQuery(f"photon join {name}", run, fail)
+
+
+def in_session(spark: SparkSession, config: Path, datacentre: str | None, *, once: bool, trigger: str) -> JoinQuery:
+    """``photon.spark.join``."""
+    try:
+        trigger_s = seconds(trigger)
+    except ValueError as wrong:
+        raise UsageError(f"trigger={trigger!r}: {wrong}") from None
+    settings = load(config, environment=os.environ)
+    options = JoinOptions(once=once, trigger_s=trigger_s, session=spark)
+
+    def fail(error: BaseException) -> None:
+        log.error("the join has ended", problem=str(error), datacentre=datacentre)
+
+    return start(settings, config.absolute().parent, datacentre, options, log.info, fail)
+
+
+@asynccontextmanager
+async def _session_lives(spark: SparkSession | None, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Sets ``stop`` once the session has ended, and then raises PhotonError: small batches would not notice."""
+    if spark is None:
+        yield
+        return
+
+    async def watch() -> bool:
+        while not await until(stop, SESSION_S):
+            if await asyncio.to_thread(has_ended, spark):
+                stop.set()
+                return True
+        return False
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+        if watching.done() and watching.result():
+            raise PhotonError("the Spark session has ended, and the join with it; start it again in a new one")
+    finally:
+        await end([watching])
 
 
 async def serve_join(room: Room) -> None:
     """Raises as ``join``."""
-    await join(room, Wish(once=False, trigger_s=TRIGGER_S), log.info)
+    await join(room, JoinOptions(once=False), log.info, lambda progress: log.info(told(progress)))
 
 
-async def join(room: Room, wish: Wish, say: Callable[[str], object]) -> Outcome:
-    """May be killed and run again. Raises UsageError, CannotListen, PhotonError, OSError."""
+async def join(
+    room: Room, options: JoinOptions, say: Callable[[str], object], tell: Callable[[Progress], object]
+) -> Outcome:
+    """``tell``: hears of each batch. May be killed and run again. Raises UsageError, CannotListen, PhotonError,
+    OSError."""
     check_present()
     settings, base, name, pipeline = room.settings, room.base, room.datacentre, room.pipeline
     state, output = placed(base, pipeline.state).absolute(), placed(base, pipeline.output).absolute()
     for setting, path in (("state", state), ("output", output)):
         if isinstance(path, ObjectPath):
             raise UsageError(f"datacentre.{name}.{setting} = {path}: must be a directory that all machines mount")
-    run = _run(settings, base, name, wish, state, output)
+    run = _run(settings, base, name, options, state, output)
     with held(Path(run.place.state)):
         tls = room.tls(Role.SPARK)
 
         @asynccontextmanager
         async def serving(at_work: Application) -> AsyncIterator[None]:
             """Beside the services of its datacentre, and with --once, it has no address."""
-            address = pipeline.dispatcher if pipeline.on_spark and not wish.once else None
+            address = pipeline.dispatcher if pipeline.on_spark and not options.once else None
             async with room.answering("spark", address, _metrics(room, at_work), tls, also):
                 room.up()
                 yield
@@ -99,12 +176,15 @@ async def join(room: Room, wish: Wish, say: Callable[[str], object]) -> Outcome:
             )  # fmt: skip
             if not await verdicts.begin(room.stop):
                 return Outcome(0, {}, 0)
-            app, own = f"photon join {pipeline.join} in {name}", {**LEAN, **pipeline.spark, **(wish.spark or {})}
+            app, own = f"photon join {pipeline.join} in {name}", {**LEAN, **pipeline.spark, **(options.spark or {})}
+
+            def spark() -> SparkSession:
+                return options.session or session(app, master=options.master, settings=own)
+
             asking = asyncio.create_task(verdicts.run(room.stop))
             try:
                 return await Application(
-                    run, lambda: session(app, master=wish.master, settings=own), registry, RealDisk(), say, room.stop,
-                    serving, lambda: verdicts.waits,
+                    run, spark, registry, RealDisk(), say, tell, room.stop, serving, lambda: verdicts.waits
                 )()  # fmt: skip
             finally:
                 await end([asking])
@@ -142,13 +222,14 @@ def held(slot: Path) -> Iterator[None]:
         yield
 
 
-def _run(settings: Settings, base: Path, name: str, wish: Wish, state: Path, output: Path) -> JoinRun:
+def _run(settings: Settings, base: Path, name: str, options: JoinOptions, state: Path, output: Path) -> JoinRun:
     pipeline = settings.datacentre[name]
     if settings.output.copies > 1:
         raise UsageError("output.copies = 2: what Spark joins is kept in one place; join by services, or take 1")
     configured, limits = settings.join[pipeline.join], settings.limits
     sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name])
-    matching = adapter_of(settings, pipeline.join, base).matching
+    adapter = adapter_of(settings, pipeline.join, base)
+    matching, digester = adapter.matching, Digester(sources.join.key, pipeline.join)
     after, uncertainty = configured.unmatched_after, float(settings.clock.uncertainty)
     patience = Patience(
         unmatched_after_ns=None if after is None else int(after * NS_PER_S),
@@ -178,7 +259,8 @@ def _run(settings: Settings, base: Path, name: str, wish: Wish, state: Path, out
             waiting_bytes=int(limits.retry_store),
         ),
         shown=output_limits(settings),
-        once=wish.once,
-        trigger_s=wish.trigger_s,
+        once=options.once,
+        trigger_s=options.trigger_s,
         uncertainty_ns=int(uncertainty * NS_PER_S),
+        rule=state_rule(pipeline.join, adapter, digester),
     )

@@ -232,6 +232,16 @@ class NotFenced(StateNotRead):
         return None
 
 
+class GoesOnFull(Driver):
+    """A driver goes on although its output could not be written."""
+
+    async def step(self, do: DoesParts) -> Batch | None:
+        try:
+            return await super().step(do)
+        except OSError:
+            return None
+
+
 def nothing_unread(*given: Any) -> list[StandingLog]:
     """The watermark goes by the listing, though a batch has not read all of it."""
     return []
@@ -360,6 +370,9 @@ ABLATIONS = {
     "an older driver is not fenced": Ablation(_with("Driver", NotFenced), "times|changed|ends"),
     "unmatched under an older file": Ablation(_with("Driver", NothingWithheld), "older file"),
     "read in the future": Ablation(_with("LogReader", FutureReading, world, world.wrong_clock), "wait"),
+    "a driver goes on with a full disk": Ablation(
+        _with("Driver", GoesOnFull, world, world.full_disk), "times|changed|lost|ends|failed"
+    ),
     "the newest file is final": Ablation(_with("Driver", FinishesNewest), "published|lost|ends|changed"),
     "reread: generation not carried": Ablation(_with("asked_for", no_generations, reading), REOPENED),
     "reread: generation not kept while it waits": Ablation(

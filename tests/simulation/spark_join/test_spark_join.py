@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.spark_join.ablations import ABLATIONS
-from tests.simulation.spark_join.world import SparkJoinWorld
+from tests.simulation.spark_join.world import EXPORTER, FAULTS, SparkJoinWorld, full_disk
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds, share
-from tests.simulation.world.world import run_seed
+from tests.simulation.world.world import Variant, run_seed
 
 SEEDS = 30
 _SEEDS = share(seeds(SEEDS), 2, least=15)
@@ -29,6 +29,24 @@ def test_every_event_is_written_once(batch: list[int]) -> None:
 def test_a_seed_replays_exactly() -> None:
     one, other = (run_seed(7, story=True, kind=SparkJoinWorld) for _ in range(2))
     assert one.story == other.story
+
+
+FULL = Variant(faults=[(full_disk, 60), *FAULTS])
+STEPS = (
+    r"plans/\.\d+", r"parts/[-\d]+\.\w+\.staged", r"parts/[-\d]+\.\w+\.rejected", r"waiting/[-\d]+\.\w+\.events",
+    r"parts/\.[-\d]+\.decided", r"parts/\.[-\d]+\.result", r"commits/\.\d+", "claim.tmp", "slot.json.tmp",
+    r"/out/\w+/.*jsonl", "slots/spark-east/durable.json", f"{EXPORTER}/durable.json",
+)  # fmt: skip
+"""Files that a full disk keeps from being written."""
+
+
+def test_a_full_disk_in_any_step_loses_nothing() -> None:
+    """A process ends with the error, and is started again."""
+
+    def told(seed: int) -> list[str]:
+        return run_seed(seed, FULL, story=True, kind=SparkJoinWorld).story or []
+
+    reach("spark join, full disk", range(60), told, [f"is no more: .*No space left.*{step}" for step in STEPS])
 
 
 @pytest.mark.parametrize("name", sorted(ABLATIONS))

@@ -36,7 +36,7 @@ from photon.outputs.published import read_slot
 from photon.spark.pipeline import driver, given_up, reading
 from photon.spark.pipeline.claim import Claim, Undecided
 from photon.spark.pipeline.deciding import Decider, EventStoreSilent
-from photon.spark.pipeline.driver import EXPORTER, Driver, DriverPlaces
+from photon.spark.pipeline.driver import Driver, DriverPlaces, exporter_of
 from photon.spark.pipeline.given_up import Search
 from photon.spark.pipeline.journal import CLAIM, PART_BITS, REREADS, Ended, Journal, Plan, Reread
 from photon.spark.pipeline.listing import Listing
@@ -59,6 +59,7 @@ SLOT, RIVAL = Slot("spark-east", EAST), Slot("live-west", "west")
 PLACES = DriverPlaces(Path("/state/slots/spark-east"), Path("/state/exports"), Path("/out"))
 FATES = ((Fate.JOINED, 60), (Fate.UNMATCHED, 12), (Fate.RACED, 10), (Fate.FILTERED, 8), (Fate.REJECTED, 5))
 KIND_OF = {directory: kind for kind, directory in DIRECTORY_OF.items()}
+EXPORTER = exporter_of(SLOT.name)
 LOOK_S = 0.4
 MAX_RECORD = 80
 WHOLE_EVERY = 4
@@ -513,6 +514,15 @@ def replace_driver(world: SparkJoinWorld) -> None:
         if world.random.random() < 0.8:
             site_faults._pause(world, current, world.random.choice((1.0, 4.0, 12.0)))
         world.loop.later(world.random.uniform(0.0, 1.0), world.boot, add_driver(world))
+
+
+def full_disk(world: SparkJoinWorld) -> None:
+    """Writes to the shared file system fail halfway for a while. Not among ``FAULTS``: it has schedules of its own,
+    in which each step meets it."""
+    disk = world.join.disk
+    disk.room = world.random.choice((0, world.random.randint(0, 3000)))
+    world.say(f"{disk.room} bytes are left on the shared file system")
+    world.loop.later(world.random.uniform(0.3, 4.0), setattr, disk, "room", None)
 
 
 FAULTS: Any = (

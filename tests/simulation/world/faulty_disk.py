@@ -17,9 +17,10 @@ from tests.simulation.world.disk import Copy, PowerOff, SimulatedDisk, Simulated
 class FaultyFile:
     """An open file whose sync may fail; no later successful sync writes the data that was dirty then."""
 
-    def __init__(self, disk: FaultyDisk, plain: SimulatedFile) -> None:
+    def __init__(self, disk: FaultyDisk, plain: SimulatedFile, path: Path) -> None:
         self._disk = disk
         self._plain = plain
+        self._path = path
 
     @property
     def size(self) -> int:
@@ -32,7 +33,7 @@ class FaultyFile:
             if len(data) > room:
                 self._disk.room = 0
                 self._plain.write(data[:room])
-                raise self._disk.full_error()
+                raise self._disk.full_error(self._path)
             self._disk.room = room - len(data)
         self._plain.write(*chunks)
 
@@ -62,9 +63,9 @@ class FaultyDisk(SimulatedDisk):
         self.stall = 0.0
         """Seconds spent in syncs that have not been accounted for yet."""
 
-    def full_error(self) -> OSError:
+    def full_error(self, path: Path) -> OSError:
         self.times_full += 1
-        return OSError(errno.ENOSPC, "No space left on device (simulated)")
+        return OSError(errno.ENOSPC, "No space left on device (simulated)", str(path))
 
     def take_stall(self) -> float:
         """Seconds the process stood still in syncs since the last call."""
@@ -92,8 +93,8 @@ class FaultyDisk(SimulatedDisk):
 
     def append(self, path: Path) -> Any:
         if self.room is not None and self.room == 0 and not self.exists(path) and self.random.random() < 0.5:
-            raise self.full_error()
-        return FaultyFile(self, super().append(path))
+            raise self.full_error(path)
+        return FaultyFile(self, super().append(path), path)
 
     def rewrite(self, path: Path, offset: int) -> None:
         if self.operation():

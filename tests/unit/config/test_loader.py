@@ -263,6 +263,13 @@ def test_what_cannot_be_a_chain_is_refused_in_one_line(change: dict[str, Any], s
     assert str(error.value) == f"f.toml: {said}"
 
 
+def test_no_joiner_has_the_slot_of_a_join_on_spark() -> None:
+    raw = tomllib.loads(CHAIN)
+    raw["datacentre"]["east-purchases"]["joiners"]["east-spark"] = {"address": "127.0.0.1:7013"}
+    with pytest.raises(ConfigError, match=r"slot east-spark: this name is the join on Spark's own; choose another"):
+        convert(raw, "f.toml")
+
+
 def test_pairs_of_one_event_are_no_foreign_events_without_an_id_of_their_own() -> None:
     raw = tomllib.loads(CHAIN)
     raw["join"]["clicks"] |= {"match": "all", "unmatched_after": "1m"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,19 +49,18 @@ def join(at: Deployed, spark: tuple[str, ...], **given: Any) -> int:
       photon spark join --config photon.toml --datacentre east --master spark://host:7077 \\
         --spark spark.executor.memory=4g
     Exit codes: 0 done or stopped, 1 failed (start it again), 2 wrong usage, 3 done, and a log was gone before it was
-    read.
+    read; or output and state do not belong together.
     """
-    from photon.assembly.room import Room
-    from photon.config.stopping import stop_event
-    from photon.operations.spark_join import Wish
-    from photon.operations.spark_join import join as do
+    import signal
 
-    wish = Wish(spark=pairs(spark), **given)
+    from photon.operations.spark_join import JoinOptions, start
 
-    async def run() -> Outcome:
-        return await do(Room(at.with_registry, at.base, stop_event(with_parent=False), at.datacentre), wish, say)
-
-    done = asyncio.run(run())
+    query = start(at.with_registry, at.base, at.datacentre, JoinOptions(spark=pairs(spark), **given), say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: query.ask_to_stop())
+    query.awaitTermination()
+    done = query.outcome
+    assert done is not None, "it has ended without an error"
     found = {"batches": done.batches, "events": done.counts, "waiting": done.waiting, "lost": done.lost}
     at.show(found, lambda: _show(done))
     return ATTENTION if done.lost else DONE

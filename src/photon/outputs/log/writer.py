@@ -131,6 +131,14 @@ class LogWriter:
             f"all of the newest {self.root}, with {self.state / DURABLE_NAME}, or write into another directory"
         )
 
+    def expect_nothing(self, where: str) -> None:
+        """Call before ``recover`` if ``where`` has written nothing yet. Raises NotOfThisState if there are lines."""
+        if found := [self.name(kind, number) for kind in self.kinds for number in self._written(kind)]:
+            raise NotOfThisState(
+                f"{self.root / found[0]}: {where} has written nothing yet: put back the state that this output "
+                "belongs to, or write into another directory"
+            )
+
     def recover(self, kind: str, again: Collection[bytes] | None = None) -> bool:
         """Cuts unpublished lines. ``again``: the lines that will be written again; ``None`` means all existing ones.
 

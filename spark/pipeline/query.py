@@ -1,0 +1,81 @@
+"""A join on Spark in a thread of its own, with the names that a streaming query of PySpark has."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from photon.spark.pipeline.run import Outcome, Progress
+
+Run = Callable[[asyncio.Event, Callable[[Progress], None]], Coroutine[Any, Any, Outcome]]
+"""Joins until the event is set, and tells each batch."""
+
+
+class JoinQuery:
+    """A join at work. It ends by itself with ``once``, after an error, and once its Spark session has ended. A
+    program that ends kills it, which loses nothing."""
+
+    def __init__(self, name: str, run: Run, fail: Callable[[BaseException], object] = lambda error: None) -> None:
+        """``fail``: hears of the error that ends it, in its thread."""
+        self.name, self._run, self._fail = name, run, fail
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._progress: Progress | None = None
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                self._outcome = runner.run(self._run(self._stop, self._tell))
+        except BaseException as error:  # of any kind: whoever waits must hear of it
+            self._error = error
+            self._fail(error)
+
+    def _tell(self, progress: Progress) -> None:
+        self._progress = progress
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """True until it has ended."""
+        return self._thread.is_alive()
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
+        """The newest batch of this run, or ``None`` before the first: ``name``, ``batchId``, ``timestamp`` (ISO 8601,
+        its end), ``numInputRows`` (events read), ``durationMs`` (``addBatch``: tasks; ``triggerExecution``: all of
+        it), ``counts`` (events by what became of them, as ``photon spark join -o json`` names them), ``waiting``
+        (events that wait now), ``lost`` (logs that were gone before they were read, a line each)."""
+        return None if self._progress is None else {"name": self.name, **self._progress}
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Counts since the slot began; ``None`` until it has ended without an error."""
+        return self._outcome
+
+    def exception(self) -> BaseException | None:
+        """The error that ended it: a PhotonError or OSError of one line; ``None`` if there is none."""
+        return self._error
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """Waits for its end. Returns, with a ``timeout`` in seconds, whether it has ended. Raises its error."""
+        self._thread.join(timeout)
+        if not self.isActive and self._error is not None:
+            raise self._error
+        return None if timeout is None else not self.isActive
+
+    def stop(self) -> None:
+        """Ends it after the batch that is at work, and waits for that. Does not raise the query's error."""
+        self.ask_to_stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def ask_to_stop(self) -> None:
+        """``stop`` without waiting, as a signal handler needs it."""
+        with suppress(RuntimeError):  # its loop is closed: it has ended
+            self._loop.call_soon_threadsafe(self._stop.set)
